@@ -1,0 +1,181 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Replies of one exchange, weighted averages of what they carry, and the policy for buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import torch
+
+from monai_fairfl.geometry import Geometry, UpdateMatrix
+from monai_fairfl.messages import ModelSpec, Reply, Request, Weights
+
+__all__ = ["BUFFER_POLICIES", "Aggregation", "Replies", "normalise", "sample_shares", "uniform"]
+
+Aggregation = Mapping[str, float] | Mapping[str, Mapping[str, float]]
+"""client -> weight, or layer -> client -> weight."""
+
+BUFFER_POLICIES = ("aggregation", "samples", "local")
+
+
+def normalise(values: Mapping[str, float], floor: float = 0.0) -> dict[str, float]:
+    """``max(value, floor)`` divided by their sum, so that the result sums to one; uniform when all are zero.
+
+    Args:
+        values: client -> non-negative, finite score.
+        floor: least score, applied before dividing.
+
+    Raises:
+        ValueError: when a score is negative (beyond the floor) or not finite; the client is named.
+
+    >>> normalise({"A": 1.0, "B": 3.0})
+    {'A': 0.25, 'B': 0.75}
+    """
+    clipped = {client: max(float(value), floor) for client, value in values.items()}
+    for client, value in clipped.items():
+        if not 0 <= value < float("inf"):
+            raise ValueError(f"client {client!r}: score {values[client]!r} must be a finite number of at least 0")
+    total = sum(clipped.values())
+    return {client: value / total for client, value in clipped.items()} if total > 0 else uniform(clipped)
+
+
+def uniform(clients: Iterable[str]) -> dict[str, float]:
+    """The same weight for every client.
+
+    >>> uniform(["A", "B"])
+    {'A': 0.5, 'B': 0.5}
+    """
+    names = list(clients)
+    return {client: 1 / len(names) for client in names}
+
+
+class Replies(list[Reply]):
+    """Replies of one exchange, sorted by (client, id), checked and guarded.
+
+    Args:
+        replies: in any order.
+        requests: the requests answered; their weights are what each client started from.
+        spec: the model's tensors.
+        missing: client -> why it is not here ("timeout", "refused: ...", "error: ...").
+        matrix: the updates as rows in the order of the sorted replies; built here when not given.
+    """
+
+    def __init__(
+        self,
+        replies: Iterable[Reply],
+        requests: Iterable[Request],
+        spec: ModelSpec,
+        missing: Mapping[str, str] | None = None,
+        matrix: UpdateMatrix | None = None,
+    ):
+        super().__init__(sorted(replies, key=lambda reply: (reply.client, reply.id)))
+        self.requests = {request.id: request for request in requests}
+        self.spec, self.missing = spec, dict(missing or {})
+        self._matrix = matrix
+
+    @property
+    def clients(self) -> list[str]:
+        """Names of those who answered, sorted."""
+        return sorted({reply.client for reply in self})
+
+    def start(self, reply: Reply) -> Weights:
+        """The weights that ``reply``'s client was sent."""
+        return self.requests[reply.id].weights
+
+    @cached_property
+    def matrix(self) -> UpdateMatrix:
+        """The updates as rows, in the order of the replies."""
+        if self._matrix is None:
+            self._matrix = UpdateMatrix(self.start(self[0]), self.spec.parameters, len(self))
+            for row, reply in enumerate(self):
+                assert reply.update is not None
+                self._matrix.put(row, reply.update)
+        return self._matrix
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        """Inner products of the updates."""
+        return Geometry(self.matrix, self.spec)
+
+    def without(self, excluded: Mapping[int, str]) -> Replies:
+        """These replies less those whose id is in ``excluded`` (id -> reason), which become missing."""
+        if not excluded:
+            return self
+        rows = [row for row, reply in enumerate(self) if reply.id not in excluded]
+        return Replies(
+            [self[row] for row in rows],
+            self.requests.values(),
+            self.spec,
+            {**self.missing, **{reply.client: excluded[reply.id] for reply in self if reply.id in excluded}},
+            self._matrix.select(rows) if self._matrix is not None else None,
+        )
+
+    def average(self, weights: Aggregation | None = None, buffers: str = "aggregation") -> dict[str, torch.Tensor]:
+        """The averaged model: start + sum_i rho_i update_i for parameters, ``buffers`` policy for the rest.
+
+        When clients started from different models, the start is the average of theirs with the same weights.
+
+        Args:
+            weights: rho, client -> weight or layer -> client -> weight; uniform when ``None``.
+            buffers: one of :data:`BUFFER_POLICIES`.
+        """
+        weights = uniform(self.clients) if weights is None else weights
+        averaged: dict[str, torch.Tensor] = {}
+        for name, columns in self.matrix.columns.items():
+            rho = self._rho(weights, name)
+            start = self._start(name, rho)
+            step = rho.to(self.matrix.rows.dtype) @ self.matrix.rows[:, columns]
+            averaged[name] = (start.to(step.dtype) + step.view(start.shape)).to(start.dtype)
+        return averaged | self._buffers(weights, buffers)
+
+    def _rho(self, weights: Aggregation, name: str) -> torch.Tensor:
+        layer = weights.get(self.spec.layers.get(name, name))
+        by_client = layer if isinstance(layer, Mapping) else weights
+        if any(isinstance(value, Mapping) for value in by_client.values()):
+            by_client = uniform(self.clients)  # a layer that was not scored
+        return torch.tensor([float(by_client.get(reply.client, 0.0)) for reply in self], dtype=torch.float64)  # type: ignore[arg-type]
+
+    def _start(self, name: str, rho: torch.Tensor) -> torch.Tensor:
+        starts = [self.start(reply)[name] for reply in self]
+        if all(start is starts[0] for start in starts):
+            return starts[0]
+        return weighted_mean(starts, rho)
+
+    def _buffers(self, weights: Aggregation, policy: str) -> dict[str, torch.Tensor]:
+        averaged = {}
+        for name in self.spec.buffers if policy != "local" else ():
+            holders = [row for row, reply in enumerate(self) if name in (reply.buffers or {})]
+            if not holders:
+                continue
+            values = [self[row].buffers[name] for row in holders]  # type: ignore[index]
+            if not values[0].is_floating_point():
+                averaged[name] = torch.stack(values).amax(0) if values[0].ndim else torch.stack(values).max()
+                continue
+            rho = self._rho(weights if policy == "aggregation" else sample_shares(self), name)[holders]
+            averaged[name] = weighted_mean(values, rho)
+        return averaged
+
+
+def weighted_mean(tensors: Sequence[torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
+    """sum_i w_i t_i / sum_i w_i, accumulated in float64, in the tensors' own type.
+
+    >>> weighted_mean([torch.tensor([1.0]), torch.tensor([3.0])], torch.tensor([1.0, 1.0])).tolist()
+    [2.0]
+    """
+    total = sum(weight * tensor.double() for weight, tensor in zip(weights, tensors, strict=True))
+    return torch.as_tensor(total / weights.sum()).to(tensors[0].dtype)
+
+
+def sample_shares(replies: Iterable[Reply]) -> dict[str, float]:
+    """p_i = n_i / sum_j n_j, n the images of one local epoch."""
+    return normalise({reply.client: reply.num_samples for reply in replies})

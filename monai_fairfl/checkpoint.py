@@ -1,0 +1,139 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Checkpoints of a federation: written beside, then renamed; the previous one is used when the newest is damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as dump_tensors
+
+from monai_fairfl.errors import FederationError
+from monai_fairfl.files import safe_name, write_atomically
+from monai_fairfl.messages import Weights
+
+__all__ = ["Checkpoint", "Checkpoints"]
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+REWARD_ROUNDS = 2  # personalised models are kept for the newest checkpoint and the one before
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a federation needs to go on after ``round``: models, and ``state`` (JSON)."""
+
+    round: int
+    weights: Weights
+    rewards: Mapping[str, Weights] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Checkpoints:
+    """The folder ``checkpoints/round-NNNN/``; tensors as safetensors, everything else JSON, never a pickle.
+
+    Args:
+        folder: where the rounds' folders stand.
+        keep: how many of the newest to keep, at least 2.
+    """
+
+    def __init__(self, folder: str | Path, keep: int = 3):
+        if keep < 2:
+            raise ValueError(f"keep must be at least 2, so that a damaged checkpoint has a predecessor; got {keep}")
+        self.folder, self.keep = Path(folder), keep
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint so that a crash at any moment leaves either all of it or nothing."""
+        final = self.folder / f"round-{checkpoint.round:04d}"
+        beside = self.folder / f".writing-{final.name}"
+        shutil.rmtree(beside, ignore_errors=True)
+        files = {"model.safetensors": _dump(checkpoint.weights), "strategy.json": _json(checkpoint.state)}
+        for client, weights in checkpoint.rewards.items():
+            files[f"rewards/{safe_name(client)}.safetensors"] = _dump(weights)
+        sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+        for name, data in files.items():
+            write_atomically(beside / name, data)
+        write_atomically(beside / "manifest.json", _json({"format": FORMAT, "round": checkpoint.round, "sha256": sums}))
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(beside, final)
+        self._prune()
+
+    def load(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; ``None`` when there is none at all.
+
+        Raises:
+            FederationError: when there are checkpoints and none can be read.
+        """
+        folders = sorted(self.folder.glob("round-*"), reverse=True)
+        problems = []
+        for folder in folders:
+            try:
+                checkpoint = _read(folder)
+            except (OSError, ValueError, KeyError) as error:
+                problems.append(f"{folder.name}: {error}")
+                logger.warning("checkpoint %s is damaged (%s); the one before is used", folder, error)
+                continue
+            for damaged in folders[: folders.index(folder)]:
+                shutil.rmtree(damaged)
+            return checkpoint
+        if problems:
+            raise FederationError(f"no checkpoint of {self.folder} can be read: {'; '.join(problems)}. Start anew elsewhere")
+        return None
+
+    def _prune(self) -> None:
+        folders = sorted(self.folder.glob("round-*"), reverse=True)
+        for folder in folders[REWARD_ROUNDS : self.keep]:
+            shutil.rmtree(folder / "rewards", ignore_errors=True)
+        for folder in folders[self.keep :]:
+            shutil.rmtree(folder)
+
+
+def _read(folder: Path) -> Checkpoint:
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    if manifest["format"] > FORMAT:
+        raise FederationError(
+            f"checkpoint {folder} has format {manifest['format']}, this version reads up to {FORMAT}: upgrade monai_fairfl"
+        )
+    files = {}
+    for name, expected in manifest["sha256"].items():
+        files[name] = (folder / name).read_bytes()
+        if hashlib.sha256(files[name]).hexdigest() != expected:
+            raise ValueError(f"{name} was changed or cut short")
+    rewards = {Path(name).stem: load_tensors(data) for name, data in files.items() if name.startswith("rewards/")}
+    state = json.loads(files["strategy.json"])
+    return Checkpoint(manifest["round"], load_tensors(files["model.safetensors"]), rewards, state)
+
+
+def _dump(weights: Weights) -> bytes:
+    return dump_tensors({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()})
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, indent=1).encode()
+
+
+def save_state_dict(path: Path, weights: Weights) -> None:
+    """Write a plain ``state_dict`` that a bundle's ``CheckpointLoader`` and ``torch.load(weights_only=True)`` read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.writing")
+    torch.save({name: tensor.detach().cpu().clone() for name, tensor in weights.items()}, beside)
+    os.replace(beside, path)

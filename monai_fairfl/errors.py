@@ -1,0 +1,31 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Errors a user sees: each names the client, file or value, and says what to do."""
+
+from __future__ import annotations
+
+__all__ = ["ConfigError", "DataError", "FairFLError", "FederationError"]
+
+
+class FairFLError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+
+class DataError(FairFLError, ValueError):
+    """A site's images, labels or data list cannot be used as they are."""
+
+
+class ConfigError(FairFLError, ValueError):
+    """A configuration key, argument or combination is wrong."""
+
+
+class FederationError(FairFLError, RuntimeError):
+    """The federation cannot go on; the text says from where and how it resumes."""

@@ -1,0 +1,409 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The federation: drives a strategy's rounds over a transport, and keeps ledger and checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from monai_fairfl.aggregation import BUFFER_POLICIES, Replies
+from monai_fairfl.checkpoint import Checkpoint, Checkpoints, save_state_dict
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.files import safe_name
+from monai_fairfl.geometry import UpdateMatrix
+from monai_fairfl.guards import DEFAULT, Guard, Verdict
+from monai_fairfl.ledger import Ledger, digest_of
+from monai_fairfl.messages import Measure, ModelSpec, Reply, Request, Weights, refusal, usable_measurements, value_of
+from monai_fairfl.progress import Progress
+from monai_fairfl.strategies.base import RoundResult, Strategy
+
+__all__ = ["Federation", "History", "Transport"]
+
+
+class Transport(Protocol):
+    """Moves requests to clients and replies back; knows nothing of rounds or strategies."""
+
+    clients: Sequence[str]
+    """Who can be asked now, by the engine's identity."""
+
+    def exchange(
+        self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: float | None = None
+    ) -> None:
+        """Carry out ``requests`` and call ``arrived`` with each reply as it comes; return when all came or time is up."""
+
+    def close(self) -> None:
+        """Release clients and connections."""
+
+
+Initial = Callable[[], tuple[Weights, ModelSpec]]
+"""Builds the initial model: called inside ``run()``, under the run's seed."""
+
+
+@dataclass(frozen=True)
+class History:
+    """What a run left: its folder, its ledger's records, and whether all rounds are done."""
+
+    run_dir: Path
+    records: Sequence[Mapping[str, Any]]
+    finished: bool
+
+    @property
+    def rounds(self) -> list[Mapping[str, Any]]:
+        """The records of the rounds."""
+        return [record for record in self.records if record["kind"] == "round"]
+
+
+class _TooFewClients(Exception):
+    pass
+
+
+class Federation:
+    """Runs ``rounds`` rounds of ``strategy`` over ``transport``, resumable to the bit.
+
+    Args:
+        strategy: the server half of a method.
+        transport: reaches the clients.
+        rounds: rounds in all, those of an earlier part of a resumed run included.
+        initial: builds the initial model under the seed; returns its tensors and specification.
+        guards: checks of every exchange's updates, in order.
+        run_dir: everything is written here.
+        min_clients: fewest clients that must answer every exchange of a round; with fewer the round is undone.
+        retries: how often an undone round is tried again before the run stops, resumably.
+        timeout: seconds an exchange may take; ``None``: no limit.
+        evaluate: measurements added to the first exchange of every round (of the model received then).
+        final: measurements that close the run, of the model each client would use and of the global one.
+        buffers: ``"aggregation"``, ``"samples"`` or ``"local"``: how BatchNorm statistics are averaged.
+        keep: checkpoints kept.
+        seed: of the initial model, client sampling and every client's training.
+        threads: torch threads; more than one changes bits.
+        clients_per_round: clients drawn for each round; ``None``: all.
+
+    Raises:
+        ConfigError: when an argument is out of range; it names argument, value and range.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        transport: Transport,
+        rounds: int,
+        initial: Initial,
+        guards: Sequence[Guard] = DEFAULT,
+        run_dir: str | Path = "runs/run",
+        min_clients: int = 2,
+        retries: int = 1,
+        timeout: float | None = None,
+        evaluate: Sequence[str] = ("global_score",),
+        final: Sequence[str] = ("score",),
+        buffers: str = "aggregation",
+        keep: int = 3,
+        seed: int = 0,
+        threads: int = 1,
+        clients_per_round: int | None = None,
+    ):
+        for name, value, least in (("rounds", rounds, 1), ("min_clients", min_clients, 1), ("threads", threads, 1)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if buffers not in BUFFER_POLICIES:
+            raise ConfigError(f"buffers must be one of {BUFFER_POLICIES}, got {buffers!r}")
+        if not isinstance(strategy, Strategy):
+            raise ConfigError(f"strategy must be a monai_fairfl Strategy, got {type(strategy).__name__}")
+        self.strategy, self.transport, self.rounds, self.initial = strategy, transport, rounds, initial
+        self.guards, self.run_dir = tuple(guards), Path(run_dir)
+        self.min_clients, self.retries, self.timeout = min_clients, retries, timeout
+        self.evaluate, self.final, self.buffers = tuple(evaluate), tuple(final), buffers
+        self.seed, self.threads, self.clients_per_round = seed, threads, clients_per_round
+        self.checkpoints = Checkpoints(self.run_dir / "checkpoints", keep)
+        self.best: dict[str, float] = {}  # round and mean validation score of the best global model so far
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+
+    def stop(self) -> None:
+        """Ask the run to end after the present round; it can be resumed."""
+        self._stop.set()
+
+    def run(self, resume: bool = False) -> History:
+        """Run until all rounds are done or :meth:`stop` is called.
+
+        Args:
+            resume: continue from the newest whole checkpoint of ``run_dir``; a fresh run refuses a used folder.
+
+        Raises:
+            FederationError: too few clients answered, or the folder does not fit; says how to resume.
+        """
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            done = self._begin(resume)
+            with Progress(self.rounds, done, type(self.strategy).__name__) as self.progress:
+                for number in range(done, self.rounds):
+                    if self._stop.is_set():
+                        return History(self.run_dir, self.ledger.records, finished=False)
+                    self._round(number)
+                self._finish()
+            return History(self.run_dir, self.ledger.records, finished=True)
+        finally:
+            torch.set_num_threads(threads)
+            self.transport.close()
+
+    # ---- beginning and end ------------------------------------------------------------------------------------
+
+    def _begin(self, resume: bool) -> int:
+        clients = sorted(safe_name(client) for client in self.transport.clients)
+        needed = max(self.strategy.min_clients, self.min_clients)
+        if len(clients) < needed:
+            raise FederationError(
+                f"{type(self.strategy).__name__} needs at least {needed} clients, got {len(clients)} {clients}: "
+                "add sites, lower min_clients, or use a strategy for one client (FedAvg, Standalone)"
+            )
+        ledger_path = self.run_dir / "ledger.jsonl"
+        if not resume and ledger_path.exists() and ledger_path.stat().st_size:
+            raise FederationError(f"{self.run_dir} already holds a run: resume it (--resume True) or choose another run_dir")
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        checkpoint = self.checkpoints.load() if resume else None
+        self.ledger = Ledger(ledger_path)
+        with seeded(self.seed):
+            weights, spec = self.initial()
+        self.strategy.buffers = self.buffers
+        self.strategy.start(weights, clients, spec)
+        opening = self._opening(clients, spec, weights)
+        if checkpoint is None:
+            self.ledger.keep(0)
+            self.ledger.append(opening)
+            return 0
+        self.ledger.keep(checkpoint.round + 2)  # the opening, and rounds 0..r
+        self._check_same(opening)
+        self.strategy.load_state_dict(checkpoint.state["strategy"])
+        self.strategy.weights, self.strategy.rewards = checkpoint.weights, checkpoint.rewards
+        self.best = dict(checkpoint.state["best"])
+        return checkpoint.round + 1
+
+    def _opening(self, clients: list[str], spec: ModelSpec, weights: Weights) -> dict[str, Any]:
+        arguments = {k: v for k, v in vars(self.strategy).items() if isinstance(v, (str, int, float, bool, type(None)))}
+        hidden = {"buffers", *self.strategy.state}
+        return {
+            "kind": "start",
+            "run": self.run_dir.name,
+            "strategy": type(self.strategy).__name__,
+            "arguments": {k: v for k, v in arguments.items() if k not in hidden and not k.startswith("_")},
+            "clients": clients,
+            "seed": self.seed,
+            "threads": self.threads,
+            "buffers": self.buffers,
+            "evaluate": list(self.evaluate),
+            "clients_per_round": self.clients_per_round,
+            "parameters": sum(weights[name].numel() for name in spec.parameters),
+            "model": digest_of(weights),
+        }
+
+    def _check_same(self, opening: Mapping[str, Any]) -> None:
+        recorded = self.ledger.records[0]
+        for key, value in opening.items():
+            if key not in ("run", "clients") and recorded.get(key) != value:
+                raise FederationError(
+                    f"{self.run_dir} was begun with {key} = {recorded.get(key)!r}, now it is {value!r}: "
+                    "resume with the same settings, or choose another run_dir"
+                )
+
+    def _finish(self) -> None:
+        """Measure what every client would use and the global model, and write the models."""
+        if self.ledger.records[-1]["kind"] == "end":
+            return
+        strategy, clients = self.strategy, sorted(self.transport.clients)
+        own = [Measure(client, strategy.start_of(client), self.final) for client in clients]
+        shared = [Measure(client, strategy.weights, self.final) for client in clients if client in strategy.rewards]
+        replies = self._exchange([*own, *shared], self.rounds, first=False)
+        scores: dict[str, Any] = {client: {} for client in replies.clients}
+        for reply in replies:
+            name = "own" if reply.id < len(own) else "global"
+            scores[reply.client][name] = usable_measurements(reply)[0]
+        self._keep_best(self.rounds - 1, [s["global"] if "global" in s else s["own"] for s in scores.values()], "score")
+        self._write_models()
+        self.ledger.append(
+            {"kind": "end", "scores": scores, "missing": replies.missing, "best": self.best, "model": digest_of(strategy.weights)}
+        )
+
+    def _write_models(self) -> None:
+        models, spec = self.run_dir / "models", self.strategy.spec
+        save_state_dict(models / "global.pt", spec.with_aliases(self.strategy.weights))
+        for client, weights in self.strategy.rewards.items():
+            save_state_dict(models / f"{safe_name(client)}.pt", spec.with_aliases(weights))
+
+    # ---- one round --------------------------------------------------------------------------------------------
+
+    def _round(self, number: int) -> None:
+        begun = time.monotonic()
+        snapshot = json.dumps(self.strategy.state_dict())
+        clients = self._sample(number)
+        for attempt in range(self.retries + 1):
+            try:
+                result, exchanges = self._play(number, clients)
+                break
+            except _TooFewClients as reason:
+                self.strategy.load_state_dict(json.loads(snapshot))
+                if attempt == self.retries:
+                    raise FederationError(
+                        f"round {number}: {reason}. Nothing of this round was kept; {number} rounds are done. "
+                        f"Bring the clients back and run the same command with --resume True"
+                    ) from None
+        received = {r.client: usable_measurements(r)[0] for r in exchanges[0]}
+        self._keep_best(number - 1, list(received.values()), "global_score")
+        self.strategy.weights = result.weights
+        if result.rewards is not None:
+            self.strategy.rewards = result.rewards
+        self.ledger.append(self._record(number, clients, result, exchanges))
+        state = {"strategy": self.strategy.state_dict(), "best": self.best}
+        self.checkpoints.save(Checkpoint(number, self.strategy.weights, self.strategy.rewards, state))
+        self.progress.round_done(number, time.monotonic() - begun, received, result)
+
+    def _sample(self, number: int) -> list[str]:
+        clients = sorted(self.transport.clients)
+        if self.clients_per_round is None or self.clients_per_round >= len(clients):
+            return clients
+        return sorted(random.Random(seed_of(self.seed, "sampling", number)).sample(clients, self.clients_per_round))
+
+    def _play(self, number: int, clients: list[str]) -> tuple[RoundResult, list[Replies]]:
+        """Drive the strategy's generator through one round."""
+        generator = self.strategy.round(clients)
+        exchanges: list[Replies] = []
+        self._next_id = 0
+        try:
+            requests = next(generator)
+            while True:
+                replies = self._exchange(requests, number, first=not exchanges)
+                if len(replies.clients) < self.min_clients:
+                    raise _TooFewClients(
+                        f"{len(replies.clients)} of {len({r.client for r in requests})} clients answered, "
+                        f"min_clients is {self.min_clients}; missing: {replies.missing}"
+                    )
+                exchanges.append(replies)
+                requests = generator.send(replies)
+        except StopIteration as stop:
+            return stop.value, exchanges
+        finally:
+            generator.close()
+
+    def _exchange(self, requests: Sequence[Request], number: int, first: bool) -> Replies:
+        """Stamp requests, let the transport carry them, check and guard what comes back."""
+        stamped = [self._stamp(request, i, number, first) for i, request in enumerate(requests, self._next_id)]
+        self._next_id += len(stamped)
+        by_id = {request.id: request for request in stamped}
+        training = sorted((r.client, r.id) for r in stamped if r.task == "train")
+        row_of = {id: row for row, (_, id) in enumerate(training)}
+        spec = self.strategy.spec
+        matrix = UpdateMatrix(self.strategy.weights, spec.parameters, len(training)) if training else None
+        received: dict[int, Reply] = {}
+        missing = {request.client: "timeout" for request in stamped}
+
+        def arrived(reply: Reply) -> None:
+            with self._lock:
+                request = by_id.get(reply.id)
+                if request is None or request.client != reply.client or reply.id in received:
+                    return  # late, foreign or second answer: the first counts
+                reason = refusal(request, reply, spec)
+                if reason is None:
+                    if matrix is not None and reply.update is not None:
+                        reply = replace(reply, update=matrix.put(row_of[reply.id], reply.update))
+                    received[reply.id] = reply
+                missing[reply.client] = reason if reason is None or reason.startswith("error") else f"refused: {reason}"  # type: ignore[assignment]
+                self.progress.answered(reply.client, reason)
+
+        self.progress.asked(len(stamped))
+        self.transport.exchange(stamped, arrived, self.timeout)
+        absent = {client: reason for client, reason in missing.items() if reason is not None}
+        rows = [row for id, row in sorted(row_of.items(), key=lambda item: item[1]) if id in received]
+        kept = matrix.select(rows) if matrix is not None else None
+        return self._guard(Replies(received.values(), stamped, spec, absent, kept))
+
+    def _stamp(self, request: Request, id: int, number: int, first: bool) -> Request:
+        measure = tuple(dict.fromkeys((*self.evaluate, *request.measure))) if first else request.measure
+        stamp = {"id": id, "run": self.run_dir.name, "round": number, "ledger_head": self.ledger.head}
+        return replace(request, measure=measure, seed=seed_of(self.seed, request.client, number), **stamp)  # type: ignore[arg-type]
+
+    def _guard(self, replies: Replies) -> Replies:
+        self._verdicts: dict[str, Verdict] = {}
+        if not replies or any(reply.update is None for reply in replies):
+            return replies
+        for guard in self.guards:
+            verdicts = guard.check(replies)
+            clients = {reply.id: reply.client for reply in replies}
+            self._verdicts |= {clients[id]: verdict for id, verdict in verdicts.items()}
+            out = {id: f"quarantined: {v.reason}" for id, v in verdicts.items() if v.action == "quarantine"}
+            replies = replies.without(out)
+        return replies
+
+    # ---- records ----------------------------------------------------------------------------------------------
+
+    def _record(self, number: int, clients: list[str], result: RoundResult, exchanges: list[Replies]) -> dict[str, Any]:
+        local = exchanges[0]
+        measured: dict[str, dict[str, Any]] = {}
+        dropped: dict[str, list[str]] = {}
+        for reply in (reply for replies in exchanges for reply in replies):
+            usable, bad = usable_measurements(reply)
+            measured.setdefault(reply.client, {}).update(usable)
+            if bad:
+                dropped.setdefault(reply.client, []).extend(bad)
+        trained = all(reply.update is not None for reply in local)
+        return {
+            "kind": "round",
+            "round": number,
+            "clients": clients,
+            "missing": {client: why for replies in exchanges for client, why in replies.missing.items()},
+            "guards": {client: f"{v.action}: {v.reason}" for client, v in self._verdicts.items()},
+            "aggregation": result.aggregation,
+            "contributions": result.contributions,
+            "notes": result.notes,
+            "measurements": measured,
+            "not_finite": dropped,
+            "samples": {reply.client: reply.num_samples for reply in local},
+            "cases": {reply.client: reply.num_cases for reply in local},
+            "steps": {reply.client: reply.num_steps for reply in local},
+            "gram": {"clients": local.clients, "whole": local.geometry.gram.tolist()} if trained else None,
+            "model": digest_of(result.weights),
+        }
+
+    def _keep_best(self, number: int, measured: Sequence[Mapping[str, Any]], name: str) -> None:
+        """Keep the present global model, of round ``number``, if its mean validation score is the best so far."""
+        scores = [value_of(m[name]) for m in measured if name in m]
+        if number < 0 or not scores:
+            return
+        score = sum(scores) / len(scores)
+        if not self.best or score > self.best["score"]:
+            self.best = {"round": number, "score": score}
+            save_state_dict(self.run_dir / "models" / "best.pt", self.strategy.spec.with_aliases(self.strategy.weights))
+
+
+def seed_of(seed: int, client: str, number: int) -> int:
+    """The seed of ``client``'s work in round ``number``: 31 bits of SHA-256 of (run seed, client, round).
+
+    >>> seed_of(0, "A", 0) == seed_of(0, "A", 0) != seed_of(0, "A", 1)
+    True
+    """
+    return int.from_bytes(hashlib.sha256(f"{seed}/{client}/{number}".encode()).digest()[:4], "big") >> 1
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Torch's CPU generator under ``seed`` inside, as it was after."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

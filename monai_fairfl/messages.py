@@ -1,0 +1,275 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What crosses the wire between a federation and its clients, and the checks it must pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+
+__all__ = [
+    "CONTEXT_KEYS",
+    "Estimate",
+    "Measure",
+    "Measurement",
+    "ModelSpec",
+    "Reply",
+    "Request",
+    "Train",
+    "Weights",
+    "refusal",
+    "to_json",
+    "usable_measurements",
+    "value_of",
+]
+
+Weights = Mapping[str, torch.Tensor]
+"""A ``state_dict``: tensor name -> tensor."""
+
+CONTEXT_KEYS = frozenset(
+    {
+        "previous_weight",  # the weight with which this client's last update entered the model it now receives; [0, 1]
+        "sam_rho",  # radius of sharpness-aware training
+        "gsam_alpha",  # GSAM's share of the orthogonal gradient
+        "ditto_lambda",  # pull of Ditto's personal model towards the global one
+        "prox_mu",  # FedProx's proximal term
+        "reset_optimizer",  # 1: forget the optimizer's and schedulers' state before training
+        "local_epochs",  # epochs of this request's training
+    }
+)
+"""Names a request's context may use: all else is an error at the client, never ignored."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its uncertainty: mean ``value``, its standard error (``None``: unknown), from ``n`` observations.
+
+    >>> Estimate(0.81, 0.02, 5).value
+    0.81
+    """
+
+    value: float
+    stderr: float | None = None
+    n: int = 1
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+
+Measurement = float | Estimate | Mapping[str, float | Estimate]
+"""One measurement: a number, an estimate, or a mapping of these (``"mean"`` and one entry per class, or per layer)."""
+
+
+def value_of(measurement: Measurement) -> float:
+    """The one number of a measurement: its value, or the ``"mean"`` of a mapping.
+
+    >>> value_of({"mean": Estimate(0.8), "gland": 0.8})
+    0.8
+    """
+    return float(measurement["mean"] if isinstance(measurement, Mapping) else measurement)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What each tensor of a model is; names only, so it is plain JSON. Made by :func:`monai_fairfl.spec.read_spec`.
+
+    Args:
+        parameters: trainable tensors without aliases, sorted: they alone count in inner products and contributions.
+        aliases: state_dict name -> the tensor whose storage it shares (shared modules, DynUNet's heads).
+        buffers: every other tensor: BatchNorm statistics, counters, frozen parameters.
+        layers: tensor -> the module that owns it.
+        output: module that produces the logits, and the class axis of its weight.
+
+    >>> ModelSpec(("w",), {}, (), {"w": ""}).to_json()["parameters"]
+    ['w']
+    """
+
+    parameters: tuple[str, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    buffers: tuple[str, ...] = ()
+    layers: Mapping[str, str] = field(default_factory=dict)
+    output: tuple[str, int] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON of the specification."""
+        return {
+            "parameters": list(self.parameters),
+            "aliases": dict(self.aliases),
+            "buffers": list(self.buffers),
+            "layers": dict(self.layers),
+            "output": list(self.output) if self.output else None,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ModelSpec:
+        """The inverse of :meth:`to_json`."""
+        output = data["output"]
+        return cls(
+            parameters=tuple(data["parameters"]),
+            aliases=dict(data["aliases"]),
+            buffers=tuple(data["buffers"]),
+            layers=dict(data["layers"]),
+            output=(output[0], int(output[1])) if output else None,
+        )
+
+    def split(self, state: Weights) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """Parameters and buffers of a full ``state_dict``, aliases left out."""
+        return {k: state[k] for k in self.parameters}, {k: state[k] for k in self.buffers if k in state}
+
+    def with_aliases(self, weights: Weights) -> dict[str, torch.Tensor]:
+        """``weights`` as the full ``state_dict`` that ``load_state_dict(strict=True)`` and bundles expect."""
+        return {**weights, **{alias: weights[name] for alias, name in self.aliases.items() if name in weights}}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client is asked to do. A strategy fills the first five fields; the federation stamps the rest."""
+
+    client: str
+    task: str  # "train" | "measure"
+    weights: Weights
+    measure: tuple[str, ...] = ()
+    context: Mapping[str, float] = field(default_factory=dict)
+    id: int = 0
+    run: str = ""
+    round: int = -1
+    seed: int = 0
+    ledger_head: str = ""
+
+    def __post_init__(self) -> None:
+        if self.task not in ("train", "measure"):
+            raise ValueError(f"request to {self.client!r}: task must be 'train' or 'measure', got {self.task!r}")
+        unknown = sorted(set(self.context) - CONTEXT_KEYS)
+        if unknown:
+            raise ValueError(
+                f"request to {self.client!r}: unknown context key {unknown[0]!r}; known are {sorted(CONTEXT_KEYS)}"
+            )
+
+
+def Train(client: str, weights: Weights, measure: Iterable[str] = (), context: Mapping[str, float] = {}) -> Request:
+    """Ask ``client`` to train from ``weights``, and to measure on the way.
+
+    >>> Train("A", {}, ("train_loss",)).task
+    'train'
+    """
+    return Request(client, "train", weights, tuple(measure), dict(context))
+
+
+def Measure(client: str, weights: Weights, measure: Iterable[str] = ()) -> Request:
+    """Ask ``client`` to measure ``weights`` on its private data, without training."""
+    return Request(client, "measure", weights, tuple(measure))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a client answers; ``id``, ``run`` and ``round`` echo the request.
+
+    Args:
+        update: parameters only: local minus the weights that were sent; ``None`` when it only measured.
+        num_samples: images that passed the network in one local epoch.
+        measurements: name -> number, estimate, or a mapping of these.
+        buffers: absolute values of the buffers after training.
+        num_cases: volumes or photographs of the training set.
+        num_steps: optimizer steps done.
+        error: why the client could not answer; all else is then ignored.
+    """
+
+    client: str
+    update: Weights | None
+    num_samples: int
+    measurements: Mapping[str, Measurement] = field(default_factory=dict)
+    buffers: Weights | None = None
+    num_cases: int = 0
+    num_steps: int = 0
+    id: int = 0
+    run: str = ""
+    round: int = -1
+    error: str | None = None
+
+    def without_tensors(self) -> Reply:
+        """The reply's numbers alone."""
+        return replace(self, update=None, buffers=None)
+
+
+def refusal(request: Request, reply: Reply, spec: ModelSpec) -> str | None:
+    """Why ``reply`` must not reach a strategy, or ``None``. Values are the guards' business; form is checked here.
+
+    >>> refusal(Request("A", "measure", {}, id=3), Reply("A", None, 1, id=2), ModelSpec(()))
+    'answers request 2 of run  round -1, asked was request 3 of run  round -1'
+    """
+    if reply.error is not None:
+        return f"error: {reply.error}"
+    if (reply.id, reply.run, reply.round) != (request.id, request.run, request.round):
+        return (
+            f"answers request {reply.id} of run {reply.run} round {reply.round}, "
+            f"asked was request {request.id} of run {request.run} round {request.round}"
+        )
+    if request.task == "measure":
+        return None
+    least = {"num_samples": 1, "num_cases": 0, "num_steps": 0}
+    for name, minimum in least.items():
+        count = getattr(reply, name)
+        if not isinstance(count, int) or isinstance(count, bool) or count < minimum:
+            return f"{name} must be a whole number of at least {minimum}, got {count!r}"
+    if reply.update is None:
+        return "trained but sent no update"
+    return _differs("update", reply.update, request.weights, spec.parameters) or _differs(
+        "buffers", reply.buffers or {}, request.weights, [name for name in spec.buffers if name in (reply.buffers or {})]
+    )
+
+
+def _differs(what: str, sent: Weights, reference: Weights, names: Sequence[str]) -> str | None:
+    missing, extra = sorted(set(names) - set(sent)), sorted(set(sent) - set(names))
+    if missing or extra:
+        return f"{what} has other tensors than the model: missing {missing[:3]}, unexpected {extra[:3]}"
+    for name in names:
+        if name in reference and sent[name].shape != reference[name].shape:
+            return f"{what} {name!r} has shape {tuple(sent[name].shape)}, expected {tuple(reference[name].shape)}"
+        if name in reference and sent[name].is_floating_point() != reference[name].is_floating_point():
+            return f"{what} {name!r} has type {sent[name].dtype}, expected {reference[name].dtype}"
+    return None
+
+
+def usable_measurements(reply: Reply) -> tuple[dict[str, Measurement], list[str]]:
+    """The finite measurements of a reply, and the names of those that are not (dropped, never averaged).
+
+    >>> usable_measurements(Reply("A", None, 1, {"score": float("nan"), "train_loss": 0.3}))
+    ({'train_loss': 0.3}, ['score'])
+    """
+    usable = {name: value for name, value in reply.measurements.items() if _is_finite(value)}
+    return usable, sorted(set(reply.measurements) - set(usable))
+
+
+def _is_finite(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return bool(value) and all(_is_finite(v) for v in value.values())
+    if isinstance(value, Estimate):
+        return _is_finite(value.value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def to_json(value: Any) -> Any:
+    """Measurements and contributions as plain JSON: an :class:`Estimate` becomes an object of its fields.
+
+    >>> to_json({"A": Estimate(0.5, None, 2), "B": float("nan")})
+    {'A': {'value': 0.5, 'stderr': None, 'n': 2}, 'B': None}
+    """
+    if isinstance(value, Estimate):
+        return to_json(asdict(value))
+    if isinstance(value, Mapping):
+        return {key: to_json(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

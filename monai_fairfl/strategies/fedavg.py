@@ -1,0 +1,45 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""FedAvg: the weighted average of the clients' updates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from monai_fairfl.aggregation import sample_shares, uniform
+from monai_fairfl.messages import Train
+from monai_fairfl.strategies.base import Rounds, Strategy
+
+__all__ = ["FedAvg"]
+
+
+class FedAvg(Strategy):
+    r"""Federated averaging (McMahan et al., AISTATS 2017, Algorithm 1).
+
+    .. math:: w_{k+1} = w_k + \sum_i p_i \Delta_{k,i}, \qquad p_i = n_i / \sum_j n_j
+
+    Args:
+        weighting: ``"samples"`` (n_i: images of one local epoch; FedCE, CGSV, FedISM use this baseline) or
+            ``"uniform"`` (p_i = 1 / N; Fed-LWR Eq. 1, ShapFed Eq. 4).
+
+    >>> FedAvg(weighting="uniform").weighting
+    'uniform'
+    """
+
+    def __init__(self, weighting: str = "samples"):
+        if weighting not in ("samples", "uniform"):
+            raise ValueError(f"FedAvg weighting must be 'samples' or 'uniform', got {weighting!r}")
+        self.weighting = weighting
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        local = yield [Train(client, self.start_of(client)) for client in clients]
+        shares = sample_shares(local) if self.weighting == "samples" else uniform(local.clients)
+        return self.finish(local, shares, contributions=shares)

@@ -1,0 +1,67 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Clients that live in this process, one after the other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from monai_fairfl.messages import Reply, Request
+
+__all__ = ["Client", "InProcess"]
+
+logger = logging.getLogger(__name__)
+
+
+class Client(Protocol):
+    """Anything that answers requests: :class:`monai_fairfl.client.FairMonaiAlgo`, or a test's own."""
+
+    def answer(self, request: Request) -> Reply:
+        """Carry out one request."""
+
+
+class InProcess:
+    """Asks clients of this process in the order of the requests.
+
+    Args:
+        clients: name -> a function that makes the client (called once, when it is first asked), so that a
+            federation of many large sites starts quickly and fails early.
+    """
+
+    def __init__(self, clients: Mapping[str, Callable[[], Client]]):
+        self._makers = dict(clients)
+        self._clients: dict[str, Client] = {}
+        self.clients: Sequence[str] = sorted(clients)
+
+    def exchange(
+        self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: float | None = None
+    ) -> None:
+        """Carry out the requests; a client's exception becomes its reply's ``error`` and the others go on."""
+        for request in requests:
+            try:
+                if request.client not in self._clients:
+                    self._clients[request.client] = self._makers[request.client]()
+                reply = self._clients[request.client].answer(request)
+            except Exception as error:
+                logger.debug("client %s failed", request.client, exc_info=True)
+                text = f"{type(error).__name__}: {error}"
+                reply = Reply(request.client, None, 0, id=request.id, run=request.run, round=request.round, error=text)
+            arrived(reply)
+
+    def close(self) -> None:
+        """Let the clients go."""
+        for client in self._clients.values():
+            finalize = getattr(client, "finalize", None)
+            if finalize is not None:
+                finalize()
+        self._clients.clear()
