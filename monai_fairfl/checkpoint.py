@@ -96,7 +96,9 @@ class Checkpoints:
                 shutil.rmtree(damaged)
             return checkpoint
         if problems:
-            raise FederationError(f"no checkpoint of {self.folder} can be read: {'; '.join(problems)}. Start anew elsewhere")
+            raise FederationError(
+                f"no checkpoint of {self.folder} can be read: {'; '.join(problems)}. Start anew elsewhere"
+            )
         return None
 
     def _prune(self) -> None:

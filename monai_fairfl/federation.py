@@ -21,37 +21,23 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from monai_fairfl.aggregation import BUFFER_POLICIES, Replies
 from monai_fairfl.checkpoint import Checkpoint, Checkpoints, save_state_dict
 from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.exchange import Inbox, Transport, guarded
 from monai_fairfl.files import safe_name
-from monai_fairfl.geometry import UpdateMatrix
 from monai_fairfl.guards import DEFAULT, Guard, Verdict
 from monai_fairfl.ledger import Ledger, digest_of
-from monai_fairfl.messages import Measure, ModelSpec, Reply, Request, Weights, refusal, usable_measurements, value_of
+from monai_fairfl.messages import Measure, ModelSpec, Request, Weights, usable_measurements, value_of
 from monai_fairfl.progress import Progress
+from monai_fairfl.records import opening_record, round_record
 from monai_fairfl.strategies.base import RoundResult, Strategy
 
 __all__ = ["Federation", "History", "Transport"]
-
-
-class Transport(Protocol):
-    """Moves requests to clients and replies back; knows nothing of rounds or strategies."""
-
-    clients: Sequence[str]
-    """Who can be asked now, by the engine's identity."""
-
-    def exchange(
-        self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: float | None = None
-    ) -> None:
-        """Carry out ``requests`` and call ``arrived`` with each reply as it comes; return when all came or time is up."""
-
-    def close(self) -> None:
-        """Release clients and connections."""
 
 
 Initial = Callable[[], tuple[Weights, ModelSpec]]
@@ -135,7 +121,8 @@ class Federation:
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", keep)
         self.best: dict[str, float] = {}  # round and mean validation score of the best global model so far
         self._stop = threading.Event()
-        self._lock = threading.Lock()
+        self._next_id = 0
+        self._verdicts: dict[str, Verdict] = {}
 
     def stop(self) -> None:
         """Ask the run to end after the present round; it can be resumed."""
@@ -154,7 +141,7 @@ class Federation:
         torch.set_num_threads(self.threads)
         try:
             done = self._begin(resume)
-            with Progress(self.rounds, done, type(self.strategy).__name__) as self.progress:
+            with Progress(self.rounds, done, self.strategy.name) as self.progress:
                 for number in range(done, self.rounds):
                     if self._stop.is_set():
                         return History(self.run_dir, self.ledger.records, finished=False)
@@ -177,7 +164,9 @@ class Federation:
             )
         ledger_path = self.run_dir / "ledger.jsonl"
         if not resume and ledger_path.exists() and ledger_path.stat().st_size:
-            raise FederationError(f"{self.run_dir} already holds a run: resume it (--resume True) or choose another run_dir")
+            raise FederationError(
+                f"{self.run_dir} already holds a run: resume it (--resume True) or choose another run_dir"
+            )
         self.run_dir.mkdir(parents=True, exist_ok=True)
         checkpoint = self.checkpoints.load() if resume else None
         self.ledger = Ledger(ledger_path)
@@ -198,22 +187,10 @@ class Federation:
         return checkpoint.round + 1
 
     def _opening(self, clients: list[str], spec: ModelSpec, weights: Weights) -> dict[str, Any]:
-        arguments = {k: v for k, v in vars(self.strategy).items() if isinstance(v, (str, int, float, bool, type(None)))}
-        hidden = {"buffers", *self.strategy.state}
-        return {
-            "kind": "start",
-            "run": self.run_dir.name,
-            "strategy": type(self.strategy).__name__,
-            "arguments": {k: v for k, v in arguments.items() if k not in hidden and not k.startswith("_")},
-            "clients": clients,
-            "seed": self.seed,
-            "threads": self.threads,
-            "buffers": self.buffers,
-            "evaluate": list(self.evaluate),
-            "clients_per_round": self.clients_per_round,
-            "parameters": sum(weights[name].numel() for name in spec.parameters),
-            "model": digest_of(weights),
-        }
+        settings = ("seed", "threads", "buffers", "evaluate", "clients_per_round")
+        return opening_record(
+            self.run_dir.name, self.strategy, clients, spec, weights, {name: getattr(self, name) for name in settings}
+        )
 
     def _check_same(self, opening: Mapping[str, Any]) -> None:
         recorded = self.ledger.records[0]
@@ -239,7 +216,13 @@ class Federation:
         self._keep_best(self.rounds - 1, [s["global"] if "global" in s else s["own"] for s in scores.values()], "score")
         self._write_models()
         self.ledger.append(
-            {"kind": "end", "scores": scores, "missing": replies.missing, "best": self.best, "model": digest_of(strategy.weights)}
+            {
+                "kind": "end",
+                "scores": scores,
+                "missing": replies.missing,
+                "best": self.best,
+                "model": digest_of(strategy.weights),
+            }
         )
 
     def _write_models(self) -> None:
@@ -270,7 +253,7 @@ class Federation:
         self.strategy.weights = result.weights
         if result.rewards is not None:
             self.strategy.rewards = result.rewards
-        self.ledger.append(self._record(number, clients, result, exchanges))
+        self.ledger.append(round_record(number, clients, result, exchanges, self._verdicts))
         state = {"strategy": self.strategy.state_dict(), "best": self.best}
         self.checkpoints.save(Checkpoint(number, self.strategy.weights, self.strategy.rewards, state))
         self.progress.round_done(number, time.monotonic() - begun, received, result)
@@ -285,7 +268,7 @@ class Federation:
         """Drive the strategy's generator through one round."""
         generator = self.strategy.round(clients)
         exchanges: list[Replies] = []
-        self._next_id = 0
+        self._next_id, self._verdicts = 0, {}
         try:
             requests = next(generator)
             while True:
@@ -306,80 +289,17 @@ class Federation:
         """Stamp requests, let the transport carry them, check and guard what comes back."""
         stamped = [self._stamp(request, i, number, first) for i, request in enumerate(requests, self._next_id)]
         self._next_id += len(stamped)
-        by_id = {request.id: request for request in stamped}
-        training = sorted((r.client, r.id) for r in stamped if r.task == "train")
-        row_of = {id: row for row, (_, id) in enumerate(training)}
-        spec = self.strategy.spec
-        matrix = UpdateMatrix(self.strategy.weights, spec.parameters, len(training)) if training else None
-        received: dict[int, Reply] = {}
-        missing = {request.client: "timeout" for request in stamped}
-
-        def arrived(reply: Reply) -> None:
-            with self._lock:
-                request = by_id.get(reply.id)
-                if request is None or request.client != reply.client or reply.id in received:
-                    return  # late, foreign or second answer: the first counts
-                reason = refusal(request, reply, spec)
-                if reason is None:
-                    if matrix is not None and reply.update is not None:
-                        reply = replace(reply, update=matrix.put(row_of[reply.id], reply.update))
-                    received[reply.id] = reply
-                missing[reply.client] = reason if reason is None or reason.startswith("error") else f"refused: {reason}"  # type: ignore[assignment]
-                self.progress.answered(reply.client, reason)
-
+        inbox = Inbox(stamped, self.strategy.spec, self.strategy.weights, self.progress.answered)
         self.progress.asked(len(stamped))
-        self.transport.exchange(stamped, arrived, self.timeout)
-        absent = {client: reason for client, reason in missing.items() if reason is not None}
-        rows = [row for id, row in sorted(row_of.items(), key=lambda item: item[1]) if id in received]
-        kept = matrix.select(rows) if matrix is not None else None
-        return self._guard(Replies(received.values(), stamped, spec, absent, kept))
+        self.transport.exchange(stamped, inbox.arrived, self.timeout)
+        replies, verdicts = guarded(inbox.replies(), self.guards)
+        self._verdicts |= verdicts
+        return replies
 
     def _stamp(self, request: Request, id: int, number: int, first: bool) -> Request:
         measure = tuple(dict.fromkeys((*self.evaluate, *request.measure))) if first else request.measure
         stamp = {"id": id, "run": self.run_dir.name, "round": number, "ledger_head": self.ledger.head}
         return replace(request, measure=measure, seed=seed_of(self.seed, request.client, number), **stamp)  # type: ignore[arg-type]
-
-    def _guard(self, replies: Replies) -> Replies:
-        self._verdicts: dict[str, Verdict] = {}
-        if not replies or any(reply.update is None for reply in replies):
-            return replies
-        for guard in self.guards:
-            verdicts = guard.check(replies)
-            clients = {reply.id: reply.client for reply in replies}
-            self._verdicts |= {clients[id]: verdict for id, verdict in verdicts.items()}
-            out = {id: f"quarantined: {v.reason}" for id, v in verdicts.items() if v.action == "quarantine"}
-            replies = replies.without(out)
-        return replies
-
-    # ---- records ----------------------------------------------------------------------------------------------
-
-    def _record(self, number: int, clients: list[str], result: RoundResult, exchanges: list[Replies]) -> dict[str, Any]:
-        local = exchanges[0]
-        measured: dict[str, dict[str, Any]] = {}
-        dropped: dict[str, list[str]] = {}
-        for reply in (reply for replies in exchanges for reply in replies):
-            usable, bad = usable_measurements(reply)
-            measured.setdefault(reply.client, {}).update(usable)
-            if bad:
-                dropped.setdefault(reply.client, []).extend(bad)
-        trained = all(reply.update is not None for reply in local)
-        return {
-            "kind": "round",
-            "round": number,
-            "clients": clients,
-            "missing": {client: why for replies in exchanges for client, why in replies.missing.items()},
-            "guards": {client: f"{v.action}: {v.reason}" for client, v in self._verdicts.items()},
-            "aggregation": result.aggregation,
-            "contributions": result.contributions,
-            "notes": result.notes,
-            "measurements": measured,
-            "not_finite": dropped,
-            "samples": {reply.client: reply.num_samples for reply in local},
-            "cases": {reply.client: reply.num_cases for reply in local},
-            "steps": {reply.client: reply.num_steps for reply in local},
-            "gram": {"clients": local.clients, "whole": local.geometry.gram.tolist()} if trained else None,
-            "model": digest_of(result.weights),
-        }
 
     def _keep_best(self, number: int, measured: Sequence[Mapping[str, Any]], name: str) -> None:
         """Keep the present global model, of round ``number``, if its mean validation score is the best so far."""

@@ -114,7 +114,11 @@ class Geometry:
             key = f"{module}.{name}" if module else name
             if key in self.matrix.columns:
                 part = self.matrix.rows[:, self.matrix.columns[key]].unflatten(1, self.matrix.shapes[key]).double()
-                rows.append(part.movedim(1 + (axis if name == "weight" else 0), 1).flatten(2) if part.ndim > 2 else part[..., None])
+                rows.append(
+                    part.movedim(1 + (axis if name == "weight" else 0), 1).flatten(2)
+                    if part.ndim > 2
+                    else part[..., None]
+                )
         vectors = torch.cat(rows, dim=2)
         return torch.einsum("icd,jcd->cij", vectors, vectors).numpy()
 

@@ -226,7 +226,10 @@ def refusal(request: Request, reply: Reply, spec: ModelSpec) -> str | None:
     if reply.update is None:
         return "trained but sent no update"
     return _differs("update", reply.update, request.weights, spec.parameters) or _differs(
-        "buffers", reply.buffers or {}, request.weights, [name for name in spec.buffers if name in (reply.buffers or {})]
+        "buffers",
+        reply.buffers or {},
+        request.weights,
+        [name for name in spec.buffers if name in (reply.buffers or {})],
     )
 
 

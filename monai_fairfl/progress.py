@@ -20,8 +20,9 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
-from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn
 from rich.progress import Progress as Bar
+from rich.progress import TaskID, TextColumn, TimeRemainingColumn
 
 from monai_fairfl.messages import value_of
 from monai_fairfl.strategies.base import RoundResult
@@ -54,7 +55,9 @@ class Progress:
         self.task = self.bar.add_task(self.title, total=self.rounds, completed=self.done, news="")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.bar.__exit__(kind, error, trace)
 
     def asked(self, requests: int) -> None:
@@ -69,7 +72,9 @@ class Progress:
         if self.task is not None:
             self.bar.update(self.task, news=f"{client} {self.came}/{self.expected}")
 
-    def round_done(self, number: int, seconds: float, received: Mapping[str, Mapping[str, Any]], result: RoundResult) -> None:
+    def round_done(
+        self, number: int, seconds: float, received: Mapping[str, Mapping[str, Any]], result: RoundResult
+    ) -> None:
         """Round ``number`` took ``seconds``; ``received`` holds what clients measured of the model they were sent."""
         self.done = number + 1
         self.seconds.append(seconds)

@@ -29,7 +29,8 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
 
     Args:
         network: the network on any device; its mode and random state are left as they were.
-        inputs: example inputs of the forward pass, for example one image of shape (1, C, H, W).
+        inputs: example inputs of the forward pass, for example one image of shape (1, C, H, W); without any, the
+            output layer stays unknown.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1))
     >>> spec = read_spec(net, torch.zeros(1, 1, 8, 8))
@@ -48,10 +49,14 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
             continue
         layers[name] = name.rpartition(".")[0]
         (parameters if id(tensor) in trainable else buffers).append(name)
-    return ModelSpec(tuple(sorted(parameters)), aliases, tuple(sorted(buffers)), layers, _output(network, inputs, aliases))
+    return ModelSpec(
+        tuple(sorted(parameters)), aliases, tuple(sorted(buffers)), layers, _output(network, inputs, aliases)
+    )
 
 
 def _output(network: nn.Module, inputs: tuple[torch.Tensor, ...], aliases: dict[str, str]) -> tuple[str, int] | None:
+    if not inputs:
+        return None
     called: list[str] = []
     names = {id(module): name for name, module in reversed(list(network.named_modules()))}
     hooks = [

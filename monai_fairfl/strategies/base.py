@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,13 @@ class Strategy(ABC):
     spec: ModelSpec
     buffers: str = "aggregation"
 
+    @property
+    def name(self) -> str:
+        """Class name and the arguments that are not the defaults: ``FedCE-sum``."""
+        defaults = {k: p.default for k, p in inspect.signature(type(self)).parameters.items()}
+        chosen = {k: getattr(self, k) for k in defaults if hasattr(self, k)}
+        return "-".join([type(self).__name__, *(str(v) for k, v in chosen.items() if v != defaults[k])])
+
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         """Called once before the first round, and before :meth:`load_state_dict` on resume."""
         self.weights, self.rewards, self.spec = weights, {}, spec
@@ -104,7 +112,9 @@ class Strategy(ABC):
         filler = sum(known.values()) / len(known) if known else float(default)  # type: ignore[arg-type]
         for client in replies.clients:
             if client not in known:
-                self._notes[client] = f"{name} absent, {filler:.6g} used: " + ("mean of the others" if known else "default")
+                self._notes[client] = f"{name} absent, {filler:.6g} used: " + (
+                    "mean of the others" if known else "default"
+                )
         return {client: known.get(client, filler) for client in replies.clients}
 
     def state_dict(self) -> dict[str, Any]:

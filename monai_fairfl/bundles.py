@@ -1,0 +1,75 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The bundles that travel with the package: where they lie, and how to take one out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from monai_fairfl.errors import ConfigError
+
+__all__ = ["bundle_names", "copy_bundle", "find_bundle"]
+
+IGNORED = shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", ".*")  # a site's own weights and caches stay at home
+
+
+def bundle_names() -> list[str]:
+    """Names of the shipped bundles.
+
+    >>> "prostate_mri_segmentation" in bundle_names()
+    True
+    """
+    return sorted(path.parent.parent.name for path in _home().glob("*/configs/metadata.json"))
+
+
+def find_bundle(name: str) -> Path:
+    """The folder of the shipped bundle ``name``; read it there, but change only a copy.
+
+    Raises:
+        ConfigError: no such bundle is shipped; the text names those that are.
+
+    >>> find_bundle("prostat")
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: no bundle 'prostat' is shipped; there is ...
+    """
+    names = bundle_names()
+    if name not in names:
+        raise ConfigError(f"no bundle {name!r} is shipped; there is {', '.join(names)}")
+    return _home() / name
+
+
+def copy_bundle(name: str, folder: str | os.PathLike[str]) -> Path:
+    """Copy the shipped bundle ``name`` to ``folder``, which becomes the bundle's root.
+
+    Returns:
+        The bundle's root.
+
+    Raises:
+        ConfigError: no such bundle is shipped, or the folder holds something already.
+
+    >>> import tempfile
+    >>> (copy_bundle("prostate_mri_segmentation", tempfile.mkdtemp()) / "configs" / "train.json").exists()
+    True
+    """
+    source, target = find_bundle(name), Path(folder)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise ConfigError(f"{target} is there already and not an empty folder; name a new one, or delete it first")
+    shutil.copytree(source, target, ignore=IGNORED, dirs_exist_ok=True)
+    return target
+
+
+def _home() -> Path:
+    """Inside an installed wheel, else at the top of the checkout."""
+    package = Path(__file__).parent
+    return package / "_bundles" if (package / "_bundles").is_dir() else package.parent / "bundles"

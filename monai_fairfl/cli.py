@@ -1,0 +1,249 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The command ``monai-fairfl``: everything around a training. Training itself is ``python -m monai.bundle run``.
+
+Each command is a function from its arguments to an :class:`Answer`; what it needs is imported inside, so ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import inspect
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from monai_fairfl import __version__
+from monai_fairfl.errors import ConfigError, DataError, FairFLError
+
+__all__ = ["main"]
+
+EXAMPLES = """
+a first federation, from nothing:
+  monai-fairfl demo-data --out hospitals
+  monai-fairfl bundle prostate_mri_segmentation prostate
+  python -m monai.bundle run --config_file prostate/configs/federate.json --bundle_root prostate \\
+      --sites_root hospitals --run_dir runs/first --strategy#_target_ monai_fairfl.strategies.FedCE
+  monai-fairfl report runs/first
+
+With --json a command prints one JSON object and nothing else, {"error": "..."} when it fails. Exit code 2 is an error.
+"""
+
+
+class Answer(NamedTuple):
+    """What a command found: plain JSON, and the same in words."""
+
+    data: dict[str, Any]
+    text: str
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: the words after ``monai-fairfl``; those of this process by default.
+
+    Returns:
+        Exit code: 0, or 2 after an error that the user can mend, told in one line.
+
+    >>> main(["bundle", "prostate_mri_segmentation", "/dev/null", "--json"])
+    {"error": "/dev/null is there already and not an empty folder; name a new one, or delete it first"}
+    2
+    """
+    args = _parser().parse_args(argv)
+    try:
+        answer = args.command(args)
+    except (FairFLError, OSError) as error:
+        line = " ".join(str(error).split("\n"))
+        print(
+            json.dumps({"error": line}) if args.json else f"monai-fairfl: {line}",
+            file=None if args.json else sys.stderr,
+        )
+        return 2
+    print(json.dumps(answer.data) if args.json else answer.text)
+    return 0
+
+
+def demo_data(args: argparse.Namespace) -> Answer:
+    """Write the six synthetic hospitals."""
+    from monai_fairfl.data.synthetic import write_sites
+
+    sites = write_sites(args.out, seed=args.seed, size=tuple(args.size), workers=os.cpu_count() or 1)
+    return Answer({"folder": args.out, "sites": sites}, f"{args.out}: {len(sites)} hospitals, {', '.join(sites)}")
+
+
+def datalist(args: argparse.Namespace) -> Answer:
+    """Check a site's files, or every site's, and split them by case."""
+    from monai_fairfl.data.datalist import check_cases, find_sites, site_datalist
+    from monai_fairfl.preflight import check_sites
+
+    folder = Path(args.folder).absolute()
+    one = any(folder.glob("*.nii*"))
+    folders = {folder.name: folder} if one else {name: folder / name for name in find_sites(folder)}
+    split = {"seed": args.seed} | ({"folds": args.folds, "fold": args.fold} if args.folds else {})
+    sites: dict[str, dict[str, Any]] = {}
+
+    def check(site: str) -> None:
+        sites[Path(site).name] = check_cases(site)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_sites({name: str(path) for name, path in folders.items()}, check)
+    for name, path in folders.items():
+        file = None if args.out is None else Path(args.out) if one else Path(args.out) / f"{name}.json"
+        parts = site_datalist(path, file, **split)
+        sites[name] |= {part: len(cases) for part, cases in parts.items()} | {"file": file and str(file)}
+    notes = [str(warning.message) for warning in caught]
+    lines = [
+        "{site}: {num_cases} cases, {training} training, {validation} validation, {testing} testing; "
+        "labels {labels}, {gland_slices} labelled slices".format(**site)
+        for site in sites.values()
+    ]
+    written = [f"written: {args.out}"] if args.out else []
+    return Answer({"sites": sites, "warnings": notes}, "\n".join(lines + [f"note: {note}" for note in notes] + written))
+
+
+def bundle(args: argparse.Namespace) -> Answer:
+    """Copy a shipped bundle."""
+    from monai_fairfl.bundles import copy_bundle
+
+    root = copy_bundle(args.name, args.folder)
+    return Answer({"bundle_root": str(root)}, f"{root}: copied; {root / 'docs' / 'README.md'} says how to run it")
+
+
+def report(args: argparse.Namespace) -> Answer:
+    """Write the report of one run, or of several side by side."""
+    try:
+        from monai_fairfl.report import sentences, summary_table, write_report
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"a report needs {error.name}: pip install 'monai-fairfl[report]'") from error
+    from rich.console import Console
+
+    runs = [run for folder in args.run_dir for run in _runs(folder)]
+    out = Path(args.out or os.path.commonpath([Path(folder).absolute() for folder in args.run_dir]))
+    found = write_report(runs, out)
+    words = sentences(found)
+    console = Console()
+    with console.capture() as captured:
+        console.print(summary_table(found))
+    data = {"html": str(out / "report.html"), "json": str(out / "report.json"), "sentences": words}
+    return Answer(data, "\n".join([captured.get().rstrip(), *words.values(), f"Report: {data['html']}"]))
+
+
+def verify(args: argparse.Namespace) -> Answer:
+    """Check the chain of a run's ledger: that no record was edited, removed or added in between."""
+    from monai_fairfl.ledger import read_ledger
+
+    runs = {}
+    for run in _runs(args.run_dir):
+        file = run / "ledger.jsonl"
+        records = read_ledger(file)
+        head = hashlib.sha256(file.read_bytes().splitlines(keepends=True)[-1]).hexdigest() if records else ""
+        rounds = sum(record["kind"] == "round" for record in records)
+        runs[str(run)] = {"rounds": rounds, "finished": bool(records) and records[-1]["kind"] == "end", "head": head}
+    lines = [
+        f"{run}: the chain holds, {found['rounds']} rounds, {'finished' if found['finished'] else 'not finished'}, head {found['head']}"
+        for run, found in runs.items()
+    ]
+    return Answer({"runs": runs}, "\n".join(lines))
+
+
+def strategies(args: argparse.Namespace) -> Answer:
+    """List the strategies that a federation can be run with."""
+    from monai_fairfl import strategies as shipped
+
+    found = {}
+    for name in shipped.__all__:
+        kind = getattr(shipped, name)
+        if isinstance(kind, type) and issubclass(kind, shipped.Strategy) and not inspect.isabstract(kind):
+            found[name] = {
+                "target": f"monai_fairfl.strategies.{name}",
+                "summary": (inspect.getdoc(kind) or "").partition("\n")[0],
+                "requires": sorted(kind.requires),
+                "min_clients": kind.min_clients,
+            }
+    return Answer({"strategies": found}, "\n".join(f"{name:<12} {entry['summary']}" for name, entry in found.items()))
+
+
+def _runs(folder: str) -> list[Path]:
+    """The run itself, or the runs of several strategies lying in ``folder``."""
+    ledgers = [file for pattern in ("ledger.jsonl", "*/ledger.jsonl") for file in sorted(Path(folder).glob(pattern))]
+    if not ledgers:
+        raise DataError(f"{folder} holds no run: there is no ledger.jsonl in it. Give the run_dir of a federation")
+    return [ledgers[0].parent] if ledgers[0].parent == Path(folder) else [file.parent for file in ledgers]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="monai-fairfl",
+        description="Fair federated medical image segmentation with MONAI bundles.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, command: Callable[[argparse.Namespace], Answer], example: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name,
+            help=inspect.getdoc(command),
+            description=inspect.getdoc(command),
+            epilog="examples:\n" + "\n".join(f"  monai-fairfl {line}" for line in example.splitlines()),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.add_argument("--json", action="store_true", help="print one JSON object")
+        sub.set_defaults(command=command)
+        return sub
+
+    sub = add("demo-data", demo_data, "demo-data --out hospitals\ndemo-data --out small --size 48 48 8 --seed 1")
+    sub.add_argument(
+        "--out", required=True, metavar="DIR", help="folder for SITE/CaseNN.nii.gz; whole cases in it are kept"
+    )
+    sub.add_argument("--seed", type=int, default=0, help="decides every image (default: 0)")
+    sub.add_argument(
+        "--size", type=int, nargs=3, default=(96, 96, 16), metavar=("X", "Y", "Z"), help="voxels (default: 96 96 16)"
+    )
+
+    sub = add(
+        "datalist",
+        datalist,
+        "datalist hospitals                            # check every site, show the split\n"
+        "datalist hospitals --out datalists            # and write datalists/SITE.json\n"
+        "datalist hospitals/alder --folds 4 --fold 0 --out alder.json",
+    )
+    sub.add_argument(
+        "folder", metavar="SITE_DIR|ROOT", help="a site's folder of NIfTI files, or the folder of all sites"
+    )
+    sub.add_argument("--folds", type=int, metavar="K", help="cross-validation in K folds instead of 0.5/0.25/0.25")
+    sub.add_argument("--fold", type=int, default=0, metavar="F", help="the fold that is tested, from 0 (default: 0)")
+    sub.add_argument("--seed", type=int, default=0, metavar="S", help="of the shuffle (default: 0)")
+    sub.add_argument("--out", metavar="FILE", help="write the list there; for ROOT a folder that gets SITE.json")
+
+    sub = add("bundle", bundle, "bundle prostate_mri_segmentation prostate")
+    sub.add_argument("name", metavar="NAME", help="name of the bundle; a wrong one is answered with the list")
+    sub.add_argument("folder", metavar="DIR", help="becomes the bundle's root; must be new or empty")
+
+    sub = add("report", report, "report runs/first\nreport runs/fedavg runs/fedce --out comparison")
+    sub.add_argument("run_dir", nargs="+", metavar="RUN_DIR", help="run_dir of a federation")
+    sub.add_argument(
+        "--out", metavar="DIR", help="for report.html and report.json (default: the run, or what holds all runs)"
+    )
+
+    sub = add("verify", verify, "verify runs/first")
+    sub.add_argument("run_dir", metavar="RUN_DIR", help="run_dir of a federation")
+
+    add("strategies", strategies, "strategies")
+    return parser

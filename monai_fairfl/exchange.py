@@ -1,0 +1,109 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""One exchange: requests out, replies in, each checked for form, then guarded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from monai_fairfl.aggregation import Replies
+from monai_fairfl.geometry import UpdateMatrix
+from monai_fairfl.guards import Guard, Verdict
+from monai_fairfl.messages import ModelSpec, Reply, Request, Weights, refusal
+
+__all__ = ["Inbox", "Transport", "guarded"]
+
+
+class Transport(Protocol):
+    """Moves requests to clients and replies back; knows nothing of rounds or strategies."""
+
+    clients: Sequence[str]
+    """Who can be asked now, by the engine's identity."""
+
+    def exchange(
+        self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: float | None = None
+    ) -> None:
+        """Carry out ``requests`` and call ``arrived`` with each reply as it comes; return when all came or time is up."""
+
+    def close(self) -> None:
+        """Release clients and connections."""
+
+
+class Inbox:
+    """Takes in replies as they arrive, in any order and from any thread.
+
+    Each update moves into its row of one matrix, so that the original can be dropped. Late, foreign and second
+    answers are ignored; malformed ones are refused with the reason.
+
+    Args:
+        requests: what was asked, with their ids.
+        spec: the model's tensors.
+        reference: tensors of the parameters' shapes.
+        told: called with (client, reason or ``None``) for every reply that is taken in or refused.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        spec: ModelSpec,
+        reference: Weights,
+        told: Callable[[str, str | None], None] = lambda client, reason: None,
+    ):
+        self.requests = {request.id: request for request in requests}
+        self.spec, self.told = spec, told
+        training = sorted((r.client, r.id) for r in requests if r.task == "train")
+        self._row = {id: row for row, (_, id) in enumerate(training)}
+        self._matrix = UpdateMatrix(reference, spec.parameters, len(training)) if training else None
+        self._replies: dict[int, Reply] = {}
+        self._missing = {request.client: "timeout" for request in requests}
+        self._lock = threading.Lock()
+
+    def arrived(self, reply: Reply) -> None:
+        """Take in one reply."""
+        with self._lock:
+            request = self.requests.get(reply.id)
+            if request is None or request.client != reply.client or reply.id in self._replies:
+                return
+            reason = refusal(request, reply, self.spec)
+            if reason is None:
+                if self._matrix is not None and reply.update is not None:
+                    reply = replace(reply, update=self._matrix.put(self._row[reply.id], reply.update))
+                self._replies[reply.id] = reply
+                self._missing.pop(reply.client, None)
+            elif reply.client in self._missing:
+                reason = reason if reason.startswith("error") else f"refused: {reason}"
+                self._missing[reply.client] = reason
+            self.told(reply.client, reason)
+
+    def replies(self) -> Replies:
+        """What has arrived."""
+        with self._lock:
+            rows = sorted(row for id, row in self._row.items() if id in self._replies)
+            matrix = self._matrix.select(rows) if self._matrix is not None else None
+            return Replies(self._replies.values(), self.requests.values(), self.spec, self._missing, matrix)
+
+
+def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Mapping[str, Verdict]]:
+    """``replies`` less those that a guard quarantines, and client -> verdict. Only updates are guarded."""
+    verdicts: dict[str, Verdict] = {}
+    for guard in guards:
+        if not replies or any(reply.update is None for reply in replies):
+            break
+        found = guard.check(replies)
+        clients = {reply.id: reply.client for reply in replies}
+        verdicts |= {clients[id]: verdict for id, verdict in found.items()}
+        replies = replies.without(
+            {id: f"quarantined: {v.reason}" for id, v in found.items() if v.action == "quarantine"}
+        )
+    return replies, verdicts

@@ -1,0 +1,258 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The federation of a bundle's sites in this process: what ``configs/federate.json`` runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from monai.bundle import ConfigParser
+
+from monai_fairfl import preflight
+from monai_fairfl.client import FairMonaiAlgo
+from monai_fairfl.errors import FederationError
+from monai_fairfl.federation import Federation, History
+from monai_fairfl.files import write_atomically
+from monai_fairfl.messages import ModelSpec, Weights
+from monai_fairfl.spec import read_spec
+from monai_fairfl.strategies import Strategy
+from monai_fairfl.transports.in_process import InProcess
+
+__all__ = ["BundleFederation", "initial_model"]
+
+logger = logging.getLogger(__name__)
+
+
+class BundleFederation:
+    """Runs one strategy, or several one after the other, over the same sites, splits and seeds; then reports.
+
+    Args:
+        bundle_root: the bundle; every site runs its ``configs/train.json``.
+        sites_root: one folder per site.
+        strategies: one or more strategies; several write to ``run_dir/<name>`` each.
+        rounds: rounds of each.
+        run_dir: everything is written here.
+        sites: site -> additions to ``overrides`` (plain values; ``"config"``: config files in place of train.json;
+            ``"dataset_dir"``: data elsewhere than ``sites_root/<site>``).
+        site_names: the sites that take part; ``None``: every folder of ``sites_root``.
+        overrides: of ``train.json``, for every site and for the initial model.
+        check: called with each site's folder before anything is trained; ``None``: no check.
+        device: for training, such as ``"cpu"`` or ``"cuda:0"``.
+        amp: automatic mixed precision.
+        local_epochs: epochs of local training per round.
+        resume: continue what ``run_dir`` holds.
+        initial: a ``state_dict`` file to begin from; ``None``: built under the seed.
+        report: write ``report.html`` and ``report.json`` at the end.
+        federation: further arguments of :class:`~monai_fairfl.federation.Federation`.
+    """
+
+    def __init__(
+        self,
+        bundle_root: str,
+        sites_root: str,
+        strategies: Strategy | Sequence[Strategy],
+        rounds: int,
+        run_dir: str,
+        sites: Mapping[str, Mapping[str, Any]] | None = None,
+        site_names: Sequence[str] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        check: Callable[[str], Any] | None = None,
+        device: str = "cpu",
+        amp: bool = False,
+        local_epochs: int = 1,
+        resume: bool = False,
+        initial: str | None = None,
+        report: bool = True,
+        **federation: Any,
+    ):
+        self.bundle_root, self.sites_root, self.run_dir = Path(bundle_root), Path(sites_root), Path(run_dir)
+        self.strategies = [strategies] if isinstance(strategies, Strategy) else list(strategies)
+        self.rounds, self.overrides, self.check = rounds, dict(overrides or {}), check
+        self.sites = {name: dict(additions or {}) for name, additions in (sites or {}).items()}
+        self.site_names = site_names
+        self.device, self.amp, self.local_epochs = str(device), amp, local_epochs
+        self.resume, self.initial, self.report, self.federation = resume, initial, report, federation
+
+    def run(self) -> list[History]:
+        """Check everything, run every strategy, write the report."""
+        try:
+            return self._run()
+        except Exception as error:
+            preflight.leave(error)
+            raise
+
+    def _run(self) -> list[History]:
+        names = preflight.site_names(self.sites_root, self.site_names, self.sites)
+        train = preflight.train_config(self.bundle_root, self.overrides)
+        preflight.check_strategies(self.strategies, names, train)
+        preflight.check_sites({name: self._data_of(name) for name in names}, self.check)
+        self._write_config(names)
+        histories = []
+        for strategy in self.strategies:
+            folder = self.run_dir if len(self.strategies) == 1 else self.run_dir / strategy.name
+            ledger = folder / "ledger.jsonl"
+            history = self._federate(strategy, folder, names, train, resume=self.resume and ledger.exists())
+            histories.append(history)
+            if not history.finished:
+                logger.info("stopped after %d rounds; the same command with --resume True goes on", len(history.rounds))
+                break
+        if self.report:
+            _write_report(self.run_dir, histories)
+        return histories
+
+    def _federate(
+        self, strategy: Strategy, folder: Path, names: list[str], train: ConfigParser, resume: bool
+    ) -> History:
+        makers = {name: partial(self._client, name, folder, train) for name in names}
+        final = ("score", "test_score") if (self.bundle_root / "configs" / "evaluate.json").exists() else ("score",)
+        initial = partial(initial_model, self.bundle_root, self.overrides, self.initial)
+        settings = {"final": final, **self.federation}
+        federation = Federation(strategy, InProcess(makers), self.rounds, initial, run_dir=folder, **settings)
+        with _stopping_on_signals(federation), _quiet():
+            return federation.run(resume)
+
+    def _client(self, name: str, folder: Path, train: ConfigParser) -> FairMonaiAlgo:
+        private = (folder / "sites" / name).absolute()
+        known = {
+            "dataset_dir": self._data_of(name),
+            "datalist_file": str((self.run_dir / "datalists" / f"{name}.json").absolute()),
+            "ckpt_dir": str(private / "models"),
+            "output_dir": str(private / "eval"),
+            "device": f"$torch.device('{self.device}')",
+            "amp": self.amp,
+            "decay_epochs": self.rounds * self.local_epochs,
+        }
+        kwargs = {key: value for key, value in known.items() if key in train.config} | self.overrides
+        additions = dict(self.sites.get(name, {}))
+        files = additions.pop("config", ["configs/train.json"])
+        kwargs |= additions
+        evaluate = [*files, "configs/evaluate.json"] if (self.bundle_root / "configs/evaluate.json").exists() else None
+        return FairMonaiAlgo(
+            str(self.bundle_root.absolute()),
+            private / "state",
+            local_epochs=self.local_epochs,
+            config_train_filename=files,
+            config_evaluate_filename=evaluate,
+            train_kwargs=kwargs,
+            eval_kwargs=kwargs,
+        )
+
+    def _data_of(self, name: str) -> str:
+        return str(Path(self.sites.get(name, {}).get("dataset_dir", self.sites_root / name)).absolute())
+
+    def _write_config(self, names: Sequence[str]) -> None:
+        """``config.json``: what was asked for, and the hashes of the bundle's files."""
+        files = sorted(path for path in (self.bundle_root / "configs").glob("*.json"))
+        config = {
+            "bundle": self.bundle_root.absolute().name,
+            "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
+            "strategies": [strategy.name for strategy in self.strategies],
+            "sites": {name: self.sites.get(name, {}) for name in names},
+            "overrides": self.overrides,
+            "rounds": self.rounds,
+            "local_epochs": self.local_epochs,
+            "device": self.device,
+            "amp": self.amp,
+            "federation": self.federation,
+        }
+        write_atomically(self.run_dir / "config.json", json.dumps(config, indent=4, default=str).encode())
+
+
+def initial_model(
+    bundle_root: str | Path, overrides: Mapping[str, Any] | None = None, file: str | None = None
+) -> tuple[Weights, ModelSpec]:
+    """Build ``network_def`` of a bundle and read its specification; runs under the caller's seed.
+
+    Args:
+        bundle_root: the bundle; the example input's shape is read from its metadata.
+        overrides: of ``train.json``.
+        file: a ``state_dict`` whose values replace the built ones.
+
+    Raises:
+        FederationError: when ``file`` does not fit the network.
+    """
+    parser = preflight.train_config(Path(bundle_root), overrides or {})
+    network = parser.get_parsed_content("network_def")
+    spec = read_spec(network, torch.zeros(preflight.input_shape(Path(bundle_root))))
+    if file is not None:
+        try:
+            network.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+        except (OSError, RuntimeError) as error:
+            raise FederationError(f"initial model {file} cannot be used: {error}") from error
+    state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+    parameters, buffers = spec.split(state)
+    return {**parameters, **buffers}, spec
+
+
+def _write_report(run_dir: Path, histories: Sequence[History]) -> None:
+    from rich.console import Console
+
+    from monai_fairfl.report import sentences, summary_table, write_report
+
+    folders = [history.run_dir for history in histories]
+    report = write_report(folders, run_dir)
+    console = Console()
+    console.print(summary_table(report))
+    for sentence in sentences(report).values():
+        console.print(sentence)
+    console.print(f"Report: {run_dir / 'report.html'}")
+
+
+@contextmanager
+def _stopping_on_signals(federation: Federation) -> Iterator[None]:
+    """SIGINT and SIGTERM end the run after the present round; a second one at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        logger.warning("stopping after this round; press again to stop at once")
+        federation.stop()
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """All loggers but ours at warnings only: MONAI and ignite write several lines per client and round."""
+    others = [
+        logging.getLogger(name) for name in logging.root.manager.loggerDict if not name.startswith("monai_fairfl")
+    ]
+    ours = logging.getLogger("monai_fairfl")
+    levels = {logger: logger.level for logger in [logging.root, ours, *others]}
+    for other in [logging.root, *others]:
+        other.setLevel(logging.WARNING)
+    logging.getLogger("monai.bundle.workflows").setLevel(logging.ERROR)  # "logging file is set to False"
+    ours.setLevel(logging.INFO)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="executing the bundle config")
+            yield
+    finally:
+        for each, level in levels.items():
+            each.setLevel(level)

@@ -1,0 +1,70 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The loss of local training, and the images seen, collected while the trainer runs."""
+
+from __future__ import annotations
+
+from ignite.engine import Engine, Events, RemovableEventHandle
+from monai.engines.utils import IterationEvents
+from monai.utils import CommonKeys
+
+from monai_fairfl.handlers.board import board
+
+__all__ = ["TrainLoss"]
+
+
+class TrainLoss:
+    r"""Mean training loss over the images of a round, :math:`\sum_b n_b L_b / \sum_b n_b`, and their number.
+
+    Args:
+        board: name under which :class:`~monai_fairfl.handlers.MeasurementsFilter` finds the value; only for a stock
+            ``MonaiAlgo``.
+
+    Example, in a bundle's ``train#handlers``::
+
+        {"_target_": "monai_fairfl.handlers.TrainLoss"}
+    """
+
+    def __init__(self, board: str = "default"):
+        self.board = board
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin a new round."""
+        self.total, self.images, self.steps = 0.0, 0, 0
+
+    @property
+    def value(self) -> float | None:
+        """The mean so far; ``None`` before the first step."""
+        return self.total / self.images if self.images else None
+
+    def attach(self, engine: Engine) -> None:
+        """Count from the start of every run of ``engine``."""
+        self._handles: list[RemovableEventHandle] = [
+            engine.add_event_handler(Events.STARTED, self.reset),
+            engine.add_event_handler(IterationEvents.LOSS_COMPLETED, self._step),
+            engine.add_event_handler(Events.COMPLETED, self._publish),
+        ]
+
+    def detach(self) -> None:
+        """Take all callbacks off the engine."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _step(self, engine: Engine) -> None:
+        images = len(engine.state.output[CommonKeys.IMAGE])
+        self.total += float(engine.state.output[CommonKeys.LOSS].detach().mean()) * images
+        self.images += images
+        self.steps += 1
+
+    def _publish(self, engine: Engine) -> None:
+        if self.value is not None:
+            board(self.board).values["train_loss"] = self.value

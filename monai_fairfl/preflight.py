@@ -1,0 +1,192 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Everything that can be found wrong before hours of training are spent."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from pydoc import locate
+from typing import Any
+
+from monai.bundle import ConfigParser
+
+from monai_fairfl.errors import ConfigError, DataError, FairFLError
+from monai_fairfl.files import safe_name
+from monai_fairfl.measurements import MEASUREMENTS
+from monai_fairfl.strategies.base import Strategy
+
+__all__ = ["check_config", "check_sites", "check_strategies", "input_shape", "leave", "site_names", "train_config"]
+
+logger = logging.getLogger(__name__)
+
+
+def check_config(bundle_root: str) -> None:
+    """Refuse a misspelt top-level key or an unknown strategy; MONAI would ignore the one and be terse on the other.
+
+    Called from ``federate.json``'s ``initialize``; it finds the running config parser among its callers.
+
+    Args:
+        bundle_root: the bundle; the top-level keys of its ``federate.json`` are the allowed ones.
+    """
+    parser = _calling_parser()
+    if parser is None:
+        return
+    known = list(json.loads((Path(bundle_root) / "configs" / "federate.json").read_text()))
+    try:
+        for key in parser.config:
+            if key not in known and not key.startswith("_"):
+                raise ConfigError(f"unknown key {key!r} for a federation{_did_you_mean(key, known)}")
+        for strategy in [parser.config.get("strategy"), *(parser.config.get("strategies") or [])]:
+            if isinstance(strategy, Mapping) and "_target_" in strategy:
+                _check_target(strategy["_target_"])
+    except FairFLError as error:
+        leave(error)
+        raise
+
+
+def _calling_parser() -> ConfigParser | None:
+    frame = inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        parser = caller if isinstance(caller, ConfigParser) else getattr(caller, "parser", None)
+        if isinstance(parser, ConfigParser):
+            return parser
+        frame = frame.f_back
+    return None
+
+
+def _check_target(target: str) -> None:
+    if locate(target) is None:
+        import monai_fairfl.strategies as strategies
+
+        known = [name for name in strategies.__all__ if isinstance(getattr(strategies, name), type)]
+        known = [name for name in known if issubclass(getattr(strategies, name), Strategy) and name != "Strategy"]
+        hint = _did_you_mean(target.rpartition(".")[2], known)
+        raise ConfigError(
+            f"unknown strategy {target!r}{hint}; shipped are {', '.join(f'monai_fairfl.strategies.{n}' for n in known)}; "
+            "one of your own must be importable by its dotted path"
+        )
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {sorted(known)}"
+
+
+def train_config(bundle_root: Path, overrides: Mapping[str, Any]) -> ConfigParser:
+    """The bundle's ``train.json`` with ``overrides``, unresolved.
+
+    Raises:
+        ConfigError: when there is no ``train.json``, or an override names nothing in it.
+    """
+    file = bundle_root / "configs" / "train.json"
+    if not file.exists():
+        raise ConfigError(f"{file} does not exist: --bundle_root must be the folder of a MONAI bundle")
+    parser = ConfigParser()
+    parser.read_config(str(file))
+    for key, value in overrides.items():
+        parent = key.rpartition("#")[0]
+        if key not in parser and (not parent or parent not in parser):
+            first = key.partition("#")[0]
+            raise ConfigError(
+                f"override {key!r} names nothing in {file.name}{_did_you_mean(first, list(parser.config))}"
+            )
+        parser[key] = value
+    return parser
+
+
+def site_names(sites_root: Path, chosen: Sequence[str] | None, sites: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The sites that take part, sorted.
+
+    Raises:
+        ConfigError: when the folder is missing or empty, or a chosen or configured site has no data there.
+    """
+    found = sorted(p.name for p in sites_root.iterdir() if p.is_dir()) if sites_root.is_dir() else []
+    elsewhere = [name for name, additions in sites.items() if "dataset_dir" in additions]
+    known = sorted({*(name for name in found if not name.startswith(".")), *elsewhere})
+    if not known:
+        raise ConfigError(
+            f"sites_root {sites_root} holds no site: give it one folder per hospital (SITE/CaseNN.nii.gz)"
+        )
+    for name in [*(chosen or []), *sites]:
+        if name not in known:
+            raise ConfigError(f"site {name!r} has no folder in {sites_root}{_did_you_mean(name, known)}")
+    return sorted(safe_name(name) for name in (chosen or known))
+
+
+def check_strategies(strategies: Sequence[Strategy], sites: Sequence[str], train: ConfigParser) -> None:
+    """Enough sites for every strategy, and an evaluator where it needs scores.
+
+    Raises:
+        ConfigError: naming the strategy, what it needs and what there is.
+    """
+    names = [strategy.name for strategy in strategies]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"strategies must be one or more different ones, got {names}")
+    for strategy in strategies:
+        if len(sites) < strategy.min_clients:
+            raise ConfigError(
+                f"{strategy.name} needs at least {strategy.min_clients} sites, found {len(sites)} {list(sites)}: "
+                "add sites, or use FedAvg or Standalone"
+            )
+        scores = [name for name in sorted(strategy.requires) if name in MEASUREMENTS]
+        if scores and "validate#evaluator" not in train:
+            raise ConfigError(
+                f"{strategy.name} needs {scores}, and train.json has no validate#evaluator to measure them"
+            )
+
+
+def check_sites(folders: Mapping[str, str], check: Callable[[str], Any] | None) -> None:
+    """Check every site's data and report all problems of all sites at once.
+
+    Raises:
+        DataError: naming each site, file and fix.
+    """
+    problems = []
+    for name, folder in folders.items():
+        try:
+            if check is not None:
+                check(folder)
+        except FairFLError as error:
+            problems.append(f"site {name!r}: {error}")
+    if problems:
+        raise DataError("\n".join(problems))
+
+
+def input_shape(bundle_root: Path) -> tuple[int, ...]:
+    """Shape of one example input, (1, C, ...), from ``metadata.json``'s network data format.
+
+    Raises:
+        ConfigError: when the metadata does not say.
+    """
+    from monai.bundle.scripts import _get_fake_spatial_shape
+
+    file = bundle_root / "configs" / "metadata.json"
+    try:
+        image = json.loads(file.read_text())["network_data_format"]["inputs"]["image"]
+        return (1, int(image["num_channels"]), *_get_fake_spatial_shape(image["spatial_shape"], p=4, n=4, any=64))
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{file} must give network_data_format.inputs.image with its shape: {error!r}") from error
+
+
+def leave(error: Exception) -> None:
+    """From the command line, end with the error's own text and exit code 2 instead of MONAI's traceback."""
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    if isinstance(error, FairFLError) and main is not None and main.name.startswith("monai.bundle"):
+        logger.error("%s", error)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        raise SystemExit(2) from error

@@ -1,0 +1,159 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Evaluates given weights on a client's data and disturbs nothing: no savers, no best metric, no random state."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ignite.metrics import Metric
+from monai.engines import SupervisedEvaluator
+from torch import nn
+
+from monai_fairfl.messages import Estimate, Weights
+
+__all__ = ["Probe", "load_weights", "own_random_state", "seed_everything"]
+
+KEPT = ("Workflow._register_decollate", "Workflow._register_postprocessing")
+
+
+class Probe:
+    """Scores weights with a bundle's own evaluator: its data, inferer, postprocessing and key metric, nothing else.
+
+    Args:
+        evaluator: built by the bundle; its savers, loggers and best-metric bookkeeping are left out while probing.
+        classes: names of the scored classes; used when their number fits the metric's.
+    """
+
+    def __init__(self, evaluator: SupervisedEvaluator, classes: Sequence[str] = ()):
+        self.evaluator, self.classes = evaluator, tuple(classes)
+        self.cases: dict[str, float] = {}
+
+    def score(self, weights: Weights) -> dict[str, float | Estimate]:
+        """The evaluator's key metric (mean Dice): ``"mean"`` over cases with its standard error, and per class.
+
+        Cases whose score is NaN (no reference and no prediction) do not count. The cases' own scores stay in
+        :attr:`cases`, at the client.
+
+        Args:
+            weights: the model to score; the network's own weights are put back afterwards.
+        """
+        with self._bare() as evaluator, loaded(evaluator.network, weights), own_random_state(0):
+            evaluator.run()
+            name = evaluator.state.key_metric_name
+            if name is None:
+                raise ValueError("the bundle's evaluator has no key_val_metric, so no score can be measured")
+            details = evaluator.state.metric_details.get(name)
+            value = float(evaluator.state.metrics[name])
+        if details is None:
+            return {"mean": Estimate(value)}
+        per_case = torch.as_tensor(details).detach().cpu().double().flatten(1)  # cases x classes
+        self.cases = dict(zip(self._case_names(len(per_case)), per_case.nanmean(1).tolist(), strict=True))
+        scores: dict[str, float | Estimate] = {"mean": estimate(per_case.nanmean(1))}
+        if per_case.shape[1] > 1:
+            names = [str(i) for i in range(per_case.shape[1])]
+            if len(self.classes) >= len(names):  # a background class in front is not scored
+                names = list(self.classes[-len(names) :])
+            scores |= {label: estimate(column) for label, column in zip(names, per_case.T, strict=True)}
+        return scores
+
+    def _case_names(self, count: int) -> list[str]:
+        data = getattr(getattr(self.evaluator.data_loader, "dataset", None), "data", None)
+        if (
+            isinstance(data, Sequence)
+            and len(data) == count
+            and all(isinstance(d, dict) and "image" in d for d in data)
+        ):
+            return [Path(str(d["image"])).name for d in data]
+        return [str(i) for i in range(count)]
+
+    @contextlib.contextmanager
+    def _bare(self) -> Iterator[SupervisedEvaluator]:
+        """The evaluator with only what makes the score, and its state put back afterwards."""
+        engine = self.evaluator
+        handlers, state = engine._event_handlers, engine.state
+        engine._event_handlers = type(handlers)(list)
+        for event, entries in handlers.items():
+            engine._event_handlers[event] = [entry for entry in entries if _makes_the_score(entry[0])]
+        engine.state = copy.copy(state)
+        engine.state.metrics, engine.state.metric_details = {}, {}
+        try:
+            yield engine
+        finally:
+            engine._event_handlers, engine.state = handlers, state
+
+
+def estimate(values: torch.Tensor) -> Estimate:
+    """Mean of the values that are not NaN, its standard error (ddof 1) and their number.
+
+    >>> estimate(torch.tensor([0.8, 0.6, float("nan")]).double())
+    Estimate(value=0.7, stderr=0.1, n=2)
+    """
+    known = values[~values.isnan()]
+    n = len(known)
+    stderr = round(float(known.std()) / math.sqrt(n), 12) if n > 1 else None
+    return Estimate(round(float(known.mean()), 12) if n else float("nan"), stderr, n)
+
+
+def _makes_the_score(handler: Callable[..., Any]) -> bool:
+    owner = getattr(handler, "__self__", None) or getattr(getattr(handler, "__wrapped__", None), "__self__", None)
+    return isinstance(owner, Metric) or getattr(handler, "__qualname__", "").startswith(KEPT)
+
+
+def load_weights(network: nn.Module, weights: Weights) -> None:
+    """Load ``weights`` into ``network``; what it does not name keeps its value.
+
+    Raises:
+        KeyError: when ``weights`` holds a name that the network does not have.
+    """
+    unexpected = network.load_state_dict(dict(weights), strict=False).unexpected_keys
+    if unexpected:
+        raise KeyError(f"the network has no tensor {unexpected[0]!r} ({len(unexpected)} unknown names)")
+
+
+@contextlib.contextmanager
+def loaded(network: nn.Module, weights: Weights) -> Iterator[None]:
+    """``network`` with ``weights`` inside, with its own weights after."""
+    before = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+    try:
+        load_weights(network, weights)
+        yield
+    finally:
+        network.load_state_dict(before)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators of Python, NumPy and torch."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+@contextlib.contextmanager
+def own_random_state(seed: int) -> Iterator[None]:
+    """All global generators under ``seed`` inside, as they were after: a measured training equals an unmeasured one."""
+    python, numpy = random.getstate(), np.random.get_state()
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        try:
+            seed_everything(seed)
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)

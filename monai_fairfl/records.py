@@ -1,0 +1,84 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What the ledger records: the opening of a run, and each round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from monai_fairfl.aggregation import Replies
+from monai_fairfl.guards import Verdict
+from monai_fairfl.ledger import digest_of
+from monai_fairfl.messages import ModelSpec, Weights, usable_measurements
+from monai_fairfl.strategies.base import RoundResult, Strategy
+
+__all__ = ["opening_record", "round_record"]
+
+
+def opening_record(
+    run: str,
+    strategy: Strategy,
+    clients: Sequence[str],
+    spec: ModelSpec,
+    weights: Weights,
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What a run began with; a resumed run must begin with the same."""
+    return {
+        "kind": "start",
+        "run": run,
+        "strategy": type(strategy).__name__,
+        "name": strategy.name,
+        "clients": list(clients),
+        "parameters": sum(weights[name].numel() for name in spec.parameters),
+        "model": digest_of(weights),
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
+    }
+
+
+def round_record(
+    number: int,
+    clients: Sequence[str],
+    result: RoundResult,
+    exchanges: Sequence[Replies],
+    verdicts: Mapping[str, Verdict],
+) -> dict[str, Any]:
+    """One round: who was asked and who answered, what each measured, the Gram matrix, weights and contributions.
+
+    ``global_score`` is of the model received in this round, which is the result of the round before.
+    """
+    local = exchanges[0]
+    measured: dict[str, dict[str, Any]] = {}
+    not_finite: dict[str, list[str]] = {}
+    for reply in (reply for replies in exchanges for reply in replies):
+        usable, bad = usable_measurements(reply)
+        measured.setdefault(reply.client, {}).update(usable)
+        if bad:
+            not_finite.setdefault(reply.client, []).extend(bad)
+    trained = all(reply.update is not None for reply in local)
+    return {
+        "kind": "round",
+        "round": number,
+        "clients": list(clients),
+        "missing": {client: reason for replies in exchanges for client, reason in replies.missing.items()},
+        "guards": {client: f"{verdict.action}: {verdict.reason}" for client, verdict in verdicts.items()},
+        "aggregation": result.aggregation,
+        "contributions": result.contributions,
+        "notes": result.notes,
+        "measurements": measured,
+        "not_finite": not_finite,
+        "samples": {reply.client: reply.num_samples for reply in local},
+        "cases": {reply.client: reply.num_cases for reply in local},
+        "steps": {reply.client: reply.num_steps for reply in local},
+        "gram": {"clients": local.clients, "whole": local.geometry.gram.tolist()} if trained else None,
+        "model": digest_of(result.weights),
+    }
