@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -32,19 +33,19 @@ def normalise(values: Mapping[str, float], floor: float = 0.0) -> dict[str, floa
     """``max(value, floor)`` divided by their sum, so that the result sums to one; uniform when all are zero.
 
     Args:
-        values: client -> non-negative, finite score.
-        floor: least score, applied before dividing.
+        values: client -> finite score.
+        floor: least score, at least 0, applied before dividing.
 
     Raises:
-        ValueError: when a score is negative (beyond the floor) or not finite; the client is named.
+        ValueError: when a score is not finite; the client is named.
 
     >>> normalise({"A": 1.0, "B": 3.0})
     {'A': 0.25, 'B': 0.75}
     """
     clipped = {client: max(float(value), floor) for client, value in values.items()}
     for client, value in clipped.items():
-        if not 0 <= value < float("inf"):
-            raise ValueError(f"client {client!r}: score {values[client]!r} must be a finite number of at least 0")
+        if not math.isfinite(value):
+            raise ValueError(f"client {client!r}: score {values[client]!r} must be a finite number")
     total = sum(clipped.values())
     return {client: value / total for client, value in clipped.items()} if total > 0 else uniform(clipped)
 

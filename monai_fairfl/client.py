@@ -23,7 +23,7 @@ from ignite.engine import Engine
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import ExtraItems, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
-from monai.handlers import ValidationHandler
+from monai.handlers import StatsHandler, ValidationHandler
 from monai.transforms import Randomizable
 
 from monai_fairfl.client_state import ClientState, handler_owner, load_training_state, on_cpu, training_state
@@ -66,13 +66,13 @@ class FairMonaiAlgo(MonaiAlgo):
         bundle_root: folder of the bundle.
         state_dir: private folder for the state between rounds; two rounds are kept, so a restarted process or a
             server that repeats a round changes nothing.
-        validate_in_training: leave the bundle's ``ValidationHandler`` on during federated training (it writes the
-            bundle's own best checkpoint, and costs time); off by default, since scores come from probes.
+        all_handlers: leave the bundle's ``ValidationHandler`` and ``StatsHandler`` on during federated training; off
+            by default, since scores come from probes, validating twice costs time, and a federation logs itself.
         arguments: of ``MonaiAlgo``, for example ``train_kwargs``, the overrides of ``train.json``.
     """
 
     def __init__(
-        self, bundle_root: str, state_dir: str | Path, *, validate_in_training: bool = False, **arguments: Any
+        self, bundle_root: str, state_dir: str | Path, *, all_handlers: bool = False, **arguments: Any
     ):
         if "config_evaluate_filename" not in arguments:
             has_evaluate = (Path(bundle_root) / "configs" / "evaluate.json").exists()
@@ -81,7 +81,7 @@ class FairMonaiAlgo(MonaiAlgo):
             arguments[name] = dict(arguments.get(name) or {})  # MonaiAlgo writes into them
         super().__init__(bundle_root, **arguments)
         self.states = ClientState(state_dir)
-        self.validate_in_training = validate_in_training
+        self.all_handlers = all_handlers
         self._at: tuple[str, int] | None = None  # (run, round) whose state the trainer holds; None: unknown
 
     # ---- ClientAlgo: what any engine may drive ----------------------------------------------------------------
@@ -92,8 +92,8 @@ class FairMonaiAlgo(MonaiAlgo):
             return
         super().initialize(extra)
         self.spec = read_spec(self.trainer.network)
-        if not self.validate_in_training:
-            _remove_handlers(self.trainer, ValidationHandler)
+        if not self.all_handlers:
+            _remove_handlers(self.trainer, (ValidationHandler, StatsHandler))
         self._initial = training_state(self.trainer)
 
     def train(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> None:
@@ -260,9 +260,9 @@ class FairMonaiAlgo(MonaiAlgo):
         self._at = None  # unknown until this round is done
 
 
-def _remove_handlers(engine: Engine, kind: type) -> None:
+def _remove_handlers(engine: Engine, kinds: tuple[type, ...]) -> None:
     for event, entries in engine._event_handlers.items():
-        engine._event_handlers[event] = [entry for entry in entries if not isinstance(handler_owner(entry[0]), kind)]
+        engine._event_handlers[event] = [entry for entry in entries if not isinstance(handler_owner(entry[0]), kinds)]
 
 
 def _seed_transforms(loader: Any, seed: int) -> None:

@@ -11,7 +11,7 @@
 """Fairness of a federation: how evenly sites are served, and whether contributions are credited as they should be.
 
 Units: scores (Dice, accuracy) are fractions in [0, 1]; contributions are shares that sum to one. Results on a paper's
-own scale (x100, percentage points) say so. Clients come as a mapping client -> value, or as a sequence (client "0", ...).
+own scale (x100, percentage points) say so. Clients come as a mapping client -> value, or a sequence (client "0", ...).
 """
 
 from __future__ import annotations

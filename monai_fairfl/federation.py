@@ -208,6 +208,7 @@ class Federation:
         strategy, clients = self.strategy, sorted(self.transport.clients)
         own = [Measure(client, strategy.start_of(client), self.final) for client in clients]
         shared = [Measure(client, strategy.weights, self.final) for client in clients if client in strategy.rewards]
+        self._next_id = 0
         replies = self._exchange([*own, *shared], self.rounds, first=False)
         scores: dict[str, Any] = {client: {} for client in replies.clients}
         for reply in replies:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.aggregation import uniform
 from monai_fairfl.messages import Train
 from monai_fairfl.strategies.base import RoundResult, Rounds, Strategy
 

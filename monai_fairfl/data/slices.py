@@ -1,0 +1,120 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Turns volumes into 2D slices, with a chosen share of slices without gland."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from monai.config import KeysCollection
+from monai.transforms import MapTransform, MultiSampleTrait, Randomizable
+from monai.utils import convert_to_tensor
+
+from monai_fairfl.errors import ConfigError, DataError
+
+__all__ = ["SampleSlicesd"]
+
+
+class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
+    """Draw axial slices of a channel-first volume, the same ones of every key.
+
+    Slices with gland are what a 2D network learns from; a few without teach it where the gland ends. With
+    ``num_samples="all"`` each of the g slices with gland comes once, and e ~ Binomial(k, g r / ((1 - r) k)) of the k
+    empty ones with it, so that e / (g + e) is about the empty rate r (E[e] = g r / (1 - r), and all k if there are not
+    more). With a number, each drawn slice is an empty one with probability r. A slice is drawn again only when all of
+    its kind were drawn. A volume without gland gives empty slices only, one with gland throughout gives none.
+
+    Args:
+        keys: keys of the volumes, C x H x W x D.
+        label_key: the one of ``keys`` whose values above 0 are gland.
+        num_samples: ``"all"``, or how many slices of each volume. Of a volume without gland ``"all"`` gives one slice.
+        empty_rate: expected share r of slices without gland, 0 <= r < 1.
+        allow_missing_keys: whether keys other than ``label_key`` may be absent.
+
+    Returns (of a call):
+        A list of dictionaries with C x H x W plain tensors (the affine of a volume means nothing for a slice) and all
+        other entries of the data unchanged.
+
+    Raises:
+        ConfigError: an argument is out of range.
+        DataError: the label is not C x H x W x D, or another key has other H, W, D.
+
+    >>> label = torch.zeros(1, 4, 4, 6)
+    >>> label[..., 2:5] = 1
+    >>> slices = SampleSlicesd(["image", "label"], empty_rate=0.0)({"image": label * 2, "label": label})
+    >>> len(slices), tuple(slices[0]["image"].shape)
+    (3, (1, 4, 4))
+    """
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        label_key: str = "label",
+        num_samples: str | int = "all",
+        empty_rate: float = 0.1,
+        allow_missing_keys: bool = False,
+    ) -> None:
+        MapTransform.__init__(self, keys, allow_missing_keys)
+        if label_key not in self.keys:
+            raise ConfigError(f"label_key={label_key!r} is not one of keys={self.keys}. Add it to keys.")
+        if num_samples != "all" and (isinstance(num_samples, (str, bool)) or num_samples < 1):
+            raise ConfigError(f'num_samples={num_samples!r}: give "all" or a number from 1.')
+        if not 0 <= empty_rate < 1:
+            raise ConfigError(f"empty_rate={empty_rate}: give a share from 0 to below 1.")
+        self.label_key, self.num_samples, self.empty_rate = label_key, num_samples, empty_rate
+        self.indices = np.empty(0, dtype=int)
+
+    def randomize(self, data: torch.Tensor) -> None:
+        """Draw the slices' indices.
+
+        Args:
+            data: the label, C x H x W x D.
+        """
+        has_gland = (data > 0).any(dim=0).any(dim=0).any(dim=0).cpu().numpy()
+        gland, empty = np.flatnonzero(has_gland), np.flatnonzero(~has_gland)
+        if self.num_samples == "all":
+            expected = len(gland) * self.empty_rate / (1 - self.empty_rate)
+            chance = min(1.0, expected / max(1, len(empty)))
+            num_gland, num_empty = len(gland), int(self.R.binomial(len(empty), chance))
+            if not len(gland):
+                num_empty = 1
+        else:
+            count = int(self.num_samples)
+            num_empty = int(self.R.binomial(count, self.empty_rate))
+            num_empty = 0 if not len(empty) else count if not len(gland) else num_empty
+            num_gland = count - num_empty
+        self.indices = self.R.permutation(np.concatenate([self._draw(gland, num_gland), self._draw(empty, num_empty)]))
+
+    def _draw(self, indices: np.ndarray, count: int) -> np.ndarray:
+        """Draw ``count`` of ``indices``; each comes again only after all the others came."""
+        rounds = -(-count // max(1, len(indices)))
+        drawn = [self.R.permutation(indices) for _ in range(rounds)]
+        return np.concatenate([np.empty(0, dtype=int), *drawn])[:count]
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> list[dict[Hashable, Any]]:
+        volumes = {key: convert_to_tensor(data[key], track_meta=False) for key in self.key_iterator(data)}
+        if self.label_key not in volumes:
+            raise DataError(
+                f"The data has no {self.label_key!r}, which decides what a slice with gland is. Load it first."
+            )
+        shape = tuple(volumes[self.label_key].shape)
+        for key, volume in volumes.items():
+            if volume.ndim != 4 or tuple(volume.shape[1:]) != shape[1:]:
+                raise DataError(
+                    f"{key!r} has shape {tuple(volume.shape)} and {self.label_key!r} {shape}: all need C x H x W x D"
+                    " with the same H, W and D. Put EnsureChannelFirstd before this transform."
+                )
+        self.randomize(volumes[self.label_key])
+        others = {key: value for key, value in data.items() if key not in volumes}
+        return [{**others, **{key: v[..., int(index)].clone() for key, v in volumes.items()}} for index in self.indices]

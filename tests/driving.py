@@ -1,0 +1,109 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Drives strategies without any engine: replies made of plain tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from monai_fairfl.aggregation import Replies
+from monai_fairfl.messages import Measure, ModelSpec, Reply, Request
+from monai_fairfl.strategies import RoundResult, Strategy
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "golden_values.json").read_text())
+SPEC = ModelSpec(("w",), layers={"w": "fc"})
+
+
+def vector(values: Sequence[float]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def replies_of(updates: Mapping[str, Sequence[float]], samples: Mapping[str, int] | None = None) -> Replies:
+    """Replies of clients whose whole model is one vector ``w``, all started from zero."""
+    requests = [
+        Request(client, "train", {"w": vector([0.0] * len(update))}, id=i)
+        for i, (client, update) in enumerate(sorted(updates.items()))
+    ]
+    counts = samples or dict.fromkeys(updates, 1)
+    replies = [Reply(r.client, {"w": vector(updates[r.client])}, counts[r.client], id=r.id) for r in requests]
+    return Replies(replies, requests, SPEC)
+
+
+def play(
+    strategy: Strategy,
+    updates: Sequence[Mapping[str, Sequence[float]]],
+    measurements: Sequence[Mapping[str, Mapping[str, float]]],
+    start: Sequence[float],
+    samples: Mapping[str, int] | None = None,
+) -> list[RoundResult]:
+    """Play whole rounds: ``updates[r]`` are the clients of round r, ``measurements[r]`` what they measured if asked."""
+    strategy.start({"w": vector(start)}, sorted(updates[0]), SPEC)
+    results = []
+    for update, measured in zip(updates, measurements, strict=True):
+        results.append(play_round(strategy, update, measured, samples))
+        strategy.weights = results[-1].weights
+    return results
+
+
+def play_round(
+    strategy: Strategy,
+    update: Mapping[str, Sequence[float]],
+    measured: Mapping[str, Mapping[str, float]],
+    samples: Mapping[str, int] | None = None,
+) -> RoundResult:
+    generator = strategy.round(sorted(update))
+    requests = [replace(request, id=i) for i, request in enumerate(next(generator))]
+    replies = [
+        Reply(
+            r.client,
+            {"w": vector(update[r.client])},
+            (samples or {}).get(r.client, 1),
+            {name: value for name, value in measured.get(r.client, {}).items() if name in r.measure},
+            id=r.id,
+        )
+        for r in requests
+    ]
+    try:
+        generator.send(Replies(replies, requests, SPEC))
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("the strategy asked for a second exchange")
+
+
+class LeastSquares:
+    """A client whose loss is ||w - target||^2 / 2: one gradient step towards its target, score 1 / (1 + distance)."""
+
+    def __init__(self, target: Sequence[float], samples: int = 10, rate: float = 0.5):
+        self.target, self.samples, self.rate = vector(target), samples, rate
+
+    def answer(self, request: Request) -> Reply:
+        echo: dict[str, Any] = {"id": request.id, "run": request.run, "round": request.round}
+        weights = request.weights["w"]
+        measured: dict[str, float] = {}
+        for name in request.measure:
+            distance = float(torch.linalg.vector_norm(weights - self.target))
+            score = 1 / (1 + distance)
+            measured[name] = 1 - score if name == "leave_one_out_error" else score
+        if request.task == "measure":
+            return Reply(request.client, None, 0, measured, **echo)
+        generator = np.random.default_rng(request.seed)
+        update = self.rate * (self.target - weights) + 1e-3 * vector(generator.normal(size=len(weights)))
+        return Reply(request.client, {"w": update}, self.samples, measured, num_cases=2, num_steps=1, **echo)
+
+
+__all__ = ["GOLDEN", "SPEC", "LeastSquares", "Measure", "play", "play_round", "replies_of", "vector"]

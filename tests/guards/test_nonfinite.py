@@ -1,0 +1,37 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import pytest
+import torch
+from driving import replies_of
+
+from monai_fairfl.aggregation import Replies
+from monai_fairfl.guards import NonFinite
+from monai_fairfl.messages import ModelSpec, Reply, Request
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_an_update_that_is_not_finite_is_quarantined_and_the_tensor_named(bad: float) -> None:
+    verdicts = NonFinite().check(replies_of({"A": [1.0, 2.0], "B": [bad, 0.0], "C": [1e30, 0.0]}))
+    assert list(verdicts) == [1]
+    assert verdicts[1].action == "quarantine" and "'w' is not finite" in verdicts[1].reason
+
+
+def test_a_buffer_that_is_not_finite_counts_too() -> None:
+    spec = ModelSpec(("w",), buffers=("bn.running_var",), layers={"w": "w"})
+    request = Request("A", "train", {"w": torch.zeros(1)}, id=0)
+    reply = Reply("A", {"w": torch.ones(1)}, 1, buffers={"bn.running_var": torch.tensor([float("nan")])}, id=0)
+    assert "bn.running_var" in NonFinite().check(Replies([reply], [request], spec))[0].reason
+
+
+def test_finite_updates_pass() -> None:
+    assert NonFinite().check(replies_of({"A": [1.0], "B": [0.0]})) == {}

@@ -1,0 +1,55 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from driving import GOLDEN, play, play_round
+
+from monai_fairfl.strategies import FedAvg, Standalone
+
+COMMON = GOLDEN["common"]
+UPDATES = {str(i + 1): update for i, update in enumerate(COMMON["updates"])}
+SAMPLES = {str(i + 1): int(n) for i, n in enumerate(COMMON["n"])}
+
+
+@pytest.mark.parametrize(("weighting", "key"), [("samples", "new_global"), ("uniform", "uniform")])
+def test_fedavg_gives_the_worked_numbers(weighting: str, key: str) -> None:
+    (result,) = play(FedAvg(weighting), [UPDATES], [{}], COMMON["w0"], SAMPLES)
+    np.testing.assert_allclose(result.weights["w"].numpy(), GOLDEN["fedavg"][key], atol=2e-6)
+    assert sum(result.aggregation.values()) == pytest.approx(1.0)
+
+
+def test_fedavg_refuses_an_unknown_weighting() -> None:
+    with pytest.raises(ValueError, match="'samples' or 'uniform', got 'median'"):
+        FedAvg("median")
+
+
+def test_standalone_leaves_every_client_its_own_model_and_the_global_one_alone() -> None:
+    strategy = Standalone()
+    (result,) = play(strategy, [UPDATES], [{}], COMMON["w0"])
+    assert result.weights["w"].tolist() == COMMON["w0"] and result.aggregation == {}
+    for client, update in UPDATES.items():
+        np.testing.assert_allclose(result.rewards[client]["w"].numpy(), np.add(COMMON["w0"], update))  # type: ignore[index]
+
+
+def test_standalone_keeps_the_model_of_a_client_that_was_away() -> None:
+    strategy = Standalone()
+    (first,) = play(strategy, [UPDATES], [{}], COMMON["w0"])
+    strategy.rewards = first.rewards  # type: ignore[assignment]
+    present = {client: UPDATES[client] for client in ("1", "2")}
+    second = play_round(strategy, present, {})
+    assert second.rewards["3"] is first.rewards["3"]  # type: ignore[index]
+    np.testing.assert_allclose(second.rewards["1"]["w"].numpy(), np.add(COMMON["w0"], 2 * np.array(UPDATES["1"])))
+
+
+def test_names_show_the_arguments_that_are_not_the_defaults() -> None:
+    assert (FedAvg().name, FedAvg("uniform").name) == ("FedAvg", "FedAvg-uniform")

@@ -1,0 +1,165 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from driving import GOLDEN, play, play_round, replies_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monai_fairfl.measurements import leave_one_out_model
+from monai_fairfl.messages import Estimate
+from monai_fairfl.strategies import FedCE
+from monai_fairfl.strategies.fedce import leave_one_out_cosines
+
+COMMON, WORKED = GOLDEN["common"], GOLDEN["fedce"]
+CLIENTS = ("1", "2", "3")
+UPDATES = [dict(zip(CLIENTS, rows, strict=True)) for rows in (COMMON["updates"], WORKED["updates_round1"])]
+ERRORS = [{}, {c: {"leave_one_out_error": 1 - d} for c, d in zip(CLIENTS, WORKED["minus_dice_round1"], strict=True)}]
+NAMES = {"paper": "paper_equations", "revised": "revised_code", "released": "original_code"}
+MODES = {"multi": "times", "sum": "plus", "cos": "cos", "err": "err"}
+CASES = [(v, m) for v in NAMES for m in MODES if MODES[m] in WORKED[NAMES[v]]]
+
+
+@pytest.mark.parametrize(("variant", "mode"), CASES)
+def test_two_rounds_give_the_worked_weights(variant: str, mode: str) -> None:
+    results = play(FedCE(mode, variant), UPDATES, ERRORS, COMMON["w0"])
+    for number, result in enumerate(results):
+        expected = WORKED[NAMES[variant]][MODES[mode]][f"rho_round{number}"]
+        np.testing.assert_allclose([result.aggregation[c] for c in CLIENTS], expected, atol=2e-6)  # type: ignore[misc]
+
+
+def test_leave_one_out_cosines_are_the_worked_ones_and_the_direct_ones() -> None:
+    prior = dict.fromkeys(CLIENTS, 1 / 3)
+    cosines = leave_one_out_cosines(replies_of(UPDATES[0]), prior)
+    np.testing.assert_allclose([cosines[c] for c in CLIENTS], WORKED["cos_round0_uniform_prior"], atol=2e-6)
+    rows = np.array(COMMON["updates"])
+    for i, client in enumerate(CLIENTS):
+        rest = np.delete(rows, i, axis=0).sum(0)
+        direct = rows[i] @ rest / np.linalg.norm(rows[i]) / np.linalg.norm(rest)
+        assert cosines[client] == pytest.approx(direct)
+
+
+def test_the_model_without_a_client_is_the_reweighted_mean_of_the_others() -> None:
+    example = WORKED["minus_model_example"]
+    whole = {"w": torch.tensor(example["global_new"], dtype=torch.float64)}
+    rho, models = np.array(example["rho"]), np.array(example["local_models"])
+    for i in range(3):
+        local = {"w": torch.tensor(models[i])}
+        without = leave_one_out_model(whole, local, rho[i])["w"].numpy()
+        np.testing.assert_allclose(without, example["minus_models"][i], atol=5e-6)
+        others = np.delete(rho, i) @ np.delete(models, i, axis=0) / (1 - rho[i])
+        np.testing.assert_allclose(without, others, atol=5e-6)
+
+
+def test_no_error_is_asked_for_before_there_is_a_model_to_leave_anyone_out_of() -> None:
+    strategy = FedCE()
+    play(strategy, UPDATES[:1], ERRORS[:1], COMMON["w0"])
+    requests = next(strategy.round(CLIENTS))
+    assert all(request.measure == ("leave_one_out_error",) for request in requests)
+    assert sum(request.context["previous_weight"] for request in requests) == pytest.approx(1.0)
+    fresh = FedCE()
+    fresh.start(strategy.weights, CLIENTS, strategy.spec)
+    assert all(r.measure == () and r.context["previous_weight"] == 0.0 for r in next(fresh.round(CLIENTS)))
+
+
+def test_each_client_is_told_its_own_weight_only() -> None:
+    strategy = FedCE("sum")
+    (result,) = play(strategy, UPDATES[:1], ERRORS[:1], COMMON["w0"])
+    for request in next(strategy.round(CLIENTS)):
+        assert dict(request.context) == {"previous_weight": result.aggregation[request.client]}
+
+
+def test_a_missing_error_becomes_the_mean_of_the_others_and_is_noted() -> None:
+    partial = {c: m for c, m in ERRORS[1].items() if c != "2"}
+    results = play(FedCE(), UPDATES, [{}, partial], COMMON["w0"])
+    assert "leave_one_out_error absent, 0.35 used: mean of the others" in results[1].notes["2"]
+    filled = play(FedCE(), UPDATES, [{}, {**partial, "2": {"leave_one_out_error": 0.35}}], COMMON["w0"])
+    assert results[1].aggregation == pytest.approx(filled[1].aggregation)
+
+
+def test_absence_is_no_penalty_and_the_next_context_says_so() -> None:
+    away = [{c: u for c, u in UPDATES[0].items()}, {c: UPDATES[1][c] for c in ("1", "3")}, UPDATES[0]]
+    errors = [{}, ERRORS[1], ERRORS[1]]
+    strategy = FedCE("sum")
+    results = play(strategy, away, errors, COMMON["w0"])
+    assert set(results[1].aggregation) == {"1", "3"}
+    assert strategy.history["2"]["rounds"] == 2 and strategy.history["1"]["rounds"] == 3
+    again = FedCE("sum")
+    play(again, away[:2], errors[:2], COMMON["w0"])
+    contexts = {r.client: r.context["previous_weight"] for r in next(again.round(CLIENTS))}
+    assert contexts["2"] == 0.0 and contexts["1"] + contexts["3"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("variant", list(NAMES))
+@pytest.mark.parametrize("updates", [[[1.0, 0.0]] * 3, [[0.0, 0.0]] * 3])
+def test_identical_or_zero_updates_give_uniform_weights(variant: str, updates: list[list[float]]) -> None:
+    (result,) = play(FedCE("cos", variant), [dict(zip(CLIENTS, updates, strict=True))], [{}], [0.0, 0.0])
+    assert result.aggregation == pytest.approx(dict.fromkeys(CLIENTS, 1 / 3))
+
+
+def test_the_released_variant_may_sum_to_more_than_one_and_revised_never() -> None:
+    lonely = dict(zip("ABCDEFGHIJ", [[1.0, 0.0]] * 9 + [[-1.0, 0.0]], strict=True))
+    released = play(FedCE("multi", "released"), [lonely], [{}], [0.0, 0.0])[0].aggregation
+    revised = play(FedCE("multi", "revised"), [lonely], [{}], [0.0, 0.0])[0].aggregation
+    assert sum(released.values()) > 1.0 and sum(revised.values()) == pytest.approx(1.0)  # type: ignore[arg-type]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.lists(st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3), min_size=2, max_size=5),
+    mode=st.sampled_from(list(MODES)),
+    variant=st.sampled_from(["paper", "revised"]),
+)
+def test_weights_are_shares_and_do_not_depend_on_the_order_of_clients(
+    rows: list[list[float]], mode: str, variant: str
+) -> None:
+    names = "ABCDE"[: len(rows)]
+    (result,) = play(FedCE(mode, variant), [dict(zip(names, rows, strict=True))], [{}], [0.0] * 3)
+    renamed = dict(zip(reversed(names), rows, strict=True))
+    (other,) = play(FedCE(mode, variant), [renamed], [{}], [0.0] * 3)
+    assert sum(result.aggregation.values()) == pytest.approx(1.0) and min(result.aggregation.values()) >= 0  # type: ignore[arg-type, type-var]
+    for name, twin in zip(names, reversed(names), strict=True):
+        assert result.aggregation[name] == pytest.approx(other.aggregation[twin], abs=1e-9)
+
+
+def test_state_survives_json_and_continues_to_the_same_weights() -> None:
+    strategy = FedCE("sum")
+    whole = play(strategy, [*UPDATES, UPDATES[0]], [*ERRORS, ERRORS[1]], COMMON["w0"])
+    first = FedCE("sum")
+    play(first, UPDATES, ERRORS, COMMON["w0"])
+    resumed = FedCE("sum")
+    resumed.start(first.weights, CLIENTS, first.spec)
+    resumed.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert play_round(resumed, UPDATES[0], ERRORS[1]).aggregation == whole[2].aggregation
+
+
+def test_contributions_carry_a_standard_error_from_the_second_round_on() -> None:
+    first, second = play(FedCE(), UPDATES, ERRORS, COMMON["w0"])
+    assert all(isinstance(c, Estimate) and c.stderr is None for c in first.contributions.values())
+    for client, estimate in second.contributions.items():
+        assert isinstance(estimate, Estimate) and estimate.n == 2 and estimate.stderr is not None
+        assert estimate.value == second.aggregation[client]
+    # two rounds: the standard error is half the distance of the two scores, scaled like the weight
+    terms = WORKED["paper_equations"]["times"]
+    score = [9 * terms["gamma_cos_round0"][0] / 3, 9 * terms["gamma_cos_round1"][0] * terms["gamma_err_round1"][0]]
+    expected = abs(score[0] - score[1]) / 2 * second.aggregation["1"] / np.mean(score)  # type: ignore[operator]
+    assert second.contributions["1"].stderr == pytest.approx(expected, rel=1e-4)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("arguments", "says"), [({"mode": "plus"}, "'plus'"), ({"variant": "new"}, "'new'")])
+def test_unknown_mode_or_variant_is_refused(arguments: dict[str, str], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        FedCE(**arguments)

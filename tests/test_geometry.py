@@ -1,0 +1,126 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from monai_fairfl.geometry import Geometry, UpdateMatrix, cosine
+from monai_fairfl.messages import ModelSpec
+
+SPEC = ModelSpec(
+    ("a.weight", "head.bias", "head.weight"),
+    layers={"a.weight": "a", "head.bias": "head", "head.weight": "head"},
+    output=("head", 0),
+)
+SHAPES = {"a.weight": (5, 2), "head.weight": (3, 4, 1, 1), "head.bias": (3,)}
+
+
+def geometry_of(count: int, spec: ModelSpec = SPEC, shapes: dict[str, tuple[int, ...]] = SHAPES, seed: int = 0):  # type: ignore[no-untyped-def]
+    generator = torch.Generator().manual_seed(seed)
+    updates = [{k: torch.randn(v, generator=generator) for k, v in shapes.items()} for _ in range(count)]
+    matrix = UpdateMatrix(updates[0], spec.parameters, count)
+    for row, update in enumerate(updates):
+        matrix.put(row, update)
+    return Geometry(matrix, spec), updates
+
+
+def flat(update: dict[str, torch.Tensor], names: tuple[str, ...] | list[str]) -> np.ndarray:
+    return np.concatenate([update[name].double().numpy().ravel() for name in names])
+
+
+def test_gram_equals_direct_inner_products_whole_and_per_layer() -> None:
+    geometry, updates = geometry_of(4)
+    rows = np.stack([flat(u, SPEC.parameters) for u in updates])
+    np.testing.assert_allclose(geometry.gram, rows @ rows.T, rtol=1e-6)
+    head = np.stack([flat(u, ["head.weight", "head.bias"]) for u in updates])
+    np.testing.assert_allclose(geometry.layers["head"], head @ head.T, rtol=1e-6)
+    np.testing.assert_allclose(geometry.norms, np.linalg.norm(rows, axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_class_grams_are_the_rows_of_the_head_with_its_bias(axis: int) -> None:
+    shapes = {**SHAPES, "head.weight": (3, 4, 2, 2) if axis == 0 else (4, 3, 2, 2)}
+    spec = ModelSpec(SPEC.parameters, layers=SPEC.layers, output=("head", axis))
+    geometry, updates = geometry_of(3, spec, shapes)
+    for label in range(3):
+        rows = np.stack(
+            [
+                np.append(u["head.weight"].double().numpy().take(label, axis).ravel(), float(u["head.bias"][label]))
+                for u in updates
+            ]
+        )
+        np.testing.assert_allclose(geometry.classes[label], rows @ rows.T, rtol=1e-6)
+
+
+def test_class_grams_of_a_head_without_bias() -> None:
+    spec = ModelSpec(("head.weight",), layers={"head.weight": "head"}, output=("head", 0))
+    geometry, updates = geometry_of(2, spec, {"head.weight": (2, 3)})
+    expected = updates[0]["head.weight"][1].double() @ updates[1]["head.weight"][1].double()
+    assert geometry.classes[1, 0, 1] == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_blocks_keep_float32_right_where_one_product_is_not() -> None:
+    generator = torch.Generator().manual_seed(0)
+    spec, size = ModelSpec(("w",), layers={"w": "w"}), 3_000_000
+    matrix = UpdateMatrix({"w": torch.zeros(size)}, ["w"], 2)
+    for row in range(2):
+        matrix.put(row, {"w": torch.randn(size, generator=generator) + 0.1})
+    exact = matrix.rows.double() @ matrix.rows.double().T
+    np.testing.assert_allclose(Geometry(matrix, spec).gram, exact.numpy(), rtol=1e-6)
+
+
+def test_huge_finite_values_do_not_overflow_and_nan_stays_visible() -> None:
+    spec = ModelSpec(("w",), layers={"w": "w"})
+    matrix = UpdateMatrix({"w": torch.zeros(3)}, ["w"], 3)
+    matrix.put(0, {"w": torch.full((3,), 1e30)})
+    matrix.put(1, {"w": torch.ones(3)})
+    matrix.put(2, {"w": torch.tensor([1.0, float("nan"), 0.0])})
+    gram = Geometry(matrix, spec).gram
+    assert gram[0, 0] == pytest.approx(3e60) and gram[1, 1] == 3.0
+    assert np.isnan(gram[2, 2]) and np.isfinite(gram[:2, :2]).all()
+
+
+def test_views_share_memory_with_the_row_and_select_keeps_order() -> None:
+    matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], 3)
+    for row in range(3):
+        matrix.put(row, {"w": torch.full((2,), float(row))})
+    matrix.views(1)["w"].fill_(7.0)
+    assert matrix.rows[1].tolist() == [7.0, 7.0]
+    assert matrix.select([0, 1, 2]) is matrix
+    assert matrix.select([2, 0]).rows[:, 0].tolist() == [2.0, 0.0]
+
+
+def test_half_precision_updates_are_stored_in_float32_and_float64_models_keep_theirs() -> None:
+    assert UpdateMatrix({"w": torch.zeros(1, dtype=torch.float16)}, ["w"], 1).rows.dtype == torch.float32
+    assert UpdateMatrix({"w": torch.zeros(1, dtype=torch.float64)}, ["w"], 1).rows.dtype == torch.float64
+
+
+vectors = arrays(np.float64, (3, 6), elements=st.floats(-100, 100, width=32))
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=vectors, a=arrays(np.float64, 3, elements=st.floats(-2, 2)), b=arrays(np.float64, 3, elements=st.floats(-2, 2)))
+def test_cosine_from_the_gram_equals_the_direct_one(rows: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+    u, v = a @ rows, b @ rows
+    norms = np.linalg.norm(u) * np.linalg.norm(v)
+    value = cosine(rows @ rows.T, a, b)
+    assert -1 <= value <= 1
+    if np.linalg.norm(u) > 1e-3 and np.linalg.norm(v) > 1e-3:
+        assert value == pytest.approx(u @ v / norms, abs=1e-6)
+
+
+def test_a_vector_without_length_has_cosine_zero() -> None:
+    assert cosine(np.zeros((2, 2)), np.array([1.0, 0.0]), np.array([0.0, 1.0])) == 0.0

@@ -1,0 +1,119 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from monai_fairfl.messages import (
+    Estimate,
+    Measure,
+    ModelSpec,
+    Reply,
+    Request,
+    Train,
+    refusal,
+    to_json,
+    usable_measurements,
+    value_of,
+)
+
+SPEC = ModelSpec(("b", "w"), {}, ("count", "mean"), {"b": "fc", "w": "fc"}, ("fc", 0))
+SENT = {"w": torch.zeros(2, 3), "b": torch.zeros(2), "mean": torch.zeros(2), "count": torch.tensor(0)}
+REQUEST = Request("A", "train", SENT, id=4, run="r", round=2)
+
+
+def reply(**changes: object) -> Reply:
+    fields = {
+        "client": "A",
+        "update": {"w": torch.ones(2, 3), "b": torch.ones(2)},
+        "num_samples": 5,
+        "buffers": {"mean": torch.ones(2), "count": torch.tensor(1)},
+        "id": 4,
+        "run": "r",
+        "round": 2,
+    }
+    return Reply(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_a_well_formed_reply_is_taken() -> None:
+    assert refusal(REQUEST, reply(), SPEC) is None
+    assert refusal(REQUEST, reply(buffers=None), SPEC) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"id": 5}, "answers request 5"),
+        ({"round": 1}, "round 1"),
+        ({"run": "old"}, "run old"),
+        ({"update": None}, "no update"),
+        ({"update": {"w": torch.ones(2, 3)}}, "missing ['b']"),
+        ({"update": {"w": torch.ones(2, 3), "b": torch.ones(2), "x": torch.ones(1)}}, "unexpected ['x']"),
+        ({"update": {"w": torch.ones(3, 2), "b": torch.ones(2)}}, "shape (3, 2), expected (2, 3)"),
+        ({"update": {"w": torch.ones(2, 3, dtype=torch.int64), "b": torch.ones(2)}}, "type torch.int64"),
+        ({"buffers": {"mean": torch.ones(3)}}, "'mean' has shape (3,)"),
+        ({"num_samples": 0}, "num_samples"),
+        ({"num_samples": -3}, "-3"),
+        ({"num_samples": True}, "True"),
+        ({"num_samples": 1.5}, "1.5"),
+        ({"num_samples": "many"}, "'many'"),
+        ({"num_steps": -1}, "num_steps"),
+        ({"error": "disk full"}, "error: disk full"),
+    ],
+)
+def test_a_malformed_reply_is_refused_with_the_reason(changes: dict[str, object], says: str) -> None:
+    reason = refusal(REQUEST, reply(**changes), SPEC)
+    assert reason is not None and says in reason
+
+
+def test_unknown_context_key_or_task_is_an_error_naming_client_and_known_keys() -> None:
+    with pytest.raises(ValueError, match=r"'A': unknown context key 'sam_roh'.*sam_rho"):
+        Train("A", {}, context={"sam_roh": 0.1})
+    with pytest.raises(ValueError, match="'A'.*'dance'"):
+        Request("A", "dance", {})
+
+
+def test_requests_are_built_with_their_task() -> None:
+    assert Train("A", SENT, ("train_loss",), {"sam_rho": 0.1}).context == {"sam_rho": 0.1}
+    assert Measure("A", SENT, ("score",)).task == "measure"
+
+
+def test_measurements_that_are_not_finite_numbers_are_dropped_and_named() -> None:
+    measured = {
+        "a": 1.0,
+        "b": math.nan,
+        "c": Estimate(0.5, None, 3),
+        "d": Estimate(math.inf),
+        "e": {"mean": 0.5, "cup": math.nan},
+        "f": {"mean": Estimate(0.4)},
+        "g": True,
+        "h": "1.0",
+        "i": {},
+    }
+    usable, bad = usable_measurements(reply(measurements=measured))
+    assert sorted(usable) == ["a", "c", "f"] and bad == ["b", "d", "e", "g", "h", "i"]
+
+
+def test_value_of_reads_numbers_estimates_and_mappings() -> None:
+    assert [value_of(m) for m in (0.5, Estimate(0.6), {"mean": Estimate(0.7), "cup": 0.1})] == [0.5, 0.6, 0.7]
+
+
+def test_spec_survives_json_and_adds_aliases() -> None:
+    spec = ModelSpec(("w",), {"again.w": "w"}, ("n",), {"w": "", "n": ""}, ("", 1))
+    assert ModelSpec.from_json(spec.to_json()) == spec
+    assert spec.with_aliases({"w": torch.ones(1)})["again.w"].item() == 1.0
+
+
+def test_to_json_turns_nan_into_null() -> None:
+    assert to_json({"a": [1.0], "b": float("inf")}) == {"a": [1.0], "b": None}
