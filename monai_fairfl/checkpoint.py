@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 
@@ -88,7 +89,7 @@ class Checkpoints:
         for folder in folders:
             try:
                 checkpoint = _read(folder)
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError, KeyError, SafetensorError) as error:
                 problems.append(f"{folder.name}: {error}")
                 logger.warning("checkpoint %s is damaged (%s); the one before is used", folder, error)
                 continue

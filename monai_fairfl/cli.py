@@ -10,7 +10,7 @@
 # limitations under the License.
 """The command ``monai-fairfl``: everything around a training. Training itself is ``python -m monai.bundle run``.
 
-Each command is a function from its arguments to an :class:`Answer`; what it needs is imported inside, so ``--help`` is quick.
+Each command is a function from its arguments to an :class:`Answer`; it imports what it needs, so ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -126,13 +126,13 @@ def bundle(args: argparse.Namespace) -> Answer:
 
 def report(args: argparse.Namespace) -> Answer:
     """Write the report of one run, or of several side by side."""
+    runs = [run for folder in args.run_dir for run in _runs(folder)]
     try:
         from monai_fairfl.report import sentences, summary_table, write_report
     except ModuleNotFoundError as error:
         raise ConfigError(f"a report needs {error.name}: pip install 'monai-fairfl[report]'") from error
     from rich.console import Console
 
-    runs = [run for folder in args.run_dir for run in _runs(folder)]
     out = Path(args.out or os.path.commonpath([Path(folder).absolute() for folder in args.run_dir]))
     found = write_report(runs, out)
     words = sentences(found)
@@ -155,7 +155,8 @@ def verify(args: argparse.Namespace) -> Answer:
         rounds = sum(record["kind"] == "round" for record in records)
         runs[str(run)] = {"rounds": rounds, "finished": bool(records) and records[-1]["kind"] == "end", "head": head}
     lines = [
-        f"{run}: the chain holds, {found['rounds']} rounds, {'finished' if found['finished'] else 'not finished'}, head {found['head']}"
+        f"{run}: the chain holds, {found['rounds']} rounds, {'' if found['finished'] else 'not '}finished, "
+        f"head {found['head']}"
         for run, found in runs.items()
     ]
     return Answer({"runs": runs}, "\n".join(lines))

@@ -159,7 +159,7 @@ class Federation:
         needed = max(self.strategy.min_clients, self.min_clients)
         if len(clients) < needed:
             raise FederationError(
-                f"{type(self.strategy).__name__} needs at least {needed} clients, got {len(clients)} {clients}: "
+                f"{self.strategy.name} needs at least {needed} clients, got {len(clients)} {clients}: "
                 "add sites, lower min_clients, or use a strategy for one client (FedAvg, Standalone)"
             )
         ledger_path = self.run_dir / "ledger.jsonl"

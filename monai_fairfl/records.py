@@ -39,9 +39,9 @@ def opening_record(
         "strategy": type(strategy).__name__,
         "name": strategy.name,
         "clients": list(clients),
+        **{name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
         "parameters": sum(weights[name].numel() for name in spec.parameters),
         "model": digest_of(weights),
-        **{name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
     }
 
 

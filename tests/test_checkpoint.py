@@ -1,0 +1,133 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+
+from monai_fairfl.checkpoint import Checkpoint, Checkpoints, save_state_dict
+from monai_fairfl.errors import FederationError
+
+
+def checkpoint(number: int, **rewards: float) -> Checkpoint:
+    models = {client: {"w": torch.full((2,), value)} for client, value in rewards.items()}
+    return Checkpoint(number, {"w": torch.full((2,), float(number)), "n": torch.tensor(number)}, models, {"best": number})
+
+
+def test_the_newest_comes_back_whole(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    for number in range(3):
+        store.save(checkpoint(number, HK=1.0 + number))
+    back = store.load()
+    assert back is not None and back.round == 2 and back.state == {"best": 2}
+    assert back.weights["w"].tolist() == [2.0, 2.0] and back.weights["n"].dtype == torch.int64
+    assert back.rewards["HK"]["w"].tolist() == [3.0, 3.0]
+
+
+def test_only_the_last_k_are_kept_and_rewards_of_the_last_two(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, keep=3)
+    for number in range(5):
+        store.save(checkpoint(number, HK=1.0))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["round-0002", "round-0003", "round-0004"]
+    assert [p.parent.name for p in sorted(tmp_path.glob("*/rewards"))] == ["round-0003", "round-0004"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "missing", "manifest"])
+def test_a_damaged_newest_gives_way_to_the_one_before_and_says_so(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Checkpoints(tmp_path)
+    store.save(checkpoint(0))
+    store.save(checkpoint(1))
+    model = tmp_path / "round-0001" / "model.safetensors"
+    data = bytearray(model.read_bytes())
+    if damage == "cut":
+        model.write_bytes(data[: len(data) // 2])
+    elif damage == "flip":
+        data[-1] ^= 1
+        model.write_bytes(data)
+    elif damage == "missing":
+        model.unlink()
+    else:
+        (tmp_path / "round-0001" / "manifest.json").write_text("{")
+    back = store.load()
+    assert back is not None and back.round == 0
+    assert "round-0001 is damaged" in caplog.text
+
+
+def test_a_crash_while_writing_leaves_the_last_one_in_force(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    store.save(checkpoint(0))
+    half = tmp_path / ".writing-round-0001"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"half")
+    assert store.load().round == 0  # type: ignore[union-attr]
+    store.save(checkpoint(1))
+    assert store.load().round == 1 and not half.exists()  # type: ignore[union-attr]
+
+
+def test_all_damaged_is_an_error_and_none_is_none(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    assert store.load() is None
+    store.save(checkpoint(0))
+    (tmp_path / "round-0000" / "strategy.json").write_text("{}")
+    with pytest.raises(FederationError, match="strategy.json was changed"):
+        store.load()
+
+
+def test_a_newer_format_is_refused_with_the_versions(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    store.save(checkpoint(0))
+    manifest = tmp_path / "round-0000" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
+    with pytest.raises(FederationError, match="format 99, this version reads up to 1: upgrade"):
+        store.load()
+
+
+def test_a_pickle_in_place_of_tensors_is_never_executed(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    store.save(checkpoint(0))
+    canary = tmp_path / "canary"
+
+    class Bomb:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (open, (str(canary), "w"))  # type: ignore[return-value]
+
+    import hashlib
+
+    data = pickle.dumps(Bomb())
+    folder = tmp_path / "round-0000"
+    (folder / "model.safetensors").write_bytes(data)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["sha256"]["model.safetensors"] = hashlib.sha256(data).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(FederationError):
+        store.load()
+    assert not canary.exists()
+
+
+def test_a_client_name_cannot_leave_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be used"):
+        Checkpoints(tmp_path).save(Checkpoint(0, {}, {"../../x": {"w": torch.ones(1)}}))
+
+
+def test_keep_must_leave_a_predecessor(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least 2"):
+        Checkpoints(tmp_path, keep=1)
+
+
+def test_a_final_model_is_a_plain_state_dict(tmp_path: Path) -> None:
+    save_state_dict(tmp_path / "models" / "global.pt", {"w": torch.ones(2)})
+    assert torch.load(tmp_path / "models" / "global.pt", weights_only=True)["w"].tolist() == [1.0, 1.0]

@@ -1,0 +1,336 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from driving import SPEC, LeastSquares, vector
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.federation import Federation, seed_of
+from monai_fairfl.ledger import read_ledger
+from monai_fairfl.messages import Measure, Reply, Request, Train
+from monai_fairfl.strategies import FedAvg, FedCE, Rounds, Standalone, Strategy
+from monai_fairfl.transports.in_process import InProcess
+
+TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0], "C": [2.0, 2.0]}
+
+
+def initial() -> tuple[dict[str, torch.Tensor], Any]:
+    return {"w": torch.randn(2, dtype=torch.float64)}, SPEC
+
+
+def transport() -> InProcess:
+    return InProcess({name: (lambda t=target: LeastSquares(t)) for name, target in TARGETS.items()})
+
+
+def federation(folder: Path, strategy: Strategy | None = None, carrier: Any = None, **settings: Any) -> Federation:
+    settings = {"rounds": 4, **settings}
+    return Federation(strategy or FedCE("sum"), carrier or transport(), initial=initial, run_dir=folder / "run", **settings)
+
+
+class Faulty(InProcess):
+    """Loses or changes replies: ``fault(request, reply)`` returns what arrives, or ``None``."""
+
+    def __init__(self, fault: Callable[[Request, Reply], Reply | Sequence[Reply] | None]):
+        super().__init__(transport()._makers)
+        self.fault, self.stop_after = fault, None
+
+    def exchange(self, requests: Any, arrived: Any, timeout: Any = None) -> None:
+        by_id = {request.id: request for request in requests}
+
+        def pass_on(reply: Reply) -> None:
+            result = self.fault(by_id[reply.id], reply)
+            for each in [result] if isinstance(result, Reply) else result or ():
+                arrived(each)
+
+        super().exchange(requests, pass_on, timeout)
+
+
+def files_of(folder: Path) -> tuple[bytes, dict[str, torch.Tensor]]:
+    return (folder / "run" / "ledger.jsonl").read_bytes(), torch.load(folder / "run" / "models" / "global.pt")
+
+
+@pytest.mark.parametrize("strategy", [FedAvg, FedCE, Standalone])
+def test_a_run_leaves_ledger_models_and_scores(tmp_path: Path, strategy: type[Strategy]) -> None:
+    history = federation(tmp_path, strategy()).run()
+    assert history.finished and [r["round"] for r in history.rounds] == [0, 1, 2, 3]
+    assert [r["kind"] for r in read_ledger(tmp_path / "run" / "ledger.jsonl")] == ["start", *["round"] * 4, "end"]
+    scores = history.records[-1]["scores"]
+    assert set(scores) == set(TARGETS)
+    personal = strategy is Standalone
+    assert all(set(s) == ({"own", "global"} if personal else {"own"}) for s in scores.values())
+    assert (tmp_path / "run" / "models" / "A.pt").exists() == personal
+
+
+def test_same_seed_same_bits_other_seed_other_bits(tmp_path: Path) -> None:
+    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
+        federation(tmp_path / name, seed=seed).run()
+    one, two, three = (files_of(tmp_path / name)[0] for name in ("one", "two", "three"))
+    assert one == two != three
+
+
+def test_the_order_in_which_replies_arrive_changes_no_bit(tmp_path: Path) -> None:
+    class Reversed(InProcess):
+        def exchange(self, requests: Any, arrived: Any, timeout: Any = None) -> None:
+            super().exchange(list(reversed(requests)), arrived, timeout)
+
+    federation(tmp_path / "plain").run()
+    federation(tmp_path / "reversed", carrier=Reversed(transport()._makers)).run()
+    assert files_of(tmp_path / "plain")[0] == files_of(tmp_path / "reversed")[0]
+
+
+@pytest.mark.parametrize("strategy", [FedAvg, FedCE, Standalone])
+@pytest.mark.parametrize("stop_in", [0, 2])
+def test_stopping_and_resuming_gives_the_same_bits(tmp_path: Path, strategy: type[Strategy], stop_in: int) -> None:
+    federation(tmp_path / "whole", strategy()).run()
+    first = federation(tmp_path / "parts", strategy())
+
+    def stop(request: Request, reply: Reply) -> Reply:
+        if request.round == stop_in:
+            first.stop()
+        return reply
+
+    first.transport = Faulty(stop)
+    assert not first.run().finished
+    assert federation(tmp_path / "parts", strategy()).run(resume=True).finished
+    whole, parts = files_of(tmp_path / "whole"), files_of(tmp_path / "parts")
+    assert whole[0] == parts[0] and torch.equal(whole[1]["w"], parts[1]["w"])
+
+
+def test_a_crash_between_ledger_and_checkpoint_resumes_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation(tmp_path / "whole").run()
+    crashing = federation(tmp_path / "parts")
+    save = crashing.checkpoints.save
+
+    def crash(checkpoint: Any) -> None:
+        if checkpoint.round == 2:
+            raise KeyboardInterrupt
+        save(checkpoint)
+
+    monkeypatch.setattr(crashing.checkpoints, "save", crash)
+    with pytest.raises(KeyboardInterrupt):
+        crashing.run()
+    federation(tmp_path / "parts").run(resume=True)
+    assert files_of(tmp_path / "whole")[0] == files_of(tmp_path / "parts")[0]
+
+
+def test_a_damaged_newest_checkpoint_resumes_from_the_one_before_to_the_same_bits(tmp_path: Path) -> None:
+    federation(tmp_path / "whole").run()
+    stopped = federation(tmp_path / "parts")
+    stopped.transport = Faulty(lambda request, reply: (stopped.stop() if request.round == 2 else None, reply)[1])
+    stopped.run()
+    (tmp_path / "parts/run/checkpoints/round-0002/model.safetensors").write_bytes(b"")
+    federation(tmp_path / "parts").run(resume=True)
+    assert files_of(tmp_path / "whole")[0] == files_of(tmp_path / "parts")[0]
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
+    federation(tmp_path).run()
+    before = files_of(tmp_path)[0]
+    assert federation(tmp_path).run(resume=True).finished
+    assert files_of(tmp_path)[0] == before
+
+
+def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
+    federation(tmp_path / "parts", rounds=2).run()
+    federation(tmp_path / "parts", rounds=4).run(resume=True)
+    federation(tmp_path / "whole", rounds=4).run()
+    assert files_of(tmp_path / "parts")[0] == files_of(tmp_path / "whole")[0]
+
+
+def test_a_used_folder_is_refused_and_so_are_other_settings_on_resume(tmp_path: Path) -> None:
+    federation(tmp_path).run()
+    with pytest.raises(FederationError, match="already holds a run: resume it"):
+        federation(tmp_path).run()
+    with pytest.raises(FederationError, match="begun with seed = 0, now it is 7"):
+        federation(tmp_path, seed=7, rounds=9).run(resume=True)
+    with pytest.raises(FederationError, match="begun with .* = 'FedCE.*now it is 'FedAvg'"):
+        federation(tmp_path, FedAvg(), rounds=9).run(resume=True)
+
+
+def test_a_client_that_is_lost_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    lost = Faulty(lambda request, reply: None if (request.client, request.round) == ("B", 1) else reply)
+    history = federation(tmp_path, carrier=lost).run()
+    assert history.rounds[1]["missing"] == {"B": "timeout"}
+    assert set(history.rounds[1]["aggregation"]) == {"A", "C"} and set(history.rounds[2]["aggregation"]) == set("ABC")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"error": "disk full"}, "error: disk full"),
+        ({"update": {"v": vector([1.0, 2.0])}}, "refused: update has other tensors"),
+        ({"round": 7}, "refused: answers request"),
+        ({"num_samples": -1}, "refused: num_samples"),
+        ({"update": {"w": vector([math.nan, 0.0])}}, "quarantined: 'w' is not finite"),
+    ],
+)
+def test_a_bad_reply_is_left_out_with_its_reason(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    bad = Faulty(
+        lambda q, r: replace(r, **change) if (q.client, q.round, q.task) == ("B", 1, "train") else r
+    )
+    history = federation(tmp_path, carrier=bad).run()
+    assert history.rounds[1]["missing"]["B"].startswith(reason)
+    assert all(math.isfinite(w) for r in history.rounds for w in r["aggregation"].values())
+
+
+def test_one_nan_update_does_not_poison_later_rounds(tmp_path: Path) -> None:
+    poison = Faulty(
+        lambda q, r: replace(r, update={"w": vector([math.nan] * 2)}) if (q.client, q.round) == ("B", 1) else r
+    )
+    history = federation(tmp_path, carrier=poison).run()
+    assert history.rounds[1]["guards"]["B"].startswith("quarantine")
+    assert len(set(history.rounds[3]["aggregation"].values())) == 3  # not uniform for ever
+    assert torch.isfinite(files_of(tmp_path)[1]["w"]).all()
+
+
+def test_a_second_or_foreign_answer_does_not_count(tmp_path: Path) -> None:
+    federation(tmp_path / "plain").run()
+    twice = Faulty(lambda q, r: [r, replace(r, num_samples=999), replace(r, client="B" if q.client == "A" else "A")])
+    federation(tmp_path / "twice", carrier=twice).run()
+    assert files_of(tmp_path / "plain")[0] == files_of(tmp_path / "twice")[0]
+
+
+def test_below_min_clients_the_round_is_tried_again_and_nothing_of_the_first_try_remains(tmp_path: Path) -> None:
+    federation(tmp_path / "plain").run()
+    tries: list[int] = []
+
+    def lose_first_try(request: Request, reply: Reply) -> Reply | None:
+        if request.round == 1:
+            tries.append(request.id)
+            if len(tries) <= 3 and request.client != "A":
+                return None
+        return reply
+
+    federation(tmp_path / "retried", carrier=Faulty(lose_first_try)).run()
+    assert files_of(tmp_path / "plain")[0] == files_of(tmp_path / "retried")[0] and len(tries) == 6
+
+
+def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(tmp_path: Path) -> None:
+    gone = Faulty(lambda request, reply: None if request.round == 2 and request.client != "A" else reply)
+    with pytest.raises(FederationError, match=r"round 2: 1 of 3 clients answered.*2 rounds are done.*--resume True"):
+        federation(tmp_path / "parts", carrier=gone).run()
+    federation(tmp_path / "parts").run(resume=True)
+    federation(tmp_path / "whole").run()
+    assert files_of(tmp_path / "parts")[0] == files_of(tmp_path / "whole")[0]
+
+
+def test_one_client_is_too_few_for_fedce_and_enough_for_fedavg(tmp_path: Path) -> None:
+    alone = InProcess({"A": lambda: LeastSquares([1.0, 0.0])})
+    with pytest.raises(FederationError, match=r"FedCE-sum needs at least 2 clients, got 1 \['A'\]"):
+        federation(tmp_path / "ce", carrier=alone, min_clients=1).run()
+    assert federation(tmp_path / "avg", FedAvg(), alone, min_clients=1).run().finished
+
+
+def test_clients_are_sampled_by_seed_and_round(tmp_path: Path) -> None:
+    history = federation(tmp_path, FedAvg(), clients_per_round=2, rounds=12).run()
+    drawn = [tuple(r["clients"]) for r in history.rounds]
+    assert all(len(clients) == 2 for clients in drawn) and len(set(drawn)) == 3
+    again = federation(tmp_path / "again", FedAvg(), clients_per_round=2, rounds=12).run()
+    assert drawn == [tuple(r["clients"]) for r in again.rounds]
+
+
+class TwoPhases(Strategy):
+    """Trains, then measures the average at those who trained."""
+
+    state = ("finished",)
+
+    def __init__(self) -> None:
+        self.finished = 0
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        local = yield [Train(client, self.start_of(client)) for client in clients]
+        anchor = local.average()
+        scores = yield [Measure(reply.client, anchor, ("score",)) for reply in local for _ in range(2)]
+        assert len(scores) == 2 * len(scores.clients)
+        self.finished += 1
+        return self.finish(local, self.measured_shares(scores), {})
+
+    def measured_shares(self, scores: Any) -> dict[str, float]:
+        values = self.measured(scores, "score")
+        return {client: value / sum(values.values()) for client, value in values.items()}
+
+
+def test_a_strategy_may_use_several_phases_and_ask_one_client_twice(tmp_path: Path) -> None:
+    asked: list[tuple[int, str, int]] = []
+    history = federation(
+        tmp_path, TwoPhases(), Faulty(lambda q, r: (asked.append((q.round, q.client, q.id)), r)[1])
+    ).run()
+    assert history.finished and len(asked) == len(set(asked))
+    assert sorted(id for number, _, id in asked if number == 0) == list(range(9))
+
+
+def test_min_clients_holds_in_every_phase_and_the_strategy_is_unchanged(tmp_path: Path) -> None:
+    strategy = TwoPhases()
+    lost = Faulty(lambda q, r: None if q.round == 1 and q.task == "measure" and q.client != "C" else r)
+    with pytest.raises(FederationError, match="round 1"):
+        federation(tmp_path, strategy, lost).run()
+    assert strategy.finished == 1
+
+
+def test_requests_are_stamped_and_the_first_exchange_measures_the_received_model(tmp_path: Path) -> None:
+    seen: list[Request] = []
+    federation(tmp_path, carrier=Faulty(lambda q, r: (seen.append(q), r)[1])).run()
+    training = [q for q in seen if q.task == "train"]
+    assert all("global_score" in q.measure and q.run == "run" for q in training)
+    assert len({(q.client, q.seed) for q in training}) == 12 and len({q.ledger_head for q in training}) == 4
+    closing = [q for q in seen if q.task == "measure"]
+    assert [q.measure for q in closing] == [("score",)] * 3 and {q.round for q in closing} == {4}
+
+
+def test_the_best_model_by_validation_is_kept(tmp_path: Path) -> None:
+    history = federation(tmp_path, FedAvg(), rounds=6).run()
+    mean = [
+        sum(m["global_score"] for m in record["measurements"].values()) / 3 for record in history.rounds[1:]
+    ] + [sum(s["own"]["score"] for s in history.records[-1]["scores"].values()) / 3]
+    best = history.records[-1]["best"]
+    assert best["round"] == max(range(6), key=lambda r: mean[r]) and best["score"] == pytest.approx(max(mean))
+    assert (tmp_path / "run" / "models" / "best.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"rounds": 0}, "rounds must be a whole number of at least 1, got 0"),
+        ({"rounds": "two"}, "'two'"),
+        ({"buffers": "mean"}, "'mean'"),
+        ({"threads": 0}, "threads"),
+        ({"min_clients": True}, "min_clients"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(tmp_path: Path, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        federation(tmp_path, **settings)
+
+
+def test_something_else_than_a_strategy_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="got str"):
+        federation(tmp_path, "FedAvg")  # type: ignore[arg-type]
+
+
+def test_the_global_random_state_is_left_alone(tmp_path: Path) -> None:
+    before = torch.random.get_rng_state()
+    federation(tmp_path).run()
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_seeds_differ_by_client_round_and_run() -> None:
+    seeds = {seed_of(s, c, r) for s in range(3) for c in "ABC" for r in range(5)}
+    assert len(seeds) == 45 and all(0 <= seed < 2**31 for seed in seeds)

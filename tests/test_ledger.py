@@ -1,0 +1,92 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from monai_fairfl.errors import FederationError
+from monai_fairfl.ledger import Ledger, digest_of, read_ledger
+from monai_fairfl.messages import Estimate
+
+
+def write(path: Path, count: int = 3) -> Ledger:
+    ledger = Ledger(path)
+    for number in range(count):
+        ledger.append({"round": number, "score": Estimate(0.5, None, number)})
+    return ledger
+
+
+def test_each_record_carries_the_hash_of_the_one_before(tmp_path: Path) -> None:
+    write(tmp_path / "l.jsonl")
+    lines = (tmp_path / "l.jsonl").read_bytes().splitlines(keepends=True)
+    assert json.loads(lines[0])["previous"] == ""
+    for before, after in zip(lines, lines[1:], strict=False):
+        assert json.loads(after)["previous"] == hashlib.sha256(before).hexdigest()
+
+
+def test_reopening_continues_the_chain(tmp_path: Path) -> None:
+    head = write(tmp_path / "l.jsonl").head
+    again = Ledger(tmp_path / "l.jsonl")
+    assert again.head == head and len(again.records) == 3
+    again.append({"round": 3})
+    assert [record["round"] for record in read_ledger(tmp_path / "l.jsonl")] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("line", [0, 1])
+def test_an_edited_line_is_named(tmp_path: Path, line: int) -> None:
+    write(tmp_path / "l.jsonl")
+    lines = (tmp_path / "l.jsonl").read_text().splitlines(keepends=True)
+    lines[line] = lines[line].replace("0.5", "0.9")
+    (tmp_path / "l.jsonl").write_text("".join(lines))
+    with pytest.raises(FederationError, match=f"line {line + 2} does not follow line {line + 1}"):
+        read_ledger(tmp_path / "l.jsonl")
+
+
+def test_a_removed_line_is_noticed(tmp_path: Path) -> None:
+    write(tmp_path / "l.jsonl")
+    lines = (tmp_path / "l.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "l.jsonl").write_text("".join(lines[:1] + lines[2:]))
+    with pytest.raises(FederationError, match="line 2"):
+        Ledger(tmp_path / "l.jsonl")
+
+
+def test_a_last_line_cut_short_by_a_crash_is_dropped(tmp_path: Path) -> None:
+    write(tmp_path / "l.jsonl")
+    whole = (tmp_path / "l.jsonl").read_bytes()
+    (tmp_path / "l.jsonl").write_bytes(whole + b'{"round": 3, "sco')
+    assert len(Ledger(tmp_path / "l.jsonl").records) == 3
+    assert (tmp_path / "l.jsonl").read_bytes() == whole
+
+
+def test_keep_drops_what_comes_after_a_checkpoint(tmp_path: Path) -> None:
+    ledger = write(tmp_path / "l.jsonl")
+    ledger.keep(2)
+    ledger.append({"round": 2, "score": Estimate(0.5, None, 2)})
+    write(tmp_path / "other.jsonl")
+    assert (tmp_path / "l.jsonl").read_bytes() == (tmp_path / "other.jsonl").read_bytes()
+
+
+def test_digest_depends_on_values_names_types_and_shapes_and_not_on_order() -> None:
+    base = {"a": torch.arange(4.0), "b": torch.tensor(1)}
+    same = {"b": torch.tensor(1), "a": torch.arange(4.0)}
+    others = [
+        {**base, "a": torch.arange(4.0) + 1e-6},
+        {**base, "a": torch.arange(4.0).view(2, 2)},
+        {**base, "a": torch.arange(4.0).double()},
+        {"A": base["a"], "b": base["b"]},
+    ]
+    assert digest_of(base) == digest_of(same)
+    assert len({digest_of(base), *map(digest_of, others)}) == 5
