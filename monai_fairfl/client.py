@@ -64,7 +64,7 @@ class FairMonaiAlgo(MonaiAlgo):
 
     Args:
         bundle_root: folder of the bundle.
-        state_dir: private folder for the state between rounds; two rounds are kept, so a restarted process or a
+        state_dir: private folder for the state between rounds; three rounds are kept, so a restarted process or a
             server that repeats a round changes nothing.
         all_handlers: leave the bundle's ``ValidationHandler`` and ``StatsHandler`` on during federated training; off
             by default, since scores come from probes, validating twice costs time, and a federation logs itself.
@@ -249,6 +249,8 @@ class FairMonaiAlgo(MonaiAlgo):
 
     def _restore(self, request: Request, newest: int) -> None:
         """Bring the trainer to the state after round ``newest``, or to its initial one."""
+        if newest < 0 < request.round:
+            logger.warning("client %s has no state of an earlier round: its optimizer starts anew", request.client)
         fresh = newest < 0 or bool(request.context.get("reset_optimizer", 0))
         if fresh or self._at != (request.run, newest):
             state = self._initial if newest < 0 else self.states.load(request.run, newest)

@@ -26,14 +26,14 @@ __all__ = ["ClientState", "handler_owner", "load_training_state", "on_cpu", "tra
 
 
 class ClientState:
-    """The state files of one client. A server may repeat a round, so two rounds are kept and read by round.
+    """The state files of one client, kept and read by round, because a resumed server repeats rounds.
 
     Args:
         folder: private to this client.
-        keep: rounds kept, at least 2.
+        keep: rounds kept: 2 when the server repeats its last round, 3 when its newest checkpoint was damaged too.
     """
 
-    def __init__(self, folder: str | Path, keep: int = 2):
+    def __init__(self, folder: str | Path, keep: int = 3):
         if keep < 2:
             raise ValueError(f"keep must be at least 2, so that a resumed server can repeat a round; got {keep}")
         self.folder, self.keep = Path(folder), keep

@@ -80,9 +80,7 @@ SITES: tuple[Site, ...] = (  # name, cases, words, scale, gamma, zones, bias, no
     Site("alder", 7, "sharp 3 T images", 400, fov=190, blur=0.6, thickness=3.4),
     Site("birch", 5, "endorectal coil, small view", 11000, 0.9, 0.8, 0.12, 0.05, 9.0, fov=130, blur=0.6, thickness=3.0),
     Site("cedar", 5, "large field of view, high contrast", 1500, 1.3, 1.1, bias=0.12, fov=230, thickness=3.6),
-    Site(
-        "elm", 5, "blurred, noisy, flat, zones inverted", 120, 0.6, -0.5, 0.25, 0.11, fov=240, blur=2.2, thickness=4.5
-    ),
+    Site("elm", 5, "blurred, noisy, zones inverted", 120, 0.6, -0.5, 0.25, 0.11, fov=240, blur=2.2, thickness=4.5),
     Site("hazel", 7, "1.5 T, shaded, large glands", 4000, 0.9, 0.8, 0.25, 0.05, blur=1.0, thickness=3.8, volume=1.25),
     Site("rowan", 15, "screening centre, small glands", 900, gamma=1.1, bias=0.12, noise=0.04, volume=0.85),
 )

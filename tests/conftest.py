@@ -1,0 +1,71 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What tests share: one torch thread, tiny synthetic hospitals, and real images where somebody provides them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from monai_fairfl.data.synthetic import write_sites
+
+torch.set_num_threads(1)  # more threads change bits, and are slower on a small machine
+
+CHECKOUT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six synthetic hospitals of four small cases, ``SITE/CaseNN.nii.gz``; read only."""
+    root = tmp_path_factory.mktemp("hospitals")
+    write_sites(root, seed=0, size=(48, 48, 8), cases=4)
+    return root
+
+
+@pytest.fixture(scope="session")
+def realdata() -> Path:
+    """The folder ``realdata``: named by MONAI_FAIRFL_REALDATA, else beside the checkout or in a folder beside it."""
+    named = os.environ.get("MONAI_FAIRFL_REALDATA")
+    found = [Path(named)] if named else [*CHECKOUT.parent.glob("realdata"), *sorted(CHECKOUT.parent.glob("*/realdata"))]
+    for folder in found:
+        if any(folder.glob("prostate/*/*.nii*")):
+            return folder
+    pytest.skip(
+        "no real images: set MONAI_FAIRFL_REALDATA to a folder with prostate/SITE/CaseNN.nii.gz and "
+        "CaseNN_segmentation.nii.gz, or put it beside the checkout under the name realdata"
+    )
+
+
+@pytest.fixture
+def prostate_client(hospitals: Path, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """Maker of clients of the prostate bundle on tiny images: ``prostate_client("elm", learning_rate=0.01)``."""
+    from monai_fairfl.client import FairMonaiAlgo
+
+    def make(site: str = "alder", state: str = "state", bundle: str = "", **overrides: object) -> FairMonaiAlgo:
+        kwargs = {
+            "dataset_dir": str(hospitals / site),
+            "datalist_file": str(tmp_path / f"{site}.json"),
+            "ckpt_dir": str(tmp_path / site / "models"),
+            "output_dir": str(tmp_path / site / "eval"),
+            "device": "$torch.device('cpu')",
+            **TINY,
+            **overrides,
+        }
+        root = bundle or str(CHECKOUT / "bundles" / "prostate_mri_segmentation")
+        return FairMonaiAlgo(root, tmp_path / site / state, train_kwargs=kwargs, eval_kwargs=kwargs)
+
+    return make
+
+
+TINY = {"size": [32, 32], "channels": [4, 8], "batch_size": 2, "slices_per_volume": 4, "decay_epochs": 4}

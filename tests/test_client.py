@@ -1,0 +1,272 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""FairMonaiAlgo on the real prostate bundle and real NIfTI files; each trap of MonaiAlgo that touches us has a test."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import CHECKOUT, TINY
+from monai.fl.utils.constants import WeightType
+from monai.fl.utils.exchange_object import ExchangeObject
+
+from monai_fairfl.client import FairMonaiAlgo
+from monai_fairfl.federate import initial_model
+from monai_fairfl.measurements import leave_one_out_model
+from monai_fairfl.messages import Reply, Request, refusal, value_of
+
+Maker = Callable[..., FairMonaiAlgo]
+NETWORK = {"size": TINY["size"], "channels": TINY["channels"]}
+
+
+@pytest.fixture(scope="module")
+def model() -> tuple[dict[str, torch.Tensor], Any]:
+    torch.manual_seed(0)
+    weights, spec = initial_model(CHECKOUT / "bundles" / "prostate_mri_segmentation", NETWORK)
+    return dict(weights), spec
+
+
+def train(client: FairMonaiAlgo, weights: Any, number: int = 0, measure: tuple[str, ...] = (), **context: float) -> Reply:
+    return client.answer(Request("alder", "train", weights, measure, context, run="r", round=number, seed=number + 7))
+
+
+def score_of(client: FairMonaiAlgo, weights: Any, *names: str) -> Reply:
+    return client.answer(Request("alder", "measure", weights, names or ("score",), run="r", round=9))
+
+
+def after(weights: Any, reply: Reply) -> dict[str, torch.Tensor]:
+    assert reply.update is not None
+    return {**weights, **{k: weights[k] + v for k, v in reply.update.items()}, **(reply.buffers or {})}
+
+
+def same(one: Any, two: Any) -> bool:
+    return set(one) == set(two) and all(torch.equal(one[k], two[k]) for k in one)
+
+
+def test_a_reply_is_well_formed_and_counts_images_cases_and_steps(prostate_client: Maker, model: Any) -> None:
+    weights, spec = model
+    request = Request("alder", "train", weights, ("train_loss", "global_score", "local_score"), run="r", round=0)
+    reply = prostate_client().answer(request)
+    assert refusal(request, reply, spec) is None
+    assert (reply.num_cases, reply.num_samples, reply.num_steps) == (2, 8, 1)  # 2 of 4 cases train, 4 slices each
+    assert set(reply.measurements) == {"train_loss", "global_score", "local_score"}
+    assert 0 <= value_of(reply.measurements["global_score"]) <= 1 and reply.measurements["train_loss"] > 0  # type: ignore[operator]
+    assert any(v.abs().max() > 0 for v in reply.update.values())  # type: ignore[union-attr]
+
+
+def test_a_measured_and_an_unmeasured_training_are_bit_equal(prostate_client: Maker, model: Any) -> None:
+    plain = train(prostate_client(state="plain"), model[0])
+    measured = train(prostate_client(state="measured"), model[0], 0, ("global_score", "train_loss", "local_score"))
+    assert same(plain.update, measured.update) and same(plain.buffers, measured.buffers)
+
+
+def test_probes_leave_best_checkpoint_metrics_random_state_and_weights_alone(
+    prostate_client: Maker, model: Any, tmp_path: Path
+) -> None:
+    client = prostate_client()
+    train(client, model[0])
+    trained = {k: v.clone() for k, v in client.trainer.network.state_dict().items()}
+    evaluator = client.train_workflow.evaluator
+    before = (evaluator.state.best_metric, dict(evaluator.state.metrics), evaluator.state.epoch)
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state()  # type: ignore[index]
+    reply = score_of(client, model[0])
+    assert 0 <= value_of(reply.measurements["score"]) <= 1 and reply.update is None
+    assert (evaluator.state.best_metric, dict(evaluator.state.metrics), evaluator.state.epoch) == before
+    assert random.getstate() == states[0] and np.random.get_state()[1].tolist() == states[1]  # type: ignore[index]
+    assert torch.equal(torch.random.get_rng_state(), states[2])
+    assert same(client.trainer.network.state_dict(), trained)
+    assert not list((tmp_path / "alder" / "models").glob("*"))
+
+
+def test_the_score_is_that_of_the_bundles_own_evaluator(prostate_client: Maker, model: Any) -> None:
+    client = prostate_client()
+    probed = value_of(score_of(client, model[0]).measurements["score"])
+    evaluator = client.train_workflow.evaluator
+    client.trainer.network.load_state_dict(model[0])
+    evaluator.run()
+    assert probed == pytest.approx(evaluator.state.metrics["val_mean_dice"], abs=1e-6)
+
+
+def test_test_score_is_measured_on_the_testing_list_and_its_cases_stay_at_the_site(
+    prostate_client: Maker, model: Any, tmp_path: Path
+) -> None:
+    client = prostate_client()
+    request = Request("alder", "measure", model[0], ("score", "test_score"), run="r", round=9, id=3)
+    reply = client.answer(request)
+    assert set(reply.measurements) == {"score", "test_score"}
+    rows = (tmp_path / "alder" / "state" / "r-test_score-9-3.csv").read_text().splitlines()
+    listed = Path(tmp_path / "alder.json").read_text()
+    assert rows[0] == "case,dice" and rows[1].split(",")[0] in listed
+    assert float(rows[1].split(",")[1]) == pytest.approx(value_of(reply.measurements["test_score"]), abs=1e-5)
+
+
+def test_replies_share_no_memory_with_the_network(prostate_client: Maker, model: Any) -> None:
+    client = prostate_client()
+    reply = train(client, model[0])
+    kept = {k: v.clone() for k, v in {**reply.update, **reply.buffers}.items()}  # type: ignore[dict-item]
+    with torch.no_grad():
+        for tensor in client.trainer.network.state_dict().values():
+            tensor.add_(1)
+    assert same({**reply.update, **reply.buffers}, kept)  # type: ignore[dict-item]
+
+
+def test_stock_interface_returns_copies_too(prostate_client: Maker, model: Any) -> None:
+    client = prostate_client(val_interval=0)
+    client.send_weight_diff = False
+    client.initialize({})
+    client.train(ExchangeObject(weights=client.spec.with_aliases(model[0])))
+    sent = client.get_weights()
+    assert sent.weight_type == WeightType.WEIGHTS
+    own = dict(client.trainer.network.state_dict())
+    assert all(sent.weights[k].data_ptr() != own[k].data_ptr() for k in own if own[k].numel())
+    first = client.evaluate(ExchangeObject(weights=dict(model[0]))).metrics
+    again = client.evaluate(ExchangeObject(weights=own)).metrics
+    assert first is not again and first != again
+
+
+def test_weights_of_another_network_are_an_error_that_names_a_tensor(prostate_client: Maker, model: Any) -> None:
+    weights, spec = model
+    partial = {k: v for k, v in weights.items() if k != spec.parameters[0]}
+    with pytest.raises(ValueError, match=f"'alder'.*lack 1 of {len(spec.parameters)} parameters.*{spec.parameters[0]}"):
+        train(prostate_client(), partial)
+    with pytest.raises(KeyError, match="no tensor 'other'"):
+        score_of(prostate_client(), {**weights, "other": torch.ones(1)})
+
+
+def test_buffers_that_are_not_sent_stay_the_clients_own(prostate_client: Maker, model: Any) -> None:
+    weights, spec = model
+    client = prostate_client()
+    first = train(client, weights)
+    parameters = {k: weights[k] for k in spec.parameters}
+    second = train(client, parameters, 1)
+    counters = [k for k in spec.buffers if k.endswith("num_batches_tracked")]
+    assert all(second.buffers[k] == first.buffers[k] + second.num_steps for k in counters)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("measure", "context", "says"), [(("beauty",), {}, "'beauty'"), ((), {"sam_rho": 0.1}, "'sam_rho'")]
+)
+def test_what_the_client_does_not_know_is_an_error_not_ignored(
+    prostate_client: Maker, model: Any, measure: tuple[str, ...], context: dict[str, float], says: str
+) -> None:
+    with pytest.raises(ValueError, match=f"cannot do {says}"):
+        train(prostate_client(), model[0], 0, measure, **context)
+
+
+def test_leave_one_out_error_is_that_of_the_model_without_this_client(prostate_client: Maker, model: Any) -> None:
+    weights, _ = model
+    client = prostate_client(learning_rate=0.02)
+    first = train(client, weights)
+    local = after(weights, first)
+    mixed = {k: 0.6 * weights[k] + 0.4 * local[k] if weights[k].is_floating_point() else local[k] for k in weights}
+    second = train(client, mixed, 1, ("leave_one_out_error",), previous_weight=0.4)
+    without = leave_one_out_model(mixed, local, 0.4)
+    dice = score_of(client, without).measurements["score"]
+    assert value_of(second.measurements["leave_one_out_error"]) == pytest.approx(1 - value_of(dice), abs=1e-9)
+    for name in weights:
+        if weights[name].is_floating_point():
+            assert torch.allclose(without[name], weights[name], atol=1e-5)
+
+
+def test_leave_one_out_error_needs_the_state_of_exactly_the_round_before(prostate_client: Maker, model: Any) -> None:
+    client = prostate_client()
+    train(client, model[0], 0)
+    late = train(client, model[0], 2, ("leave_one_out_error",), previous_weight=0.3)
+    assert "leave_one_out_error" not in late.measurements
+    alone = train(client, model[0], 3, ("leave_one_out_error",), previous_weight=1.0)
+    assert "leave_one_out_error" not in alone.measurements
+    away = train(client, model[0], 5, ("leave_one_out_error", "global_score"), previous_weight=0.0)
+    score, error = (value_of(away.measurements[n]) for n in ("global_score", "leave_one_out_error"))
+    assert error == pytest.approx(1 - score)
+
+
+@pytest.mark.slow
+def test_a_new_process_continues_to_the_bit_optimizer_and_schedule_included(prostate_client: Maker, model: Any) -> None:
+    weights = model[0]
+    lasting = prostate_client(state="lasting")
+    models = [weights]
+    for number in range(3):
+        models.append(after(models[-1], train(lasting, models[-1], number)))
+    restarted = weights
+    for number in range(3):
+        restarted = after(restarted, train(prostate_client(state="restarted"), restarted, number))
+    assert same(models[-1], restarted)
+
+
+@pytest.mark.slow
+def test_a_repeated_round_gives_the_same_update(prostate_client: Maker, model: Any) -> None:
+    client = prostate_client()
+    first = train(client, model[0], 0)
+    middle = after(model[0], first)
+    once = train(client, middle, 1)
+    train(client, after(middle, once), 2)  # the server crashed after this and begins round 1 again
+    assert same(train(client, middle, 1).update, once.update)
+    assert same(train(prostate_client(), middle, 1).update, once.update)
+
+
+def test_a_lost_state_starts_clean_and_local_epochs_and_optimizer_reset_act(
+    prostate_client: Maker, model: Any, tmp_path: Path
+) -> None:
+    client = prostate_client()
+    first = train(client, model[0], 0)
+    assert client.trainer.optimizer.param_groups[0]["lr"] < 1e-3  # the schedule has moved
+    twice = train(client, model[0], 1, local_epochs=2.0, reset_optimizer=1.0)
+    assert twice.num_steps == 2 * first.num_steps and twice.num_samples == first.num_samples
+    shutil.rmtree(tmp_path / "alder" / "state")
+    fresh = train(prostate_client(), model[0], 0)
+    assert same(fresh.update, first.update)
+
+
+def test_clients_do_not_disturb_each_other(prostate_client: Maker, model: Any, tmp_path: Path) -> None:
+    alone = train(prostate_client("alder"), model[0])
+    first, other = prostate_client("alder", state="again"), prostate_client("elm")
+    other.answer(Request("elm", "train", model[0], ("global_score",), run="r", round=0, seed=1))
+    assert same(train(first, model[0]).update, alone.update)
+    assert {p.name for p in tmp_path.iterdir()} >= {"alder", "elm"}
+
+
+def test_the_callers_overrides_are_not_written_into(prostate_client: Maker, model: Any) -> None:
+    kwargs: dict[str, Any] = {"dataset_dir": "x"}
+    client = FairMonaiAlgo("nowhere", "state", train_kwargs=kwargs, config_evaluate_filename=None)
+    client.train_kwargs["run_name"] = "y"
+    assert kwargs == {"dataset_dir": "x"}
+
+
+def test_abort_stops_the_evaluators_too(prostate_client: Maker) -> None:
+    client = prostate_client()
+    client.initialize({})
+    for evaluator in client._evaluators():
+        evaluator.should_interrupt = False
+    assert len(client._evaluators()) == 2
+    client.abort()
+    assert all(evaluator.should_interrupt for evaluator in client._evaluators())
+
+
+def test_a_bundle_without_evaluate_json_works(prostate_client: Maker, model: Any, tmp_path: Path) -> None:
+    source = CHECKOUT / "bundles" / "prostate_mri_segmentation"
+    shutil.copytree(source, tmp_path / "bundle", ignore=shutil.ignore_patterns("evaluate.json", "runs"))
+    client = prostate_client(bundle=str(tmp_path / "bundle"))
+    reply = score_of(client, model[0], "score", "test_score")
+    assert set(reply.measurements) == {"score"}
+
+
+def test_the_sites_own_privacy_filter_acts_on_the_update(prostate_client: Maker, model: Any) -> None:
+    client = prostate_client()
+    client.initialize({})
+    client.post_weight_filters = [lambda data, extra: ExchangeObject({k: v * 0 for k, v in data.weights.items()})]
+    assert all(v.abs().max() == 0 for v in train(client, model[0]).update.values())  # type: ignore[union-attr]
