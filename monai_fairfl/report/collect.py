@@ -1,0 +1,171 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Reads run directories: each ledger's chain is verified, and its records become plain numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.ledger import read_ledger
+
+__all__ = ["Number", "Run", "entries", "find_runs", "load_runs", "read_run"]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A value with its standard error and the number of observations behind it; ``None`` where unknown."""
+
+    value: float
+    stderr: float | None = None
+    n: int | None = None
+
+    @classmethod
+    def read(cls, data: Any) -> Number:
+        """From the ledger's JSON: a number, an estimate's fields, or a mapping with ``"mean"``.
+
+        >>> Number.read({"mean": {"value": 0.8, "stderr": 0.1, "n": 4}, "gland": 0.8})
+        Number(value=0.8, stderr=0.1, n=4)
+        """
+        return dict(entries(data))["mean"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory.
+
+    Args:
+        path: its folder.
+        name: of its strategy with the arguments that are not the defaults; made unique by :func:`load_runs`.
+        strategy: class of the strategy.
+        head: SHA-256 of the ledger's last line; the chain before it was verified.
+        start: the ledger's opening record.
+        rounds: its round records, as far as the run went.
+        end: its closing record; ``None`` for an unfinished run.
+        planned: rounds the run was meant to have, where ``config.json`` says so.
+    """
+
+    path: Path
+    name: str
+    strategy: str
+    head: str
+    start: Mapping[str, Any]
+    rounds: Sequence[Mapping[str, Any]]
+    end: Mapping[str, Any] | None
+    planned: int | None
+
+    @property
+    def sites(self) -> list[str]:
+        """Every site that appears anywhere in the run, sorted."""
+        return sorted({*self.start["clients"], *(site for record in self.rounds for site in record["clients"])})
+
+    def final(self, site: str, measurement: str, model: str = "own") -> Number | None:
+        """A closing measurement of the model that ``site`` would use (``"own"``) or of the ``"global"`` one."""
+        found = ((self.end or {}).get("scores", {}).get(site) or {}).get(model, {}).get(measurement)
+        return None if found is None else Number.read(found)
+
+    def measured(self, site: str, measurement: str) -> dict[int, Number]:
+        """rounds finished before -> what ``site`` measured of the model that it received then."""
+        found = {r["round"]: r["measurements"].get(site, {}).get(measurement) for r in self.rounds}
+        return {number: Number.read(value) for number, value in found.items() if value is not None}
+
+
+def entries(data: Any) -> Iterator[tuple[str, Number]]:
+    """The (class, number) pairs of a measurement as the ledger holds it; a single number is its own ``"mean"``.
+
+    Where a mapping has no ``"mean"`` (one value per layer), the plain mean is added, without uncertainty.
+
+    >>> list(entries(0.5))
+    [('mean', Number(value=0.5, stderr=None, n=None))]
+    """
+    if not isinstance(data, Mapping):
+        yield "mean", Number(float(data))
+    elif "value" in data and "stderr" in data:
+        yield "mean", Number(float(data["value"]), data["stderr"], data.get("n"))
+    else:
+        inner = {key: next(entries(item))[1] for key, item in data.items() if item is not None}
+        if "mean" not in inner and inner:
+            yield "mean", Number(sum(number.value for number in inner.values()) / len(inner))
+        yield from inner.items()
+
+
+def find_runs(folders: Sequence[str | Path]) -> list[Path]:
+    """The run directories among ``folders``: each holds a ledger, or is the parent of folders that do.
+
+    Raises:
+        ConfigError: naming a folder without any run.
+    """
+    found: list[Path] = []
+    for folder in map(Path, folders):
+        runs = [file.parent for file in sorted(folder.glob("*/ledger.jsonl"))]
+        if (folder / "ledger.jsonl").exists():
+            runs = [folder]
+        if not runs:
+            raise ConfigError(f"{folder} holds no run: neither it nor a folder in it has a ledger.jsonl")
+        found += [run for run in runs if run.resolve() not in {known.resolve() for known in found}]
+    if not found:
+        raise ConfigError("no run directory was given; name at least one folder with a ledger.jsonl")
+    return found
+
+
+def read_run(path: str | Path) -> Run:
+    """One run directory, its ledger's chain verified.
+
+    Raises:
+        FederationError: when the ledger's chain is broken.
+        ConfigError: when the ledger is empty or does not begin with a run's opening.
+    """
+    path = Path(path)
+    records = read_ledger(path / "ledger.jsonl")
+    if not records or records[0].get("kind") != "start":
+        raise ConfigError(f"{path / 'ledger.jsonl'} does not begin with a run's opening record; nothing can be reported")
+    lines = (path / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    start = records[0]
+    return Run(
+        path=path,
+        name=str(start.get("name", start["strategy"])),
+        strategy=str(start["strategy"]),
+        head=hashlib.sha256(lines[-1]).hexdigest(),
+        start=start,
+        rounds=[record for record in records if record["kind"] == "round"],
+        end=next((record for record in records if record["kind"] == "end"), None),
+        planned=_planned(path, str(start.get("name"))),
+    )
+
+
+def load_runs(folders: Sequence[str | Path]) -> list[Run]:
+    """All runs of ``folders``: Standalone, the yardstick, first, the others as given; equal names get their folder's."""
+    runs = [read_run(path) for path in find_runs(folders)]
+    names = [run.name for run in runs]
+    unique = []
+    for run in runs:
+        name = run.name if names.count(run.name) == 1 else f"{run.name} ({run.path.resolve().name})"
+        same = [other.name for other in unique if other.name.split(" #")[0] == name]
+        unique.append(replace(run, name=f"{name} #{len(same) + 1}" if same else name))
+    return sorted(unique, key=lambda run: run.strategy != "Standalone")
+
+
+def _planned(path: Path, name: str) -> int | None:
+    """Rounds that were asked for: a comparison of several strategies keeps one config.json beside their folders."""
+    for folder in (path, path.resolve().parent):
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(config, dict) and (folder == path or name in config.get("strategies", [])):
+            rounds = config.get("rounds")
+            return rounds if isinstance(rounds, int) else None
+    return None

@@ -1,0 +1,159 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The comparison of the strategies as columns, for the terminal and the page, and the CSV files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from monai_fairfl.report.collect import Run
+from monai_fairfl.report.series import measurement_rows
+
+__all__ = ["Column", "columns", "contributions_csv", "metrics_csv", "summary_table"]
+
+MANY_SITES = 8  # more columns do not fit a terminal
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the comparison.
+
+    Args:
+        title: its heading.
+        values: strategy -> value; a strategy without one is absent.
+        best: 1 where higher is better, -1 where lower is, 0 where neither.
+        digits: decimals shown.
+        extra: strategy -> what is shown after the value.
+        site: the column shows one site's score.
+    """
+
+    title: str
+    values: Mapping[str, float]
+    best: int = 0
+    digits: int = 3
+    extra: Mapping[str, str] | None = None
+    site: bool = False
+
+    def text(self, strategy: str) -> str:
+        """The cell of ``strategy``, without what is in ``extra``."""
+        return f"{self.values[strategy]:.{self.digits}f}" if strategy in self.values else "–"
+
+    def winners(self, comparable: Sequence[str]) -> set[str]:
+        """The best of the ``comparable`` strategies, ties as shown included; nobody where all are alike.
+
+        >>> sorted(Column("Mean", {"A": 0.8, "B": 0.9, "C": 0.90001}, best=1).winners(["A", "B", "C"]))
+        ['B', 'C']
+        """
+        shown = {name: self.best * round(self.values[name], self.digits) for name in comparable if name in self.values}
+        top = max(shown.values(), default=0.0)
+        return {name for name in shown if shown[name] == top} if self.best and len(set(shown.values())) > 1 else set()
+
+
+def columns(report: Mapping[str, Any]) -> list[Column]:
+    """The comparison: one column per site, then how well and how evenly the sites are served."""
+    strategies = report["strategies"]
+    scores = {name: {s: v["score"] for s, v in found["sites"].items() if v["score"]} for name, found in strategies.items()}
+    table = []
+    for site in report["sites"]:
+        mine = {name: found[site] for name, found in scores.items() if site in found}
+        extra = {name: f"± {score['stderr']:.3f}" for name, score in mine.items() if score["stderr"] is not None}
+        table.append(Column(site, {name: s["value"] for name, s in mine.items()}, best=1, extra=extra, site=True))
+    measures = {name: found["performance"] for name, found in strategies.items() if found["performance"]}
+    for title, key, best in (("Mean", "mean", 1), ("Std", "std", -1), ("Worst", "worst", 1), ("Gap", "gap", -1)):
+        extra = {name: p["worst_client"] for name, p in measures.items()} if key == "worst" else {}
+        table.append(Column(title, _known(measures, key), best=best, extra=extra))
+    table.append(Column("Jain index", _known(measures, "jain"), best=1, digits=4))
+    return table + collaboration_columns(report)
+
+
+def collaboration_columns(report: Mapping[str, Any]) -> list[Column]:
+    """How a site's score follows what it reaches alone; empty where Standalone is not among the runs."""
+    found = {name: s["collaboration"] for name, s in report["strategies"].items() if s["collaboration"]}
+    if not found:
+        return []
+    p_values = {name: f"p = {p:.2g}" for name, p in _known(found, "p_value").items()}
+    pearson = Column("Pearson ×100", _known(found, "pearson"), best=1, digits=1, extra=p_values)
+    return [pearson, Column("Euclid (points)", _known(found, "euclid"), digits=1)]
+
+
+def comparable(report: Mapping[str, Any]) -> list[str]:
+    """Strategies whose scores are of the same measurement and of all sites."""
+    return [name for name, found in report["strategies"].items() if found["comparable"]]
+
+
+def summary_table(report: Mapping[str, Any]) -> Table:
+    """The comparison for a terminal; the best of each column is bold.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+    """
+    from monai_fairfl.report.sentences import dice_words
+
+    shown = [c for c in columns(report) if not c.site or len(report["sites"]) <= MANY_SITES]
+    title = dice_words(report["measurement"]).capitalize() + " of the model each site would use"
+    table = Table("Strategy", title=title)
+    for column in shown:
+        table.add_column(Text(column.title), justify="right")
+    for name, found in report["strategies"].items():
+        best = {column.title for column in shown if name in column.winners(comparable(report))}
+        cells = [Text(column.text(name), style="bold green" if column.title in best else "") for column in shown]
+        mark = "" if found["measurement"] == report["measurement"] else " *"
+        table.add_row(Text(name + mark), *cells)
+    if any(found["measurement"] != report["measurement"] for found in report["strategies"].values()):
+        table.caption = "* unfinished: validation Dice so far, not compared"
+    return table
+
+
+def metrics_csv(runs: Sequence[Run]) -> str:
+    """Every measurement of every run, one row per class; see :func:`~monai_fairfl.report.series.measurement_rows`."""
+    fields = ("strategy", "site", "round", "measurement", "class", "value", "stderr", "n")
+    return _csv(fields, (row for run in runs for row in measurement_rows(run)))
+
+
+def contributions_csv(report: Mapping[str, Any]) -> str:
+    """Contributions and aggregation weights by round; ``weight_is`` says when a weight is a mean over layers."""
+    fields = ("strategy", "round", "site", "contribution", "stderr", "aggregation_weight", "weight_is")
+    return _csv(fields, _contribution_rows(report))
+
+
+def _contribution_rows(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for name, found in report["strategies"].items():
+        layers = found["layers_averaged"]
+        meaning = "of the whole model" if layers is None else f"mean over {layers} layers"
+        rows: dict[tuple[int, str], dict[str, Any]] = {}
+        for site, points in found["series"]["contributions"].items():
+            for point in points:
+                rows[point["round"], site] = {"contribution": point["value"], "stderr": point["stderr"]}
+        for site, points in found["series"]["weights"].items():
+            for point in points:
+                weight = {"aggregation_weight": point["value"], "weight_is": meaning}
+                rows.setdefault((point["round"], site), {}).update(weight)
+        for (number, site), row in sorted(rows.items()):
+            yield {"strategy": name, "round": number, "site": site, **row}
+
+
+def _csv(fields: Sequence[str], rows: Iterator[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _known(measures: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, float]:
+    return {name: found[key] for name, found in measures.items() if found[key] is not None}

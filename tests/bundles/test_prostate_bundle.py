@@ -1,0 +1,519 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The prostate bundle on generated hospitals: MONAI's own bundle checks, the three workflows, MONAI's FL client."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from monai.bundle import ConfigParser, ConfigWorkflow, ckpt_export, verify_metadata, verify_net_in_out
+from monai.fl.client import MonaiAlgo, MonaiAlgoStats
+from monai.fl.utils.constants import FlStatistics
+from monai.fl.utils.exchange_object import ExchangeObject
+from monai.transforms import Invertd
+
+from monai_fairfl.data.synthetic import SITES, write_sites
+
+ROOT = Path(__file__).parents[2]
+BUNDLE = ROOT / "bundles" / "prostate_mri_segmentation"
+CONFIGS = BUNDLE / "configs"
+SCHEMA = ROOT / "monai_fairfl" / "bundle_schema.json"
+SMALL: dict[str, Any] = {"device": "cpu", "size": [32, 32], "channels": [4, 8, 16], "slices_per_volume": 4}
+TRAIN, EVALUATE, INFERENCE = ("train",), ("train", "evaluate"), ("inference",)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hospital of four generated cases."""
+    root = tmp_path_factory.mktemp("sites")
+    return root / write_sites(root, sites=SITES[:1], size=(48, 48, 8), cases=4)[0]
+
+
+@pytest.fixture(scope="module")
+def trained(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoint of a model trained for two epochs."""
+    folder = tmp_path_factory.mktemp("trained")
+    run(TRAIN, site, folder, max_epochs=2)
+    return folder / "models" / "model.pt"
+
+
+def files(*names: str) -> list[str]:
+    return [str(CONFIGS / f"{name}.json") for name in names]
+
+
+def config(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((CONFIGS / f"{name}.json").read_text())
+    return content
+
+
+def folders(out: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    kept = {"output_dir": str(out / "eval")}
+    return kept if "inference" in names else {**kept, "ckpt_dir": str(out / "models")}
+
+
+def workflow(names: tuple[str, ...], data: Path, out: Path, **overrides: Any) -> ConfigWorkflow:
+    """The workflow of these config files at a small size, parsed and ready to run."""
+    made = ConfigWorkflow(
+        config_file=files(*names),
+        meta_file=str(CONFIGS / "metadata.json"),
+        logging_file=False,
+        workflow_type="infer" if "inference" in names else "train",
+        **{"bundle_root": str(BUNDLE), "dataset_dir": str(data), **SMALL, **folders(out, names), **overrides},
+    )
+    made.initialize()
+    return made
+
+
+def run(names: tuple[str, ...], data: Path, out: Path, **overrides: Any) -> ConfigWorkflow:
+    made = workflow(names, data, out, **overrides)
+    made.run()
+    made.finalize()
+    return made
+
+
+def content(made: ConfigWorkflow, key: str) -> Any:
+    return made.parser.get_parsed_content(key)
+
+
+def dice(a: np.ndarray, b: np.ndarray) -> float:
+    return float(2 * np.sum((a > 0) & (b > 0)) / (np.sum(a > 0) + np.sum(b > 0)))
+
+
+def voxels(path: str | Path) -> np.ndarray:
+    return np.asanyarray(volume(path).dataobj)
+
+
+def volume(path: str | Path) -> nib.Nifti1Image:
+    return nib.Nifti1Image.from_filename(str(path))
+
+
+# --- MONAI's own checks of a bundle
+
+
+def test_metadata_satisfies_our_schema_offline() -> None:
+    verify_metadata(meta_file=str(CONFIGS / "metadata.json"), filepath=str(SCHEMA))
+
+
+@pytest.mark.parametrize("key", ["version", "network_data_format", "intended_use"])
+def test_schema_refuses_metadata_without_a_required_field(key: str, tmp_path: Path) -> None:
+    kept = {k: v for k, v in config("metadata").items() if k != key}
+    (tmp_path / "metadata.json").write_text(json.dumps(kept))
+    with pytest.raises(ValueError, match=f"'{key}' is a required property"):
+        verify_metadata(meta_file=str(tmp_path / "metadata.json"), filepath=str(SCHEMA))
+
+
+def test_changelog_names_the_current_version() -> None:
+    metadata = config("metadata")
+    assert metadata["version"] in metadata["changelog"]
+
+
+@pytest.mark.parametrize("names", [TRAIN, EVALUATE, INFERENCE, ("train", "two_channel"), ("inference", "two_channel")])
+def test_every_property_of_the_workflows_is_defined_and_wired(
+    names: tuple[str, ...], site: Path, tmp_path: Path
+) -> None:
+    assert workflow(names, site, tmp_path).check_properties() == []
+
+
+@pytest.mark.parametrize("name", ["train", "inference"])
+def test_network_takes_and_gives_what_the_metadata_says(name: str) -> None:
+    verify_net_in_out("network_def", str(CONFIGS / "metadata.json"), files(name), device="cpu")
+
+
+def test_training_and_inference_define_the_same_network_and_the_same_image_preprocessing() -> None:
+    train, inference = config("train"), config("inference")
+    for key in ("network_def", "channels", "out_channels", "res_units", "norm", "size", "field_of_view", "percentiles"):
+        assert json.dumps(train[key]) == json.dumps(inference[key]), key
+    trained = [t for t in train["train"]["deterministic_transforms"] if t["keys"] != "label"]
+    applied = inference["preprocessing"]["transforms"]
+    about_keys = {"keys", "mode", "_desc_"}
+    assert [{k: v for k, v in t.items() if k not in about_keys} for t in trained] == [
+        {k: v for k, v in t.items() if k not in about_keys} for t in applied
+    ]
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.json")), ids=lambda path: path.stem)
+def test_configs_are_pretty_json_without_anybodys_absolute_paths(path: Path) -> None:
+    text = path.read_text()
+    assert text == json.dumps(json.loads(text), indent=4, ensure_ascii=False) + "\n"
+    assert not re.search(r"(?<!\+ )[\"'](/|~|[A-Za-z]:\\)", text)  # "@bundle_root + '/models'" is relative
+
+
+def test_the_bundle_ships_what_the_zoo_asks_for_and_no_weights() -> None:
+    for name in (
+        "LICENSE",
+        "docs/README.md",
+        "configs/metadata.json",
+        "configs/inference.json",
+        "configs/logging.conf",
+    ):
+        assert (BUNDLE / name).is_file(), name
+    assert "Apache License" in (BUNDLE / "LICENSE").read_text()
+
+
+def test_exported_torchscript_gives_the_networks_numbers(trained: Path, tmp_path: Path) -> None:
+    exported = tmp_path / "model.ts"
+    small = tmp_path / "small.json"
+    small.write_text(json.dumps({**config("inference"), "channels": SMALL["channels"]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ckpt_export("network_def", str(exported), str(trained), str(CONFIGS / "metadata.json"), str(small))
+    network = ConfigParser(json.loads(small.read_text())).get_parsed_content("network_def")
+    network.load_state_dict(torch.load(trained, weights_only=True))
+    image = torch.rand(2, 1, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.jit.load(str(exported)).eval()(image), network.eval()(image))
+
+
+# --- training
+
+
+def test_training_writes_the_best_model_and_scores_whole_volumes(site: Path, tmp_path: Path) -> None:
+    made = run(TRAIN, site, tmp_path, max_epochs=1)
+    assert (
+        torch.load(tmp_path / "models" / "model.pt", weights_only=True).keys()
+        == made.trainer.network.state_dict().keys()
+    )
+    assert made.trainer.state.epoch == 1
+    metrics = content(made, "validate#evaluator").state.metrics
+    assert set(metrics) == {"val_mean_dice", "dice_slices"} and all(0 <= v <= 1 for v in metrics.values())
+
+
+@pytest.mark.parametrize("side", [32, 64])
+def test_every_size_can_be_overridden(side: int, site: Path, tmp_path: Path) -> None:
+    made = workflow(TRAIN, site, tmp_path, size=[side, side], slices_per_volume=3, batch_size=2)
+    batch = next(iter(content(made, "train#dataloader")))
+    assert batch["image"].shape == batch["label"].shape == (6, 1, side, side)
+    assert set(batch["label"].unique().tolist()) <= {0.0, 1.0}
+    validation = next(iter(content(made, "validate#dataloader")))
+    assert validation["image"].shape == (1, 1, side, side, 8)
+
+
+def test_case_is_normalised_over_its_own_volume(site: Path, tmp_path: Path) -> None:
+    image = next(iter(content(workflow(TRAIN, site, tmp_path), "validate#dataset")))["image"]
+    assert float(image.mean()) == pytest.approx(0, abs=1e-4)
+    assert float(image.std(correction=0)) == pytest.approx(1, abs=1e-4)
+
+
+def test_labels_above_zero_are_merged(site: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "zones"
+    folder.mkdir()
+    for source in site.glob("Case*.nii.gz"):
+        image = volume(source)
+        values = np.asanyarray(image.dataobj)
+        if "_segmentation" in source.name:
+            values = values.astype(np.uint8) * np.arange(1, 9, dtype=np.uint8)  # another number in every slice
+        nib.save(nib.Nifti1Image(values, image.affine), folder / source.name)
+    plain, zones = (
+        next(iter(content(workflow(TRAIN, data, tmp_path), "validate#dataset")))["label"] for data in (site, folder)
+    )
+    assert plain.sum() > 0
+    torch.testing.assert_close(zones.as_tensor(), plain.as_tensor())
+
+
+def test_validation_can_be_switched_off(site: Path, tmp_path: Path) -> None:
+    run(TRAIN, site, tmp_path, max_epochs=1, val_interval=0)
+    assert not (tmp_path / "models" / "model.pt").exists()
+
+
+def test_learning_rate_decays_to_its_floor_and_resumes(site: Path, tmp_path: Path) -> None:
+    settings = {"learning_rate": 0.1, "decay_epochs": 4, "decay_power": 1.0, "decay_floor": 0.25}
+    rates = []
+    made = workflow(TRAIN, site, tmp_path, **settings)
+    optimizer, scheduler = content(made, "optimizer"), content(made, "lr_scheduler")
+    for epoch in range(6):
+        if epoch == 3:  # as after a restart
+            states = optimizer.state_dict(), scheduler.state_dict()
+            made = workflow(TRAIN, site, tmp_path, **settings)
+            optimizer, scheduler = content(made, "optimizer"), content(made, "lr_scheduler")
+            optimizer.load_state_dict(states[0])
+            scheduler.load_state_dict(states[1])
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025, 0.025, 0.025])
+
+
+def test_training_is_reproducible_from_its_seed(site: Path, tmp_path: Path) -> None:
+    models = []
+    for name in ("a", "b"):
+        run(TRAIN, site, tmp_path / name, max_epochs=1, seed=3)
+        models.append(torch.load(tmp_path / name / "models" / "model.pt", weights_only=True))
+    assert all(torch.equal(models[0][key], models[1][key]) for key in models[0])
+
+
+def test_training_raises_no_warnings_about_its_transforms(site: Path, tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(TRAIN, site, tmp_path, max_epochs=1)
+    assert [str(w.message) for w in caught if "monai/transforms" in w.filename or "Orientation" in str(w.message)] == []
+
+
+@pytest.mark.parametrize("overlay", ["two_channel", "paper_setting"])
+def test_overlay_trains_evaluates_and_infers(overlay: str, site: Path, tmp_path: Path) -> None:
+    run(("train", overlay), site, tmp_path, max_epochs=1)
+    made = run((*EVALUATE, overlay), site, tmp_path)
+    assert 0 <= made.evaluator.state.metrics["val_mean_dice"] <= 1
+    run(("inference", overlay), site, tmp_path, ckpt_path=str(tmp_path / "models" / "model.pt"))
+    masks = sorted((tmp_path / "eval").glob("*_pred.nii.gz"))
+    assert len(masks) == 4
+    assert all(set(np.unique(voxels(mask))) <= {0, 1} for mask in masks)
+
+
+def test_paper_setting_is_that_of_the_paper(site: Path, tmp_path: Path) -> None:
+    overlay = config("paper_setting")
+    channels = {
+        "size": overlay["size"],
+        "channels": overlay["channels"],
+        "slices_per_volume": overlay["slices_per_volume"],
+    }
+    made = workflow(("train", "paper_setting"), site, tmp_path, **channels)
+    optimizer = content(made, "optimizer")
+    assert tuple(optimizer.defaults["betas"]) == (0.9, 0.99) and optimizer.defaults["lr"] == 1e-3
+    assert type(content(made, "loss")).__name__ == "DiceLoss"
+    assert content(made, "augmentation") == []
+    batch = next(iter(content(made, "train#dataloader")))
+    assert batch["image"].shape == (8, 1, 256, 256)
+    assert all(label.any() for label in batch["label"])
+
+
+# --- back to the original grid
+
+
+def test_label_survives_the_way_through_the_preprocessing_and_back(site: Path, tmp_path: Path) -> None:
+    made = workflow(TRAIN, site, tmp_path, size=[64, 64])
+    preprocessing = content(made, "validate#preprocessing")
+    for item in content(made, "datalist")["validation"]:
+        case = preprocessing(item)
+        back = Invertd(keys="label", transform=preprocessing, nearest_interp=False)(case)["label"]
+        original = voxels(item["label"])
+        assert back.shape[1:] == original.shape
+        assert dice(back[0].numpy(), original) > 0.9
+
+
+def oblique_affine() -> np.ndarray:
+    """Anisotropic, stored back to front, 20 degrees off the axes in two planes."""
+    a, b = np.radians(20), np.radians(-20)
+    about_x = np.array([[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]])
+    about_z = np.array([[np.cos(b), -np.sin(b), 0], [np.sin(b), np.cos(b), 0], [0, 0, 1]])
+    stored = np.array([[0, 0.6, 0], [-0.8, 0, 0], [0, 0, 3.6]])
+    affine = np.eye(4)
+    affine[:3, :3] = about_x @ about_z @ stored
+    affine[:3, 3] = 11.5, -37.25, 4.0
+    return affine
+
+
+def bright_blob() -> np.ndarray:
+    """An off-centre ellipsoid on noise, in a volume of three different sides."""
+    x, y, z = np.indices((44, 60, 9))
+    blob = ((x - 18) / 8) ** 2 + ((y - 35) / 10) ** 2 + ((z - 5) / 3) ** 2 < 1
+    return blob
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["axial", "slices stored first"])
+def test_masks_lie_on_the_grid_and_affine_of_their_volume(order: tuple[int, ...], tmp_path: Path) -> None:
+    # With the identity as network the gland is what is bright, so the right mask is known.
+    blob = bright_blob().transpose(order)
+    affine = oblique_affine()[:, [*order, 3]]
+    image = 200.0 * blob + np.random.default_rng(0).normal(100, 5, blob.shape)
+    volumes, masks = tmp_path / "volumes", tmp_path / "masks"
+    volumes.mkdir()
+    nib.save(nib.Nifti1Image(image.astype(np.float32), affine), volumes / "case.nii.gz")
+    nib.save(nib.Nifti1Image(blob.astype(np.uint8), affine), volumes / "case_Segmentation.nii.gz")
+    torch.save({}, tmp_path / "identity.pt")
+    run(
+        INFERENCE,
+        volumes,
+        tmp_path,
+        network_def={"_target_": "torch.nn.Identity"},
+        ckpt_path=str(tmp_path / "identity.pt"),
+        activation={"_target_": "Activationsd", "keys": "pred", "other": "$lambda x: torch.sigmoid(4 * x - 8)"},
+        size=[96, 96],
+        output_dir=str(masks),
+    )
+    assert [path.name for path in masks.iterdir()] == ["case_pred.nii.gz"]
+    mask = volume(masks / "case_pred.nii.gz")
+    assert mask.shape == blob.shape
+    assert mask.get_data_dtype() == np.uint8
+    np.testing.assert_allclose(mask.affine, affine, atol=1e-5)
+    assert dice(np.asanyarray(mask.dataobj), blob) > 0.95
+
+
+def test_evaluation_scores_the_saved_masks_against_the_untouched_labels(
+    site: Path, trained: Path, tmp_path: Path
+) -> None:
+    made = run(EVALUATE, site, tmp_path, ckpt_path=str(trained))
+    run(INFERENCE, site, tmp_path / "inference", ckpt_path=str(trained))
+    testing = content(made, "datalist")["testing"]
+    expected = {
+        item["image"]: dice(
+            voxels(tmp_path / "inference" / "eval" / Path(item["image"]).name.replace(".nii.gz", "_pred.nii.gz")),
+            voxels(item["label"]),
+        )
+        for item in testing
+    }
+    with (tmp_path / "eval" / "val_mean_dice_raw.csv").open() as handle:
+        reported = {row["filename"]: float(row["mean"]) for row in csv.DictReader(handle)}
+    assert reported == pytest.approx(expected, abs=1e-6)
+    for metric in ("val_mean_dice", "dice_slices", "hd95"):
+        assert (tmp_path / "eval" / f"{metric}_summary.csv").is_file()
+    assert set(made.evaluator.state.metrics) == {"val_mean_dice", "dice_slices", "hd95"}
+
+
+def test_slices_are_axial_however_the_file_was_stored(site: Path, trained: Path, tmp_path: Path) -> None:
+    stored = tmp_path / "sagittal"
+    stored.mkdir()
+    for source in site.glob("Case*.nii.gz"):
+        image = volume(source)
+        turned = nib.Nifti1Image(np.asanyarray(image.dataobj).transpose(2, 0, 1), image.affine[:, [2, 0, 1, 3]])
+        nib.save(turned, stored / source.name)
+    scores = [
+        run(EVALUATE, data, tmp_path / data.name, ckpt_path=str(trained)).evaluator.state.metrics
+        for data in (site, stored)
+    ]
+    assert scores[1] == pytest.approx(scores[0], rel=1e-4)
+
+
+def test_inference_says_what_to_do_without_weights_or_images(site: Path, trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError) as missing:
+        run(INFERENCE, site, tmp_path, ckpt_path=str(tmp_path / "none.pt"))
+    assert "No trained weights at" in str(missing.value.__cause__) and "--ckpt_path" in str(missing.value.__cause__)
+    with pytest.raises(RuntimeError) as empty:
+        run(INFERENCE, tmp_path, tmp_path, ckpt_path=str(trained))
+    assert "--dataset_dir" in str(empty.value.__cause__)
+
+
+# --- MONAI's FL client
+
+
+def client(site: Path, out: Path) -> MonaiAlgo:
+    kwargs = {"dataset_dir": str(site), **SMALL, "ckpt_dir": str(out / "models"), "output_dir": str(out / "eval")}
+    algo = MonaiAlgo(str(BUNDLE), local_epochs=1, train_kwargs=dict(kwargs), eval_kwargs=dict(kwargs))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MONAI reminds that a bundle is executable
+        algo.initialize()
+    return algo
+
+
+def test_monais_client_trains_sends_and_evaluates(site: Path, tmp_path: Path) -> None:
+    algo = client(site, tmp_path)
+    assert algo.trainer is not None
+    received: Mapping[str, torch.Tensor] = {k: v.clone() for k, v in algo.trainer.network.state_dict().items()}
+    algo.train(ExchangeObject(weights=dict(received)))
+    update = algo.get_weights()
+    assert update.weights.keys() == received.keys()
+    assert any(bool(change.any()) for change in update.weights.values())
+    assert update.statistics[FlStatistics.NUM_EXECUTED_ITERATIONS] >= 1
+    metrics = dict(algo.evaluate(ExchangeObject(weights=dict(received))).metrics)
+    assert set(metrics) == {"val_mean_dice", "dice_slices", "hd95"}
+    assert (tmp_path / "eval" / "val_mean_dice_raw.csv").is_file()
+    algo.finalize()
+
+
+def test_monais_client_does_not_shorten_the_schedule_to_one_round(site: Path, tmp_path: Path) -> None:
+    algo = client(site, tmp_path)
+    assert algo.trainer is not None
+    weights = {k: v.clone() for k, v in algo.trainer.network.state_dict().items()}
+    for _ in range(2):
+        algo.train(ExchangeObject(weights=dict(weights)))
+    rate = algo.trainer.optimizer.param_groups[0]["lr"]
+    assert rate == pytest.approx(1e-3 * (1 - 2 / config("train")["max_epochs"]) ** 0.9)
+
+
+def test_data_statistics_of_a_site_come_from_the_bundle(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the analyser writes train_data_stats.yaml to the working directory
+    made = workflow(TRAIN, site, tmp_path)
+    stats = MonaiAlgoStats(str(BUNDLE), workflow=made)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        stats.initialize()
+    result = stats.get_data_stats({FlStatistics.HIST_BINS: [10], FlStatistics.HIST_RANGE: [[0, 1000]]}).statistics
+    counts = {key: result[key][FlStatistics.DATA_COUNT] for key in ("train", "eval", FlStatistics.TOTAL_DATA)}
+    assert counts == {"train": 2, "eval": 1, FlStatistics.TOTAL_DATA: 3}
+    assert result["train"][FlStatistics.FAIL_COUNT] == 0
+
+
+# --- the commands of the README
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "monai.bundle", *arguments],
+        cwd=BUNDLE,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.slow
+def test_commands_train_evaluate_and_infer(site: Path, tmp_path: Path) -> None:
+    common = ["--dataset_dir", str(site), "--size", "[32,32]", "--channels", "[4,8,16]", "--device", "cpu"]
+    common += ["--output_dir", str(tmp_path / "eval")]
+    models = ["--ckpt_dir", str(tmp_path / "models")]
+    overlay = "['configs/train.json','configs/evaluate.json']"
+    steps = [
+        ["run", "--config_file", "configs/train.json", *common, *models, "--max_epochs", "1"],
+        ["run", "--config_file", overlay, *common, *models],
+        [
+            "run",
+            "--config_file",
+            "configs/inference.json",
+            *common,
+            "--ckpt_path",
+            str(tmp_path / "models" / "model.pt"),
+        ],
+    ]
+    for step in steps:
+        done = command(*step)
+        assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "eval" / "hd95_summary.csv").is_file()
+    for source in site.glob("Case??.nii.gz"):
+        image, mask = volume(source), volume(tmp_path / "eval" / source.name.replace(".nii", "_pred.nii"))
+        assert mask.shape == image.shape and mask.get_data_dtype() == np.uint8
+        np.testing.assert_allclose(mask.affine, image.affine, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_commands_check_and_export_the_bundle(tmp_path: Path) -> None:
+    network = ConfigParser(config("inference")).get_parsed_content("network_def")
+    torch.save(network.state_dict(), tmp_path / "model.pt")
+    described = ["--meta_file", "configs/metadata.json", "--config_file", "configs/inference.json"]
+    export = ["ckpt_export", "network_def", "--filepath", str(tmp_path / "model.ts")]
+    for step in (
+        ["verify_metadata", "--meta_file", "configs/metadata.json", "--filepath", str(SCHEMA)],
+        ["verify_net_in_out", "network_def", *described, "--device", "cpu"],
+        [*export, "--ckpt_file", str(tmp_path / "model.pt"), *described],
+    ):
+        done = command(*step)
+        assert done.returncode == 0, done.stderr[-2000:]
+    assert torch.jit.load(str(tmp_path / "model.ts"))(torch.zeros(1, 1, 256, 256)).shape == (1, 1, 256, 256)

@@ -1,0 +1,108 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Contribution estimation in a stock MonaiAlgo by bundle configuration alone: fl_handlers.json and fl_filters.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import CHECKOUT, TINY
+from monai.fl.client import MonaiAlgo
+from monai.fl.utils.exchange_object import ExchangeObject
+
+from monai_fairfl.federate import initial_model
+from monai_fairfl.handlers import MeasurementsFilter, board
+from monai_fairfl.measurements import leave_one_out_model
+
+BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
+
+
+def stock_client(data: Path, folder: Path, **overrides: Any) -> MonaiAlgo:
+    kwargs: dict[str, Any] = {"dataset_dir": str(data), "device": "$torch.device('cpu')", "val_interval": 0, **TINY, **overrides}
+    kwargs |= {"datalist_file": str(folder / "list.json"), "ckpt_dir": str(folder), "output_dir": str(folder)}
+    client = MonaiAlgo(
+        str(BUNDLE),
+        config_train_filename=["configs/train.json", "configs/fl_handlers.json"],
+        train_kwargs=kwargs,
+        config_evaluate_filename=None,
+        config_filters_filename="configs/fl_filters.json",
+    )
+    client.initialize({})
+    return client
+
+
+@pytest.fixture(autouse=True)
+def clean_board() -> None:
+    board("default").values, board("default").context = {}, {}
+
+
+def test_two_rounds_send_every_measurement_in_the_statistics(hospitals: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
+    client = stock_client(hospitals / "alder", tmp_path, learning_rate=0.02)
+    client.train(ExchangeObject(weights=dict(weights)))
+    first = client.get_weights()
+    assert {k for k in first.statistics if k.startswith("fairfl/")} == {
+        "fairfl/train_loss",
+        "fairfl/global_score",
+        "fairfl/local_score",
+    }
+    local = {k: weights[k] + v for k, v in first.weights.items()}
+    mixed = {k: 0.7 * weights[k] + 0.3 * local[k] if v.is_floating_point() else v for k, v in local.items()}
+
+    incoming = ExchangeObject(weights=dict(mixed))
+    incoming["context"] = {"previous_weight": 0.3}
+    client.train(incoming)
+    second = client.get_weights().statistics
+    error = second["fairfl/leave_one_out_error"]
+    # left out of a mixture of the first model and its own, what remains is the first model
+    assert error == pytest.approx(1 - first.statistics["fairfl/global_score"], abs=0.02)
+    assert all(isinstance(v, float) for k, v in second.items() if k.startswith("fairfl/"))
+    without = leave_one_out_model(mixed, local, 0.3)
+    assert all(torch.allclose(without[k], weights[k], atol=1e-4) for k in weights if weights[k].is_floating_point())
+
+
+def test_handlers_disturb_neither_the_training_nor_the_checkpoints(hospitals: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
+    updates = []
+    for folder, extra in ((tmp_path / "with", {}), (tmp_path / "without", {"train#handlers": []})):
+        client = stock_client(hospitals / "alder", folder, **extra)
+        torch.manual_seed(3)
+        client.trainer.data_loader.dataset.transform.set_random_state(3)
+        client.train(ExchangeObject(weights=dict(weights)))
+        updates.append(client.get_weights().weights)
+        assert not list(folder.glob("*.pt"))
+    assert all(torch.equal(updates[0][k], updates[1][k]) for k in updates[0])
+
+
+def test_measurements_are_sent_once_and_boards_are_apart() -> None:
+    board("A").values["train_loss"] = 0.5
+    sent = MeasurementsFilter("A")(ExchangeObject(statistics={"current_epoch": 1}))
+    assert sent.statistics == {"current_epoch": 1, "fairfl/train_loss": 0.5}
+    assert MeasurementsFilter("A")(ExchangeObject(statistics={})).statistics == {}
+    assert MeasurementsFilter("B")(ExchangeObject(statistics={})).statistics == {}
+
+
+def test_attach_and_detach_leave_the_engine_as_it_was(hospitals: Path, tmp_path: Path) -> None:
+    from monai_fairfl.handlers import LeaveOneOutError, TrainLoss
+
+    client = stock_client(hospitals / "alder", tmp_path)
+    engine = client.trainer
+    count = sum(len(entries) for entries in engine._event_handlers.values())
+    for handler in (TrainLoss(), LeaveOneOutError(client.train_workflow.evaluator)):
+        handler.attach(engine)
+        assert sum(len(entries) for entries in engine._event_handlers.values()) > count
+        handler.detach()
+        assert sum(len(entries) for entries in engine._event_handlers.values()) == count
