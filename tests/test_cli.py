@@ -1,0 +1,169 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The command line: what each command prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from monai_fairfl import __version__
+from monai_fairfl.cli import main
+from monai_fairfl.ledger import Ledger
+
+CHECKOUT = Path(__file__).parents[1]
+COMMANDS = ("demo-data", "datalist", "bundle", "report", "verify", "strategies")
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict:
+    assert main([*map(str, words), "--json"]) == code
+    printed = capsys.readouterr()
+    assert printed.out.count("\n") == 1  # one object, whole on one line, and nothing else
+    return json.loads(printed.out)
+
+
+def a_run(folder: Path) -> Path:
+    folder.mkdir()
+    ledger = Ledger(folder / "ledger.jsonl")
+    for record in ({"kind": "start"}, {"kind": "round", "round": 0}, {"kind": "round", "round": 1}, {"kind": "end"}):
+        ledger.append(record)
+    return folder
+
+
+def test_help_names_every_command_without_loading_torch() -> None:
+    code = (
+        "import sys\n"
+        "from monai_fairfl.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print(sorted({'torch', 'monai', 'numpy', 'rich'} & set(sys.modules)))\n"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True
+    ).stdout
+    assert shown.endswith("[]\n")
+    assert all(re.search(rf"^ +{command}\b", shown, re.MULTILINE) for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command_has_an_example_that_it_understands(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([command, "--help"])
+    assert left.value.code == 0
+    examples = re.findall(r"^  monai-fairfl (.*?)(?: +#.*)?$", capsys.readouterr().out, re.MULTILINE)
+    from monai_fairfl.cli import _parser
+
+    assert examples and all(_parser().parse_args(example.split()).command for example in examples)
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "monai_fairfl", "--version"],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"monai-fairfl {__version__}\n"
+
+
+def test_demo_data_writes_six_hospitals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_json(capsys, "demo-data", "--out", tmp_path, "--size", 24, 24, 6)
+    assert len(found["sites"]) == 6
+    for site in found["sites"]:
+        assert nib.load(tmp_path / site / "Case00.nii.gz").shape == (24, 24, 6)
+
+
+def test_datalist_of_a_root_checks_and_splits_every_site(
+    hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sites = run_json(capsys, "datalist", hospitals, "--out", tmp_path)["sites"]
+    assert sorted(sites) == sorted(path.name for path in hospitals.iterdir() if path.is_dir())
+    for name, site in sites.items():
+        assert (site["training"], site["validation"], site["testing"]) == (2, 1, 1)
+        written = json.loads((tmp_path / f"{name}.json").read_text())
+        assert len(written["training"]) == 2
+
+
+def test_datalist_folds_of_a_site_test_every_case_once(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tested = [run_json(capsys, "datalist", hospitals / "elm", "--folds", 4, "--fold", f) for f in range(4)]
+    assert [found["sites"]["elm"]["testing"] for found in tested] == [1, 1, 1, 1]
+
+
+def test_datalist_names_the_problems_of_all_sites_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("A", "B"):
+        (tmp_path / name).mkdir()
+        nib.save(nib.Nifti1Image(np.zeros((4, 4, 4), np.int16), np.eye(4)), tmp_path / name / "Case00.nii.gz")
+    assert main(["datalist", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "'A'" in error and "'B'" in error and "Case00_segmentation.nii.gz" in error
+
+
+def test_bundle_is_copied_once_and_never_over_something(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, root = "prostate_mri_segmentation", tmp_path / "mine"
+    assert run_json(capsys, "bundle", name, root) == {"bundle_root": str(root)}
+    original = CHECKOUT / "bundles" / name / "configs" / "train.json"
+    copy = root / "configs" / "train.json"
+    assert copy.read_bytes() == original.read_bytes()
+    copy.write_text("{}")
+    assert "name a new one" in run_json(capsys, "bundle", name, root, code=2)["error"]
+    assert copy.read_text() == "{}"
+
+
+def test_bundle_of_another_name_is_answered_with_those_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bundle", "prostrate", str(tmp_path / "x")]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and "prostate_mri_segmentation" in printed.err
+    assert not (tmp_path / "x").exists()
+
+
+def test_verify_tells_rounds_and_head_of_a_whole_chain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path / "run")
+    found = run_json(capsys, "verify", run)["runs"][str(run)]
+    assert (found["rounds"], found["finished"], found["head"]) == (2, True, Ledger(run / "ledger.jsonl").head)
+
+
+def test_verify_looks_at_every_strategy_of_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("FedAvg", "FedCE"):
+        a_run(tmp_path / name)
+    assert len(run_json(capsys, "verify", tmp_path)["runs"]) == 2
+
+
+def test_verify_refuses_an_edited_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = a_run(tmp_path / "run") / "ledger.jsonl"
+    file.write_text(file.read_text().replace('"round":0', '"round":7'))
+    assert "line 3 does not follow line 2" in run_json(capsys, "verify", file.parent, code=2)["error"]
+
+
+@pytest.mark.parametrize("command", ["verify", "report"])
+def test_a_folder_without_a_run_is_an_error(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no run" in run_json(capsys, command, tmp_path, code=2)["error"]
+
+
+def test_strategies_are_listed_with_what_they_need(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run_json(capsys, "strategies")["strategies"]
+    assert {"FedAvg", "FedCE", "Standalone"} <= set(found)
+    assert found["FedCE"]["requires"] == ["leave_one_out_error"]
+    assert found["FedCE"]["min_clients"] == 2
+    assert all(entry["summary"].endswith(".") for entry in found.values())

@@ -1,0 +1,274 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The federation as a bundle config: the real command on real NIfTI files, kill and resume, and what bad input says."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from conftest import CHECKOUT, TINY
+
+from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.federate import BundleFederation
+from monai_fairfl.ledger import read_ledger
+from monai_fairfl.preflight import check_strategies, site_names, train_config
+from monai_fairfl.strategies import FedAvg, FedCE, Standalone
+
+BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
+OVERRIDES = {k: v for k, v in TINY.items() if k != "decay_epochs"}
+
+
+def command(root: Path, run_dir: Path, *arguments: str) -> list[str]:
+    return [
+        *(sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"),
+        *("--config_file", str(BUNDLE / "configs" / "federate.json"), "--bundle_root", str(BUNDLE)),
+        *("--sites_root", str(root), "--run_dir", str(run_dir), "--overrides", json.dumps(OVERRIDES)),
+        *("--device", "cpu", "--report", "False", *arguments),
+    ]
+
+
+def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{folder}"}
+    return subprocess.run(arguments, capture_output=True, text=True, env=environment, cwd=folder, timeout=300)
+
+
+def federation(root: Path, run_dir: Path, strategies: Any, **settings: Any) -> BundleFederation:
+    settings = {"rounds": 2, "overrides": OVERRIDES, "report": False, **settings}
+    return BundleFederation(str(BUNDLE), str(root), strategies, run_dir=str(run_dir), **settings)
+
+
+@pytest.fixture(scope="module")
+def three(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("three")
+    for site in ("alder", "cedar", "rowan"):
+        shutil.copytree(hospitals / site, root / site)
+    return root
+
+
+@pytest.mark.slow
+def test_the_readmes_command_trains_fedce_and_leaves_a_model_that_infers(three: Path, tmp_path: Path) -> None:
+    done = run(
+        command(three, tmp_path / "run", "--strategy#_target_", "monai_fairfl.strategies.FedCE", "--rounds", "2"), tmp_path
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "FedCE round 2/2" in done.stdout and "left" in done.stdout
+    records = read_ledger(tmp_path / "run" / "ledger.jsonl")
+    assert [r["kind"] for r in records] == ["start", "round", "round", "end"]
+    assert set(records[2]["measurements"]["alder"]) == {"global_score", "leave_one_out_error"}
+    assert set(records[3]["scores"]["rowan"]["own"]) == {"score", "test_score"}
+
+    volume = next((three / "alder").glob("Case??.nii.gz"))
+    (tmp_path / "in").mkdir()
+    shutil.copy(volume, tmp_path / "in")
+    infer = [
+        *(sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"),
+        *("--config_file", str(BUNDLE / "configs" / "inference.json"), "--bundle_root", str(BUNDLE)),
+        *("--ckpt_path", str(tmp_path / "run" / "models" / "global.pt"), "--dataset_dir", str(tmp_path / "in")),
+        *("--output_dir", str(tmp_path / "out"), "--size", "[32,32]", "--channels", "[4,8]", "--device", "cpu"),
+    ]
+    inferred = run(infer, tmp_path)
+    assert inferred.returncode == 0, inferred.stderr[-2000:]
+    (mask,) = (tmp_path / "out").rglob("*.nii.gz")
+    image, result = nib.load(volume), nib.load(mask)
+    assert result.shape == image.shape and np.allclose(result.affine, image.affine, atol=1e-4)
+    assert result.get_data_dtype() == np.uint8 and set(np.unique(result.get_fdata())) <= {0, 1}
+
+
+@pytest.mark.slow
+def test_kill_at_a_random_moment_and_resume_gives_the_bits_of_an_uninterrupted_run(three: Path, tmp_path: Path) -> None:
+    arguments = ["--strategy#_target_", "monai_fairfl.strategies.FedCE", "--rounds", "4"]
+    federation(three, tmp_path / "whole" / "run", FedCE(), rounds=4).run()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
+    generator = random.Random(time.time())
+    for attempt in range(3):
+        resume = ["--resume", "True"] if attempt else []
+        process = subprocess.Popen(
+            command(three, tmp_path / "killed" / "run", *arguments, *resume),
+            env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        ledger = tmp_path / "killed" / "run" / "ledger.jsonl"
+        begun = ledger.stat().st_size if ledger.exists() else 0
+        deadline = time.time() + 120
+        while process.poll() is None and time.time() < deadline:
+            if ledger.exists() and ledger.stat().st_size > begun:
+                time.sleep(generator.uniform(0, 1.5))
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.01)
+        process.wait(timeout=60)
+    federation(three, tmp_path / "killed" / "run", FedCE(), rounds=4, resume=True).run()
+    assert (tmp_path / "killed/run/ledger.jsonl").read_bytes() == (tmp_path / "whole/run/ledger.jsonl").read_bytes()
+    whole, killed = (torch.load(tmp_path / name / "run/models/global.pt") for name in ("whole", "killed"))
+    assert all(torch.equal(whole[k], killed[k]) for k in whole)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_after_the_round_and_says_how_to_go_on(three: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
+    process = subprocess.Popen(
+        command(three, tmp_path / "run", "--rounds", "500"), env=environment, cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    deadline = time.time() + 120
+    while not list((tmp_path / "run").glob("checkpoints/round-*")) and time.time() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0 and "the same command with --resume True goes on" in output
+    records = read_ledger(tmp_path / "run" / "ledger.jsonl")
+    assert records[-1]["kind"] == "round"
+
+
+@pytest.mark.slow
+def test_several_strategies_run_over_the_same_sites_splits_and_first_model(three: Path, tmp_path: Path) -> None:
+    histories = federation(three, tmp_path / "run", [Standalone(), FedAvg(), FedCE("sum")]).run()
+    assert [h.run_dir.name for h in histories] == ["Standalone", "FedAvg", "FedCE-sum"]
+    openings = [h.records[0] for h in histories]
+    assert len({o["model"] for o in openings}) == 1 and len({o["seed"] for o in openings}) == 1
+    first = [h.rounds[0]["measurements"] for h in histories]
+    assert first[0] == first[1] == first[2]
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["strategies"] == ["Standalone", "FedAvg", "FedCE-sum"] and "train.json" in config["files"]
+
+
+@pytest.mark.slow
+def test_a_strategy_outside_the_package_works_by_its_target_alone(three: Path, tmp_path: Path) -> None:
+    (tmp_path / "my_methods.py").write_text(
+        "from monai_fairfl.messages import Train\n"
+        "from monai_fairfl.strategies import Strategy\n"
+        "class FirstOnly(Strategy):\n"
+        "    def round(self, clients):\n"
+        "        local = yield [Train(c, self.start_of(c)) for c in clients]\n"
+        "        weights = {c: float(c == local.clients[0]) for c in local.clients}\n"
+        "        return self.finish(local, weights, weights)\n"
+    )
+    done = run(command(three, tmp_path / "run", "--strategy#_target_", "my_methods.FirstOnly", "--rounds", "1"), tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert read_ledger(tmp_path / "run/ledger.jsonl")[1]["aggregation"] == {"alder": 1.0, "cedar": 0.0, "rowan": 0.0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--ronds", "5"], "unknown key 'ronds' for a federation; did you mean 'rounds'?"),
+        (["--strategy#_target_", "monai_fairfl.strategies.FedCa"], "unknown strategy 'monai_fairfl.strategies.FedCa'; did you mean 'FedCE'?"),
+        (["--rounds", "two"], "rounds must be a whole number of at least 1, got 'two'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_on_the_command_line_ends_with_one_clear_line(
+    three: Path, tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    done = run(command(three, tmp_path / "run", *arguments), tmp_path)
+    assert done.returncode == 2 and says in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr and not list((tmp_path / "run").glob("checkpoints/*"))
+
+
+def broken(three: Path, folder: Path, what: str) -> Path:
+    root = folder / "broken"
+    shutil.copytree(three, root)
+    case = sorted((root / "cedar").glob("*_segmentation.nii.gz"))[1]
+    if what == "missing label":
+        case.unlink()
+    elif what == "unreadable image":
+        image = case.with_name(case.name.replace("_segmentation", ""))
+        image.write_bytes(image.read_bytes()[:100])
+    elif what == "other shape":
+        label = nib.load(case)
+        nib.save(nib.Nifti1Image(np.asarray(label.dataobj)[:-1], label.affine), case)
+    elif what == "empty site":
+        shutil.rmtree(root / "cedar")
+        (root / "cedar").mkdir()
+    return root
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("missing label", "Case01"),
+        ("unreadable image", "Case01"),
+        ("other shape", "Case01_segmentation"),
+        ("empty site", "cedar"),
+    ],
+)
+def test_bad_data_is_named_before_anything_is_trained(three: Path, tmp_path: Path, what: str, names: str) -> None:
+    from monai_fairfl.data import check_cases
+
+    root = broken(three, tmp_path, what)
+    with pytest.raises(DataError, match=f"(?s)site 'cedar'.*{names}"):
+        federation(root, tmp_path / "run", FedAvg(), check=check_cases).run()
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_sites_are_refused_by_name(three: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no site"):
+        site_names(tmp_path / "nothing", None, {})
+    with pytest.raises(ConfigError, match="'ceder' has no folder.*did you mean 'cedar'"):
+        site_names(three, None, {"ceder": {"learning_rate": 0.1}})
+    with pytest.raises(ConfigError, match="'elm' has no folder"):
+        site_names(three, ["elm"], {})
+    assert site_names(three, ["rowan", "cedar"], {}) == ["cedar", "rowan"]
+    assert site_names(three, None, {"far": {"dataset_dir": "/far"}}) == ["alder", "cedar", "far", "rowan"]
+
+
+def test_strategies_are_checked_against_sites_and_evaluator() -> None:
+    train = train_config(BUNDLE, {})
+    with pytest.raises(ConfigError, match=r"FedCE needs at least 2 sites, found 1 \['HK'\]"):
+        check_strategies([FedCE()], ["HK"], train)
+    with pytest.raises(ConfigError, match="different ones"):
+        check_strategies([FedAvg(), FedAvg()], ["A", "B"], train)
+    del train.config["validate"]["evaluator"]
+    with pytest.raises(ConfigError, match="leave_one_out_error.*no validate#evaluator"):
+        check_strategies([FedCE()], ["A", "B"], train)
+
+
+def test_an_override_that_names_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="override 'learning_rte' names nothing in train.json; did you mean 'learning_rate'"):
+        train_config(BUNDLE, {"learning_rte": 0.1})
+    assert train_config(BUNDLE, {"network_def#norm": "instance"})["network_def"]["norm"] == "instance"
+    with pytest.raises(ConfigError, match="must be the folder of a MONAI bundle"):
+        train_config(BUNDLE / "configs", {})
+
+
+@pytest.mark.slow
+def test_overrides_reach_every_site_and_the_first_model_and_additions_one_site(three: Path, tmp_path: Path) -> None:
+    overrides = {**OVERRIDES, "network_def#norm": "instance"}
+    sites = {"cedar": {"slices_per_volume": 2}}
+    (history,) = federation(three, tmp_path / "run", FedAvg(), overrides=overrides, sites=sites, rounds=1).run()
+    samples = history.rounds[0]["samples"]
+    assert samples["cedar"] < samples["alder"] == samples["rowan"]
+    model = torch.load(tmp_path / "run" / "models" / "global.pt")
+    assert not any("running_mean" in name for name in model)
+
+
+@pytest.mark.slow
+def test_a_run_may_begin_from_a_file_that_fits_and_no_other(three: Path, tmp_path: Path) -> None:
+    federation(three, tmp_path / "first", FedAvg(), rounds=1).run()
+    model = tmp_path / "first" / "models" / "global.pt"
+    (history,) = federation(three, tmp_path / "second", FedAvg(), rounds=1, initial=str(model)).run()
+    first = read_ledger(tmp_path / "first" / "ledger.jsonl")
+    assert history.records[0]["model"] == first[1]["model"]
+    other = {**OVERRIDES, "channels": [4, 8, 16]}
+    with pytest.raises(Exception, match="initial model .* cannot be used"):
+        federation(three, tmp_path / "third", FedAvg(), overrides=other, initial=str(model)).run()

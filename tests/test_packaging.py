@@ -1,0 +1,141 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a wheel holds, what an import costs, and what every file of the project must or must not say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[1]
+HEADER = (CHECKOUT / "monai_fairfl" / "errors.py").read_text().partition('"""')[0]
+MACHINE_PATHS = [f"/{name}/" for name in ("work", "root", "tmp/venv", "home")]
+REGISTRIES = [
+    ".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("anaconda", "org"))
+]
+
+
+def files_of_the_project() -> list[Path]:
+    """What git has or would take, so that the checks also hold for work in progress."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-co", "--exclude-standard"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout")
+    return [CHECKOUT / name for name in listed.stdout.splitlines() if (CHECKOUT / name).is_file()]
+
+
+def modules_after(code: str, tmp_path: Path) -> set[str]:
+    """Top-level names of all modules loaded after ``code`` ran in a fresh interpreter."""
+    code += "\nimport sys; print('\\n'.join({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.slow
+def test_a_wheel_brings_bundles_types_and_the_command(tmp_path: Path) -> None:
+    source, site = tmp_path / "source", tmp_path / "site"
+    for file in files_of_the_project():
+        copy = source / file.relative_to(CHECKOUT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    build = ["wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(tmp_path), str(source)]
+    subprocess.run([*pip, *build], check=True)
+    (wheel,) = tmp_path.glob("monai_fairfl-*.whl")
+    inside = zipfile.ZipFile(wheel).namelist()
+    assert "monai_fairfl/py.typed" in inside
+    assert not [name for name in inside if name.startswith(("tests/", "bundles/", "docs/")) or name.endswith(".pt")]
+    home = CHECKOUT / "bundles"
+    shipped = {file.relative_to(home) for file in files_of_the_project() if file.is_relative_to(home)}
+    assert shipped <= {Path(name).relative_to("monai_fairfl/_bundles") for name in inside if "_bundles/" in name}
+    data = {
+        path.name for path in (CHECKOUT / "monai_fairfl").rglob("*.*") if path.suffix in (".json", ".j2", ".css", ".js")
+    }
+    assert data <= {Path(name).name for name in inside}
+
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(site), str(wheel)], check=True)
+    assert "monai-fairfl = monai_fairfl.cli:main" in next(site.glob("*.dist-info/entry_points.txt")).read_text()
+    done = subprocess.run(
+        [sys.executable, "-m", "monai_fairfl", "bundle", "prostate_mri_segmentation", "copy", "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+    )
+    assert json.loads(done.stdout) == {"bundle_root": "copy"}
+    assert (tmp_path / "copy" / "configs" / "train.json").is_file()
+
+
+def test_the_package_alone_loads_nothing_heavy(tmp_path: Path) -> None:
+    assert not {"torch", "monai", "nvflare", "flwr"} & modules_after("import monai_fairfl", tmp_path)
+
+
+@pytest.mark.slow
+def test_strategies_and_guards_know_neither_client_nor_engine(tmp_path: Path) -> None:
+    loaded = modules_after("import monai_fairfl.strategies, monai_fairfl.guards, monai_fairfl.fairness", tmp_path)
+    assert not {"monai", "ignite", "nvflare", "flwr"} & loaded
+
+
+@pytest.mark.slow
+def test_no_module_outside_its_transport_loads_an_engine(tmp_path: Path) -> None:
+    code = """
+import importlib, pkgutil, monai_fairfl
+for module in pkgutil.walk_packages(monai_fairfl.__path__, 'monai_fairfl.'):
+    if not module.name.startswith(('monai_fairfl.transports.flare', 'monai_fairfl.transports.flower')):
+        importlib.import_module(module.name)
+"""
+    assert not {"nvflare", "flwr", "ray"} & modules_after(code, tmp_path)
+
+
+def test_every_module_begins_with_the_licence() -> None:
+    bare = [
+        str(file) for file in files_of_the_project() if file.suffix == ".py" and not file.read_text().startswith(HEADER)
+    ]
+    assert not bare
+
+
+def test_no_file_names_a_machine_or_a_registry() -> None:
+    found = []
+    for file in files_of_the_project():
+        text = file.read_bytes().decode("utf-8", errors="ignore")
+        found += [f"{file.relative_to(CHECKOUT)}: {word}" for word in (*MACHINE_PATHS, *REGISTRIES) if word in text]
+    assert not found
+
+
+def test_the_guide_shows_the_example_that_is_tested() -> None:
+    guide = (CHECKOUT / "CONTRIBUTING.md").read_text()
+    for name in ("inverse_loss.py", "test_inverse_loss.py"):
+        code = (CHECKOUT / "docs" / "examples" / name).read_text().removeprefix(HEADER)
+        assert f"```python\n{code}```" in guide
+
+
+def test_make_says_what_it_can_make() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    shown = subprocess.run(["make"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    assert {"demo", "test", "lint", "bench", "clean"} <= set(re.findall(r"^  ([a-z-]+)", shown, re.MULTILINE))
