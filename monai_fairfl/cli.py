@@ -16,7 +16,6 @@ Each command is a function from its arguments to an :class:`Answer`; it imports 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import inspect
 import json
 import os
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from monai_fairfl import __version__
-from monai_fairfl.errors import ConfigError, DataError, FairFLError
+from monai_fairfl.errors import FairFLError
 
 __all__ = ["main"]
 
@@ -126,16 +125,13 @@ def bundle(args: argparse.Namespace) -> Answer:
 
 def report(args: argparse.Namespace) -> Answer:
     """Write the report of one run, or of several side by side."""
-    runs = [run for folder in args.run_dir for run in _runs(folder)]
-    try:
-        from monai_fairfl.report import sentences, summary_table, write_report
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"a report needs {error.name}: pip install 'monai-fairfl[report]'") from error
     from rich.console import Console
 
+    from monai_fairfl.report import summary_table, write_report
+
     out = Path(args.out or os.path.commonpath([Path(folder).absolute() for folder in args.run_dir]))
-    found = write_report(runs, out)
-    words = sentences(found)
+    found = write_report(args.run_dir, out)
+    words = found["sentences"]
     console = Console()
     with console.capture() as captured:
         console.print(summary_table(found))
@@ -145,19 +141,15 @@ def report(args: argparse.Namespace) -> Answer:
 
 def verify(args: argparse.Namespace) -> Answer:
     """Check the chain of a run's ledger: that no record was edited, removed or added in between."""
-    from monai_fairfl.ledger import read_ledger
+    from monai_fairfl.report.collect import find_runs, read_run
 
     runs = {}
-    for run in _runs(args.run_dir):
-        file = run / "ledger.jsonl"
-        records = read_ledger(file)
-        head = hashlib.sha256(file.read_bytes().splitlines(keepends=True)[-1]).hexdigest() if records else ""
-        rounds = sum(record["kind"] == "round" for record in records)
-        runs[str(run)] = {"rounds": rounds, "finished": bool(records) and records[-1]["kind"] == "end", "head": head}
+    for run in map(read_run, find_runs([args.run_dir])):
+        runs[str(run.path)] = {"rounds": len(run.rounds), "finished": run.end is not None, "head": run.head}
     lines = [
-        f"{run}: the chain holds, {found['rounds']} rounds, {'' if found['finished'] else 'not '}finished, "
-        f"head {found['head']}"
-        for run, found in runs.items()
+        f"{path}: the chain holds, {run['rounds']} rounds, {'' if run['finished'] else 'not '}finished, "
+        f"head {run['head']}"
+        for path, run in runs.items()
     ]
     return Answer({"runs": runs}, "\n".join(lines))
 
@@ -179,12 +171,10 @@ def strategies(args: argparse.Namespace) -> Answer:
     return Answer({"strategies": found}, "\n".join(f"{name:<12} {entry['summary']}" for name, entry in found.items()))
 
 
-def _runs(folder: str) -> list[Path]:
-    """The run itself, or the runs of several strategies lying in ``folder``."""
-    ledgers = [file for pattern in ("ledger.jsonl", "*/ledger.jsonl") for file in sorted(Path(folder).glob(pattern))]
-    if not ledgers:
-        raise DataError(f"{folder} holds no run: there is no ledger.jsonl in it. Give the run_dir of a federation")
-    return [ledgers[0].parent] if ledgers[0].parent == Path(folder) else [file.parent for file in ledgers]
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -215,7 +205,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--seed", type=int, default=0, help="decides every image (default: 0)")
     sub.add_argument(
-        "--size", type=int, nargs=3, default=(96, 96, 16), metavar=("X", "Y", "Z"), help="voxels (default: 96 96 16)"
+        "--size",
+        type=_positive,
+        nargs=3,
+        default=(96, 96, 16),
+        metavar=("X", "Y", "Z"),
+        help="voxels (default: 96 96 16)",
     )
 
     sub = add(

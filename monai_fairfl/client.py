@@ -71,9 +71,7 @@ class FairMonaiAlgo(MonaiAlgo):
         arguments: of ``MonaiAlgo``, for example ``train_kwargs``, the overrides of ``train.json``.
     """
 
-    def __init__(
-        self, bundle_root: str, state_dir: str | Path, *, all_handlers: bool = False, **arguments: Any
-    ):
+    def __init__(self, bundle_root: str, state_dir: str | Path, *, all_handlers: bool = False, **arguments: Any):
         if "config_evaluate_filename" not in arguments:
             has_evaluate = (Path(bundle_root) / "configs" / "evaluate.json").exists()
             arguments["config_evaluate_filename"] = "default" if has_evaluate else None

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import torch
+
 from monai_fairfl.aggregation import Replies
 from monai_fairfl.geometry import UpdateMatrix
 from monai_fairfl.guards import Guard, Verdict
@@ -51,6 +53,7 @@ class Inbox:
         spec: the model's tensors.
         reference: tensors of the parameters' shapes.
         told: called with (client, reason or ``None``) for every reply that is taken in or refused.
+        storage: the :attr:`storage` of an earlier inbox whose replies are no longer needed.
     """
 
     def __init__(
@@ -59,15 +62,21 @@ class Inbox:
         spec: ModelSpec,
         reference: Weights,
         told: Callable[[str, str | None], None] = lambda client, reason: None,
+        storage: torch.Tensor | None = None,
     ):
         self.requests = {request.id: request for request in requests}
         self.spec, self.told = spec, told
         training = sorted((r.client, r.id) for r in requests if r.task == "train")
         self._row = {id: row for row, (_, id) in enumerate(training)}
-        self._matrix = UpdateMatrix(reference, spec.parameters, len(training)) if training else None
+        self._matrix = UpdateMatrix(reference, spec.parameters, len(training), storage) if training else None
         self._replies: dict[int, Reply] = {}
         self._missing = {request.client: "timeout" for request in requests}
         self._lock = threading.Lock()
+
+    @property
+    def storage(self) -> torch.Tensor | None:
+        """Memory of the update matrix, for the next round's inbox."""
+        return self._matrix.rows if self._matrix is not None else None
 
     def arrived(self, reply: Reply) -> None:
         """Take in one reply."""

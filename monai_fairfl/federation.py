@@ -123,6 +123,7 @@ class Federation:
         self._stop = threading.Event()
         self._next_id = 0
         self._verdicts: dict[str, Verdict] = {}
+        self._storage: torch.Tensor | None = None  # memory of the update matrix, used again every round
 
     def stop(self) -> None:
         """Ask the run to end after the present round; it can be resumed."""
@@ -290,7 +291,9 @@ class Federation:
         """Stamp requests, let the transport carry them, check and guard what comes back."""
         stamped = [self._stamp(request, i, number, first) for i, request in enumerate(requests, self._next_id)]
         self._next_id += len(stamped)
-        inbox = Inbox(stamped, self.strategy.spec, self.strategy.weights, self.progress.answered)
+        storage = self._storage if first else None  # an earlier exchange of this round may still be in use
+        inbox = Inbox(stamped, self.strategy.spec, self.strategy.weights, self.progress.answered, storage)
+        self._storage = inbox.storage if first else self._storage
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.timeout)
         replies, verdicts = guarded(inbox.replies(), self.guards)

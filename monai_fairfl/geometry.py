@@ -37,20 +37,24 @@ class UpdateMatrix:
         reference: tensors with the shapes of the parameters.
         parameters: names in column order.
         rows: number of updates expected.
+        storage: a matrix of an earlier exchange whose memory can be used again: fresh memory costs more than the copy.
 
     >>> matrix = UpdateMatrix({"w": torch.zeros(2, 2)}, ["w"], rows=1)
     >>> matrix.put(0, {"w": torch.eye(2)})["w"].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
 
-    def __init__(self, reference: Weights, parameters: Sequence[str], rows: int):
+    def __init__(self, reference: Weights, parameters: Sequence[str], rows: int, storage: torch.Tensor | None = None):
         self.shapes = {name: tuple(reference[name].shape) for name in parameters}
         self.columns: dict[str, slice] = {}
         end = 0
         for name in parameters:
             self.columns[name] = slice(end, end := end + reference[name].numel())
         double = any(reference[name].dtype == torch.float64 for name in parameters)
-        self.rows = torch.zeros(rows, end, dtype=torch.float64 if double else torch.float32)
+        dtype = torch.float64 if double else torch.float32
+        if storage is None or storage.shape != (rows, end) or storage.dtype != dtype:
+            storage = torch.empty(rows, end, dtype=dtype)
+        self.rows = storage
 
     def put(self, row: int, update: Weights) -> dict[str, torch.Tensor]:
         """Copy ``update`` into ``row`` and return views of it, so that the original can be dropped."""

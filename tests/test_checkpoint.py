@@ -23,7 +23,9 @@ from monai_fairfl.errors import FederationError
 
 def checkpoint(number: int, **rewards: float) -> Checkpoint:
     models = {client: {"w": torch.full((2,), value)} for client, value in rewards.items()}
-    return Checkpoint(number, {"w": torch.full((2,), float(number)), "n": torch.tensor(number)}, models, {"best": number})
+    return Checkpoint(
+        number, {"w": torch.full((2,), float(number)), "n": torch.tensor(number)}, models, {"best": number}
+    )
 
 
 def test_the_newest_comes_back_whole(tmp_path: Path) -> None:

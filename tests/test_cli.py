@@ -17,15 +17,20 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import nibabel as nib
 import numpy as np
 import pytest
+from driving import SPEC, LeastSquares, vector
 
 from monai_fairfl import __version__
 from monai_fairfl.cli import main
+from monai_fairfl.federation import Federation
 from monai_fairfl.ledger import Ledger
+from monai_fairfl.strategies import FedAvg, Standalone
+from monai_fairfl.transports.in_process import InProcess
 
 CHECKOUT = Path(__file__).parents[1]
 COMMANDS = ("demo-data", "datalist", "bundle", "report", "verify", "strategies")
@@ -41,7 +46,12 @@ def run_json(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) 
 def a_run(folder: Path) -> Path:
     folder.mkdir()
     ledger = Ledger(folder / "ledger.jsonl")
-    for record in ({"kind": "start"}, {"kind": "round", "round": 0}, {"kind": "round", "round": 1}, {"kind": "end"}):
+    for record in (
+        {"kind": "start", "strategy": "FedAvg"},
+        {"kind": "round", "round": 0},
+        {"kind": "round", "round": 1},
+        {"kind": "end"},
+    ):
         ledger.append(record)
     return folder
 
@@ -88,6 +98,13 @@ def test_demo_data_writes_six_hospitals(tmp_path: Path, capsys: pytest.CaptureFi
     assert len(found["sites"]) == 6
     for site in found["sites"]:
         assert nib.load(tmp_path / site / "Case00.nii.gz").shape == (24, 24, 6)
+
+
+def test_sizes_of_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["demo-data", "--out", str(tmp_path), "--size", "48", "0", "8"])
+    assert left.value.code == 2
+    assert "'0' is not a whole number above 0" in capsys.readouterr().err
 
 
 def test_datalist_of_a_root_checks_and_splits_every_site(
@@ -156,9 +173,20 @@ def test_verify_refuses_an_edited_ledger(tmp_path: Path, capsys: pytest.CaptureF
     assert "line 3 does not follow line 2" in run_json(capsys, "verify", file.parent, code=2)["error"]
 
 
-@pytest.mark.parametrize("command", ["verify", "report"])
+@pytest.mark.parametrize("command", ["report", "verify"])
 def test_a_folder_without_a_run_is_an_error(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no run" in run_json(capsys, command, tmp_path, code=2)["error"]
+
+
+def test_report_tells_every_client_and_says_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for strategy in (FedAvg(), Standalone()):
+        transport = InProcess({name: partial(LeastSquares, [target]) for name, target in (("A", 1.0), ("B", 2.0))})
+        Federation(strategy, transport, 2, lambda: ({"w": vector([0.0])}, SPEC), run_dir=tmp_path / strategy.name).run()
+    found = run_json(capsys, "report", tmp_path, "--out", tmp_path / "out")
+    assert sorted(found["sentences"]) == ["A", "B"]
+    assert Path(found["html"]).is_file() and Path(found["json"]).is_file()
+    assert main(["report", str(tmp_path / "FedAvg")]) == 0
+    assert f"Report: {tmp_path / 'FedAvg' / 'report.html'}" in capsys.readouterr().out
 
 
 def test_strategies_are_listed_with_what_they_need(capsys: pytest.CaptureFixture[str]) -> None:

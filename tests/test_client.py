@@ -41,7 +41,9 @@ def model() -> tuple[dict[str, torch.Tensor], Any]:
     return dict(weights), spec
 
 
-def train(client: FairMonaiAlgo, weights: Any, number: int = 0, measure: tuple[str, ...] = (), **context: float) -> Reply:
+def train(
+    client: FairMonaiAlgo, weights: Any, number: int = 0, measure: tuple[str, ...] = (), **context: float
+) -> Reply:
     return client.answer(Request("alder", "train", weights, measure, context, run="r", round=number, seed=number + 7))
 
 

@@ -69,7 +69,8 @@ def three(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_readmes_command_trains_fedce_and_leaves_a_model_that_infers(three: Path, tmp_path: Path) -> None:
     done = run(
-        command(three, tmp_path / "run", "--strategy#_target_", "monai_fairfl.strategies.FedCE", "--rounds", "2"), tmp_path
+        command(three, tmp_path / "run", "--strategy#_target_", "monai_fairfl.strategies.FedCE", "--rounds", "2"),
+        tmp_path,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "FedCE round 2/2" in done.stdout and "left" in done.stdout
@@ -163,7 +164,9 @@ def test_a_strategy_outside_the_package_works_by_its_target_alone(three: Path, t
         "        weights = {c: float(c == local.clients[0]) for c in local.clients}\n"
         "        return self.finish(local, weights, weights)\n"
     )
-    done = run(command(three, tmp_path / "run", "--strategy#_target_", "my_methods.FirstOnly", "--rounds", "1"), tmp_path)
+    done = run(
+        command(three, tmp_path / "run", "--strategy#_target_", "my_methods.FirstOnly", "--rounds", "1"), tmp_path
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert read_ledger(tmp_path / "run/ledger.jsonl")[1]["aggregation"] == {"alder": 1.0, "cedar": 0.0, "rowan": 0.0}
 
@@ -244,7 +247,9 @@ def test_strategies_are_checked_against_sites_and_evaluator() -> None:
 
 
 def test_an_override_that_names_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="override 'learning_rte' names nothing in train.json; did you mean 'learning_rate'"):
+    with pytest.raises(
+        ConfigError, match="override 'learning_rte' names nothing in train.json; did you mean 'learning_rate'"
+    ):
         train_config(BUNDLE, {"learning_rte": 0.1})
     assert train_config(BUNDLE, {"network_def#norm": "instance"})["network_def"]["norm"] == "instance"
     with pytest.raises(ConfigError, match="must be the folder of a MONAI bundle"):

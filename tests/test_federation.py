@@ -40,7 +40,9 @@ def transport() -> InProcess:
 
 def federation(folder: Path, strategy: Strategy | None = None, carrier: Any = None, **settings: Any) -> Federation:
     settings = {"rounds": 4, **settings}
-    return Federation(strategy or FedCE("sum"), carrier or transport(), initial=initial, run_dir=folder / "run", **settings)
+    return Federation(
+        strategy or FedCE("sum"), carrier or transport(), initial=initial, run_dir=folder / "run", **settings
+    )
 
 
 class Faulty(InProcess):
@@ -183,9 +185,7 @@ def test_a_client_that_is_lost_is_named_and_the_others_go_on(tmp_path: Path) -> 
     ],
 )
 def test_a_bad_reply_is_left_out_with_its_reason(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
-    bad = Faulty(
-        lambda q, r: replace(r, **change) if (q.client, q.round, q.task) == ("B", 1, "train") else r
-    )
+    bad = Faulty(lambda q, r: replace(r, **change) if (q.client, q.round, q.task) == ("B", 1, "train") else r)
     history = federation(tmp_path, carrier=bad).run()
     assert history.rounds[1]["missing"]["B"].startswith(reason)
     assert all(math.isfinite(w) for r in history.rounds for w in r["aggregation"].values())
@@ -297,9 +297,9 @@ def test_requests_are_stamped_and_the_first_exchange_measures_the_received_model
 
 def test_the_best_model_by_validation_is_kept(tmp_path: Path) -> None:
     history = federation(tmp_path, FedAvg(), rounds=6).run()
-    mean = [
-        sum(m["global_score"] for m in record["measurements"].values()) / 3 for record in history.rounds[1:]
-    ] + [sum(s["own"]["score"] for s in history.records[-1]["scores"].values()) / 3]
+    mean = [sum(m["global_score"] for m in record["measurements"].values()) / 3 for record in history.rounds[1:]] + [
+        sum(s["own"]["score"] for s in history.records[-1]["scores"].values()) / 3
+    ]
     best = history.records[-1]["best"]
     assert best["round"] == max(range(6), key=lambda r: mean[r]) and best["score"] == pytest.approx(max(mean))
     assert (tmp_path / "run" / "models" / "best.pt").exists()

@@ -112,7 +112,9 @@ vectors = arrays(np.float64, (3, 6), elements=st.floats(-100, 100, width=32))
 
 
 @settings(max_examples=60, deadline=None)
-@given(rows=vectors, a=arrays(np.float64, 3, elements=st.floats(-2, 2)), b=arrays(np.float64, 3, elements=st.floats(-2, 2)))
+@given(
+    rows=vectors, a=arrays(np.float64, 3, elements=st.floats(-2, 2)), b=arrays(np.float64, 3, elements=st.floats(-2, 2))
+)
 def test_cosine_from_the_gram_equals_the_direct_one(rows: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
     u, v = a @ rows, b @ rows
     norms = np.linalg.norm(u) * np.linalg.norm(v)

@@ -29,7 +29,13 @@ BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 
 
 def stock_client(data: Path, folder: Path, **overrides: Any) -> MonaiAlgo:
-    kwargs: dict[str, Any] = {"dataset_dir": str(data), "device": "$torch.device('cpu')", "val_interval": 0, **TINY, **overrides}
+    kwargs: dict[str, Any] = {
+        "dataset_dir": str(data),
+        "device": "$torch.device('cpu')",
+        "val_interval": 0,
+        **TINY,
+        **overrides,
+    }
     kwargs |= {"datalist_file": str(folder / "list.json"), "ckpt_dir": str(folder), "output_dir": str(folder)}
     client = MonaiAlgo(
         str(BUNDLE),

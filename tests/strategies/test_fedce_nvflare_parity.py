@@ -57,7 +57,13 @@ def test_ten_rounds_with_an_absent_client_equal_nvflare(mode: str, theirs: str) 
         playing = ours.round(present)
         requests = [replace(r, id=i) for i, r in enumerate(next(playing))]
         replies = [
-            Reply(r.client, updates[r.client], 8, {"leave_one_out_error": 1 - dice[r.client]} if r.measure else {}, id=r.id)
+            Reply(
+                r.client,
+                updates[r.client],
+                8,
+                {"leave_one_out_error": 1 - dice[r.client]} if r.measure else {},
+                id=r.id,
+            )
             for r in requests
         ]
         with pytest.raises(StopIteration) as stop:

@@ -1,0 +1,61 @@
+# Everything is set up by make: a virtual environment in .venv, made once.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+WORKERS ?= 2
+BIN := .venv/bin
+READY := .venv/.ready
+
+# One thread per process: on small machines more threads are slower, and their number changes bits.
+export OMP_NUM_THREADS := 1
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+BUNDLE := bundles/prostate_mri_segmentation
+DEMO_ARGS ?= --rounds 10
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-quick lint format bench clean
+
+help: ## say what can be made
+	@echo "usage: make TARGET [PYTHON=python3.11]"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY) ## train a federation of six synthetic hospitals and write its report
+	$(BIN)/monai-fairfl demo-data --out demo/hospitals
+	rm -rf demo/run
+	$(BIN)/python -m monai.bundle run --config_file $(BUNDLE)/configs/federate.json --bundle_root $(BUNDLE) \
+		--sites_root demo/hospitals --run_dir demo/run $(DEMO_ARGS)
+
+test: lint ## lint, then every test
+	$(PYTEST)
+
+test-quick: $(READY) ## the tests of less than about 3 seconds each
+	$(PYTEST) -m "not slow"
+
+lint: $(READY) ## check format, imports, style and types
+	@failed=; for check in "black --check ." "isort --quiet --check ." "ruff check --quiet ." mypy; do \
+		echo "$(BIN)/$$check"; $(BIN)/$$check || failed="$$failed $${check%% *}"; done; \
+		test -z "$$failed" || { echo "not in order:$$failed; 'make format' mends what it can" >&2; exit 1; }
+
+format: $(READY) ## mend format and imports
+	$(BIN)/black --quiet .
+	$(BIN)/isort --quiet .
+	$(BIN)/ruff check --quiet --fix --exit-zero .
+
+bench: $(READY) ## run the benchmarks; each prints its table
+	@test -n "$(wildcard benchmarks/*.py)" || echo "no benchmark yet: put one in benchmarks/"
+	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do echo "== $$file"; $(BIN)/python $$file; done
+
+clean: ## remove all that make made: .venv, demo, build products and caches
+	rm -rf .venv demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# torch comes first and alone, so that the version that was tested is the one that stays.
+$(READY): setup.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+		echo "Python 3.10 or newer is needed; '$(PYTHON)' is older or cannot be started." >&2; \
+		echo "Install one and name it: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || { \
+		echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/pip install --quiet $(TORCH)
+	$(BIN)/pip install --quiet --editable '.[dev,report]'
+	@touch $@

@@ -1,0 +1,45 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""InverseLoss: a strategy of one's own, in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from monai_fairfl.aggregation import normalise
+from monai_fairfl.messages import Train
+from monai_fairfl.strategies import Rounds, Strategy
+
+
+class InverseLoss(Strategy):
+    r"""A client counts the less, the worse the training fits its own data: a site with unusable labels counts little.
+
+    .. math:: w_{k+1} = w_k + \sum_i p_i \Delta_{k,i}, \qquad p_i \propto 1 / \max(L_i, \epsilon)
+
+    Args:
+        epsilon: least training loss, so that a perfect fit does not take all the weight.
+
+    >>> InverseLoss().epsilon
+    0.001
+    """
+
+    requires = frozenset({"train_loss"})
+
+    def __init__(self, epsilon: float = 1e-3):
+        if not epsilon > 0:
+            raise ValueError(f"InverseLoss epsilon must be above 0, got {epsilon!r}")
+        self.epsilon = epsilon
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        local = yield [Train(client, self.start_of(client), ("train_loss",)) for client in clients]
+        loss = self.measured(local, "train_loss")
+        weights = normalise({client: 1 / max(value, self.epsilon) for client, value in loss.items()})
+        return self.finish(local, weights, contributions=weights)
