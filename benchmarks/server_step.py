@@ -103,9 +103,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     print(f"torch threads: {torch.get_num_threads()}")
-    print(
-        "| step | clients | parameters | ours, ms | NVFlare, ms | NVFlare / ours |\n| --- | --- | --- | --- | --- | --- |"
-    )
+    print("| step | clients | parameters | ours, ms | NVFlare, ms | NVFlare / ours |\n" + "| --- " * 6 + "|")
     for millions in arguments.parameters:
         for clients in arguments.clients:
             updates, spec = updates_of(clients, int(millions * 1e6))

@@ -114,7 +114,8 @@ def _read(folder: Path) -> Checkpoint:
     manifest = json.loads((folder / "manifest.json").read_bytes())
     if manifest["format"] > FORMAT:
         raise FederationError(
-            f"checkpoint {folder} has format {manifest['format']}, this version reads up to {FORMAT}: upgrade monai_fairfl"
+            f"checkpoint {folder} has format {manifest['format']}, this version reads up to {FORMAT}: "
+            "upgrade monai_fairfl"
         )
     files = {}
     for name, expected in manifest["sha256"].items():

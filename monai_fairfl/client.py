@@ -13,12 +13,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from ignite.engine import Engine
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import ExtraItems, WeightType
@@ -71,6 +70,10 @@ class FairMonaiAlgo(MonaiAlgo):
         arguments: of ``MonaiAlgo``, for example ``train_kwargs``, the overrides of ``train.json``.
     """
 
+    trainer: Any  # a SupervisedTrainer once initialised; MonaiAlgo declares these as optional
+    train_workflow: Any
+    post_weight_filters: Any
+
     def __init__(self, bundle_root: str, state_dir: str | Path, *, all_handlers: bool = False, **arguments: Any):
         if "config_evaluate_filename" not in arguments:
             has_evaluate = (Path(bundle_root) / "configs" / "evaluate.json").exists()
@@ -89,10 +92,11 @@ class FairMonaiAlgo(MonaiAlgo):
         if self.trainer is not None:
             return
         super().initialize(extra)
-        self.spec = read_spec(self.trainer.network)
+        trainer: Any = self.trainer
+        self.spec = read_spec(trainer.network)
         if not self.all_handlers:
-            _remove_handlers(self.trainer, (ValidationHandler, StatsHandler))
-        self._initial = training_state(self.trainer)
+            _remove_handlers(trainer, (ValidationHandler, StatsHandler))
+        self._initial = training_state(trainer)
 
     def train(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> None:
         """Train from ``data.weights``, which must hold every parameter of the network."""
@@ -181,7 +185,8 @@ class FairMonaiAlgo(MonaiAlgo):
         if unknown:
             raise ValueError(
                 f"this client cannot do {unknown[0]!r}; it measures {sorted(known)} and understands "
-                f"{sorted({*STATE_KEYS, *TRAINING_HANDLERS})}: update monai_fairfl at this site, or use another strategy"
+                f"{sorted({*STATE_KEYS, *TRAINING_HANDLERS})}: "
+                "update monai_fairfl at this site, or use another strategy"
             )
 
     def _memory(self, request: Request, newest: int) -> Memory:
@@ -238,10 +243,11 @@ class FairMonaiAlgo(MonaiAlgo):
 
     def _filtered(self, update: Weights) -> Weights:
         """``update`` through the site's own post-weight filters (privacy)."""
-        data = ExchangeObject(weights=update, weight_type=WeightType.WEIGHT_DIFF, statistics={})
+        data: Any = ExchangeObject(weights=dict(update), weight_type=WeightType.WEIGHT_DIFF, statistics={})
         for post_filter in self.post_weight_filters or ():
             data = post_filter(data, {})
-        return data.weights
+        filtered: Weights = data.weights
+        return filtered
 
     # ---- state between rounds ---------------------------------------------------------------------------------
 

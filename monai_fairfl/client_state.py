@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ignite.engine import Engine
+from monai.engines import SupervisedTrainer
 
 from monai_fairfl.files import safe_name, write_atomically
 
@@ -63,7 +63,7 @@ class ClientState:
         return self.folder / f"{safe_name(run)}-round-{number:04d}.pt"
 
 
-def training_state(trainer: Engine) -> dict[str, Any]:
+def training_state(trainer: SupervisedTrainer) -> dict[str, Any]:
     """Everything but the weights that training goes on from; the random state follows from each request's seed."""
     return {
         "optimizer": on_cpu(trainer.optimizer.state_dict()),
@@ -74,7 +74,7 @@ def training_state(trainer: Engine) -> dict[str, Any]:
     }
 
 
-def load_training_state(trainer: Engine, state: Mapping[str, Any]) -> None:
+def load_training_state(trainer: SupervisedTrainer, state: Mapping[str, Any]) -> None:
     """The inverse of :func:`training_state`."""
     trainer.optimizer.load_state_dict(on_cpu(state["optimizer"]))
     for scheduler, saved in zip(_schedulers(trainer), state["schedulers"], strict=True):
@@ -84,7 +84,7 @@ def load_training_state(trainer: Engine, state: Mapping[str, Any]) -> None:
         trainer.scaler.load_state_dict(state["scaler"])
 
 
-def _schedulers(trainer: Engine) -> list[Any]:
+def _schedulers(trainer: SupervisedTrainer) -> list[Any]:
     """Learning-rate schedulers, found in the trainer's handlers."""
     found: dict[int, Any] = {}
     for entries in trainer._event_handlers.values():

@@ -36,7 +36,7 @@ class Transport(Protocol):
     def exchange(
         self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: float | None = None
     ) -> None:
-        """Carry out ``requests`` and call ``arrived`` with each reply as it comes; return when all came or time is up."""
+        """Carry out ``requests``, call ``arrived`` with each reply as it comes; return when all came or time is up."""
 
     def close(self) -> None:
         """Release clients and connections."""

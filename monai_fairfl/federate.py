@@ -141,7 +141,7 @@ class BundleFederation:
             "amp": self.amp,
             "decay_epochs": self.rounds * self.local_epochs,
         }
-        kwargs = {key: value for key, value in known.items() if key in train.config} | self.overrides
+        kwargs = {key: value for key, value in known.items() if key in train} | self.overrides
         additions = dict(self.sites.get(name, {}))
         files = additions.pop("config", ["configs/train.json"])
         kwargs |= additions

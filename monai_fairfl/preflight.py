@@ -47,10 +47,11 @@ def check_config(bundle_root: str) -> None:
         return
     known = list(json.loads((Path(bundle_root) / "configs" / "federate.json").read_text()))
     try:
-        for key in parser.config:
+        config: dict[str, Any] = parser.config  # type: ignore[assignment]
+        for key in config:
             if key not in known and not key.startswith("_"):
                 raise ConfigError(f"unknown key {key!r} for a federation{_did_you_mean(key, known)}")
-        for strategy in [parser.config.get("strategy"), *(parser.config.get("strategies") or [])]:
+        for strategy in [config.get("strategy"), *(config.get("strategies") or [])]:
             if isinstance(strategy, Mapping) and "_target_" in strategy:
                 _check_target(strategy["_target_"])
     except FairFLError as error:
@@ -73,11 +74,11 @@ def _check_target(target: str) -> None:
     if locate(target) is None:
         import monai_fairfl.strategies as strategies
 
-        known = [name for name in strategies.__all__ if isinstance(getattr(strategies, name), type)]
-        known = [name for name in known if issubclass(getattr(strategies, name), Strategy) and name != "Strategy"]
+        found = {name: getattr(strategies, name) for name in strategies.__all__ if name != "Strategy"}
+        known = [name for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, Strategy)]
         hint = _did_you_mean(target.rpartition(".")[2], known)
         raise ConfigError(
-            f"unknown strategy {target!r}{hint}; shipped are {', '.join(f'monai_fairfl.strategies.{n}' for n in known)}; "
+            f"unknown strategy {target!r}{hint}; shipped in monai_fairfl.strategies are {', '.join(known)}; "
             "one of your own must be importable by its dotted path"
         )
 
@@ -101,10 +102,9 @@ def train_config(bundle_root: Path, overrides: Mapping[str, Any]) -> ConfigParse
     for key, value in overrides.items():
         parent = key.rpartition("#")[0]
         if key not in parser and (not parent or parent not in parser):
-            first = key.partition("#")[0]
-            raise ConfigError(
-                f"override {key!r} names nothing in {file.name}{_did_you_mean(first, list(parser.config))}"
-            )
+            keys: dict[str, Any] = parser.config  # type: ignore[assignment]
+            hint = _did_you_mean(key.partition("#")[0], list(keys))
+            raise ConfigError(f"override {key!r} names nothing in {file.name}{hint}")
         parser[key] = value
     return parser
 

@@ -86,7 +86,7 @@ class Probe:
     @contextlib.contextmanager
     def _bare(self) -> Iterator[SupervisedEvaluator]:
         """The evaluator with only what makes the score, and its state put back afterwards."""
-        engine = self.evaluator
+        engine: Any = self.evaluator
         handlers, state = engine._event_handlers, engine.state
         engine._event_handlers = type(handlers)(list)
         for event, entries in handlers.items():
@@ -102,7 +102,7 @@ class Probe:
 def estimate(values: torch.Tensor) -> Estimate:
     """Mean of the values that are not NaN, its standard error (ddof 1) and their number.
 
-    >>> estimate(torch.tensor([0.8, 0.6, float("nan")]).double())
+    >>> estimate(torch.tensor([0.8, 0.6, float("nan")], dtype=torch.float64))
     Estimate(value=0.7, stderr=0.1, n=2)
     """
     known = values[~values.isnan()]

@@ -41,7 +41,8 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
     aliases: dict[str, str] = {}
     layers: dict[str, str] = {}
     trainable = {id(p) for p in network.parameters() if p.requires_grad}
-    parameters, buffers = [], []
+    parameters: list[str] = []
+    buffers: list[str] = []
     for name, tensor in network.state_dict(keep_vars=True).items():
         canonical = first_name.setdefault(id(tensor), name)
         if canonical != name:
@@ -62,7 +63,7 @@ def _output(network: nn.Module, inputs: tuple[torch.Tensor, ...], aliases: dict[
     hooks = [
         module.register_forward_hook(lambda m, *_: called.append(names[id(m)]))
         for module in network.modules()
-        if getattr(module, "weight", None) is not None and module.weight.ndim >= 2  # type: ignore[union-attr, operator]
+        if getattr(module, "weight", None) is not None and module.weight.ndim >= 2  # type: ignore[operator]
     ]
     training = network.training
     try:

@@ -51,6 +51,10 @@ def score_of(client: FairMonaiAlgo, weights: Any, *names: str) -> Reply:
     return client.answer(Request("alder", "measure", weights, names or ("score",), run="r", round=9))
 
 
+def numpy_state() -> list[int]:
+    return list(np.random.get_state()[1])  # type: ignore[index, arg-type] # noqa: NPY002
+
+
 def after(weights: Any, reply: Reply) -> dict[str, torch.Tensor]:
     assert reply.update is not None
     return {**weights, **{k: weights[k] + v for k, v in reply.update.items()}, **(reply.buffers or {})}
@@ -85,11 +89,11 @@ def test_probes_leave_best_checkpoint_metrics_random_state_and_weights_alone(
     trained = {k: v.clone() for k, v in client.trainer.network.state_dict().items()}
     evaluator = client.train_workflow.evaluator
     before = (evaluator.state.best_metric, dict(evaluator.state.metrics), evaluator.state.epoch)
-    states = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state()  # type: ignore[index]
+    states = random.getstate(), numpy_state(), torch.random.get_rng_state()
     reply = score_of(client, model[0])
     assert 0 <= value_of(reply.measurements["score"]) <= 1 and reply.update is None
     assert (evaluator.state.best_metric, dict(evaluator.state.metrics), evaluator.state.epoch) == before
-    assert random.getstate() == states[0] and np.random.get_state()[1].tolist() == states[1]  # type: ignore[index]
+    assert random.getstate() == states[0] and numpy_state() == states[1]  # type: ignore[index]
     assert torch.equal(torch.random.get_rng_state(), states[2])
     assert same(client.trainer.network.state_dict(), trained)
     assert not list((tmp_path / "alder" / "models").glob("*"))

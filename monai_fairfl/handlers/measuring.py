@@ -13,8 +13,8 @@
 from __future__ import annotations
 
 import torch
-from ignite.engine import Engine, Events, RemovableEventHandle
-from monai.engines import SupervisedEvaluator
+from ignite.engine import Events, RemovableEventHandle
+from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from torch import nn
 
 from monai_fairfl.handlers.board import board
@@ -33,8 +33,8 @@ class _MeasurementHandler:
     def __init__(self, evaluator: SupervisedEvaluator, board: str = "default"):
         self.probe, self.board, self.memory = Probe(evaluator), board, Memory()
 
-    def attach(self, engine: Engine) -> None:
-        """Measure in every run of ``engine``, a ``SupervisedTrainer``."""
+    def attach(self, engine: SupervisedTrainer) -> None:
+        """Measure in every run of ``engine``."""
         event = Events.STARTED if MEASUREMENTS[self.name].of == "received" else Events.COMPLETED
         self._handles: list[RemovableEventHandle] = [engine.add_event_handler(event, self._measure)]
 
@@ -47,7 +47,7 @@ class _MeasurementHandler:
         """The numbers the server sent for this round."""
         return board(self.board).context
 
-    def _measure(self, engine: Engine) -> None:
+    def _measure(self, engine: SupervisedTrainer) -> None:
         value = MEASUREMENTS[self.name].function(self.probe, state_of(engine.network), self.memory, self.context())
         if value is not None:
             self._publish(value)
@@ -96,7 +96,7 @@ class LeaveOneOutError(_MeasurementHandler):
         super().__init__(evaluator, board)
         self.previous_weight = previous_weight
 
-    def attach(self, engine: Engine) -> None:
+    def attach(self, engine: SupervisedTrainer) -> None:
         """Measure when a run starts, and remember the trained model when it ends."""
         super().attach(engine)
         self._handles.append(engine.add_event_handler(Events.COMPLETED, self._remember))
@@ -104,11 +104,11 @@ class LeaveOneOutError(_MeasurementHandler):
     def context(self) -> dict[str, float]:
         return {"previous_weight": self.previous_weight, **super().context()}
 
-    def _measure(self, engine: Engine) -> None:
+    def _measure(self, engine: SupervisedTrainer) -> None:
         if self.memory.local is not None:
             super()._measure(engine)
 
-    def _remember(self, engine: Engine) -> None:
+    def _remember(self, engine: SupervisedTrainer) -> None:
         self.memory = Memory(state_of(engine.network))
 
 

@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ignite.engine import Engine, Events, RemovableEventHandle
 from monai.engines.utils import IterationEvents
 from monai.utils import CommonKeys
@@ -60,8 +62,9 @@ class TrainLoss:
             handle.remove()
 
     def _step(self, engine: Engine) -> None:
-        images = len(engine.state.output[CommonKeys.IMAGE])
-        self.total += float(engine.state.output[CommonKeys.LOSS].detach().mean()) * images
+        output: Any = engine.state.output
+        images = len(output[CommonKeys.IMAGE])
+        self.total += float(output[CommonKeys.LOSS].detach().mean()) * images
         self.images += images
         self.steps += 1
 
