@@ -54,7 +54,8 @@ class BundleFederation:
         sites: site -> additions to ``overrides`` (plain values; ``"config"``: config files in place of train.json;
             ``"dataset_dir"``: data elsewhere than ``sites_root/<site>``).
         site_names: the sites that take part; ``None``: every folder of ``sites_root``.
-        overrides: of ``train.json``, for every site and for the initial model.
+        overrides: plain values that replace those of ``config``, for every site and for the initial model.
+        config: the training configuration, files relative to the bundle; overlays come after ``train.json``.
         check: called with each site's folder before anything is trained; ``None``: no check.
         device: for training, such as ``"cpu"`` or ``"cuda:0"``.
         amp: automatic mixed precision.
@@ -75,6 +76,7 @@ class BundleFederation:
         sites: Mapping[str, Mapping[str, Any]] | None = None,
         site_names: Sequence[str] | None = None,
         overrides: Mapping[str, Any] | None = None,
+        config: Sequence[str] = ("configs/train.json",),
         check: Callable[[str], Any] | None = None,
         device: str = "cpu",
         amp: bool = False,
@@ -87,6 +89,7 @@ class BundleFederation:
         self.bundle_root, self.sites_root, self.run_dir = Path(bundle_root), Path(sites_root), Path(run_dir)
         self.strategies = [strategies] if isinstance(strategies, Strategy) else list(strategies)
         self.rounds, self.overrides, self.check = rounds, dict(overrides or {}), check
+        self.config = [config] if isinstance(config, str) else list(config)
         self.sites = {name: dict(additions or {}) for name, additions in (sites or {}).items()}
         self.site_names = site_names
         self.device, self.amp, self.local_epochs = str(device), amp, local_epochs
@@ -102,7 +105,7 @@ class BundleFederation:
 
     def _run(self) -> list[History]:
         names = preflight.site_names(self.sites_root, self.site_names, self.sites)
-        train = preflight.train_config(self.bundle_root, self.overrides)
+        train = preflight.train_config(self.bundle_root, self.overrides, self.config)
         preflight.check_strategies(self.strategies, names, train)
         preflight.check_sites({name: self._data_of(name) for name in names}, self.check)
         self._write_config(names)
@@ -124,7 +127,7 @@ class BundleFederation:
     ) -> History:
         makers = {name: partial(self._client, name, folder, train) for name in names}
         final = ("score", "test_score") if (self.bundle_root / "configs" / "evaluate.json").exists() else ("score",)
-        initial = partial(initial_model, self.bundle_root, self.overrides, self.initial)
+        initial = partial(initial_model, self.bundle_root, self.overrides, self.initial, self.config)
         settings = {"final": final, **self.federation}
         federation = Federation(strategy, InProcess(makers), self.rounds, initial, run_dir=folder, **settings)
         with _stopping_on_signals(federation), _quiet():
@@ -143,7 +146,7 @@ class BundleFederation:
         }
         kwargs = {key: value for key, value in known.items() if key in train} | self.overrides
         additions = dict(self.sites.get(name, {}))
-        files = additions.pop("config", ["configs/train.json"])
+        files = list(additions.pop("config", self.config))
         kwargs |= additions
         evaluate = [*files, "configs/evaluate.json"] if (self.bundle_root / "configs/evaluate.json").exists() else None
         return FairMonaiAlgo(
@@ -167,6 +170,7 @@ class BundleFederation:
             "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
             "strategies": [strategy.name for strategy in self.strategies],
             "sites": {name: self.sites.get(name, {}) for name in names},
+            "config": self.config,
             "overrides": self.overrides,
             "rounds": self.rounds,
             "local_epochs": self.local_epochs,
@@ -178,19 +182,23 @@ class BundleFederation:
 
 
 def initial_model(
-    bundle_root: str | Path, overrides: Mapping[str, Any] | None = None, file: str | None = None
+    bundle_root: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    file: str | None = None,
+    config: Sequence[str] = ("configs/train.json",),
 ) -> tuple[Weights, ModelSpec]:
     """Build ``network_def`` of a bundle and read its specification; runs under the caller's seed.
 
     Args:
         bundle_root: the bundle; the example input's shape is read from its metadata.
-        overrides: of ``train.json``.
+        overrides: of the training configuration.
+        config: its files.
         file: a ``state_dict`` whose values replace the built ones.
 
     Raises:
         FederationError: when ``file`` does not fit the network.
     """
-    parser = preflight.train_config(Path(bundle_root), overrides or {})
+    parser = preflight.train_config(Path(bundle_root), overrides or {}, config)
     network = parser.get_parsed_content("network_def")
     spec = read_spec(network, torch.zeros(preflight.input_shape(Path(bundle_root))))
     if file is not None:

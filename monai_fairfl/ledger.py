@@ -49,10 +49,7 @@ class Ledger:
             self._open()
 
     def _open(self) -> None:
-        lines = self.path.read_bytes().splitlines(keepends=True)
-        if lines and not lines[-1].endswith(b"\n"):
-            logger.warning("ledger %s: the last line was cut short and is dropped", self.path)
-            lines = lines[:-1]
+        lines = _whole_lines(self.path)
         self.records, self.head = _verified(lines, self.path)
         write_atomically(self.path, b"".join(lines))
 
@@ -75,12 +72,20 @@ class Ledger:
 
 
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:
-    """The records of a ledger whose chain holds.
+    """The records of a ledger whose chain holds; a last line cut short by a crash does not count.
 
     Raises:
         FederationError: naming the first line whose predecessor was changed, removed or added.
     """
-    return _verified(Path(path).read_bytes().splitlines(keepends=True), Path(path))[0]
+    return _verified(_whole_lines(Path(path)), Path(path))[0]
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    lines = path.read_bytes().splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
+        logger.warning("ledger %s: the last line was cut short and is dropped", path)
+        return lines[:-1]
+    return lines
 
 
 def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], str]:

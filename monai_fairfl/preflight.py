@@ -88,25 +88,46 @@ def _did_you_mean(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; known are {sorted(known)}"
 
 
-def train_config(bundle_root: Path, overrides: Mapping[str, Any]) -> ConfigParser:
-    """The bundle's ``train.json`` with ``overrides``, unresolved.
+def train_config(
+    bundle_root: Path, overrides: Mapping[str, Any], config: Sequence[str] = ("configs/train.json",)
+) -> ConfigParser:
+    """The bundle's training configuration with ``overrides``, unresolved.
+
+    Args:
+        bundle_root: the bundle.
+        overrides: plain values only: MONAI builds a ``_target_`` where it is written, which here is the server.
+        config: configuration files relative to the bundle, merged in order.
 
     Raises:
-        ConfigError: when there is no ``train.json``, or an override names nothing in it.
+        ConfigError: when a file is missing, an override names nothing in them, or is not plain.
     """
-    file = bundle_root / "configs" / "train.json"
-    if not file.exists():
-        raise ConfigError(f"{file} does not exist: --bundle_root must be the folder of a MONAI bundle")
+    files = [bundle_root / file for file in config]
+    for file in files:
+        if not file.exists():
+            raise ConfigError(f"{file} does not exist: --bundle_root must be the folder of a MONAI bundle")
     parser = ConfigParser()
-    parser.read_config(str(file))
+    parser.read_config([str(file) for file in files])
     for key, value in overrides.items():
+        if not _is_plain(value):
+            raise ConfigError(
+                f"override {key!r} is a {type(value).__name__}, built here and not at the sites: write what has a "
+                "_target_ or a $ into a file, and name it after train.json in --config"
+            )
         parent = key.rpartition("#")[0]
         if key not in parser and (not parent or parent not in parser):
             keys: dict[str, Any] = parser.config  # type: ignore[assignment]
             hint = _did_you_mean(key.partition("#")[0], list(keys))
-            raise ConfigError(f"override {key!r} names nothing in {file.name}{hint}")
+            raise ConfigError(f"override {key!r} names nothing in {', '.join(config)}{hint}")
         parser[key] = value
     return parser
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return all(_is_plain(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(item) for item in value)
+    return value is None or isinstance(value, (str, int, float))
 
 
 def site_names(sites_root: Path, chosen: Sequence[str] | None, sites: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -248,10 +248,12 @@ def test_strategies_are_checked_against_sites_and_evaluator() -> None:
 
 def test_an_override_that_names_nothing_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match="override 'learning_rte' names nothing in train.json; did you mean 'learning_rate'"
+        ConfigError, match="override 'learning_rte' names nothing in configs/train.json; did you mean 'learning_rate'"
     ):
         train_config(BUNDLE, {"learning_rte": 0.1})
     assert train_config(BUNDLE, {"network_def#norm": "instance"})["network_def"]["norm"] == "instance"
+    with pytest.raises(ConfigError, match="override 'network_def' is a Linear, built here and not at the sites"):
+        train_config(BUNDLE, {"network_def": torch.nn.Linear(1, 1)})
     with pytest.raises(ConfigError, match="must be the folder of a MONAI bundle"):
         train_config(BUNDLE / "configs", {})
 
@@ -277,3 +279,12 @@ def test_a_run_may_begin_from_a_file_that_fits_and_no_other(three: Path, tmp_pat
     other = {**OVERRIDES, "channels": [4, 8, 16]}
     with pytest.raises(Exception, match="initial model .* cannot be used"):
         federation(three, tmp_path / "third", FedAvg(), overrides=other, initial=str(model)).run()
+
+
+@pytest.mark.slow
+def test_an_overlay_acts_at_every_site_and_on_the_first_model(three: Path, tmp_path: Path) -> None:
+    config = ["configs/train.json", "configs/two_channel.json"]
+    (history,) = federation(three, tmp_path / "run", FedCE(), config=config).run()
+    assert history.finished and 0 <= history.rounds[1]["measurements"]["alder"]["global_score"]["mean"]["value"] <= 1
+    model = torch.load(tmp_path / "run" / "models" / "global.pt")
+    assert any(tensor.ndim == 1 and len(tensor) == 2 for name, tensor in model.items() if name.endswith("bias"))

@@ -67,6 +67,7 @@ def test_a_last_line_cut_short_by_a_crash_is_dropped(tmp_path: Path) -> None:
     write(tmp_path / "l.jsonl")
     whole = (tmp_path / "l.jsonl").read_bytes()
     (tmp_path / "l.jsonl").write_bytes(whole + b'{"round": 3, "sco')
+    assert len(read_ledger(tmp_path / "l.jsonl")) == 3
     assert len(Ledger(tmp_path / "l.jsonl").records) == 3
     assert (tmp_path / "l.jsonl").read_bytes() == whole
 

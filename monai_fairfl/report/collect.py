@@ -131,7 +131,9 @@ def read_run(path: str | Path) -> Run:
     path = Path(path)
     records = read_ledger(path / "ledger.jsonl")
     if not records or records[0].get("kind") != "start":
-        raise ConfigError(f"{path / 'ledger.jsonl'} does not begin with a run's opening record; nothing can be reported")
+        raise ConfigError(
+            f"{path / 'ledger.jsonl'} does not begin with a run's opening record; nothing can be reported"
+        )
     lines = (path / "ledger.jsonl").read_bytes().splitlines(keepends=True)
     start = records[0]
     return Run(
@@ -147,10 +149,10 @@ def read_run(path: str | Path) -> Run:
 
 
 def load_runs(folders: Sequence[str | Path]) -> list[Run]:
-    """All runs of ``folders``: Standalone, the yardstick, first, the others as given; equal names get their folder's."""
+    """All runs of ``folders``: Standalone, the yardstick, first, the others as given; equal names are told apart."""
     runs = [read_run(path) for path in find_runs(folders)]
     names = [run.name for run in runs]
-    unique = []
+    unique: list[Run] = []
     for run in runs:
         name = run.name if names.count(run.name) == 1 else f"{run.name} ({run.path.resolve().name})"
         same = [other.name for other in unique if other.name.split(" #")[0] == name]

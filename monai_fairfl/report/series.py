@@ -47,7 +47,7 @@ def contribution_series(run: Run) -> Series:
 
 
 def weight_series(run: Run) -> tuple[Series, int | None]:
-    """Aggregation weight of each site in each round, and over how many layers it is a plain mean (``None``: one weight)."""
+    """Aggregation weight of each site in each round, and the number of layers it is a plain mean of, or ``None``."""
     found: Series = {site: [] for site in run.sites}
     layers = None
     for record in run.rounds:
@@ -89,7 +89,9 @@ def measurement_rows(run: Run) -> Iterator[dict[str, Any]]:
     ``round`` counts the rounds finished before: ``global_*`` of round r is of the model after r rounds, ``train_*`` and
     ``local_*`` are of the training done in round r. Closing measurements carry the model's name: ``own:test_score``.
     """
-    measured = [(record["round"], site, found) for record in run.rounds for site, found in record["measurements"].items()]
+    measured = [
+        (record["round"], site, found) for record in run.rounds for site, found in record["measurements"].items()
+    ]
     for site, models in ((run.end or {}).get("scores") or {}).items():
         for model, found in models.items():
             measured.append((len(run.rounds), site, {f"{model}:{name}": value for name, value in found.items()}))

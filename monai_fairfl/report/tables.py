@@ -22,11 +22,10 @@ from rich.table import Table
 from rich.text import Text
 
 from monai_fairfl.report.collect import Run
+from monai_fairfl.report.scores import MEASUREMENTS
 from monai_fairfl.report.series import measurement_rows
 
 __all__ = ["Column", "columns", "contributions_csv", "metrics_csv", "summary_table"]
-
-MANY_SITES = 8  # more columns do not fit a terminal
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,9 @@ class Column:
 def columns(report: Mapping[str, Any]) -> list[Column]:
     """The comparison: one column per site, then how well and how evenly the sites are served."""
     strategies = report["strategies"]
-    scores = {name: {s: v["score"] for s, v in found["sites"].items() if v["score"]} for name, found in strategies.items()}
+    scores = {
+        name: {s: v["score"] for s, v in found["sites"].items() if v["score"]} for name, found in strategies.items()
+    }
     table = []
     for site in report["sites"]:
         mine = {name: found[site] for name, found in scores.items() if site in found}
@@ -97,25 +98,22 @@ def comparable(report: Mapping[str, Any]) -> list[str]:
 
 
 def summary_table(report: Mapping[str, Any]) -> Table:
-    """The comparison for a terminal; the best of each column is bold.
+    """The comparison for a terminal: a column per strategy, the best of each row bold.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
     """
-    from monai_fairfl.report.sentences import dice_words
-
-    shown = [c for c in columns(report) if not c.site or len(report["sites"]) <= MANY_SITES]
-    title = dice_words(report["measurement"]).capitalize() + " of the model each site would use"
-    table = Table("Strategy", title=title)
-    for column in shown:
-        table.add_column(Text(column.title), justify="right")
-    for name, found in report["strategies"].items():
-        best = {column.title for column in shown if name in column.winners(comparable(report))}
-        cells = [Text(column.text(name), style="bold green" if column.title in best else "") for column in shown]
-        mark = "" if found["measurement"] == report["measurement"] else " *"
-        table.add_row(Text(name + mark), *cells)
-    if any(found["measurement"] != report["measurement"] for found in report["strategies"].values()):
-        table.caption = "* unfinished: validation Dice so far, not compared"
+    names, shown = list(report["strategies"]), columns(report)
+    table = Table("", title=f"Dice on {MEASUREMENTS[report['measurement']]} cases of the model each site would use")
+    for name in names:
+        other = report["strategies"][name]["measurement"] != report["measurement"]
+        table.add_column(Text(name + (" *" if other else "")), justify="right")
+        if other:
+            table.caption = "* unfinished: validation Dice so far, not compared"
+    for row, following in zip(shown, [*shown[1:], None]):
+        winners = row.winners(comparable(report))
+        cells = [Text(row.text(name), style="bold green" if name in winners else "") for name in names]
+        table.add_row(Text(row.title), *cells, end_section=row.site and not (following and following.site))
     return table
 
 

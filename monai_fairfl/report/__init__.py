@@ -1,0 +1,72 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The consortium's report: one offline page, the numbers behind it, and one plain sentence per hospital."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.files import write_atomically
+from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.page import render
+from monai_fairfl.report.sentences import sentences
+from monai_fairfl.report.summary import summarise
+from monai_fairfl.report.tables import contributions_csv, metrics_csv, summary_table
+
+__all__ = ["sentences", "summary_table", "write_report"]
+
+
+def write_report(run_dirs: Sequence[str | Path], out: str | Path | None = None) -> dict[str, Any]:
+    """Report one run, or several strategies side by side over the same sites and seeds.
+
+    Every ledger's chain is verified first. Unfinished runs are reported as far as they went, and marked. Nothing in
+    the files depends on time or place: equal runs give equal reports.
+
+    Args:
+        run_dirs: folders with a ``ledger.jsonl``, or parents of such folders.
+        out: folder for ``report.html``, ``report.json``, ``metrics.csv`` and ``contributions.csv``; by default the one
+            folder given, or what holds all of them.
+
+    Returns:
+        What ``report.json`` holds.
+
+    Raises:
+        FederationError: when a ledger's chain is broken.
+        ConfigError: when a folder holds no run; when jinja2 or plotly is missing, after all but the page is written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.ledger import Ledger
+    >>> with TemporaryDirectory() as folder:
+    ...     opening = {"kind": "start", "strategy": "FedAvg", "clients": ["A"], "seed": 0}
+    ...     Ledger(folder + "/ledger.jsonl").append(opening)
+    ...     report = write_report([folder])
+    ...     sorted(path.name for path in Path(folder).iterdir())
+    ['contributions.csv', 'ledger.jsonl', 'metrics.csv', 'report.html', 'report.json']
+    >>> report["strategies"]["FedAvg"]["finished"]
+    False
+    """
+    runs = load_runs(run_dirs)
+    folder = Path(out) if out is not None else Path(os.path.commonpath([Path(path).absolute() for path in run_dirs]))
+    report = summarise(runs)
+    report["sentences"] = sentences(report)
+    files = {
+        "report.json": json.dumps(report, indent=2, allow_nan=False) + "\n",
+        "metrics.csv": metrics_csv(runs),
+        "contributions.csv": contributions_csv(report),
+    }
+    for name, text in files.items():
+        write_atomically(folder / name, text.encode())
+    write_atomically(folder / "report.html", render(report).encode())
+    return report

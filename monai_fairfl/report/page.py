@@ -1,0 +1,66 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The page: one HTML file that works offline, prints well, and shows every name from outside as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.report.sentences import cases_words, dice_words, rounds_words
+from monai_fairfl.report.tables import collaboration_columns, columns, comparable
+
+__all__ = ["TEMPLATE", "render"]
+
+TEMPLATE = "template.html.jinja"
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """The report as one HTML file: style, plotly.js and data are inside, and its own policy forbids loading more.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returns.
+
+    Raises:
+        ConfigError: when jinja2 or plotly is not installed.
+    """
+    try:
+        import jinja2
+        from plotly.offline import get_plotlyjs
+
+        from monai_fairfl.report import figures
+    except ImportError as error:
+        raise ConfigError(
+            f"report.html needs {error.name}; report.json and the CSV files are written without it: "
+            'pip install "monai_fairfl[report]"'
+        ) from error
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals |= {"rounds_words": rounds_words, "cases_words": cases_words, "dice_words": dice_words}
+    template = environment.from_string(resources.files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8"))
+    shown = columns(report)
+    extra = len(collaboration_columns(report))
+    return template.render(
+        report=report,
+        site_columns=[column for column in shown if column.site],
+        fairness_columns=[column for column in shown[: len(shown) - extra] if not column.site],
+        collaboration_columns=shown[len(shown) - extra :],
+        comparable=comparable(report),
+        figures={
+            "dice": figures.dice_figure(report),
+            "weights": figures.weight_figure(report),
+            "contributions": figures.contribution_figure(report),
+        },
+        plotlyjs=get_plotlyjs(),
+    )

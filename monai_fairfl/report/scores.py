@@ -1,0 +1,72 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Which scores are shown, and of which runs they can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from monai_fairfl.report.collect import Number, Run
+
+__all__ = ["MEASUREMENTS", "Shown", "comparable", "scores_of", "shown_measurement", "validation_mean"]
+
+MEASUREMENTS = {"test_score": "test", "score": "validation", "global_score": "validation"}
+"""Measurement -> the cases it is made on, best first: test cases were never used to choose anything."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The scores of one run: which measurement, after how many rounds of training, and site -> number."""
+
+    measurement: str
+    after_rounds: int
+    numbers: Mapping[str, Number]
+
+
+def shown_measurement(runs: Sequence[Run]) -> str:
+    """The best measurement that every finished run has; ``global_score`` where there is none."""
+    finished = [run for run in runs if run.end is not None]
+    for name in ("test_score", "score"):
+        if finished and all(any(run.final(site, name) for site in run.sites) for run in finished):
+            return name
+    return "global_score"
+
+
+def scores_of(run: Run, shown: str, warnings: list[str]) -> Shown:
+    """The scores of ``run``: of the measurement ``shown``, else of the last round; one outside [0, 1] is left out."""
+    found = {site: run.final(site, shown) for site in run.sites}
+    measurement, after = shown, len(run.rounds)
+    if not any(found.values()):
+        measurement = "global_score"
+        last = {site: run.measured(site, measurement) for site in run.sites}
+        after = max((number for numbers in last.values() for number in numbers), default=0)
+        found = {site: numbers.get(after) for site, numbers in last.items()}
+    kept = {site: number for site, number in found.items() if number is not None and 0 <= number.value <= 1}
+    for site in sorted({site for site, number in found.items() if number is not None} - set(kept)):
+        warnings.append(f"{run.name}: the score of {site} is not a fraction in [0, 1] and is left out")
+    return Shown(measurement, after, kept)
+
+
+def comparable(scores: Mapping[str, Shown], shown: str) -> set[str]:
+    """Runs that show the common measurement; of models still in training, those that went furthest."""
+    same = {name: found.after_rounds for name, found in scores.items() if found.measurement == shown}
+    furthest = max(same.values(), default=0)
+    return {name for name, after in same.items() if shown != "global_score" or after == furthest}
+
+
+def validation_mean(run: Run) -> float | None:
+    """Mean over the sites of the closing, else the last, validation score."""
+    numbers = [run.final(site, "score") for site in run.sites]
+    if not any(numbers):
+        numbers = [max(run.measured(site, "global_score").items(), default=(0, None))[1] for site in run.sites]
+    known = [number.value for number in numbers if number is not None]
+    return sum(known) / len(known) if known else None

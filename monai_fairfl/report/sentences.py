@@ -1,0 +1,166 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""One plain sentence per hospital: its gain over training alone, its contribution, whether it is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.report.comparison import MARGIN
+from monai_fairfl.report.scores import MEASUREMENTS
+
+__all__ = ["cases_words", "dice_words", "sentences"]
+
+
+def sentences(report: Mapping[str, Any], strategy: str | None = None) -> dict[str, str]:
+    """What each hospital should know, in one sentence with its numbers.
+
+    A gain smaller than its standard error is called noise. No sentence speaks of significance: the standard errors are
+    over a site's few cases and say nothing of another seed or another split.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+        strategy: whose result is told; by default the federated strategy with the best mean on validation cases.
+
+    Returns:
+        site -> sentence, plain text: names in it come from outside and must be escaped before they become HTML.
+
+    Raises:
+        ConfigError: when ``strategy`` is not in the report.
+    """
+    name = strategy or report["focus"]
+    if name is not None and name not in report["strategies"]:
+        raise ConfigError(f"the report has no strategy {name!r}; it has {sorted(report['strategies'])}")
+    return {site: _sentence(report, name, site) for site in report["sites"]}
+
+
+def dice_words(measurement: str) -> str:
+    """How a measurement is called in a sentence.
+
+    >>> dice_words("test_score"), dice_words("global_score")
+    ('test Dice', 'validation Dice')
+    """
+    return f"{MEASUREMENTS[measurement]} Dice"
+
+
+def cases_words(n: int, measurement: str) -> str:
+    """A number of cases in words.
+
+    >>> cases_words(1, "score")
+    '1 validation case'
+    """
+    return f"{n} {MEASUREMENTS[measurement]} case{'' if n == 1 else 's'}"
+
+
+def _sentence(report: Mapping[str, Any], name: str | None, site: str) -> str:
+    if name is None:
+        return _alone(report, site)
+    found = report["strategies"][name]
+    mine = found["sites"].get(site)
+    if mine is None:
+        return f"{site} did not take part in {name}."
+    clauses = [_score(report, name, site), _contribution(name, found, mine), _left_behind(mine)]
+    unfinished = "" if found["finished"] else f"So far ({rounds_words(found)}), "
+    return unfinished + "; ".join(clause for clause in clauses if clause) + "."
+
+
+def rounds_words(found: Mapping[str, Any]) -> str:
+    """How far a strategy's run went.
+
+    >>> rounds_words({"finished": False, "rounds": 1, "planned_rounds": 4})
+    'unfinished, 1 of 4 rounds'
+    """
+    if found["finished"]:
+        return f"{found['rounds']} rounds" if found["rounds"] != 1 else "1 round"
+    planned = found["planned_rounds"]
+    done = found["rounds"]
+    return (
+        f"unfinished, {done} of {planned} rounds" if planned else f"unfinished, {done} round{'' if done == 1 else 's'}"
+    )
+
+
+def _alone(report: Mapping[str, Any], site: str) -> str:
+    found = report["strategies"][report["standalone"]] if report["standalone"] else None
+    score = found["sites"].get(site, {}).get("score") if found else None
+    if found is None or score is None:
+        return f"{site} has no score yet."
+    unfinished = "" if found["finished"] else f"So far ({rounds_words(found)}), "
+    reached = f"{site} reaches a {dice_words(found['measurement'])} of {_with_error(score, found['measurement'])}"
+    return f"{unfinished}{reached} alone; no federation is in this report, so there is nothing to compare it with."
+
+
+def _score(report: Mapping[str, Any], name: str, site: str) -> str:
+    found = report["strategies"][name]
+    score, gain, measurement = found["sites"][site]["score"], found["sites"][site]["gain"], found["measurement"]
+    if score is None:
+        return f"{site} has no Dice with {name}"
+    if gain is None:
+        why = "has no comparable score" if report["standalone"] else "was not run"
+        return (
+            f"{site} reaches a {dice_words(measurement)} of {_with_error(score, measurement)} with {name}; "
+            f"what it gained over training alone is not known, because Standalone {why}"
+        )
+    reached = f"{site} reaches a {dice_words(measurement)} of {score['value']:.3f} with {name}"
+    return f"{reached}, {_compared(gain, measurement)}"
+
+
+def _compared(gain: Mapping[str, Any], measurement: str) -> str:
+    cases = cases_words(gain["n"], measurement) if gain["n"] else "its cases"
+    size = f"{abs(gain['value']):.3f}"
+    details, noise = [f"{gain['alone']:.3f}"], ""
+    if gain["stderr"] is None:
+        details.append(f"from {cases}, standard error unknown")
+    elif gain["within_noise"]:
+        noise = f", which is within the noise of {cases}"
+    else:
+        details.append(f"standard error of the difference {gain['stderr']:.3f}, {cases}")
+    compared = "the same as" if float(size) == 0 else f"{size} {'more' if gain['value'] > 0 else 'less'} than"
+    return f"{compared} alone ({'; '.join(details)}){noise}"
+
+
+def _contribution(name: str, found: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
+    contribution, weight = mine["contribution"], mine["aggregation_weight"]
+    if found["strategy"] == "FedAvg" and weight is not None:  # its shares follow from sizes alone
+        return f"its weight in the average is {weight['value']:.2f} (FedAvg does not estimate contributions)"
+    if contribution is None:
+        return "it has no contribution on record"
+    values = [m["contribution"]["value"] for m in found["sites"].values() if m["contribution"]]
+    details = [] if contribution["stderr"] is None else [f"standard error {contribution['stderr']:.2f}"]
+    if len(values) > 1 and abs(sum(values) - 1) < 0.02:  # shares of a whole
+        details.append(f"an even share is {1 / len(values):.2f}")
+    last = f" in round {contribution['round']}, its last," if contribution["round"] < found["rounds"] - 1 else ""
+    return f"its contribution{last} is {contribution['value']:.2f}" + (f" ({', '.join(details)})" if details else "")
+
+
+def _left_behind(mine: Mapping[str, Any]) -> str:
+    found = mine["left_behind"]
+    if found is None:
+        return "" if mine["score"] is None else "whether it is left behind cannot be told"
+    if not found["verdict"]:
+        return "it is not left behind"
+    reasons, noise = [], []
+    if found["below_mean"] is not None:
+        deviations = f" ({found['deviations']:.1f} standard deviations)" if found["deviations"] else ""
+        reasons.append(f"{found['below_mean']:.3f}{deviations} below the sites' mean")
+        noise.append(mine["score"]["stderr"] is not None and found["below_mean"] < mine["score"]["stderr"])
+    if found["below_alone"] is not None:
+        reasons.append(f"more than {MARGIN} below what it reaches alone")
+        noise.append(bool(mine["gain"]["within_noise"]))
+    doubt = ", though that is within the noise of its cases" if all(noise) else ""
+    return f"it is left behind: its Dice is {' and '.join(reasons)}{doubt}"
+
+
+def _with_error(score: Mapping[str, Any], measurement: str) -> str:
+    details = [] if score["stderr"] is None else [f"standard error {score['stderr']:.3f}"]
+    details += [cases_words(score["n"], measurement)] if score["n"] else []
+    return f"{score['value']:.3f}" + (f" ({', '.join(details)})" if details else "")

@@ -1,0 +1,121 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Runs of the real federation over tiny hospitals of pure torch: a model of three numbers, cases that are points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from monai_fairfl.federation import Federation
+from monai_fairfl.ledger import Ledger
+from monai_fairfl.messages import Estimate, ModelSpec, Reply, Request
+from monai_fairfl.strategies import FedAvg, FedCE, Standalone, Strategy
+from monai_fairfl.transports.in_process import InProcess
+
+SPEC = ModelSpec(("w",), layers={"w": "fc"})
+SITES = {"elm": (4, 0.0), "hazel": (6, 0.02), "oak": (9, 0.05), "rowan": (16, 0.25)}  # cases, place
+
+
+class Hospital:
+    """Trains towards the mean of its cases; a case's Dice is exp(-distance), on two classes."""
+
+    def __init__(self, name: str, cases: int, shift: float, absent: Sequence[int] = (), broken: Sequence[int] = ()):
+        generator = np.random.default_rng(sum(name.encode()))
+        self.cases = torch.tensor(generator.normal(shift, 0.1, (cases, 3)))
+        self.absent, self.broken = absent, broken
+
+    def answer(self, request: Request) -> Reply:
+        if request.task == "train" and request.round in self.absent:
+            raise ConnectionError("the hospital's line is down")
+        weights = request.weights["w"]
+        measured = {name: self.measure(name, weights) for name in request.measure}
+        echo: dict[str, Any] = {"id": request.id, "run": request.run, "round": request.round}
+        if request.task == "measure":
+            return Reply(request.client, None, 0, measured, **echo)
+        update = 0.3 * (self.cases.mean(0) - weights)
+        if request.round in self.broken:
+            update[0] = torch.nan
+        return Reply(
+            request.client, {"w": update}, 8 * len(self.cases), measured, num_cases=len(self.cases), num_steps=1, **echo
+        )
+
+    def measure(self, name: str, weights: torch.Tensor) -> Any:
+        cases = self.cases[::2] if name == "test_score" else self.cases[1::2]
+        dice = torch.exp(-torch.linalg.vector_norm(cases - weights, dim=1))
+        mean = Estimate(float(dice.mean()), float(dice.std() / len(dice) ** 0.5), len(dice))
+        return 1 - mean.value if name == "leave_one_out_error" else {"mean": mean, "gland": mean.value}
+
+
+def federate(strategy: Strategy, folder: Path, rounds: int = 4, final: Sequence[str] = ("score", "test_score")) -> Path:
+    """One run of :data:`SITES` under ``folder``; elm is absent in round 1, rowan sends NaN in round 2."""
+    trouble = {"elm": {"absent": [1]}, "rowan": {"broken": [2]}}
+    makers = {name: partial(Hospital, name, *place, **trouble.get(name, {})) for name, place in SITES.items()}
+    start = {"w": torch.full((3,), -0.5, dtype=torch.float64)}
+    Federation(strategy, InProcess(makers), rounds, lambda: (start, SPEC), run_dir=folder, final=final).run()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Standalone, FedAvg and FedCE side by side, each in a folder of its name; read only."""
+    root = tmp_path_factory.mktemp("comparison")
+    for strategy in (FedAvg(), FedCE(), Standalone()):
+        federate(strategy, root / strategy.name)
+    return root
+
+
+@pytest.fixture
+def write_run(tmp_path: Path) -> Callable[..., Path]:
+    """Writes hand-made runs: ``write_run("FedCE", {"elm": 0.8, "oak": (0.9, 0.01, 4)})``; see :func:`hand_made`."""
+    return partial(hand_made, tmp_path / "runs")
+
+
+def hand_made(
+    root: Path,
+    strategy: str,
+    scores: Mapping[str, float | tuple[float, float | None, int]],
+    *,
+    rounds: Sequence[Mapping[str, Any]] = ({},),
+    finished: bool = True,
+    **start: Any,
+) -> Path:
+    """A run whose sites close with these test scores: each a number, or (value, standard error, n).
+
+    Args:
+        root: the run is written to ``root / strategy``.
+        strategy: its class and name.
+        scores: site -> closing test score.
+        rounds: what each round's record holds besides the usual.
+        finished: write the closing record.
+        start: changes to the opening record.
+    """
+    folder, sites = root / start.pop("folder", strategy), sorted(scores)
+    folder.mkdir(parents=True)
+    ledger = Ledger(folder / "ledger.jsonl")
+    ledger.append({"kind": "start", "strategy": strategy, "name": strategy, "clients": sites, "seed": 0} | start)
+    for number, record in enumerate(rounds):
+        usual = {"kind": "round", "round": number, "clients": sites, "aggregation": {}, "contributions": {}}
+        ledger.append({**usual, "measurements": {}, **record})
+    if finished:
+        closing = {site: {"own": {"test_score": measurement_json(score)}} for site, score in scores.items()}
+        ledger.append({"kind": "end", "scores": closing})
+    return folder
+
+
+def measurement_json(score: float | tuple[float, float | None, int]) -> Any:
+    return {"mean": dict(zip(("value", "stderr", "n"), score))} if isinstance(score, tuple) else score

@@ -1,0 +1,84 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Run directories are found, verified and told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.ledger import Ledger
+from monai_fairfl.report.collect import Number, entries, find_runs, load_runs, read_run
+
+WriteRun = Callable[..., Path]
+
+
+def test_a_parent_folder_stands_for_the_runs_in_it_and_none_counts_twice(comparison: Path) -> None:
+    names = ["FedAvg", "FedCE", "Standalone"]
+    assert [run.name for run in find_runs([comparison, comparison / "FedCE"])] == names
+
+
+def test_standalone_comes_first_and_the_head_is_the_ledgers(comparison: Path) -> None:
+    runs = load_runs([comparison / "FedCE", comparison / "Standalone"])
+    assert [run.name for run in runs] == ["Standalone", "FedCE"]
+    assert runs[1].head == Ledger(comparison / "FedCE" / "ledger.jsonl").head
+
+
+def test_runs_of_the_same_name_get_their_folders(write_run: WriteRun) -> None:
+    runs = [write_run("FedAvg", {"elm": 0.5}, folder=folder) for folder in ("seed0", "seed1", "a/run", "b/run")]
+    names = [run.name for run in load_runs(runs)]
+    assert names == ["FedAvg (seed0)", "FedAvg (seed1)", "FedAvg (run)", "FedAvg (run) #2"]
+
+
+def test_an_edited_ledger_is_refused(write_run: WriteRun) -> None:
+    run = write_run("FedAvg", {"elm": 0.5})
+    file = run / "ledger.jsonl"
+    file.write_text(file.read_text().replace('"seed":0', '"seed":1'))
+    with pytest.raises(FederationError, match="line 2 does not follow line 1"):
+        read_run(run)
+
+
+@pytest.mark.parametrize("text", ["", '{"kind":"round","previous":""}\n'])
+def test_a_ledger_without_an_opening_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    (tmp_path / "ledger.jsonl").write_text(text)
+    with pytest.raises(ConfigError, match=r"ledger\.jsonl does not begin"):
+        read_run(tmp_path)
+
+
+def test_a_folder_without_a_run_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=str(tmp_path)):
+        find_runs([tmp_path])
+    with pytest.raises(ConfigError, match="no run directory"):
+        find_runs([])
+
+
+def test_planned_rounds_come_from_the_runs_config_or_from_the_comparisons(write_run: WriteRun) -> None:
+    run = write_run("FedAvg", {"elm": 0.5})
+    assert read_run(run).planned is None
+    (run.parent / "config.json").write_text('{"rounds": 7, "strategies": ["FedCE"]}')
+    assert read_run(run).planned is None  # of another comparison
+    (run.parent / "config.json").write_text('{"rounds": 7, "strategies": ["FedAvg", "FedCE"]}')
+    assert read_run(run).planned == 7
+    (run / "config.json").write_text('{"rounds": 5}')
+    assert read_run(run).planned == 5
+    (run / "config.json").write_text("{cut short")
+    assert read_run(run).planned == 7
+
+
+def test_measurements_are_read_in_all_three_forms() -> None:
+    estimate = {"value": 0.4, "stderr": None, "n": 3}
+    assert Number.read(0.4) == Number(0.4)
+    assert Number.read(estimate) == Number(0.4, None, 3)
+    assert Number.read({"gland": 0.5, "mean": estimate}) == Number(0.4, None, 3)
+    assert dict(entries({"conv": 0.25, "fc": 0.75})) == {"mean": Number(0.5), "conv": Number(0.25), "fc": Number(0.75)}

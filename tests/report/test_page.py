@@ -1,0 +1,167 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The page is one offline file in which names from outside are text."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.report import write_report
+
+pytest.importorskip("jinja2")
+pytest.importorskip("plotly")
+
+WriteRun = Callable[..., Path]
+EVIL = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(2)</script>",
+    '"><img src=x onerror=alert(3)>',
+    "'+alert(4)+'",
+]
+
+
+class Elements(HTMLParser):
+    """Reads a page as a browser does: script bodies end at the first ``</script``, all else is tags and text."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif self._inside != "style":
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def page(comparison: Path, tmp_path_factory: pytest.TempPathFactory) -> Elements:
+    out = tmp_path_factory.mktemp("page")
+    write_report([comparison], out)
+    return Elements((out / "report.html").read_text())
+
+
+def test_nothing_is_loaded_from_anywhere(page: Elements) -> None:
+    assert not [tag for tag, attributes in page.tags if {"src", "href", "srcset"} & set(attributes) or tag == "link"]
+    (policy,) = [a["content"] for tag, a in page.tags if tag == "meta" and "http-equiv" in a]
+    assert policy is not None and policy.startswith("default-src 'none'")
+
+
+def test_plotly_is_inside_once_and_draws_the_three_plots(page: Elements) -> None:
+    assert sum(len(script) > 1_000_000 for script in page.scripts) == 1
+    assert [re.findall(r'newPlot\("([\w-]+)"', s)[0] for s in page.scripts if len(s) < 1_000_000] == [
+        "plot-dice", "plot-weights", "plot-contributions",
+    ]  # fmt: skip
+
+
+def test_sentences_tables_and_heads_are_on_the_page(page: Elements, comparison: Path, tmp_path: Path) -> None:
+    report = write_report([comparison], tmp_path)
+    for sentence in report["sentences"].values():
+        assert sentence in page.text
+    for found in report["strategies"].values():
+        assert f"{found['performance']['mean']:.3f}" in page.text and found["ledger_head"] in page.text
+    assert "ConnectionError: the hospital's line is down" in page.text
+
+
+def test_bands_of_a_standard_error_surround_contributions_that_have_one(page: Elements) -> None:
+    (script,) = [script for script in page.scripts if script.strip().startswith('Plotly.newPlot("plot-contributions"')]
+    traces, _ = json.JSONDecoder().raw_decode(script, script.index("["))
+    bands = [trace for trace in traces if trace.get("fill") == "toself"]
+    assert len(bands) == 4 and all(trace["hoverinfo"] == "skip" for trace in bands)  # FedCE's sites, not FedAvg's
+
+
+def test_names_from_outside_are_text_everywhere(write_run: WriteRun, tmp_path: Path) -> None:
+    shares = {"contributions": dict.fromkeys(EVIL, 0.25), "aggregation": dict.fromkeys(EVIL, 0.25)}
+    reasons = {"missing": {EVIL[0]: f"error: {EVIL[1]}"}, "notes": {EVIL[0]: EVIL[2]}, "guards": {EVIL[0]: EVIL[3]}}
+    scored = {"measurements": {name: {"global_score": 0.5} for name in EVIL}}
+    name = f"FedCE{EVIL[1]}"
+    run = write_run(
+        "FedCE", dict.fromkeys(EVIL, 0.5), rounds=[{**shares, **reasons, **scored}], name=name, seed=EVIL[0]
+    )
+    alone = write_run("Standalone", dict.fromkeys(EVIL, 0.5), seed=EVIL[1])
+    report = write_report([run, alone], tmp_path / "out")
+    page = Elements((tmp_path / "out" / "report.html").read_text())
+    assert not [tag for tag, _ in page.tags if tag == "img"]
+    assert not [a for _, attributes in page.tags for a in attributes if a.startswith("on")]
+    assert len(page.scripts) == 4 and not [s for s in page.scripts if s.lstrip().startswith("alert")]
+    for script in page.scripts:
+        if len(script) < 1_000_000:  # whole statements, so that no string ended early
+            decoder, begin = json.JSONDecoder(), script.index("[")
+            _, end = decoder.raw_decode(script, begin)
+            layout, end = decoder.raw_decode(script, script.index("{", end))
+            assert script[end:].strip().startswith(", {responsive") and "alert" not in script[end:]
+            assert "<" not in script  # plotly's own markup, too, is escaped
+            assert all("&lt;" in title["text"] for title in layout["annotations"] if "FedCE" in title["text"])
+    assert all(sentence in page.text for sentence in report["sentences"].values())
+
+
+def test_one_run_of_one_site_and_one_without_any_round_make_pages(write_run: WriteRun, tmp_path: Path) -> None:
+    write_report([write_run("FedAvg", {"elm": 0.5})])
+    empty = write_run("FedCE", {"elm": 0}, rounds=(), finished=False)
+    write_report([empty])
+    page = Elements((empty / "report.html").read_text())
+    assert "FedCE is unfinished, 0 rounds" in page.text and not page.scripts
+
+
+def test_weights_averaged_over_layers_say_so_on_the_page(write_run: WriteRun) -> None:
+    layered = {"aggregation": {"conv": {"elm": 0.1, "oak": 0.9}, "head": {"elm": 0.3, "oak": 0.7}}}
+    run = write_run("FedLWR", {"elm": 0.7, "oak": 0.8}, rounds=[layered])
+    write_report([run])
+    assert "the plain mean over its 2 layers" in Elements((run / "report.html").read_text()).text
+
+
+def test_equal_runs_give_equal_pages_wherever_they_lie(comparison: Path, tmp_path: Path) -> None:
+    for out in ("a", "b"):
+        write_report([comparison], tmp_path / out)
+    for name in ("report.html", "report.json", "metrics.csv", "contributions.csv"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+@pytest.mark.parametrize("missing", ["jinja2", "plotly.offline"])
+def test_without_the_extra_the_numbers_are_written_and_the_error_says_what_to_install(
+    missing: str, write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run("FedAvg", {"elm": 0.5})
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, "monai_fairfl.report.figures", raising=False)
+    with pytest.raises(ConfigError, match=r'pip install "monai_fairfl\[report\]"'):
+        write_report([run])
+    assert {"report.json", "metrics.csv", "contributions.csv"} <= {path.name for path in run.iterdir()}
+    assert not (run / "report.html").exists()
+
+
+def test_the_report_goes_to_the_one_folder_or_to_what_holds_all(write_run: WriteRun, tmp_path: Path) -> None:
+    runs = [write_run("FedAvg", {"elm": 0.5}), write_run("FedCE", {"elm": 0.5})]
+    write_report(runs[:1])
+    assert (runs[0] / "report.html").exists()
+    returned = write_report(runs)
+    assert json.loads((runs[0].parent / "report.json").read_text()) == returned

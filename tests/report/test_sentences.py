@@ -1,0 +1,117 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The sentences say what the numbers say, and no more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.report import sentences
+from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.summary import summarise
+
+WriteRun = Callable[..., Path]
+SHARES = {"contributions": {"elm": {"value": 0.6, "stderr": 0.05, "n": 4}, "oak": 0.3, "yew": 0.1}}
+
+
+def told(*runs: Path) -> dict[str, str]:
+    return sentences(summarise(load_runs(runs)))
+
+
+def test_each_hospital_gets_one_sentence_with_gain_contribution_and_verdict(write_run: WriteRun) -> None:
+    alone = write_run("Standalone", {"elm": (0.7, 0.03, 8), "oak": (0.8, 0.03, 5), "yew": (0.72, 0.03, 1)})
+    scores = {"elm": (0.85, 0.04, 8), "oak": (0.81, 0.04, 5), "yew": (0.6, 0.04, 1)}
+    found = told(alone, write_run("FedCE", scores, rounds=[SHARES]))
+    assert found == {
+        "elm": "elm reaches a test Dice of 0.850 with FedCE, 0.150 more than alone (0.700; standard error of the "
+        "difference 0.050, 8 test cases); its contribution is 0.60 (standard error 0.05, an even share is 0.33); "
+        "it is not left behind.",
+        "oak": "oak reaches a test Dice of 0.810 with FedCE, 0.010 more than alone (0.800), which is within the noise "
+        "of 5 test cases; its contribution is 0.30 (an even share is 0.33); it is not left behind.",
+        "yew": "yew reaches a test Dice of 0.600 with FedCE, 0.120 less than alone (0.720; standard error of the "
+        "difference 0.050, 1 test case); its contribution is 0.10 (an even share is 0.33); it is left behind: its Dice "
+        "is 0.153 (1.1 standard deviations) below the sites' mean and more than 0.02 below what it reaches alone.",
+    }
+
+
+def test_a_loss_within_the_noise_is_called_so_even_where_the_rule_says_left_behind(write_run: WriteRun) -> None:
+    runs = [write_run("Standalone", {"elm": (0.8, 0.1, 2)}), write_run("FedAvg", {"elm": (0.77, 0.1, 2)})]
+    assert told(*runs)["elm"].endswith(
+        "0.030 less than alone (0.800), which is within the noise of 2 test cases; it has no contribution on record; "
+        "it is left behind: its Dice is more than 0.02 below what it reaches alone, "
+        "though that is within the noise of its cases."
+    )
+
+
+def test_equal_scores_are_neither_more_nor_less(write_run: WriteRun) -> None:
+    runs = [write_run("Standalone", {"elm": 0.8}), write_run("FedAvg", {"elm": 0.8})]
+    assert "with FedAvg, the same as alone (0.800; from its cases, standard error unknown)" in told(*runs)["elm"]
+
+
+def test_without_standalone_the_gain_is_unknown_and_says_why(write_run: WriteRun) -> None:
+    run = write_run("FedCE", {"elm": (0.7, None, 1), "oak": 0.8})
+    assert told(run)["elm"] == (
+        "elm reaches a test Dice of 0.700 (1 test case) with FedCE; what it gained over training alone is not known, "
+        "because Standalone was not run; it has no contribution on record; whether it is left behind cannot be told."
+    )
+
+
+def test_standalone_by_itself_is_told_without_a_comparison(write_run: WriteRun) -> None:
+    assert told(write_run("Standalone", {"elm": (0.7, 0.02, 4)}))["elm"] == (
+        "elm reaches a test Dice of 0.700 (standard error 0.020, 4 test cases) alone; no federation is in this report, "
+        "so there is nothing to compare it with."
+    )
+
+
+def test_missing_scores_and_missing_sites_are_said_plainly(write_run: WriteRun) -> None:
+    runs = [write_run("Standalone", {"elm": 0.7, "oak": 0.8}), write_run("FedCE", {"elm": 7.0})]
+    found = told(*runs)
+    assert found["elm"] == "elm has no Dice with FedCE; it has no contribution on record."
+    assert found["oak"] == "oak did not take part in FedCE."
+    assert told(write_run("Standalone", {"elm": 0}, rounds=(), finished=False, folder="empty"))["elm"] == (
+        "elm has no score yet."
+    )
+
+
+def test_fedavg_is_not_said_to_estimate_contributions(comparison: Path) -> None:
+    report = summarise(load_runs([comparison]))
+    found = sentences(report, "FedAvg")["elm"]
+    assert "its weight in the average is 0.11 (FedAvg does not estimate contributions)" in found  # 4 of 35 cases
+    assert "its contribution is" in sentences(report, "FedCE")["elm"]
+
+
+def test_an_unfinished_run_begins_with_how_far_it_went(write_run: WriteRun) -> None:
+    measured = {"measurements": {"elm": {"global_score": 0.4}}}
+    assert told(write_run("FedAvg", {"elm": 0}, rounds=[measured], finished=False))["elm"].startswith(
+        "So far (unfinished, 1 round), elm reaches a validation Dice of 0.400 with FedAvg"
+    )
+
+
+def test_a_contribution_that_is_not_of_the_last_round_says_so(write_run: WriteRun) -> None:
+    run = write_run("FedCE", {"elm": 0.8, "oak": 0.9, "yew": 0.9}, rounds=[SHARES, {"contributions": {"oak": 1.0}}])
+    assert "its contribution in round 0, its last, is 0.60" in told(run)["elm"]
+    assert "its contribution is 1.00;" in told(run)["oak"]  # a sum over several rounds is no share of a whole
+
+
+def test_every_sentence_is_one_sentence_and_none_speaks_of_significance(comparison: Path) -> None:
+    for sentence in sentences(summarise(load_runs([comparison]))).values():
+        assert re.fullmatch(r"(?:[^.]|\.\d)+\.", sentence), sentence
+        assert "significan" not in sentence
+
+
+def test_an_unknown_strategy_is_an_error(comparison: Path) -> None:
+    with pytest.raises(ConfigError, match="no strategy 'FedX'"):
+        sentences(summarise(load_runs([comparison])), "FedX")

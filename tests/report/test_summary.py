@@ -1,0 +1,201 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The numbers of the report against numpy and scipy on the ledgers themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.comparison import left_behind
+from monai_fairfl.report.summary import summarise
+
+WriteRun = Callable[..., Path]
+
+
+def test_scores_gains_and_fairness_are_those_of_the_ledgers(comparison: Path) -> None:
+    report = summarise(load_runs([comparison]))
+    closing = {name: end_scores(comparison / name) for name in ("Standalone", "FedAvg", "FedCE")}
+    assert report["measurement"] == "test_score"
+    for name in ("FedAvg", "FedCE"):
+        dice = np.array([score["value"] for score in closing[name].values()])
+        alone = np.array([score["value"] for score in closing["Standalone"].values()])
+        found = report["strategies"][name]
+        shares = found["performance"]
+        assert [shares["mean"], shares["std"]] == pytest.approx([dice.mean(), dice.std(ddof=1)])
+        assert [shares["worst"], shares["gap"]] == pytest.approx([dice.min(), np.ptp(dice)])
+        assert shares["jain"] == pytest.approx(dice.mean() ** 2 / np.mean(dice**2))
+        r, p_value = stats.pearsonr(alone, dice)
+        expected = {"pearson": 100 * r, "p_value": p_value, "euclid": 100 * np.sqrt(np.sum((alone - dice) ** 2))}
+        assert found["collaboration"] == pytest.approx(expected)
+        gains = [found["sites"][site]["gain"] for site in report["sites"]]
+        assert [gain["value"] for gain in gains] == pytest.approx(list(dice - alone))
+        errors = [np.hypot(closing["Standalone"][s]["stderr"], closing[name][s]["stderr"]) for s in report["sites"]]
+        assert [gain["stderr"] for gain in gains] == pytest.approx(errors)
+
+
+def test_the_header_holds_sites_seed_rounds_and_verified_heads(comparison: Path) -> None:
+    report = summarise(load_runs([comparison]))
+    assert list(report["strategies"]) == ["Standalone", "FedAvg", "FedCE"]
+    assert report["sites"]["hazel"] == {"cases": 6, "images": 48}
+    found = report["strategies"]["FedCE"]
+    assert (found["rounds"], found["seed"], found["finished"], found["chain_verified"]) == (4, 0, True, True)
+    assert report["warnings"] == []
+
+
+def test_dice_after_r_rounds_is_what_was_measured_when_round_r_began(comparison: Path) -> None:
+    series = summarise(load_runs([comparison]))["strategies"]["FedAvg"]["series"]["dice"]
+    records = ledger(comparison / "FedAvg")
+    received = [r["measurements"]["hazel"]["global_score"]["mean"]["value"] for r in records if r["kind"] == "round"]
+    last = records[-1]["scores"]["hazel"]["own"]["score"]["mean"]["value"]
+    assert [point["value"] for point in series["hazel"]] == [*received, last]
+    assert [point["round"] for point in series["elm"]] == [0, 2, 3, 4]  # it was absent in round 1
+
+
+def test_absences_guards_and_their_reasons_are_listed(comparison: Path) -> None:
+    events = [event for event in summarise(load_runs([comparison]))["events"] if event["strategy"] == "FedAvg"]
+    assert [(e["round"], e["site"], e["kind"]) for e in events] == [
+        (1, "elm", "missing"), (2, "rowan", "missing"), (2, "rowan", "guard"),
+    ]  # fmt: skip
+    assert "line is down" in events[0]["text"] and "not finite" in events[2]["text"]
+
+
+def test_test_scores_are_shown_only_where_every_finished_run_has_them(write_run: WriteRun) -> None:
+    both = {"elm": {"own": {"score": 0.7, "test_score": 0.6}}}
+    runs = [write_run("FedAvg", {"elm": 0.6}), write_run("FedCE", {"elm": 0.6})]
+    assert summarise(load_runs(runs))["measurement"] == "test_score"
+    runs = [
+        edit_end(write_run("Ditto", {"elm": 0}), both),
+        edit_end(write_run("CGSV", {"elm": 0}), {"elm": {"own": {"score": 0.5}}}),
+    ]
+    report = summarise(load_runs(runs))
+    assert report["measurement"] == "score"
+    assert [found["sites"]["elm"]["score"]["value"] for found in report["strategies"].values()] == [0.7, 0.5]
+
+
+def test_an_unfinished_run_shows_its_last_validation_dice_and_is_not_compared(write_run: WriteRun) -> None:
+    measured = [{"measurements": {"elm": {"global_score": v}, "oak": {"global_score": v}}} for v in (0.1, 0.2)]
+    alone = write_run("Standalone", {"elm": 0.7, "oak": 0.8})
+    partly = write_run("FedAvg", {"elm": 0.0, "oak": 0.0}, rounds=measured, finished=False)
+    (partly / "config.json").write_text('{"rounds": 9, "strategies": ["FedAvg"]}')
+    report = summarise(load_runs([alone, partly]))
+    found = report["strategies"]["FedAvg"]
+    assert (found["finished"], found["rounds"], found["planned_rounds"], found["comparable"]) == (False, 2, 9, False)
+    assert (found["measurement"], found["after_rounds"], found["sites"]["elm"]["score"]["value"]) == (
+        "global_score",
+        1,
+        0.2,
+    )
+    assert found["sites"]["elm"]["gain"] is None and found["collaboration"] is None
+    assert "different numbers of rounds" in report["warnings"][0]
+
+
+def test_runs_still_in_training_are_compared_only_after_equally_many_rounds(write_run: WriteRun) -> None:
+    measured = [{"measurements": {"elm": {"global_score": value}}} for value in (0.1, 0.2, 0.3)]
+    for name, rounds in (("Standalone", 3), ("FedAvg", 3), ("FedCE", 2)):
+        run = write_run(name, {"elm": 0}, rounds=measured[:rounds], finished=False)
+    strategies = summarise(load_runs([run.parent]))["strategies"]
+    assert [found["comparable"] for found in strategies.values()] == [True, True, False]
+    assert strategies["FedAvg"]["sites"]["elm"]["gain"]["value"] == 0
+    assert strategies["FedCE"]["sites"]["elm"]["gain"] is None
+
+
+def test_a_run_that_stopped_before_its_first_round_is_reported_empty(write_run: WriteRun) -> None:
+    found = summarise(load_runs([write_run("FedAvg", {"elm": 0}, rounds=(), finished=False)]))["strategies"]["FedAvg"]
+    assert (found["rounds"], found["performance"], found["sites"]["elm"]["score"]) == (0, None, None)
+
+
+def test_without_standalone_nothing_is_said_of_gains(write_run: WriteRun) -> None:
+    report = summarise(load_runs([write_run("FedAvg", {"elm": 0.7, "oak": 0.8})]))
+    found = report["strategies"]["FedAvg"]
+    assert report["standalone"] is None and found["collaboration"] is None and found["sites"]["elm"]["gain"] is None
+
+
+def test_two_sites_have_no_correlation_and_equal_sites_none_either(write_run: WriteRun) -> None:
+    runs = [write_run("Standalone", {"elm": 0.7, "oak": 0.8}), write_run("FedAvg", {"elm": 0.75, "oak": 0.8})]
+    found = summarise(load_runs(runs))["strategies"]["FedAvg"]["collaboration"]
+    assert found == {"pearson": None, "p_value": None, "euclid": pytest.approx(5.0)}
+
+
+def test_a_strategy_that_lacks_a_site_is_not_compared(write_run: WriteRun) -> None:
+    runs = [write_run("FedAvg", {"elm": 0.7, "oak": 0.8}), write_run("FedCE", {"elm": 0.9})]
+    report = summarise(load_runs(runs))
+    assert [found["comparable"] for found in report["strategies"].values()] == [True, False]
+    assert any("different sites" in warning for warning in report["warnings"])
+
+
+def test_a_score_that_is_no_fraction_is_left_out_with_a_warning(write_run: WriteRun) -> None:
+    report = summarise(load_runs([write_run("FedAvg", {"elm": 81.0, "oak": 0.8})]))
+    assert report["strategies"]["FedAvg"]["sites"]["elm"]["score"] is None
+    assert "elm" in report["warnings"][0]
+
+
+def test_weights_per_layer_are_averaged_plainly(write_run: WriteRun) -> None:
+    layered = {"aggregation": {"conv": {"elm": 0.1, "oak": 0.9}, "head": {"elm": 0.3, "oak": 0.7}}}
+    found = summarise(load_runs([write_run("FedLWR", {"elm": 0.7, "oak": 0.8}, rounds=[layered])]))["strategies"][
+        "FedLWR"
+    ]
+    assert found["layers_averaged"] == 2
+    assert [p["value"] for p in found["series"]["weights"]["elm"]] == pytest.approx([0.2])
+
+
+def test_the_sentences_speak_of_the_strategy_that_validates_best_not_of_the_one_that_tests_best(
+    write_run: WriteRun,
+) -> None:
+    first = edit_end(write_run("FedAvg", {"elm": 0}), {"elm": {"own": {"score": 0.9, "test_score": 0.5}}})
+    second = edit_end(write_run("FedCE", {"elm": 0}), {"elm": {"own": {"score": 0.6, "test_score": 0.8}}})
+    assert summarise(load_runs([first, second]))["focus"] == "FedAvg"
+
+
+@pytest.mark.parametrize(
+    ("scores", "gain", "verdict"),
+    [
+        ({"A": 0.5, "B": 0.8, "C": 0.8, "D": 0.8}, None, True),
+        ({"A": 0.8, "B": 0.8, "C": 0.8}, None, False),
+        ({"A": 0.1 + 0.2, "B": 0.3, "C": 0.3}, None, False),  # equal but for rounding
+        ({"A": 0.75, "B": 0.8, "C": 0.9}, None, False),
+        ({"A": 0.9, "B": 0.8, "C": 0.9}, -0.021, True),
+        ({"A": 0.9, "B": 0.8, "C": 0.9}, 0.88 - 0.9, False),  # 0.02 lower is not more than 0.02
+        ({"A": 0.1, "B": 0.9}, 0.0, False),
+        ({"A": 0.9}, -0.1, True),
+    ],
+)
+def test_left_behind_follows_its_two_rules(scores: dict[str, float], gain: float | None, verdict: bool) -> None:
+    found = left_behind("A", scores, gain)
+    assert found is not None and found["verdict"] is verdict
+
+
+@pytest.mark.parametrize("scores", [{"A": 0.1}, {"A": 0.1, "B": 0.9}, {"B": 0.9, "C": 0.9, "D": 0.9}])
+def test_where_no_rule_applies_nothing_is_claimed(scores: dict[str, float]) -> None:
+    assert left_behind("A", scores, None) is None
+
+
+def ledger(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
+
+
+def end_scores(run: Path) -> dict[str, dict[str, Any]]:
+    return {site: models["own"]["test_score"]["mean"] for site, models in sorted(ledger(run)[-1]["scores"].items())}
+
+
+def edit_end(run: Path, scores: dict[str, Any]) -> Path:
+    """Replaces the last record, which nothing follows and so no chain covers."""
+    file = run / "ledger.jsonl"
+    *lines, last = file.read_text().splitlines()
+    file.write_text("\n".join([*lines, json.dumps(json.loads(last) | {"scores": scores})]) + "\n")
+    return run

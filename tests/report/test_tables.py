@@ -1,0 +1,88 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The comparison on the terminal and the CSV files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from monai_fairfl.report import summary_table
+from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.summary import summarise
+from monai_fairfl.report.tables import Column, columns, comparable, contributions_csv, metrics_csv
+
+WriteRun = Callable[..., Path]
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_metrics_hold_every_measurement_of_every_round_site_and_class(comparison: Path) -> None:
+    found = rows(metrics_csv(load_runs([comparison / "FedAvg"])))
+    assert list(found[0]) == ["strategy", "site", "round", "measurement", "class", "value", "stderr", "n"]
+    received = [r for r in found if (r["site"], r["measurement"], r["class"]) == ("rowan", "global_score", "gland")]
+    assert [row["round"] for row in received] == ["0", "1", "3"]  # quarantined in round 2
+    (last,) = [r for r in found if (r["site"], r["measurement"], r["class"]) == ("elm", "own:test_score", "mean")]
+    assert (last["round"], last["n"]) == ("4", "2") and 0 < float(last["value"]) < 1 and float(last["stderr"]) > 0
+
+
+def test_contributions_hold_both_numbers_of_each_round(comparison: Path) -> None:
+    found = rows(contributions_csv(summarise(load_runs([comparison]))))
+    fields = ["strategy", "round", "site", "contribution", "stderr", "aggregation_weight", "weight_is"]
+    assert list(found[0]) == fields
+    first = {r["site"]: float(r["aggregation_weight"]) for r in found if (r["strategy"], r["round"]) == ("FedAvg", "0")}
+    assert first == pytest.approx({"elm": 4 / 35, "hazel": 6 / 35, "oak": 9 / 35, "rowan": 16 / 35})
+    assert {r["site"] for r in found if (r["strategy"], r["round"]) == ("FedCE", "1")} == {"hazel", "oak", "rowan"}
+    assert all(r["stderr"] for r in found if (r["strategy"], r["round"]) == ("FedCE", "3"))
+
+
+def test_weights_averaged_over_layers_say_so(write_run: WriteRun) -> None:
+    layered = {"aggregation": {"conv": {"elm": 0.1, "oak": 0.9}, "head": {"elm": 0.3, "oak": 0.7}}}
+    run = write_run("FedLWR", {"elm": 0.7, "oak": 0.8}, rounds=[layered])
+    found = rows(contributions_csv(summarise(load_runs([run]))))
+    assert {r["weight_is"] for r in found} == {"mean over 2 layers"} and found[0]["contribution"] == ""
+
+
+def test_the_best_is_the_highest_mean_and_the_lowest_spread_and_ties_share_it(write_run: WriteRun) -> None:
+    runs = [write_run(name, dict(zip("ABC", v))) for name, v in (("P", (0.6, 0.7, 0.8)), ("Q", (0.6, 0.9, 0.9)))]
+    report = summarise(load_runs(runs))
+    best = {column.title: column.winners(comparable(report)) for column in columns(report)}
+    assert (best["Mean"], best["Std"], best["Gap"], best["C"]) == ({"Q"}, {"P"}, {"P"}, {"Q"})
+    assert best["A"] == best["Worst"] == set()  # all alike
+    assert Column("Mean", {"P": 0.9, "Q": 0.2}, best=1).winners(["Q"]) == set()  # nobody to be better than
+
+
+def test_the_terminal_shows_sites_and_fairness_for_each_strategy(comparison: Path) -> None:
+    report = summarise(load_runs([comparison]))
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(summary_table(report))
+    text = captured.get()
+    assert "Dice on test cases" in text and "…" not in text
+    for word in ("Standalone", "FedAvg", "FedCE", "hazel", "Worst", "Jain index", "Pearson"):
+        assert word in text
+    assert f"{report['strategies']['FedCE']['performance']['mean']:.3f}" in text
+
+
+def test_names_are_no_markup_on_the_terminal_and_an_unfinished_run_is_starred(write_run: WriteRun) -> None:
+    done = write_run("FedAvg", {"[red]elm": 0.5})
+    partly = write_run("FedCE", {"[red]elm": 0.5}, finished=False)
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(summary_table(summarise(load_runs([done, partly]))))
+    assert "[red]elm" in captured.get() and "FedCE *" in captured.get() and "not compared" in captured.get()
