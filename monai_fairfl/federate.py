@@ -29,7 +29,7 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl import preflight
 from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.federation import Federation, History
 from monai_fairfl.files import write_atomically
 from monai_fairfl.messages import ModelSpec, Weights
@@ -217,7 +217,11 @@ def _write_report(run_dir: Path, histories: Sequence[History]) -> None:
     from monai_fairfl.report import sentences, summary_table, write_report
 
     folders = [history.run_dir for history in histories]
-    report = write_report(folders, run_dir)
+    try:
+        report = write_report(folders, run_dir)
+    except ConfigError as error:  # the page needs an extra; the run itself is done
+        logger.warning("no report.html: %s", error)
+        return
     console = Console()
     console.print(summary_table(report))
     for sentence in sentences(report).values():

@@ -26,7 +26,7 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.files import write_atomically
 from monai_fairfl.messages import Weights, to_json
 
-__all__ = ["Ledger", "digest_of", "read_ledger"]
+__all__ = ["Ledger", "digest_of", "head_of", "read_ledger"]
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +69,11 @@ class Ledger:
         lines = self.path.read_bytes().splitlines(keepends=True)[:count] if self.path.exists() else []
         write_atomically(self.path, b"".join(lines))
         self.records, self.head = _verified(lines, self.path)
+
+
+def head_of(path: str | Path) -> str:
+    """SHA-256 of a ledger's last whole line: with it, records cut off at the end are noticed too."""
+    return _verified(_whole_lines(Path(path)), Path(path))[1]
 
 
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:

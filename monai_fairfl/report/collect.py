@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.ledger import read_ledger
+from monai_fairfl.ledger import head_of, read_ledger
 
 __all__ = ["Number", "Run", "entries", "find_runs", "load_runs", "read_run"]
 
@@ -134,13 +133,12 @@ def read_run(path: str | Path) -> Run:
         raise ConfigError(
             f"{path / 'ledger.jsonl'} does not begin with a run's opening record; nothing can be reported"
         )
-    lines = (path / "ledger.jsonl").read_bytes().splitlines(keepends=True)
     start = records[0]
     return Run(
         path=path,
         name=str(start.get("name", start["strategy"])),
         strategy=str(start["strategy"]),
-        head=hashlib.sha256(lines[-1]).hexdigest(),
+        head=head_of(path / "ledger.jsonl"),
         start=start,
         rounds=[record for record in records if record["kind"] == "round"],
         end=next((record for record in records if record["kind"] == "end"), None),
