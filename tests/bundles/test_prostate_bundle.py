@@ -442,7 +442,7 @@ def test_monais_client_does_not_shorten_the_schedule_to_one_round(site: Path, tm
     for _ in range(2):
         algo.train(ExchangeObject(weights=dict(weights)))
     rate = algo.trainer.optimizer.param_groups[0]["lr"]
-    assert rate == pytest.approx(1e-3 * (1 - 2 / config("train")["max_epochs"]) ** 0.9)
+    assert rate == pytest.approx(config("train")["learning_rate"] * (1 - 2 / config("train")["max_epochs"]) ** 0.9)
 
 
 def test_data_statistics_of_a_site_come_from_the_bundle(
