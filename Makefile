@@ -10,7 +10,9 @@ export OMP_NUM_THREADS := 1
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 BUNDLE := bundles/prostate_mri_segmentation
-DEMO_ARGS ?= --rounds 10
+DEMO_ARGS ?= --rounds 12 --local_epochs 4 --overrides "{'size': [64, 64], 'channels': [16, 32, 64, 128]}" \
+	--strategies "[{'_target_': 'monai_fairfl.strategies.Standalone'}, \
+	{'_target_': 'monai_fairfl.strategies.FedAvg'}, {'_target_': 'monai_fairfl.strategies.FedCE'}]"
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-quick lint format bench clean
@@ -22,7 +24,7 @@ help: ## say what can be made
 demo: $(READY) ## train a federation of six synthetic hospitals and write its report
 	$(BIN)/monai-fairfl demo-data --out demo/hospitals
 	rm -rf demo/run
-	$(BIN)/python -m monai.bundle run --config_file $(BUNDLE)/configs/federate.json --bundle_root $(BUNDLE) \
+	$(BIN)/python -W ignore -m monai.bundle run --config_file $(BUNDLE)/configs/federate.json --bundle_root $(BUNDLE) \
 		--sites_root demo/hospitals --run_dir demo/run $(DEMO_ARGS)
 
 test: lint ## lint, then every test

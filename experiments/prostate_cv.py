@@ -44,6 +44,7 @@ STRATEGIES = [
     {"_target_": "monai_fairfl.strategies.FedCE"},
     {"_target_": "monai_fairfl.strategies.FedCE", "mode": "sum"},
 ]
+LOCAL_EPOCHS = 4  # each draws 5 slices of every volume, so a round sees about as many slices as there are
 OVERRIDES = {"size": [128, 128], "split_folds": FOLDS, "split_seed": 0}
 
 
@@ -54,7 +55,14 @@ def command(fold: int, sites_root: str, run_dir: str, rounds: int) -> list[str]:
         *("--config_file", str((BUNDLE / "configs" / "federate.json").relative_to(ROOT))),
         *("--bundle_root", str(BUNDLE.relative_to(ROOT))),
         *("--sites_root", sites_root, "--run_dir", run_dir, "--rounds", str(rounds), "--seed", str(fold)),
-        *("--strategies", str(STRATEGIES), "--overrides", str({**OVERRIDES, "split_fold": fold})),
+        *(
+            "--local_epochs",
+            str(LOCAL_EPOCHS),
+            "--strategies",
+            str(STRATEGIES),
+            "--overrides",
+            str({**OVERRIDES, "split_fold": fold}),
+        ),
         *("--device", "cpu", "--report", "False", "--resume", "True"),
     ]
 
@@ -84,6 +92,7 @@ def summary(run_dir: Path) -> dict[str, Any]:
     return {
         "strategy": records[0]["name"],
         "rounds": len(rounds),
+        "local_epochs": LOCAL_EPOCHS,
         "overrides": OVERRIDES,
         "test_dice": sites,
         "validation_dice": {site: scores[site]["own"]["score"]["mean"]["value"] for site in sites},

@@ -125,18 +125,12 @@ def bundle(args: argparse.Namespace) -> Answer:
 
 def report(args: argparse.Namespace) -> Answer:
     """Write the report of one run, or of several side by side."""
-    from rich.console import Console
-
-    from monai_fairfl.report import summary_table, write_report
+    from monai_fairfl.report import as_text, write_report
 
     out = Path(args.out or os.path.commonpath([Path(folder).absolute() for folder in args.run_dir]))
     found = write_report(args.run_dir, out)
-    words = found["sentences"]
-    console = Console()
-    with console.capture() as captured:
-        console.print(summary_table(found))
-    data = {"html": str(out / "report.html"), "json": str(out / "report.json"), "sentences": words}
-    return Answer(data, "\n".join([captured.get().rstrip(), *words.values(), f"Report: {data['html']}"]))
+    html, data = str(out / "report.html"), str(out / "report.json")
+    return Answer({"html": html, "json": data, "sentences": found["sentences"]}, f"{as_text(found)}\nReport: {html}")
 
 
 def verify(args: argparse.Namespace) -> Answer:

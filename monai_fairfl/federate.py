@@ -212,9 +212,7 @@ def initial_model(
 
 
 def _write_report(run_dir: Path, histories: Sequence[History]) -> None:
-    from rich.console import Console
-
-    from monai_fairfl.report import sentences, summary_table, write_report
+    from monai_fairfl.report import as_text, write_report
 
     folders = [history.run_dir for history in histories]
     try:
@@ -222,11 +220,7 @@ def _write_report(run_dir: Path, histories: Sequence[History]) -> None:
     except ConfigError as error:  # the page needs an extra; the run itself is done
         logger.warning("no report.html: %s", error)
         return
-    console = Console()
-    console.print(summary_table(report))
-    for sentence in sentences(report).values():
-        console.print(sentence)
-    console.print(f"Report: {run_dir / 'report.html'}")
+    print(f"{as_text(report)}\nReport: {run_dir / 'report.html'}")
 
 
 @contextmanager

@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from monai_fairfl.files import write_atomically
 from monai_fairfl.report.collect import load_runs
@@ -25,7 +27,7 @@ from monai_fairfl.report.sentences import sentences
 from monai_fairfl.report.summary import summarise
 from monai_fairfl.report.tables import contributions_csv, metrics_csv, summary_table
 
-__all__ = ["sentences", "summary_table", "write_report"]
+__all__ = ["as_text", "sentences", "summary_table", "write_report"]
 
 
 def write_report(run_dirs: Sequence[str | Path], out: str | Path | None = None) -> dict[str, Any]:
@@ -70,3 +72,11 @@ def write_report(run_dirs: Sequence[str | Path], out: str | Path | None = None) 
         write_atomically(folder / name, text.encode())
     write_atomically(folder / "report.html", render(report).encode())
     return report
+
+
+def as_text(report: Mapping[str, Any]) -> str:
+    """The table and one sentence per hospital, for a terminal."""
+    console = Console()
+    with console.capture() as captured:
+        console.print(summary_table(report))
+    return "\n".join([captured.get().rstrip(), *report["sentences"].values()])

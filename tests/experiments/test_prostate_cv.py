@@ -62,7 +62,8 @@ def test_one_fold_runs_from_the_command_to_its_json(
     prostate_cv: ModuleType, hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prostate_cv, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(prostate_cv, "OVERRIDES", {"size": [32, 32], "channels": [4, 8], "split_folds": 4, "split_seed": 0})
+    tiny = {"size": [32, 32], "channels": [4, 8], "split_folds": 4, "split_seed": 0}
+    monkeypatch.setattr(prostate_cv, "OVERRIDES", tiny)
     monkeypatch.setattr(prostate_cv, "STRATEGIES", prostate_cv.STRATEGIES[:2])
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     prostate_cv.run(1, str(hospitals), tmp_path / "runs", 1)
