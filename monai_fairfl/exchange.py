@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,8 @@ from monai_fairfl.aggregation import Replies
 from monai_fairfl.geometry import UpdateMatrix
 from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.messages import ModelSpec, Reply, Request, Weights, refusal
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["Inbox", "Transport", "guarded"]
 
@@ -111,7 +114,9 @@ def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Mapping
             break
         found = guard.check(replies)
         clients = {reply.id: reply.client for reply in replies}
-        verdicts |= {clients[id]: verdict for id, verdict in found.items()}
+        for id, verdict in found.items():
+            logger.warning("client %s: %s by %s: %s", clients[id], verdict.action, type(guard).__name__, verdict.reason)
+            verdicts[clients[id]] = verdict
         replies = replies.without(
             {id: f"quarantined: {v.reason}" for id, v in found.items() if v.action == "quarantine"}
         )

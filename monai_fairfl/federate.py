@@ -106,6 +106,9 @@ class BundleFederation:
     def _run(self) -> list[History]:
         names = preflight.site_names(self.sites_root, self.site_names, self.sites)
         train = preflight.train_config(self.bundle_root, self.overrides, self.config)
+        for name in names:
+            files, additions = self._additions(name)
+            preflight.train_config(self.bundle_root, self.overrides | additions, files)
         preflight.check_strategies(self.strategies, names, train)
         preflight.check_sites({name: self._data_of(name) for name in names}, self.check)
         self._write_config(names)
@@ -145,8 +148,7 @@ class BundleFederation:
             "decay_epochs": self.rounds * self.local_epochs,
         }
         kwargs = {key: value for key, value in known.items() if key in train} | self.overrides
-        additions = dict(self.sites.get(name, {}))
-        files = list(additions.pop("config", self.config))
+        files, additions = self._additions(name)
         kwargs |= additions
         evaluate = [*files, "configs/evaluate.json"] if (self.bundle_root / "configs/evaluate.json").exists() else None
         return FairMonaiAlgo(
@@ -158,6 +160,11 @@ class BundleFederation:
             train_kwargs=kwargs,
             eval_kwargs=kwargs,
         )
+
+    def _additions(self, name: str) -> tuple[list[str], dict[str, Any]]:
+        """A site's own configuration files and overrides."""
+        additions = {key: value for key, value in self.sites.get(name, {}).items() if key != "config"}
+        return list(self.sites.get(name, {}).get("config", self.config)), additions
 
     def _data_of(self, name: str) -> str:
         return str(Path(self.sites.get(name, {}).get("dataset_dir", self.sites_root / name)).absolute())

@@ -231,6 +231,8 @@ def test_bad_sites_are_refused_by_name(three: Path, tmp_path: Path) -> None:
         site_names(three, None, {"ceder": {"learning_rate": 0.1}})
     with pytest.raises(ConfigError, match="'elm' has no folder"):
         site_names(three, ["elm"], {})
+    with pytest.raises(ConfigError, match="override 'learning_rte' names nothing"):
+        federation(three, tmp_path / "run", FedAvg(), sites={"cedar": {"learning_rte": 0.1}}).run()
     assert site_names(three, ["rowan", "cedar"], {}) == ["cedar", "rowan"]
     assert site_names(three, None, {"far": {"dataset_dir": "/far"}}) == ["alder", "cedar", "far", "rowan"]
 

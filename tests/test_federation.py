@@ -191,12 +191,13 @@ def test_a_bad_reply_is_left_out_with_its_reason(tmp_path: Path, change: dict[st
     assert all(math.isfinite(w) for r in history.rounds for w in r["aggregation"].values())
 
 
-def test_one_nan_update_does_not_poison_later_rounds(tmp_path: Path) -> None:
+def test_one_nan_update_does_not_poison_later_rounds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     poison = Faulty(
         lambda q, r: replace(r, update={"w": vector([math.nan] * 2)}) if (q.client, q.round) == ("B", 1) else r
     )
     history = federation(tmp_path, carrier=poison).run()
     assert history.rounds[1]["guards"]["B"].startswith("quarantine")
+    assert "client B: quarantine by NonFinite: 'w' is not finite" in caplog.text
     assert len(set(history.rounds[3]["aggregation"].values())) == 3  # not uniform for ever
     assert torch.isfinite(files_of(tmp_path)[1]["w"]).all()
 
