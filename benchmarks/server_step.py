@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from monai_fairfl.aggregation import Replies
+from monai_fairfl.exchange import Inbox
 from monai_fairfl.messages import ModelSpec, Reply
 from monai_fairfl.strategies import FedAvg, FedCE, Strategy
 
@@ -44,15 +44,19 @@ def updates_of(clients: int, parameters: int) -> tuple[dict[str, dict[str, torch
 def our_step(strategy: Strategy, updates: dict[str, dict[str, torch.Tensor]], spec: ModelSpec) -> Callable[[], Any]:
     """One round of ``strategy`` on the given updates."""
     start = {name: torch.zeros_like(tensor) for name, tensor in next(iter(updates.values())).items()}
+    memory: list[torch.Tensor | None] = [None]  # the update matrix's, used again every round as Federation does
 
     def step() -> Any:
         strategy.start(start, sorted(updates), spec)
         playing = strategy.round(sorted(updates))
         requests = [replace(request, id=i) for i, request in enumerate(next(playing))]
         measured = {"leave_one_out_error": 0.5}
-        replies = [Reply(r.client, updates[r.client], 10, measured, id=r.id) for r in requests]
+        inbox = Inbox(requests, spec, start, storage=memory[0])
+        for request in requests:
+            inbox.arrived(Reply(request.client, updates[request.client], 10, measured, id=request.id))
+        memory[0] = inbox.storage
         try:
-            playing.send(Replies(replies, requests, spec))
+            playing.send(inbox.replies())
         except StopIteration as stop:
             return stop.value
 
