@@ -29,7 +29,8 @@ from monai_fairfl.client_state import ClientState, handler_owner, load_training_
 from monai_fairfl.handlers import TrainLoss
 from monai_fairfl.measurements import MEASUREMENTS, Memory
 from monai_fairfl.messages import Measurement, Reply, Request, Weights
-from monai_fairfl.probe import Probe, load_weights, own_random_state
+from monai_fairfl.probe import Probe, load_weights
+from monai_fairfl.random_state import own_random_state
 from monai_fairfl.spec import read_spec
 
 __all__ = ["TRAINING_HANDLERS", "FairMonaiAlgo"]

@@ -12,13 +12,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +32,7 @@ from monai_fairfl.guards import DEFAULT, Guard, Verdict
 from monai_fairfl.ledger import Ledger, digest_of
 from monai_fairfl.messages import Measure, ModelSpec, Request, Weights, usable_measurements, value_of
 from monai_fairfl.progress import Progress
+from monai_fairfl.random_state import own_random_state, seed_of
 from monai_fairfl.records import opening_record, round_record
 from monai_fairfl.strategies.base import RoundResult, Strategy
 
@@ -171,7 +170,7 @@ class Federation:
         self.run_dir.mkdir(parents=True, exist_ok=True)
         checkpoint = self.checkpoints.load() if resume else None
         self.ledger = Ledger(ledger_path)
-        with seeded(self.seed):
+        with own_random_state(self.seed):
             weights, spec = self.initial()
         self.strategy.buffers = self.buffers
         self.strategy.start(weights, clients, spec)
@@ -251,7 +250,8 @@ class Federation:
                         f"Bring the clients back and run the same command with --resume True"
                     ) from None
         received = {r.client: usable_measurements(r)[0] for r in exchanges[0]}
-        self._keep_best(number - 1, list(received.values()), "global_score")
+        of_global = [m for client, m in received.items() if client not in self.strategy.rewards]
+        self._keep_best(number - 1, of_global, "global_score")
         self.strategy.weights = result.weights
         if result.rewards is not None:
             self.strategy.rewards = result.rewards
@@ -314,20 +314,3 @@ class Federation:
         if not self.best or score > self.best["score"]:
             self.best = {"round": number, "score": score}
             save_state_dict(self.run_dir / "models" / "best.pt", self.strategy.spec.with_aliases(self.strategy.weights))
-
-
-def seed_of(seed: int, client: str, number: int) -> int:
-    """The seed of ``client``'s work in round ``number``: 31 bits of SHA-256 of (run seed, client, round).
-
-    >>> seed_of(0, "A", 0) == seed_of(0, "A", 0) != seed_of(0, "A", 1)
-    True
-    """
-    return int.from_bytes(hashlib.sha256(f"{seed}/{client}/{number}".encode()).digest()[:4], "big") >> 1
-
-
-@contextlib.contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Torch's CPU generator under ``seed`` inside, as it was after."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield

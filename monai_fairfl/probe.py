@@ -15,20 +15,19 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator
 from torch import nn
 
 from monai_fairfl.messages import Estimate, Weights
+from monai_fairfl.random_state import own_random_state
 
-__all__ = ["Probe", "load_weights", "own_random_state", "seed_everything"]
+__all__ = ["Probe", "load_weights"]
 
 KEPT = ("Workflow._register_decollate", "Workflow._register_postprocessing")
 
@@ -136,24 +135,3 @@ def loaded(network: nn.Module, weights: Weights) -> Iterator[None]:
         yield
     finally:
         network.load_state_dict(before)
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and torch."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-
-
-@contextlib.contextmanager
-def own_random_state(seed: int) -> Iterator[None]:
-    """All global generators under ``seed`` inside, as they were after: a measured training equals an unmeasured one."""
-    python, numpy = random.getstate(), np.random.get_state()
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
-        try:
-            seed_everything(seed)
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)

@@ -21,9 +21,10 @@ import torch
 from driving import SPEC, LeastSquares, vector
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.federation import Federation, seed_of
+from monai_fairfl.federation import Federation
 from monai_fairfl.ledger import read_ledger
 from monai_fairfl.messages import Measure, Reply, Request, Train
+from monai_fairfl.random_state import seed_of
 from monai_fairfl.strategies import FedAvg, FedCE, Rounds, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
 
@@ -297,6 +298,8 @@ def test_requests_are_stamped_and_the_first_exchange_measures_the_received_model
 
 
 def test_the_best_model_by_validation_is_kept(tmp_path: Path) -> None:
+    alone = federation(tmp_path / "alone", Standalone()).run()
+    assert alone.records[-1]["best"]["round"] == 3  # only the closing measurement is of the global model
     history = federation(tmp_path, FedAvg(), rounds=6).run()
     mean = [sum(m["global_score"] for m in record["measurements"].values()) / 3 for record in history.rounds[1:]] + [
         sum(s["own"]["score"] for s in history.records[-1]["scores"].values()) / 3

@@ -51,7 +51,8 @@ class Strategy(ABC):
 
     A strategy does no input or output and owns no model: the federation sets ``weights``, ``rewards`` and ``spec``.
     It changes itself only after its last ``yield``, so that a round can be undone. Its :meth:`state_dict` is every
-    public attribute named in ``state``, plain JSON.
+    public attribute named in ``state``, plain JSON. The tensors of replies are good until the round ends: their memory
+    is used again, so what is kept (a reward, say) must be a new tensor.
     """
 
     requires: ClassVar[frozenset[str]] = frozenset()
