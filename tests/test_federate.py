@@ -53,6 +53,17 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, capture_output=True, text=True, env=environment, cwd=folder, timeout=300)
 
 
+def infer(run_dir: Path, volumes: Path, masks: Path, size: str, channels: str) -> subprocess.CompletedProcess[str]:
+    """The README's command that segments a folder of volumes with a federation's model."""
+    arguments = [
+        *(sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"),
+        *("--config_file", str(BUNDLE / "configs" / "inference.json"), "--bundle_root", str(BUNDLE)),
+        *("--ckpt_path", str(run_dir / "models" / "global.pt"), "--dataset_dir", str(volumes)),
+        *("--output_dir", str(masks), "--size", size, "--channels", channels, "--device", "cpu"),
+    ]
+    return run(arguments, masks.parent)
+
+
 def federation(root: Path, run_dir: Path, strategies: Any, **settings: Any) -> BundleFederation:
     settings = {"rounds": 2, "overrides": OVERRIDES, "report": False, **settings}
     return BundleFederation(str(BUNDLE), str(root), strategies, run_dir=str(run_dir), **settings)
@@ -82,13 +93,7 @@ def test_the_readmes_command_trains_fedce_and_leaves_a_model_that_infers(three: 
     volume = next((three / "alder").glob("Case??.nii.gz"))
     (tmp_path / "in").mkdir()
     shutil.copy(volume, tmp_path / "in")
-    infer = [
-        *(sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"),
-        *("--config_file", str(BUNDLE / "configs" / "inference.json"), "--bundle_root", str(BUNDLE)),
-        *("--ckpt_path", str(tmp_path / "run" / "models" / "global.pt"), "--dataset_dir", str(tmp_path / "in")),
-        *("--output_dir", str(tmp_path / "out"), "--size", "[32,32]", "--channels", "[4,8]", "--device", "cpu"),
-    ]
-    inferred = run(infer, tmp_path)
+    inferred = infer(tmp_path / "run", tmp_path / "in", tmp_path / "out", "[32,32]", "[4,8]")
     assert inferred.returncode == 0, inferred.stderr[-2000:]
     (mask,) = (tmp_path / "out").rglob("*.nii.gz")
     image, result = nib.load(volume), nib.load(mask)
