@@ -84,6 +84,7 @@ class FairMonaiAlgo(MonaiAlgo):
         super().__init__(bundle_root, **arguments)
         self.states = ClientState(state_dir)
         self.all_handlers = all_handlers
+        self._received: set[str] = set()  # names of the weights that training began from
         self._at: tuple[str, int] | None = None  # (run, round) whose state the trainer holds; None: unknown
 
     # ---- ClientAlgo: what any engine may drive ----------------------------------------------------------------
@@ -107,12 +108,17 @@ class FairMonaiAlgo(MonaiAlgo):
                 f"client {self.client_name!r}: the received weights lack {len(missing)} of "
                 f"{len(self.spec.parameters)} parameters, for example {missing[0]!r}; they are of another network"
             )
+        self._received = set(data.weights or {})
         super().train(data, extra)
 
     def get_weights(self, extra: dict[str, Any] | None = None) -> ExchangeObject:
-        """Weights or differences that share no memory with the network, of the received names only."""
+        """Weights, or differences of the tensors that were received, that share no memory with the network.
+
+        ``MonaiAlgo`` would report a change of zero for a tensor that the server never sent.
+        """
         sent = super().get_weights(extra)
-        sent.weights = {name: tensor.clone() for name, tensor in sent.weights.items()}
+        names = self._received if sent.weight_type == WeightType.WEIGHT_DIFF else sent.weights
+        sent.weights = {name: tensor.clone() for name, tensor in sent.weights.items() if name in names}
         return sent
 
     def evaluate(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> ExchangeObject:

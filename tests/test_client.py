@@ -145,6 +145,14 @@ def test_stock_interface_returns_copies_too(prostate_client: Maker, model: Any) 
     assert first is not again and first != again
 
 
+def test_what_the_server_never_sent_is_not_reported_as_unchanged(prostate_client: Maker, model: Any) -> None:
+    weights, spec = model
+    client = prostate_client(val_interval=0)
+    client.initialize({})
+    client.train(ExchangeObject(weights={name: weights[name] for name in spec.parameters}))
+    assert set(client.get_weights().weights) == set(spec.parameters)
+
+
 def test_weights_of_another_network_are_an_error_that_names_a_tensor(prostate_client: Maker, model: Any) -> None:
     weights, spec = model
     partial = {k: v for k, v in weights.items() if k != spec.parameters[0]}
