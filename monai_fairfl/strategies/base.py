@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,10 +70,11 @@ class Strategy(ABC):
 
     @property
     def name(self) -> str:
-        """Class name and the arguments that are not the defaults: ``FedCE-sum``."""
+        """Class name and the arguments that are not the defaults, fit for a folder: ``FedCE-sum``."""
         defaults = {k: p.default for k, p in inspect.signature(type(self)).parameters.items()}
         chosen = {k: getattr(self, k) for k in defaults if hasattr(self, k)}
-        return "-".join([type(self).__name__, *(str(v) for k, v in chosen.items() if v != defaults[k])])
+        words = [type(self).__name__, *(str(value) for key, value in chosen.items() if value != defaults[key])]
+        return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         """Called once before the first round, and before :meth:`load_state_dict` on resume."""

@@ -46,7 +46,10 @@ class InProcess:
     def exchange(
         self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: float | None = None
     ) -> None:
-        """Carry out the requests; a client's exception becomes its reply's ``error`` and the others go on."""
+        """Carry out the requests; a client's exception becomes its reply's ``error`` and the others go on.
+
+        There is no ``timeout`` within one process: a client that works is waited for.
+        """
         for request in requests:
             try:
                 if request.client not in self._clients:
