@@ -29,7 +29,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.fairness import bootstrap_site_mean, performance
+from monai_fairfl.fairness import performance
+from monai_fairfl.intervals import bootstrap_site_mean
 from monai_fairfl.ledger import read_ledger
 
 ROOT = Path(__file__).parents[1]

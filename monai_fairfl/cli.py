@@ -86,7 +86,7 @@ def demo_data(args: argparse.Namespace) -> Answer:
 
 def datalist(args: argparse.Namespace) -> Answer:
     """Check a site's files, or every site's, and split them by case."""
-    from monai_fairfl.data.datalist import check_cases, find_sites, site_datalist
+    from monai_fairfl.data import check_cases, find_sites, site_datalist
     from monai_fairfl.preflight import check_sites
 
     folder = Path(args.folder).absolute()

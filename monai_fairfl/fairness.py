@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,9 @@ from monai_fairfl.errors import ConfigError
 __all__ = [
     "Agreement",
     "Correlation",
-    "Interval",
     "LeaveOneOut",
     "Performance",
     "agreement",
-    "bootstrap_interval",
-    "bootstrap_site_mean",
     "gain",
     "leave_one_out_shares",
     "pearson",
@@ -85,14 +82,6 @@ class LeaveOneOut:
 
     drops: dict[str, float]
     shares: dict[str, float]
-
-
-class Interval(NamedTuple):
-    """An ``estimate`` and the ``low`` and ``high`` end of its confidence interval."""
-
-    estimate: float
-    low: float
-    high: float
 
 
 def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performance:
@@ -173,7 +162,7 @@ def pearson(first: PerClient, second: PerClient) -> Correlation:
     >>> pearson([0.1, 0.2, 0.4], [1 / 3, 1 / 3, 1 / 3])
     Correlation(r=nan, p_value=nan)
     """
-    _, x, y = _paired(first, second, "first", "second", _finite)
+    _, x, y = _paired(first, second, "first", "second", finite_values)
     return _correlation(x, y)
 
 
@@ -263,86 +252,16 @@ def leave_one_out_shares(drops: Mapping[str, float | Mapping[str, float]]) -> Le
     LeaveOneOut(drops={'A': 6.0, 'B': 2.0, 'C': -1.0}, shares={'A': 0.75, 'B': 0.25, 'C': 0.0})
     """
     added = {client: sum(drop.values()) if isinstance(drop, Mapping) else drop for client, drop in drops.items()}
-    names, signed = _finite(added, "drops")
+    names, signed = finite_values(added, "drops")
     kept = signed.clip(min=0)
     shares = kept / kept.sum() if kept.any() else np.full_like(kept, np.nan)
     return LeaveOneOut(dict(zip(names, signed.tolist())), dict(zip(names, shares.tolist())))
 
 
-def bootstrap_interval(
-    values: Sequence[float], statistic: Callable[..., Any] = np.mean, level: float = 0.95, seed: int = 0
-) -> Interval:
-    """Percentile bootstrap interval of a statistic of independent values, for example one value per case.
-
-    Args:
-        values: finite numbers in any unit.
-        statistic: function of a sample, such as ``numpy.mean`` or ``numpy.median``.
-        level: confidence level, between 0 and 1.
-        seed: seed of the resampling.
-
-    Returns:
-        The statistic and its interval in the unit of ``values``. One value says nothing of its spread: the ends are
-        NaN. Equal values give an interval of no width.
-
-    Raises:
-        ConfigError: when there is no value, one is not finite, or the level is not between 0 and 1.
-
-    >>> interval = bootstrap_interval([0.80, 0.85, 0.90, 0.95])
-    >>> round(interval.estimate, 3), interval.low < interval.estimate < interval.high
-    (0.875, True)
-    """
-    _, x = _finite(values, "values")
-    _check_level(level)
-    estimate = float(statistic(x))
-    if len(x) == 1:
-        return Interval(estimate, float("nan"), float("nan"))
-    rng = np.random.default_rng(seed)
-    found = stats.bootstrap((x,), statistic, confidence_level=level, method="percentile", rng=rng).confidence_interval
-    return Interval(estimate, float(found.low), float(found.high))
-
-
-def bootstrap_site_mean(
-    cases_by_site: Mapping[str, Sequence[float]], level: float = 0.95, seed: int = 0, resamples: int = 9999
-) -> Interval:
-    """Percentile bootstrap interval of the mean over sites of each site's mean score.
-
-    Cases are resampled within each site (stratified), so the interval speaks of these sites and of new cases from them,
-    not of new sites. A site with one case adds no spread, which makes the interval too narrow.
-
-    Args:
-        cases_by_site: site -> score of each of its cases, finite numbers.
-        level: confidence level, between 0 and 1.
-        seed: seed of the resampling; the order of the sites does not matter.
-        resamples: number of bootstrap samples.
-
-    Returns:
-        The mean of the site means and its interval; the ends are NaN when no site has two cases.
-
-    Raises:
-        ConfigError: when there is no site, a site has no case, a score is not finite, or the level is not between 0
-            and 1.
-
-    >>> interval = bootstrap_site_mean({"A": [0.9, 0.8, 0.7], "B": [0.6, 0.5]})
-    >>> round(interval.estimate, 3), 0.6 < interval.low < interval.high < 0.75
-    (0.675, True)
-    """
-    if not cases_by_site:
-        raise ConfigError("cases_by_site is empty; give at least one site.")
-    _check_level(level)
-    sites = [_finite(cases_by_site[site], f"cases of site {site!r}")[1] for site in sorted(cases_by_site)]
-    rng = np.random.default_rng(seed)
-    means = [x[rng.integers(len(x), size=(resamples, len(x)))].mean(axis=1) for x in sites]
-    estimate = float(np.mean([x.mean() for x in sites]))
-    if all(len(x) == 1 for x in sites):
-        return Interval(estimate, float("nan"), float("nan"))
-    low, high = np.quantile(np.mean(means, axis=0), [(1 - level) / 2, (1 + level) / 2])
-    return Interval(estimate, float(low), float(high))
-
-
 Checked: TypeAlias = tuple[list[str], NDArray[np.float64]]
 
 
-def _finite(values: PerClient, what: str) -> Checked:
+def finite_values(values: PerClient, what: str) -> Checked:
     """Names, sorted so that sums do not depend on the order of arrival, and float64 values."""
     named = values if isinstance(values, Mapping) else {str(index): value for index, value in enumerate(values)}
     if not named:
@@ -355,7 +274,7 @@ def _finite(values: PerClient, what: str) -> Checked:
 
 
 def _scores(values: PerClient, what: str) -> Checked:
-    names, array = _finite(values, what)
+    names, array = finite_values(values, what)
     for name, value in zip(names, array):
         if not -1e-6 <= value <= 1 + 1e-6:
             raise ConfigError(f"{what}: {name!r} has {value}, not a fraction in [0, 1]; divide percentages by 100.")
@@ -363,7 +282,7 @@ def _scores(values: PerClient, what: str) -> Checked:
 
 
 def _shares(values: PerClient, what: str) -> Checked:
-    names, array = _finite(values, what)
+    names, array = finite_values(values, what)
     if len(array) < 2:
         raise ConfigError(f"{what} has one client ({names[0]!r}); agreement needs at least two.")
     if abs(array.sum() - 1) > ROUNDING:
@@ -394,8 +313,3 @@ def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> Correlation:
         return Correlation(float("nan"), float("nan"))
     found = stats.pearsonr(x, y)
     return Correlation(float(found.statistic), float(found.pvalue))
-
-
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ConfigError(f"level must be between 0 and 1, got {level}.")

@@ -12,7 +12,8 @@
 
 from __future__ import annotations
 
-from monai_fairfl.data.datalist import check_cases, find_cases, find_sites, site_datalist, split_cases
+from monai_fairfl.data.checks import check_cases
+from monai_fairfl.data.datalist import find_cases, find_sites, site_datalist, split_cases
 from monai_fairfl.data.slices import SampleSlicesd
 from monai_fairfl.data.synthetic import SITES, Site, make_case, write_sites
 

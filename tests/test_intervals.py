@@ -1,0 +1,77 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.intervals import bootstrap_interval, bootstrap_site_mean
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: bootstrap_interval([]), "empty"),
+        (lambda: bootstrap_interval([0.1, 0.2], level=95), "level"),
+        (lambda: bootstrap_site_mean({}), "empty"),
+        (lambda: bootstrap_site_mean({"siteA": []}), "siteA"),
+        (lambda: bootstrap_site_mean({"siteA": [0.5, float("inf")]}), "siteA.*'1' has inf"),
+    ],
+)
+def test_input_that_has_no_interval_is_refused_with_the_client_named(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        call()
+
+
+def test_bootstrap_interval_of_a_mean_is_near_the_normal_one_and_repeats_by_seed() -> None:
+    x = np.random.default_rng(3).normal(0.8, 0.05, 200)
+    found = bootstrap_interval(x.tolist(), seed=5)
+    assert (found.low, found.high) == pytest.approx(
+        stats.norm.interval(0.95, x.mean(), stats.sem(x)), abs=0.2 * stats.sem(x)
+    )
+    assert found == bootstrap_interval(x.tolist(), seed=5) != bootstrap_interval(x.tolist(), seed=6)
+    narrower = bootstrap_interval(x.tolist(), level=0.5, seed=5)
+    assert found.low < narrower.low < narrower.high < found.high
+
+
+def test_bootstrap_takes_other_statistics() -> None:
+    found = bootstrap_interval([0.1, 0.5, 0.6, 0.7, 0.9], statistic=np.median)
+    assert found.estimate == 0.6 and 0.1 <= found.low <= 0.6 <= found.high <= 0.9
+
+
+def test_bootstrap_of_one_value_has_no_ends_and_of_equal_values_no_width() -> None:
+    one = bootstrap_interval([0.7])
+    assert one.estimate == 0.7 and math.isnan(one.low) and math.isnan(one.high)
+    assert bootstrap_interval([0.5] * 4) == (0.5, 0.5, 0.5)
+    single = bootstrap_site_mean({"a": [0.7], "b": [0.5]})
+    assert single.estimate == pytest.approx(0.6) and math.isnan(single.low)
+    assert bootstrap_site_mean({"a": [0.5, 0.5], "b": [0.25]}) == (0.375, 0.375, 0.375)
+
+
+def test_site_mean_bootstrap_resamples_within_sites_so_differences_between_sites_add_no_width() -> None:
+    rng = np.random.default_rng(0)
+    cases = {"good": rng.normal(0.9, 0.02, 60), "bad": rng.normal(0.3, 0.05, 25)}
+    found = bootstrap_site_mean({name: x.tolist() for name, x in cases.items()})
+    stderr = math.hypot(*(x.std() / math.sqrt(len(x)) for x in cases.values())) / 2
+    assert found.estimate == pytest.approx(np.mean([x.mean() for x in cases.values()]))
+    assert (found.high - found.low) / (2 * stats.norm.ppf(0.975)) == pytest.approx(stderr, rel=0.1)
+
+
+def test_site_mean_bootstrap_does_not_depend_on_the_order_of_sites() -> None:
+    rng = np.random.default_rng(2)
+    cases = {"a": rng.random(20).tolist(), "b": rng.random(30).tolist()}
+    assert bootstrap_site_mean(cases) == bootstrap_site_mean(dict(reversed(cases.items())))
+    assert bootstrap_site_mean(cases) != bootstrap_site_mean(cases, seed=1)
