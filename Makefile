@@ -10,7 +10,7 @@ export OMP_NUM_THREADS := 1
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 BUNDLE := bundles/prostate_mri_segmentation
-DEMO_ARGS ?= --rounds 12 --local_epochs 4 --overrides "{'size': [64, 64], 'channels': [16, 32, 64, 128], 'largest_component': False}" \
+DEMO_ARGS ?= --rounds 12 --local_epochs 4 --overrides "{'size': [64, 64], 'channels': [16, 32, 64, 128]}" \
 	--strategies "[{'_target_': 'monai_fairfl.strategies.Standalone'}, \
 	{'_target_': 'monai_fairfl.strategies.FedAvg'}, {'_target_': 'monai_fairfl.strategies.FedCE'}]"
 
