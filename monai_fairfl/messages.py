@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -197,10 +197,6 @@ class Reply:
     run: str = ""
     round: int = -1
     error: str | None = None
-
-    def without_tensors(self) -> Reply:
-        """The reply's numbers alone."""
-        return replace(self, update=None, buffers=None)
 
 
 def refusal(request: Request, reply: Reply, spec: ModelSpec) -> str | None:

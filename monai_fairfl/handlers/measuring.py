@@ -12,11 +12,10 @@
 
 from __future__ import annotations
 
-import torch
 from ignite.engine import Events, RemovableEventHandle
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
-from torch import nn
 
+from monai_fairfl.client_state import on_cpu
 from monai_fairfl.handlers.board import board
 from monai_fairfl.measurements import MEASUREMENTS, Memory
 from monai_fairfl.messages import Measurement
@@ -48,7 +47,9 @@ class _MeasurementHandler:
         return board(self.board).context
 
     def _measure(self, engine: SupervisedTrainer) -> None:
-        value = MEASUREMENTS[self.name].function(self.probe, state_of(engine.network), self.memory, self.context())
+        value = MEASUREMENTS[self.name].function(
+            self.probe, on_cpu(engine.network.state_dict()), self.memory, self.context()
+        )
         if value is not None:
             self._publish(value)
 
@@ -109,9 +110,4 @@ class LeaveOneOutError(_MeasurementHandler):
             super()._measure(engine)
 
     def _remember(self, engine: SupervisedTrainer) -> None:
-        self.memory = Memory(state_of(engine.network))
-
-
-def state_of(network: nn.Module) -> dict[str, torch.Tensor]:
-    """A copy of the network's state, on the CPU."""
-    return {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
+        self.memory = Memory(on_cpu(engine.network.state_dict()))
