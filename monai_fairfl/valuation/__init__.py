@@ -1,0 +1,75 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Valuation: what each client is worth to the federation, as coalition games with the uncertainty of the answer.
+
+A valuation is a choice of parts: a :class:`Game` (who plays, what a coalition is worth), a method, and for sampling
+methods a stopping rule.
+
+>>> images = {"A": 600, "B": 300, "C": 100}
+>>> game = Game(images, lambda coalition: sum(images[client] for client in coalition) ** 0.5)
+>>> found = permutation_shapley(game, stop=StandardError(0.5) | MaxEvaluations(100))
+>>> {client: round(share, 1) for client, share in found.shares().items()}
+{'A': 0.5, 'B': 0.3, 'C': 0.2}
+"""
+
+from monai_fairfl.valuation.exact import exact_shapley, shapley_values
+from monai_fairfl.valuation.fidelity import Fidelity, fidelity
+from monai_fairfl.valuation.free_riders import (
+    FreeRiders,
+    flag_free_riders,
+    free_rider_history,
+    free_rider_scores,
+    global_cosines,
+)
+from monai_fairfl.valuation.game import Game, cosine_game
+from monai_fairfl.valuation.gtg import GTGRound, GTGValuation, gtg_shapley
+from monai_fairfl.valuation.leave_one_out import leave_one_out
+from monai_fairfl.valuation.sampling import permutation_shapley, stratified_shapley
+from monai_fairfl.valuation.stopping import (
+    Hoeffding,
+    MaxEvaluations,
+    MaxSamples,
+    Progress,
+    RankStable,
+    StandardError,
+    StoppingRule,
+)
+from monai_fairfl.valuation.valuation import Valuation, rank_stability, sum_over_rounds
+
+__all__ = [
+    "Fidelity",
+    "FreeRiders",
+    "GTGRound",
+    "GTGValuation",
+    "Game",
+    "Hoeffding",
+    "MaxEvaluations",
+    "MaxSamples",
+    "Progress",
+    "RankStable",
+    "StandardError",
+    "StoppingRule",
+    "Valuation",
+    "cosine_game",
+    "exact_shapley",
+    "flag_free_riders",
+    "fidelity",
+    "free_rider_history",
+    "free_rider_scores",
+    "global_cosines",
+    "gtg_shapley",
+    "leave_one_out",
+    "permutation_shapley",
+    "rank_stability",
+    "shapley_values",
+    "stratified_shapley",
+    "sum_over_rounds",
+]

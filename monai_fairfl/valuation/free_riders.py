@@ -1,0 +1,202 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Free riders: clients whose data add nothing to what they receive, told from angles and errors (FedCE)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.geometry import cosine
+
+__all__ = ["FreeRiders", "flag_free_riders", "free_rider_history", "free_rider_scores", "global_cosines"]
+
+FORMS = ("product", "dissimilarity")
+
+
+@dataclass(frozen=True)
+class FreeRiders:
+    """What :func:`free_rider_history` found.
+
+    Args:
+        rounds: numbers of the rounds that had all the measurements.
+        scores: client -> raw score in each of these rounds, ``None`` where it had none.
+        flagged: client -> number of the round in which it was first flagged.
+    """
+
+    rounds: list[int]
+    scores: dict[str, list[float | None]]
+    flagged: dict[str, int]
+
+
+def global_cosines(gram: ArrayLike, aggregation: Mapping[str, float], clients: Sequence[str]) -> dict[str, float]:
+    r"""client -> cosine between its update and the global one, :math:`\sum_j \rho_j \Delta_j`; 0 for a zero update.
+
+    Args:
+        gram: inner products of the updates, shape (N, N).
+        aggregation: client -> weight :math:`\rho`; a client that is absent counts as 0.
+        clients: in the order of the rows.
+
+    >>> {c: round(value, 4) for c, value in global_cosines(np.eye(2), {"A": 0.5, "B": 0.5}, ["A", "B"]).items()}
+    {'A': 0.7071, 'B': 0.7071}
+    """
+    matrix = np.asarray(gram, dtype=np.float64)
+    if matrix.shape != (len(clients), len(clients)):
+        raise ConfigError(f"clients {list(clients)} need a Gram matrix of as many rows and columns, got {matrix.shape}")
+    weights = np.array([aggregation.get(client, 0.0) for client in clients])
+    return {client: cosine(matrix, row, weights) for client, row in zip(clients, np.eye(len(clients)))}
+
+
+def free_rider_scores(
+    cosines: Mapping[str, float],
+    error_global: Mapping[str, float],
+    error_local: Mapping[str, float],
+    form: str = "product",
+) -> dict[str, float]:
+    r"""How much a client looks like a free rider (after Jiang et al., CVPR 2023): high is suspicious.
+
+    A client without images of its own worth training on (one image repeated, say) fits these perfectly, while the
+    global model does not: its two errors differ widely. The paper gives no formula. ``"product"``, to the letter of
+    its text: :math:`\cos(\Delta_i, G) \, |e_i^{glob} - e_i^{loc}|`. ``"dissimilarity"``:
+    :math:`(1 - \cos(\Delta_i, G)) \, |e_i^{glob} - e_i^{loc}|`, as its appendix shows that a free rider's cosine is
+    *low*; it separates better.
+
+    Args:
+        cosines: client -> cosine between its update and the global one, see :func:`global_cosines`.
+        error_global: client -> 1 - Dice of the received global model on its validation data, in [0, 1].
+        error_local: client -> 1 - Dice of its own trained model on the same data, in [0, 1].
+        form: ``"product"`` or ``"dissimilarity"``.
+
+    Returns:
+        client -> score; up to 1 and 2; a product is negative where the cosine is.
+
+    Raises:
+        ConfigError: when the form is unknown or a client lacks an error.
+
+    >>> scores = free_rider_scores({"A": 0.7, "B": 0.3}, {"A": 0.15, "B": 0.60}, {"A": 0.10, "B": 0.05})
+    >>> {client: round(score, 4) for client, score in scores.items()}
+    {'A': 0.035, 'B': 0.165}
+    """
+    if form not in FORMS:
+        raise ConfigError(f"form must be one of {list(FORMS)}, got {form!r}")
+    for client in cosines:
+        if client not in error_global or client not in error_local:
+            raise ConfigError(
+                f"client {client!r} has a cosine but lacks an error; measure global_score and local_score"
+            )
+    return {
+        client: (value if form == "product" else 1 - value) * abs(error_global[client] - error_local[client])
+        for client, value in cosines.items()
+    }
+
+
+def flag_free_riders(
+    scores_by_round: Sequence[Mapping[str, float]], factor: float = 5.0, rounds: int = 3
+) -> dict[str, int]:
+    """The clients whose score stands out in several rounds running.
+
+    The threshold was fixed beforehand and is no result of tuning: a score above 5 times the median of the others', in 3
+    consecutive rounds; 5 is the distance to the next client that FedCE's example shows. The median is of absolute
+    values, or negative products would make everybody else suspicious. A flag is a reason to ask, not a proof.
+
+    Args:
+        scores_by_round: client -> score, one mapping per round; a round without a client neither adds to its run of
+            high scores nor ends it.
+        factor: times the median of the others.
+        rounds: consecutive rounds, at least 1.
+
+    Returns:
+        client -> index of the round in which it was first flagged; empty when nobody was.
+
+    >>> flag_free_riders([{"A": 0.03, "B": 0.01, "C": 0.15}] * 3)
+    {'C': 2}
+    """
+    if rounds < 1 or factor <= 0:
+        raise ConfigError(f"rounds must be at least 1 and factor above 0, got rounds={rounds}, factor={factor}")
+    running: dict[str, int] = {}
+    flagged: dict[str, int] = {}
+    for number, scores in enumerate(scores_by_round):
+        for client, score in scores.items():
+            others = [abs(value) for other, value in scores.items() if other != client]
+            high = bool(others) and score > factor * median(others)
+            running[client] = running.get(client, 0) + 1 if high else 0
+            if running[client] >= rounds:
+                flagged.setdefault(client, number)
+    return flagged
+
+
+def free_rider_history(
+    records: Iterable[Mapping[str, Any]], form: str = "product", factor: float = 5.0, rounds: int = 3
+) -> FreeRiders:
+    """Scores and flags of a whole run, from its ledger.
+
+    Args:
+        records: of :func:`~monai_fairfl.ledger.read_ledger`. Rounds need the Gram matrix, and ``global_score`` and
+            ``local_score`` of at least two clients (``Federation(evaluate=("global_score", "local_score"))``); others
+            are skipped. With weights per layer, their mean over layers stands for the direction of the global update.
+        form: as in :func:`free_rider_scores`.
+        factor: as in :func:`flag_free_riders`.
+        rounds: as in :func:`flag_free_riders`, counted over the rounds that are not skipped.
+
+    >>> record = {"kind": "round", "round": 4, "gram": {"clients": ["A", "B"], "whole": [[1, 0], [0, 1]]},
+    ...     "aggregation": {"A": 0.5, "B": 0.5}, "measurements": {
+    ...     "A": {"global_score": 0.8, "local_score": 0.9}, "B": {"global_score": 0.1, "local_score": 0.95}}}
+    >>> found = free_rider_history([record], rounds=1)
+    >>> found.rounds, found.flagged, round(found.scores["B"][0], 3)
+    ([4], {'B': 4}, 0.601)
+    """
+    scored = {record["round"]: _record_scores(record, form) for record in records if record.get("kind") == "round"}
+    usable = {number: scores for number, scores in scored.items() if len(scores) > 1}
+    numbers = list(usable)
+    clients = sorted({client for scores in usable.values() for client in scores})
+    flagged = flag_free_riders(list(usable.values()), factor, rounds)
+    return FreeRiders(
+        rounds=numbers,
+        scores={client: [scores.get(client) for scores in usable.values()] for client in clients},
+        flagged={client: numbers[index] for client, index in flagged.items()},
+    )
+
+
+def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
+    if not record.get("gram"):
+        return {}
+    measured = record["measurements"]
+    errors = {
+        name: {client: 1 - _number(found[name]) for client, found in measured.items() if name in found}
+        for name in ("global_score", "local_score")
+    }
+    clients = record["gram"]["clients"]
+    cosines = global_cosines(record["gram"]["whole"], _whole_model(record["aggregation"]), clients)
+    both = errors["global_score"].keys() & errors["local_score"].keys()
+    known = {client: value for client, value in cosines.items() if client in both}
+    return free_rider_scores(known, errors["global_score"], errors["local_score"], form)
+
+
+def _number(data: Any) -> float:
+    """A measurement as the ledger holds it: a number, an estimate's fields, or a mapping with ``"mean"``."""
+    if isinstance(data, Mapping):
+        return _number(data["mean"] if "mean" in data else data["value"])
+    return float(data)
+
+
+def _whole_model(aggregation: Mapping[str, Any]) -> dict[str, float]:
+    """client -> weight; of layer -> client -> weight, the mean over the layers."""
+    layers = [weights for weights in aggregation.values() if isinstance(weights, Mapping)]
+    if not layers:
+        return dict(aggregation)
+    clients = {client for weights in layers for client in weights}
+    return {client: sum(weights.get(client, 0.0) for weights in layers) / len(layers) for client in clients}

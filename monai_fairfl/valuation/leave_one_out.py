@@ -1,0 +1,48 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Leave-one-out: what is lost when one player is missing."""
+
+from __future__ import annotations
+
+import math
+
+from monai_fairfl.messages import Estimate
+from monai_fairfl.valuation.game import Game
+from monai_fairfl.valuation.valuation import Valuation
+
+__all__ = ["leave_one_out"]
+
+
+def leave_one_out(game: Game) -> Valuation:
+    r"""The drop in utility without each player, :math:`V(N) - V(N \setminus i)`: FedCE's ground truth (CVPR 2023).
+
+    N + 1 evaluations. Two clients with the same data both get nothing, as either replaces the other: where that matters
+    use Shapley values. A client whose absence helps has a negative drop, kept in ``values`` and 0 in ``shares()``.
+    For several structures let the utility be their sum (or mean: the shares are the same). FedCE evaluates every
+    coalition's model on *all* clients' test images, also on those of the client left out.
+
+    Args:
+        game: of any number of players.
+
+    >>> found = leave_one_out(Game("ABC", lambda coalition: {"A": 3, "B": 1}.get("".join(sorted(coalition))[:1], 0)))
+    >>> {player: value.value for player, value in found.values.items()}, found.shares()
+    ({'A': 2.0, 'B': 0.0, 'C': 0.0}, {'A': 1.0, 'B': 0.0, 'C': 0.0})
+    """
+    before = game.evaluations
+    whole = game(game.players)
+    drops = {player: whole - game(set(game.players) - {player}) for player in game.players}
+    return Valuation(
+        method="leave_one_out",
+        values={player: Estimate(drop, 0.0, 1) for player, drop in drops.items()},
+        evaluations=game.evaluations - before,
+        rank_stability=1.0,
+        total=math.fsum(drops.values()),
+    )

@@ -1,0 +1,144 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from monai_fairfl.errors import FairFLError
+from monai_fairfl.messages import Estimate
+from monai_fairfl.valuation import Fidelity, Game, MaxSamples, Valuation, exact_shapley, fidelity, permutation_shapley
+
+TABLES = Path(__file__).parents[1] / "golden" / "tables"
+LOO = {"fundus": "fedce_table4_loo_fundus", "prostate": "fedce_table5_loo_prostate"}
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with (TABLES / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def published(task: str) -> Fidelity:
+    """FedAvg's contributions are the shares of images; the reference is leave-one-out."""
+    clients = [row for row in rows(LOO[task]) if row["client"] != "none_removed"]
+    images = {row["client"]: float(row["training_samples"]) for row in clients}
+    drops = {row["client"]: float(row["performance_contribution_pct"]) / 100 for row in clients}
+    return fidelity({client: n / sum(images.values()) for client, n in images.items()}, drops)
+
+
+@pytest.mark.parametrize("task", ["fundus", "prostate"])
+def test_the_fedavg_rows_of_fedces_table_3(task: str) -> None:
+    (row,) = [row for row in rows("fedce_table3_contribution") if (row["task"], row["method"]) == (task, "FedAvg")]
+    found = published(task)
+    assert found.pearson.estimate == pytest.approx(float(row["pearson_x100"]), abs=0.005)
+    assert found.p_value == pytest.approx(float(row["p_value"]), abs=0.005)
+    assert found.euclidean.estimate == pytest.approx(float(row["euclidean_fractions"]), abs=0.005)
+    # the printed fundus cosine, 0.26, contradicts the row's own distance
+    expected = {"fundus": 0.4587, "prostate": float(row["cosine"])}[task]
+    assert found.cosine.estimate == pytest.approx(expected, abs=0.005)
+
+
+def estimates(values: list[float], stderr: float | None = 0.0) -> dict[str, float | Estimate]:
+    return {f"site{i}": Estimate(value, stderr, 10) for i, value in enumerate(values)}
+
+
+SHARES = [0.35, 0.25, 0.05, 0.15, 0.20]
+OTHER = [0.30, 0.32, 0.08, 0.10, 0.20]
+
+
+def test_measures_are_scipys_and_numpys() -> None:
+    found = fidelity(estimates(SHARES), estimates(OTHER))
+    x, y = np.array(SHARES), np.array(OTHER)
+    assert found.pearson.estimate == pytest.approx(100 * stats.pearsonr(x, y).statistic)
+    assert found.spearman.estimate == pytest.approx(100 * stats.spearmanr(x, y).statistic)
+    assert found.euclidean.estimate == pytest.approx(math.dist(SHARES, OTHER))
+    assert found.cosine.estimate == pytest.approx(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
+
+
+def test_intervals_widen_with_the_standard_errors_and_vanish_without() -> None:
+    widths = []
+    for stderr in (0.0, 0.01, 0.03):
+        found = fidelity(estimates(SHARES, stderr), estimates(OTHER), draws=200)
+        parts = (found.pearson, found.spearman, found.euclidean, found.cosine)
+        assert all(part.low <= part.high for part in parts)
+        widths.append([part.high - part.low for part in parts])
+    assert widths[0] == pytest.approx([0] * 4, abs=1e-9)
+    assert all(
+        small < large for i in (0, 2, 3) for small, large in zip(np.transpose(widths)[i], np.transpose(widths)[i][1:])
+    )
+
+
+def test_the_interval_holds_what_repeated_sampling_gives() -> None:
+    """Fidelity of sampled values of one game, valued afresh with many seeds."""
+    worth = {"a": 5.0, "b": 3.0, "c": 2.0, "d": 1.0}
+    game = Game(worth, lambda s: sum(worth[player] for player in s) ** 0.5)
+    exact = exact_shapley(game)
+    reported = fidelity(permutation_shapley(game, MaxSamples(40), seed=100), exact)
+    again = [
+        fidelity(permutation_shapley(game, MaxSamples(40), seed), exact, draws=1).pearson.estimate for seed in range(40)
+    ]
+    inside = np.mean([reported.pearson.low <= value <= max(reported.pearson.high, 100) for value in again])
+    assert inside >= 0.9
+    assert 90 < reported.pearson.low < reported.pearson.high < 100
+
+
+@pytest.mark.parametrize("constant", [0, 1])
+def test_uniform_shares_have_no_correlation_but_a_distance(constant: int) -> None:
+    sides = [estimates(SHARES, 0.01), estimates([0.2] * 5, 0.01)]
+    found = fidelity(*(sides if constant else sides[::-1]))
+    assert all(math.isnan(value) for value in (*found.pearson, *found.spearman, found.p_value))
+    assert found.euclidean.estimate == pytest.approx(math.dist(SHARES, [0.2] * 5))
+    assert found.cosine.low < found.cosine.high
+
+
+def test_unknown_errors_leave_the_interval_open() -> None:
+    for given in (estimates(SHARES, None), {f"site{i}": value for i, value in enumerate(SHARES)}):
+        found = fidelity(given, estimates(OTHER))
+        assert math.isfinite(found.pearson.estimate) and math.isnan(found.pearson.low)
+
+
+def test_a_valuation_is_compared_by_its_shares_in_whatever_unit() -> None:
+    values = {"a": Estimate(30.0, 1.0, 9), "b": Estimate(10.0, 1.0, 9), "c": Estimate(-5.0, 1.0, 9)}
+    valuation = Valuation("permutation", values, 8, None, 35.0)
+    found = fidelity(valuation, {"a": Estimate(0.75, 0.0), "b": Estimate(0.25, 0.0), "c": Estimate(0.0, 0.0)})
+    assert found.euclidean.estimate == 0 and found.cosine.estimate == pytest.approx(1)
+    assert 0 < found.euclidean.high < 0.2
+
+
+def test_the_seed_decides_and_the_order_of_clients_does_not() -> None:
+    backwards = dict(reversed(estimates(SHARES, 0.02).items()))
+    found = fidelity(estimates(SHARES, 0.02), estimates(OTHER), draws=50)
+    assert fidelity(backwards, estimates(OTHER), draws=50) == found
+    assert fidelity(backwards, estimates(OTHER), draws=50, seed=1) != found
+
+
+@pytest.mark.parametrize(
+    ("contributions", "reference", "words"),
+    [
+        ({"a": 0.5, "b": 0.5}, {"a": 0.5, "c": 0.5}, r"\['b', 'c'\]"),
+        ({"a": 5.0, "b": 1.0}, {"a": 0.5, "b": 0.5}, "sum to 1"),
+        ({"a": 1.2, "b": -0.2}, {"a": 0.5, "b": 0.5}, "'b' has -0.2"),
+        ({"a": 1.0}, {"a": 1.0}, "at least two"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(contributions, reference, words: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(FairFLError, match=words):
+        fidelity(contributions, reference)
+
+
+def test_the_level_is_checked() -> None:
+    with pytest.raises(FairFLError, match="level"):
+        fidelity({"a": 0.5, "b": 0.5}, {"a": 0.4, "b": 0.6}, level=95)

@@ -1,0 +1,144 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from driving import GOLDEN
+
+from monai_fairfl.errors import FairFLError
+from monai_fairfl.ledger import Ledger, read_ledger
+from monai_fairfl.messages import Estimate
+from monai_fairfl.valuation import flag_free_riders, free_rider_history, free_rider_scores, global_cosines
+
+EXAMPLE = GOLDEN["fedce"]["free_rider_example"]
+UPDATES = np.array(GOLDEN["common"]["updates"])
+WEIGHTS = {"1": 0.311393, "2": 0.325217, "3": 0.363391}
+
+
+def by_client(values: list[float]) -> dict[str, float]:
+    return dict(zip("123", values))
+
+
+@pytest.mark.parametrize(("form", "key"), [("product", "product"), ("dissimilarity", "dissim")])
+def test_scores_meet_the_worked_example_from_the_gram_matrix_on(form: str, key: str) -> None:
+    cosines = global_cosines(UPDATES @ UPDATES.T, WEIGHTS, "123")
+    assert cosines == pytest.approx(by_client(EXAMPLE["cos_local_global"]), abs=2e-6)
+    scores = free_rider_scores(cosines, by_client(EXAMPLE["global_err"]), by_client(EXAMPLE["local_err"]), form)
+    assert scores == pytest.approx(by_client(EXAMPLE[key]), abs=2e-6)
+
+
+def test_an_update_of_zero_has_cosine_zero() -> None:
+    assert global_cosines([[1.0, 0.0], [0.0, 0.0]], {"a": 0.5, "b": 0.5}, ["a", "b"]) == {"a": 1.0, "b": 0.0}
+
+
+def test_a_flag_needs_rounds_in_a_row() -> None:
+    high, low = {"a": 0.01, "b": 0.02, "c": 0.2}, {"a": 0.01, "b": 0.02, "c": 0.02}
+    assert flag_free_riders([high, high, low, high, high]) == {}
+    assert flag_free_riders([low, high, high, high, low]) == {"c": 3}
+    assert flag_free_riders([high, high], rounds=2) == {"c": 1}
+
+
+def test_the_round_of_a_flag_is_the_first() -> None:
+    assert flag_free_riders([{"a": 0.01, "b": 0.02, "c": 0.2}] * 6) == {"c": 2}
+
+
+def test_the_threshold_is_five_times_the_median_of_the_others() -> None:
+    below, above = ({"a": 0.01, "b": 0.02, "c": 0.06, "d": 0.02 * 5 + step} for step in (0.0, 1e-9))
+    assert flag_free_riders([below] * 3) == {} and flag_free_riders([above] * 3) == {"d": 2}
+    assert flag_free_riders([above] * 3, factor=6) == {}
+
+
+def test_absence_neither_adds_to_a_run_nor_ends_it() -> None:
+    high, away = {"a": 0.01, "b": 0.01, "c": 0.2}, {"a": 0.01, "b": 0.01}
+    assert flag_free_riders([high, away, high, away, away]) == {}
+    assert flag_free_riders([high, away, high, away, high]) == {"c": 4}
+
+
+def test_negative_products_make_nobody_else_suspicious() -> None:
+    assert flag_free_riders([{"a": -0.02, "b": -0.01, "c": 0.01, "d": -0.03}] * 3) == {}
+
+
+def record(number: int, gram: np.ndarray | None = None, **changes: Any) -> dict[str, Any]:
+    measured = {
+        client: {
+            "global_score": {"mean": Estimate(1 - error, 0.01, 5), "gland": 1 - error},
+            "local_score": Estimate(1 - EXAMPLE["local_err"][i], None, 5),
+        }
+        for i, (client, error) in enumerate(by_client(EXAMPLE["global_err"]).items())
+    }
+    matrix = UPDATES @ UPDATES.T if gram is None else gram
+    whole = {"clients": list("123"), "whole": matrix.tolist()}
+    return {
+        "kind": "round",
+        "round": number,
+        "gram": whole,
+        "aggregation": WEIGHTS,
+        "measurements": measured,
+        **changes,
+    }
+
+
+def test_a_ledger_gives_scores_and_flags_and_rounds_without_measurements_are_skipped(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.append({"kind": "start"})
+    for entry in (
+        record(0),
+        record(1, measurements={client: {"global_score": 0.5} for client in "123"}),
+        record(2, gram=None) | {"gram": None},
+        record(3),
+        record(4),
+    ):
+        ledger.append(entry)
+    ledger.append({"kind": "end"})
+    found = free_rider_history(read_ledger(tmp_path / "ledger.jsonl"), form="dissimilarity")
+    assert found.rounds == [0, 3, 4]
+    assert found.flagged == {"3": 4}
+    for client, expected in by_client(EXAMPLE["dissim"]).items():
+        assert found.scores[client] == pytest.approx([expected] * 3, abs=2e-6)
+    json.dumps(found.scores, allow_nan=False)
+
+
+def test_a_client_without_measurements_has_no_score_that_round() -> None:
+    partial = record(1)
+    del partial["measurements"]["2"]["local_score"]
+    records = json.loads(json.dumps([record(0), partial], default=vars))
+    found = free_rider_history(records)
+    assert found.scores["2"][1] is None and found.scores["1"][1] == found.scores["1"][0]
+
+
+def test_weights_per_layer_count_by_their_mean() -> None:
+    layers = {"conv": {c: 0.5 * w for c, w in WEIGHTS.items()}, "head": {c: 1.5 * w for c, w in WEIGHTS.items()}}
+    plain, layered = (json.loads(json.dumps([r], default=vars)) for r in (record(0), record(0, aggregation=layers)))
+    expected = free_rider_history(plain).scores
+    assert {c: s[0] for c, s in free_rider_history(layered).scores.items()} == pytest.approx(
+        {c: s[0] for c, s in expected.items()}
+    )
+
+
+def test_a_run_without_the_measurements_has_no_scores() -> None:
+    found = free_rider_history([{"kind": "start"}, record(0, measurements={})])
+    assert (found.rounds, found.scores, found.flagged) == ([], {}, {})
+
+
+def test_what_cannot_be_scored_is_refused() -> None:
+    with pytest.raises(FairFLError, match="form"):
+        free_rider_scores({}, {}, {}, form="sum")
+    with pytest.raises(FairFLError, match="'b' has a cosine but lacks an error"):
+        free_rider_scores({"a": 1.0, "b": 1.0}, {"a": 0.1, "b": 0.1}, {"a": 0.1})
+    with pytest.raises(FairFLError, match="Gram"):
+        global_cosines(np.eye(3), {"a": 1.0}, ["a"])
+    with pytest.raises(FairFLError, match="rounds"):
+        flag_free_riders([], rounds=0)

@@ -1,0 +1,107 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import pytest
+
+from monai_fairfl.errors import FairFLError
+from monai_fairfl.messages import Estimate
+from monai_fairfl.valuation import (
+    Game,
+    Hoeffding,
+    MaxEvaluations,
+    MaxSamples,
+    Progress,
+    RankStable,
+    StandardError,
+    StoppingRule,
+    permutation_shapley,
+)
+
+
+class Fixed(StoppingRule):
+    def __init__(self, answer: bool):
+        self.answer = answer
+
+    def __call__(self, progress: Progress) -> bool:
+        return self.answer
+
+
+def progress(
+    *values: tuple[float, float | None], samples: int = 100, evaluations: int = 0, unseen: int = 1
+) -> Progress:
+    estimates = {str(i): Estimate(value, error, samples) for i, (value, error) in enumerate(values or [(0.1, 0.1)])}
+    return Progress(estimates, samples, evaluations, unseen)
+
+
+@pytest.mark.parametrize(("a", "b", "c"), list(product([False, True], repeat=3)))
+def test_rules_combine_as_and_and_or(a: bool, b: bool, c: bool) -> None:
+    rule = Fixed(a) & Fixed(b) | Fixed(c)
+    assert rule(progress()) == (a and b or c)
+    assert (Fixed(a) & (Fixed(b) | Fixed(c)))(progress()) == (a and (b or c))
+
+
+def test_max_samples() -> None:
+    assert [MaxSamples(3)(progress(samples=n)) for n in (2, 3, 4)] == [False, True, True]
+
+
+def test_max_evaluations_counts_samples_once_there_is_nothing_left_to_evaluate() -> None:
+    rule = MaxEvaluations(10)
+    assert rule(progress(evaluations=10))
+    assert not rule(progress(evaluations=9, samples=50))
+    assert not rule(progress(evaluations=8, samples=9, unseen=0))
+    assert rule(progress(evaluations=8, samples=10, unseen=0))
+
+
+def test_standard_error_waits_for_every_player_and_for_enough_samples() -> None:
+    rule = StandardError(0.02)
+    assert rule(progress((0.1, 0.02), (0.3, 0.01)))
+    assert not rule(progress((0.1, 0.021), (0.3, 0.01)))
+    assert not rule(progress((0.1, None)))
+    assert not rule(progress((0.1, 0.0), samples=29))
+
+
+def test_hoeffding_is_the_textbook_number() -> None:
+    rule = Hoeffding(epsilon=0.05, delta=0.01, range=2)
+    assert rule.needed == math.ceil(math.log(200) * 4 / (2 * 0.0025))
+    assert not rule(progress(samples=rule.needed - 1)) and rule(progress(samples=rule.needed))
+
+
+def test_rank_stable_tells_apart_what_the_errors_allow() -> None:
+    rule = RankStable(0.95)
+    assert rule(progress((0.1, 0.01), (0.3, 0.01)))
+    assert not rule(progress((0.1, 0.1), (0.15, 0.1)))
+    assert not rule(progress((0.1, None), (0.3, 0.01)))
+    assert not rule(progress((0.1, 0.01), (0.3, 0.01), samples=29))
+
+
+def test_a_budget_of_evaluations_ends_a_valuation_of_few_players_too() -> None:
+    found = permutation_shapley(Game("ab", lambda s: float(len(s) > 1)), MaxEvaluations(50))
+    assert found.evaluations == 4 and found.values["a"].n == 50
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MaxSamples(0),
+        lambda: MaxEvaluations(0),
+        lambda: StandardError(0.0),
+        lambda: Hoeffding(0.1, 1.0, 1),
+        lambda: Hoeffding(0.1, 0.1, 0),
+        lambda: RankStable(1.5),
+    ],
+)
+def test_a_rule_that_could_never_make_sense_is_refused(make) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(FairFLError, match="must be"):
+        make()
