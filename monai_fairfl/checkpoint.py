@@ -133,11 +133,3 @@ def _dump(weights: Weights) -> bytes:
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, indent=1).encode()
-
-
-def save_state_dict(path: Path, weights: Weights) -> None:
-    """Write a plain ``state_dict`` that a bundle's ``CheckpointLoader`` and ``torch.load(weights_only=True)`` read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.writing")
-    torch.save({name: tensor.detach().cpu().clone() for name, tensor in weights.items()}, beside)
-    os.replace(beside, path)

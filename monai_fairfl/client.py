@@ -13,45 +13,50 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ignite.engine import Engine
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import ExtraItems, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 from monai.handlers import StatsHandler, ValidationHandler
-from monai.transforms import Randomizable
 
-from monai_fairfl.client_state import ClientState, handler_owner, load_training_state, on_cpu, training_state
+from monai_fairfl.client_state import ClientState, Past, handler_owner, load_state, state_of
+from monai_fairfl.client_training import (
+    TRAINING_HANDLERS,
+    chosen_handlers,
+    one_round,
+    train_personal,
+    with_new_optimizer,
+)
+from monai_fairfl.files import save_state_dict
 from monai_fairfl.handlers import TrainLoss
 from monai_fairfl.measurements import MEASUREMENTS, Memory
 from monai_fairfl.messages import Measurement, Reply, Request, Weights
-from monai_fairfl.probe import Probe, load_weights
-from monai_fairfl.random_state import own_random_state
+from monai_fairfl.probe import Probe
 from monai_fairfl.spec import read_spec
+from monai_fairfl.training_probe import TrainingProbe
 
-__all__ = ["TRAINING_HANDLERS", "FairMonaiAlgo"]
+__all__ = ["FairMonaiAlgo"]
 
 logger = logging.getLogger(__name__)
 
 
-class TrainingHandler(Protocol):
-    """What acts during a round's training: an ignite handler that can be taken off again."""
-
-    def attach(self, engine: Engine) -> None:
-        """Add its callbacks."""
-
-    def detach(self) -> None:
-        """Take them off."""
-
-
-TRAINING_HANDLERS: dict[str, Callable[[float], TrainingHandler]] = {}
-"""context key -> maker of the handler that it chooses, from the key's value. A new client half is one entry."""
-
-STATE_KEYS = frozenset({"previous_weight", "reset_optimizer", "local_epochs"})  # understood by the client itself
+STATE_KEYS = frozenset(  # understood by the client itself or by its measurements
+    {
+        "previous_weight",
+        "gsam_alpha",
+        "ditto_lambda",
+        "reset_optimizer",
+        "local_epochs",
+        "local_norm",
+        "closing",
+        "cka_training",
+        "cka_unbiased",
+    }
+)
 
 
 class FairMonaiAlgo(MonaiAlgo):
@@ -98,16 +103,11 @@ class FairMonaiAlgo(MonaiAlgo):
         self.spec = read_spec(trainer.network)
         if not self.all_handlers:
             _remove_handlers(trainer, (ValidationHandler, StatsHandler))
-        self._initial = training_state(trainer)
+        self._initial = state_of(trainer)
 
     def train(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> None:
         """Train from ``data.weights``, which must hold every parameter of the network."""
-        missing = sorted(set(self.spec.parameters) - set(data.weights or {}))
-        if missing:
-            raise ValueError(
-                f"client {self.client_name!r}: the received weights lack {len(missing)} of "
-                f"{len(self.spec.parameters)} parameters, for example {missing[0]!r}; they are of another network"
-            )
+        self._require_all(data.weights or {})
         self._received = set(data.weights or {})
         super().train(data, extra)
 
@@ -149,37 +149,35 @@ class FairMonaiAlgo(MonaiAlgo):
         """Carry out one request.
 
         Order: measurements of the received weights, training (with ``train_loss``), measurements of the trained
-        ones, then the state file. Raises for what the client does not know: an old client must not silently train
-        plainly where a method asked for more.
+        ones, Ditto's personal model and its measurements, then the state file. Tensors that the request does not send
+        are this client's own. Raises for what the client does not know: an old client must not silently train plainly
+        where a method asked for more.
         """
         self.initialize({ExtraItems.CLIENT_NAME: request.client})
         self._check(request)
-        newest = self.states.newest_before(request.run, request.round)
-        measurements = self._measure("received", request, request.weights, self._memory(request, newest))
+        past = Past(self.states, request.run, request.round)
+        received = self._with_own(request.weights, past, "local")
+        measurements = self._measure("received", request, received, past)
         if request.task == "measure":
+            own = received if received is not request.weights else None
+            if _asks_for("personal", request) and past.personal is not None:
+                own = past.personal["local"]
+                measurements |= self._measure("personal", request, own, past)
+            if request.context.get("closing", 0) and own is not None:
+                save_state_dict(self.states.folder / f"{request.run}-own.pt", self.spec.with_aliases(own))
             return Reply(request.client, None, 0, measurements, id=request.id, run=request.run, round=request.round)
-        self._restore(request, newest)
-        counter = self._train(request)
+        self._restore(request, past)
+        counter = self._train(request, received)
         if "train_loss" in request.measure and counter.value is not None:
             measurements["train_loss"] = counter.value
-        local = on_cpu(self.trainer.network.state_dict())
-        measurements |= self._measure("trained", request, local, Memory())
-        self.states.save(request.run, request.round, training_state(self.trainer) | {"local": local})
+        state = state_of(self.trainer)
+        measurements |= self._measure("trained", request, state["local"], past)
+        if "ditto_lambda" in request.context:
+            state["personal"] = self._train_personal(request, received, past)
+            measurements |= self._measure("personal", request, state["personal"]["local"], past)
+        self.states.save(request.run, request.round, state)
         self._at = (request.run, request.round)
-        update = {name: local[name] - request.weights[name] for name in self.spec.parameters}
-        dataset = getattr(self.trainer.data_loader, "dataset", ())
-        return Reply(
-            request.client,
-            self._filtered(update),
-            num_samples=round(counter.images / self.local_epochs_of(request)),
-            measurements=measurements,
-            buffers={name: local[name] for name in self.spec.buffers},
-            num_cases=len(getattr(dataset, "data", dataset)),
-            num_steps=counter.steps,
-            id=request.id,
-            run=request.run,
-            round=request.round,
-        )
+        return self._reply(request, state["local"], measurements, counter)
 
     def local_epochs_of(self, request: Request) -> int:
         """Epochs of this request's training."""
@@ -195,58 +193,94 @@ class FairMonaiAlgo(MonaiAlgo):
                 f"{sorted({*STATE_KEYS, *TRAINING_HANDLERS})}: "
                 "update monai_fairfl at this site, or use another strategy"
             )
+        if "gsam_alpha" in request.context and "sam_rho" not in request.context:
+            raise ValueError("'gsam_alpha' needs 'sam_rho', the radius: GSAM is a refinement of SAM")
+        self._require_all(request.weights, except_for=self.spec.norms if request.context.get("local_norm", 0) else ())
 
-    def _memory(self, request: Request, newest: int) -> Memory:
-        if newest < 0 or newest != request.round - 1 or "leave_one_out_error" not in request.measure:
-            return Memory()
-        return Memory(local=self.states.load(request.run, newest)["local"])
+    def _require_all(self, weights: Weights, except_for: Sequence[str] = ()) -> None:
+        missing = sorted(set(self.spec.parameters) - set(weights) - set(except_for))
+        if missing:
+            raise ValueError(
+                f"client {self.client_name!r}: the received weights lack {len(missing)} of "
+                f"{len(self.spec.parameters)} parameters, for example {missing[0]!r}; they are of another network"
+            )
 
-    def _measure(self, of: str, request: Request, weights: Weights, memory: Memory) -> dict[str, Measurement]:
+    def _with_own(self, weights: Weights, past: Past, which: str) -> Weights:
+        """``weights``, with the tensors that they lack from this client's own ``which`` model, else its initial one."""
+        lacking = [name for name in (*self.spec.parameters, *self.spec.buffers) if name not in weights]
+        if not lacking:
+            return weights
+        own = getattr(past, which) or self._initial["local"]
+        return {**weights, **{name: own[name] for name in lacking}}
+
+    def _measure(self, of: str, request: Request, weights: Weights, past: Past) -> dict[str, Measurement]:
         values: dict[str, Measurement] = {}
         for name in request.measure:
             entry = MEASUREMENTS.get(name)
-            if entry is None or entry.of != of:
-                continue
-            evaluator = self.evaluator if entry.data == "test" else self.train_workflow.evaluator
-            if evaluator is None:
+            if entry is None or entry.of != of or (entry.needs == "present" and request.task == "train"):
+                continue  # before training, a state of this round is one that an earlier try left
+            probe = self._probe(entry.data_for(request.context))
+            if probe is None:
                 logger.warning("client %s: the bundle has no evaluator for %r", request.client, name)
                 continue
-            probe = Probe(evaluator, self._class_names())
-            value = entry.function(probe, self.spec.with_aliases(weights), memory, request.context)
+            memory = Memory(**{entry.needs: getattr(past, entry.needs)}) if entry.needs else Memory()
+            # two models of this round share what the site keeps to itself
+            model = weights if memory.present is None else self._with_own(request.weights, past, "present")
+            value = entry.function(probe, self.spec.with_aliases(model), memory, request.context)
             if value is not None:
                 values[name] = value
-            self._keep_cases(name, request, probe)
+            if request.context.get("closing", 0) and isinstance(probe, Probe) and probe.cases:
+                self.states.save_cases(f"{request.run}-{name}-{request.round}-{request.id}", probe.cases)
         return values
 
-    def _keep_cases(self, name: str, request: Request, probe: Probe) -> None:
-        """The cases' own scores of a closing measurement stay at this site, in its private folder."""
-        if request.task == "measure" and probe.cases:
-            lines = [f"{case},{value:.6f}" for case, value in probe.cases.items()]
-            path = self.states.folder / f"{request.run}-{name}-{request.round}-{request.id}.csv"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("\n".join(["case,dice", *lines]) + "\n")
+    def _probe(self, data: str) -> Probe | TrainingProbe | None:
+        if data == "training":
+            return TrainingProbe(self.trainer)
+        evaluator = self.evaluator if data == "test" else self.train_workflow.evaluator
+        return None if evaluator is None else Probe(evaluator, self._class_names())
 
     def _class_names(self) -> tuple[str, ...]:
         metadata = getattr(getattr(self.train_workflow, "parser", None), "config", {}).get("_meta_", {})
         outputs = metadata.get("network_data_format", {}).get("outputs", {}).get("pred", {})
         return tuple(str(label) for label in outputs.get("channel_def", {}).values())
 
-    def _train(self, request: Request) -> TrainLoss:
+    def _train(self, request: Request, weights: Weights) -> TrainLoss:
         counter = TrainLoss(board=request.client)
-        handlers: list[TrainingHandler] = [counter]
-        handlers += [
-            TRAINING_HANDLERS[key](value) for key, value in request.context.items() if key in TRAINING_HANDLERS
-        ]
         usual, self.local_epochs = self.local_epochs, self.local_epochs_of(request)
-        with ExitStack() as stack:
-            stack.callback(setattr, self, "local_epochs", usual)
-            stack.enter_context(own_random_state(request.seed))
-            for handler in handlers:
-                handler.attach(self.trainer)
-                stack.callback(handler.detach)
-            _seed_transforms(self.trainer.data_loader, request.seed)
-            self.train(ExchangeObject(weights=self.spec.with_aliases(request.weights)))
+        try:
+            with one_round(self.trainer, request.seed, [counter, *chosen_handlers(request.context)]):
+                self.train(ExchangeObject(weights=self.spec.with_aliases(weights)))
+        finally:
+            self.local_epochs = usual
         return counter
+
+    def _train_personal(self, request: Request, weights: Weights, past: Past) -> dict[str, Any]:
+        """Ditto's personal model after this round; its first begins with the received weights and a new optimizer."""
+        begin = past.personal or {**self._initial, "local": self.spec.with_aliases(weights)}
+        if request.context.get("reset_optimizer", 0):
+            begin = with_new_optimizer(begin)
+        strength, epochs = request.context["ditto_lambda"], self.local_epochs_of(request)
+        return train_personal(self.trainer, begin, request.weights, strength, epochs, request.seed)
+
+    def _reply(
+        self, request: Request, local: Weights, measurements: dict[str, Measurement], counter: TrainLoss
+    ) -> Reply:
+        """What leaves the site: differences of the parameters that were sent, and the buffers that were."""
+        update = {name: local[name] - request.weights[name] for name in self.spec.parameters if name in request.weights}
+        buffers = {name: local[name] for name in self.spec.buffers if name in request.weights}
+        dataset = getattr(self.trainer.data_loader, "dataset", ())
+        return Reply(
+            request.client,
+            self._filtered(update),
+            num_samples=round(counter.images / self.local_epochs_of(request)),
+            measurements=measurements,
+            buffers=buffers,
+            num_cases=len(getattr(dataset, "data", dataset)),
+            num_steps=counter.steps,
+            id=request.id,
+            run=request.run,
+            round=request.round,
+        )
 
     def _filtered(self, update: Weights) -> Weights:
         """``update`` through the site's own post-weight filters (privacy)."""
@@ -258,27 +292,21 @@ class FairMonaiAlgo(MonaiAlgo):
 
     # ---- state between rounds ---------------------------------------------------------------------------------
 
-    def _restore(self, request: Request, newest: int) -> None:
-        """Bring the trainer to the state after round ``newest``, or to its initial one."""
-        if newest < 0 < request.round:
+    def _restore(self, request: Request, past: Past) -> None:
+        """Bring the trainer to the state after the newest round, or to its initial one."""
+        if past.newest < 0 < request.round:
             logger.warning("client %s has no state of an earlier round: its optimizer starts anew", request.client)
-        fresh = newest < 0 or bool(request.context.get("reset_optimizer", 0))
-        if fresh or self._at != (request.run, newest):
-            state = self._initial if newest < 0 else self.states.load(request.run, newest)
-            if newest >= 0 and fresh:
-                state = {**state, "optimizer": self._initial["optimizer"], "schedulers": self._initial["schedulers"]}
-            load_training_state(self.trainer, state)
-            local = state.get("local")
-            load_weights(self.trainer.network, local if local is not None else {})
+        reset = bool(request.context.get("reset_optimizer", 0))
+        if past.newest < 0 or reset or self._at != (request.run, past.newest):
+            state = past.state or self._initial
+            load_state(self.trainer, with_new_optimizer(state) if reset else state)
         self._at = None  # unknown until this round is done
+
+
+def _asks_for(of: str, request: Request) -> bool:
+    return any(MEASUREMENTS[name].of == of for name in request.measure if name in MEASUREMENTS)
 
 
 def _remove_handlers(engine: Engine, kinds: tuple[type, ...]) -> None:
     for event, entries in engine._event_handlers.items():
         engine._event_handlers[event] = [entry for entry in entries if not isinstance(handler_owner(entry[0]), kinds)]
-
-
-def _seed_transforms(loader: Any, seed: int) -> None:
-    transform = getattr(getattr(loader, "dataset", None), "transform", None)
-    if isinstance(transform, Randomizable):
-        transform.set_random_state(seed)

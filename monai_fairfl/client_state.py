@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ import torch
 from monai.engines import SupervisedTrainer
 
 from monai_fairfl.files import safe_name, write_atomically
+from monai_fairfl.messages import Weights
+from monai_fairfl.probe import load_weights
 
-__all__ = ["ClientState", "handler_owner", "load_training_state", "on_cpu", "training_state"]
+__all__ = ["ClientState", "Past", "handler_owner", "load_state", "on_cpu", "state_of"]
 
 
 class ClientState:
@@ -38,9 +41,13 @@ class ClientState:
             raise ValueError(f"keep must be at least 2, so that a resumed server can repeat a round; got {keep}")
         self.folder, self.keep = Path(folder), keep
 
-    def newest_before(self, run: str, number: int) -> int:
-        """The newest round before ``number`` whose state is here; -1 when there is none."""
-        return max((r for r in self._rounds(run) if r < number), default=-1)
+    def before(self, run: str, number: int) -> list[int]:
+        """Rounds before ``number`` whose state is here, newest first."""
+        return sorted((r for r in self._rounds(run) if r < number), reverse=True)
+
+    def has(self, run: str, number: int) -> bool:
+        """Whether the state after round ``number`` is here."""
+        return self._path(run, number).exists()
 
     def load(self, run: str, number: int) -> dict[str, Any]:
         """The state after round ``number``; tensors and plain values only, whatever the file says."""
@@ -56,6 +63,12 @@ class ClientState:
         for old in [r for r in rounds if r > number] + sorted(r for r in rounds if r <= number)[: -self.keep]:
             self._path(run, old).unlink()
 
+    def save_cases(self, name: str, cases: Mapping[str, float]) -> None:
+        """The cases' own scores of a measurement stay at this site: ``name.csv`` in its private folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lines = [f"{case},{value:.6f}" for case, value in cases.items()]
+        (self.folder / f"{name}.csv").write_text("\n".join(["case,dice", *lines]) + "\n")
+
     def _rounds(self, run: str) -> list[int]:
         return [int(path.stem.rpartition("-")[2]) for path in self.folder.glob(f"{safe_name(run)}-round-*.pt")]
 
@@ -63,9 +76,55 @@ class ClientState:
         return self.folder / f"{safe_name(run)}-round-{number:04d}.pt"
 
 
-def training_state(trainer: SupervisedTrainer) -> dict[str, Any]:
-    """Everything but the weights that training goes on from; the random state follows from each request's seed."""
+class Past:
+    """What one request may look back on; each file is read when it is first needed.
+
+    Args:
+        states: the client's files.
+        run: of the request.
+        number: the request's round.
+    """
+
+    def __init__(self, states: ClientState, run: str, number: int):
+        self._states, self._run, self.round = states, run, number
+        self.newest = next(iter(states.before(run, number)), -1)
+
+    @cached_property
+    def state(self) -> dict[str, Any] | None:
+        """The newest state of an earlier round."""
+        return self._states.load(self._run, self.newest) if self.newest >= 0 else None
+
+    @property
+    def local(self) -> Weights | None:
+        """The model trained last, in whatever earlier round."""
+        return self.state["local"] if self.state is not None else None
+
+    @property
+    def previous(self) -> Weights | None:
+        """The model trained in the round before, exactly."""
+        return self.local if self.newest == self.round - 1 else None
+
+    @cached_property
+    def present(self) -> Weights | None:
+        """The model trained in this round."""
+        here = self._states.has(self._run, self.round)
+        return self._states.load(self._run, self.round)["local"] if here else None
+
+    @cached_property
+    def personal(self) -> dict[str, Any] | None:
+        """The newest state of the personal model; a round without one does not end it."""
+        for number in self._states.before(self._run, self.round):
+            state = self.state if number == self.newest else self._states.load(self._run, number)
+            if state is not None and "personal" in state:
+                personal: dict[str, Any] = state["personal"]
+                return personal
+        return None
+
+
+def state_of(trainer: SupervisedTrainer) -> dict[str, Any]:
+    """Everything that training goes on from; the random state follows from each request's seed."""
     return {
+        "local": on_cpu(trainer.network.state_dict()),
         "optimizer": on_cpu(trainer.optimizer.state_dict()),
         "schedulers": [on_cpu(scheduler.state_dict()) for scheduler in _schedulers(trainer)],
         "epoch": trainer.state.epoch,
@@ -74,8 +133,9 @@ def training_state(trainer: SupervisedTrainer) -> dict[str, Any]:
     }
 
 
-def load_training_state(trainer: SupervisedTrainer, state: Mapping[str, Any]) -> None:
-    """The inverse of :func:`training_state`."""
+def load_state(trainer: SupervisedTrainer, state: Mapping[str, Any]) -> None:
+    """The inverse of :func:`state_of`; tensors that its ``local`` does not name stay as they are."""
+    load_weights(trainer.network, state["local"])
     trainer.optimizer.load_state_dict(on_cpu(state["optimizer"]))
     for scheduler, saved in zip(_schedulers(trainer), state["schedulers"], strict=True):
         scheduler.load_state_dict(on_cpu(saved))

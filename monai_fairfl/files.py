@@ -16,7 +16,11 @@ import os
 import re
 from pathlib import Path
 
-__all__ = ["safe_name", "write_atomically"]
+import torch
+
+from monai_fairfl.messages import Weights
+
+__all__ = ["safe_name", "save_state_dict", "write_atomically"]
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:
@@ -47,3 +51,11 @@ def safe_name(client: str) -> str:
             "beginning with a letter, a digit or '_'"
         )
     return client
+
+
+def save_state_dict(path: Path, weights: Weights) -> None:
+    """Write a plain ``state_dict`` that a bundle's ``CheckpointLoader`` and ``torch.load(weights_only=True)`` read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.writing")
+    torch.save({name: tensor.detach().cpu().clone() for name, tensor in weights.items()}, beside)
+    os.replace(beside, path)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -41,12 +41,16 @@ Weights = Mapping[str, torch.Tensor]
 CONTEXT_KEYS = frozenset(
     {
         "previous_weight",  # the weight with which this client's last update entered the model it now receives; [0, 1]
-        "sam_rho",  # radius of sharpness-aware training
-        "gsam_alpha",  # GSAM's share of the orthogonal gradient
+        "sam_rho",  # radius of sharpness-aware training, and of the measurement "sharpness"
+        "gsam_alpha",  # GSAM's share of the orthogonal gradient; only with sam_rho
         "ditto_lambda",  # pull of Ditto's personal model towards the global one
         "prox_mu",  # FedProx's proximal term
-        "reset_optimizer",  # 1: forget the optimizer's and schedulers' state before training
+        "reset_optimizer",  # 1: forget the optimizer's moments before training; the learning-rate schedule goes on
         "local_epochs",  # epochs of this request's training
+        "local_norm",  # 1: the weights lack the parameters of normalisation layers, which stay at the site (FedBN)
+        "closing",  # 1: ends a run; the site keeps each case's score, and the model it uses if only it has all of it
+        "cka_training",  # 1: features of training images, not of validation images
+        "cka_unbiased",  # 1: CKA by the unbiased mini-batch estimator
     }
 )
 """Names a request's context may use: all else is an error at the client, never ignored."""
@@ -91,6 +95,8 @@ class ModelSpec:
         buffers: every other tensor: BatchNorm statistics, counters, frozen parameters.
         layers: tensor -> the module that owns it.
         output: module that produces the logits, and the class axis of its weight.
+        norms: parameters and buffers of normalisation layers, from the two above.
+        local: tensors that never leave the clients, in none of the above.
 
     >>> ModelSpec(("w",), {}, (), {"w": ""}).to_json()["parameters"]
     ['w']
@@ -101,6 +107,17 @@ class ModelSpec:
     buffers: tuple[str, ...] = ()
     layers: Mapping[str, str] = field(default_factory=dict)
     output: tuple[str, int] | None = None
+    norms: tuple[str, ...] = ()
+    local: tuple[str, ...] = ()
+
+    def with_local_norms(self) -> ModelSpec:
+        """The same model, but its normalisation layers never leave the clients (FedBN, Li et al., ICLR 2021)."""
+        return replace(
+            self,
+            parameters=tuple(name for name in self.parameters if name not in self.norms),
+            buffers=tuple(name for name in self.buffers if name not in self.norms),
+            local=self.norms,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON of the specification."""
@@ -110,6 +127,8 @@ class ModelSpec:
             "buffers": list(self.buffers),
             "layers": dict(self.layers),
             "output": list(self.output) if self.output else None,
+            "norms": list(self.norms),
+            "local": list(self.local),
         }
 
     @classmethod
@@ -122,6 +141,8 @@ class ModelSpec:
             buffers=tuple(data["buffers"]),
             layers=dict(data["layers"]),
             output=(output[0], int(output[1])) if output else None,
+            norms=tuple(data["norms"]),
+            local=tuple(data["local"]),
         )
 
     def split(self, state: Weights) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -167,9 +188,9 @@ def Train(client: str, weights: Weights, measure: Iterable[str] = (), context: M
     return Request(client, "train", weights, tuple(measure), dict(context))
 
 
-def Measure(client: str, weights: Weights, measure: Iterable[str] = ()) -> Request:
+def Measure(client: str, weights: Weights, measure: Iterable[str] = (), context: Mapping[str, float] = {}) -> Request:
     """Ask ``client`` to measure ``weights`` on its private data, without training."""
-    return Request(client, "measure", weights, tuple(measure))
+    return Request(client, "measure", weights, tuple(measure), dict(context))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from torch import nn
 from monai_fairfl.messages import Estimate, Weights
 from monai_fairfl.random_state import own_random_state
 
-__all__ = ["Probe", "load_weights"]
+__all__ = ["Probe", "load_weights", "loaded"]
 
 KEPT = ("Workflow._register_decollate", "Workflow._register_postprocessing")
 
@@ -41,7 +41,7 @@ class Probe:
     """
 
     def __init__(self, evaluator: SupervisedEvaluator, classes: Sequence[str] = ()):
-        self.evaluator, self.classes = evaluator, tuple(classes)
+        self.engine, self.classes = evaluator, tuple(classes)
         self.cases: dict[str, float] = {}
 
     def score(self, weights: Weights) -> dict[str, float | Estimate]:
@@ -73,7 +73,7 @@ class Probe:
         return scores
 
     def _case_names(self, count: int) -> list[str]:
-        data = getattr(getattr(self.evaluator.data_loader, "dataset", None), "data", None)
+        data = getattr(getattr(self.engine.data_loader, "dataset", None), "data", None)
         if (
             isinstance(data, Sequence)
             and len(data) == count
@@ -85,7 +85,7 @@ class Probe:
     @contextlib.contextmanager
     def _bare(self) -> Iterator[SupervisedEvaluator]:
         """The evaluator with only what makes the score, and its state put back afterwards."""
-        engine: Any = self.evaluator
+        engine: Any = self.engine
         handlers, state = engine._event_handlers, engine.state
         engine._event_handlers = type(handlers)(list)
         for event, entries in handlers.items():

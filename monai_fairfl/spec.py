@@ -19,6 +19,8 @@ from monai_fairfl.messages import ModelSpec
 
 __all__ = ["read_spec"]
 
+NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)  # the first: BatchNorm and InstanceNorm
+
 
 def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
     """The :class:`~monai_fairfl.messages.ModelSpec` of ``network``, from one forward pass in evaluation mode.
@@ -50,8 +52,14 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
             continue
         layers[name] = name.rpartition(".")[0]
         (parameters if id(tensor) in trainable else buffers).append(name)
+    norms = {name for name, module in network.named_modules(remove_duplicate=False) if isinstance(module, NORMS)}
     return ModelSpec(
-        tuple(sorted(parameters)), aliases, tuple(sorted(buffers)), layers, _output(network, inputs, aliases)
+        parameters=tuple(sorted(parameters)),
+        aliases=aliases,
+        buffers=tuple(sorted(buffers)),
+        layers=layers,
+        output=_output(network, inputs, aliases),
+        norms=tuple(sorted(name for name in (*parameters, *buffers) if layers[name] in norms)),
     )
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from monai_fairfl.checkpoint import Checkpoint, Checkpoints, save_state_dict
+from monai_fairfl.checkpoint import Checkpoint, Checkpoints
+from monai_fairfl.files import save_state_dict
 from monai_fairfl.errors import FederationError
 
 

@@ -15,36 +15,30 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import CHECKOUT, TINY
+from client_requests import after, same, tiny_model, train
+from conftest import CHECKOUT
 from monai.fl.utils.constants import WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 
-from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.federate import initial_model
+from monai_fairfl.client import STATE_KEYS, FairMonaiAlgo
+from monai_fairfl.client_state import ClientState
+from monai_fairfl.client_training import TRAINING_HANDLERS
 from monai_fairfl.measurements import leave_one_out_model
-from monai_fairfl.messages import Reply, Request, refusal, value_of
+from monai_fairfl.messages import CONTEXT_KEYS, Reply, Request, refusal, value_of
 
 Maker = Callable[..., FairMonaiAlgo]
-NETWORK = {"size": TINY["size"], "channels": TINY["channels"]}
 
 
 @pytest.fixture(scope="module")
 def model() -> tuple[dict[str, torch.Tensor], Any]:
-    torch.manual_seed(0)
-    weights, spec = initial_model(CHECKOUT / "bundles" / "prostate_mri_segmentation", NETWORK)
-    return dict(weights), spec
-
-
-def train(
-    client: FairMonaiAlgo, weights: Any, number: int = 0, measure: tuple[str, ...] = (), **context: float
-) -> Reply:
-    return client.answer(Request("alder", "train", weights, measure, context, run="r", round=number, seed=number + 7))
+    return tiny_model()
 
 
 def score_of(client: FairMonaiAlgo, weights: Any, *names: str) -> Reply:
@@ -53,15 +47,6 @@ def score_of(client: FairMonaiAlgo, weights: Any, *names: str) -> Reply:
 
 def numpy_state() -> list[int]:
     return list(np.random.get_state()[1])  # type: ignore[index, arg-type] # noqa: NPY002
-
-
-def after(weights: Any, reply: Reply) -> dict[str, torch.Tensor]:
-    assert reply.update is not None
-    return {**weights, **{k: weights[k] + v for k, v in reply.update.items()}, **(reply.buffers or {})}
-
-
-def same(one: Any, two: Any) -> bool:
-    return set(one) == set(two) and all(torch.equal(one[k], two[k]) for k in one)
 
 
 def test_a_reply_is_well_formed_and_counts_images_cases_and_steps(prostate_client: Maker, model: Any) -> None:
@@ -77,7 +62,9 @@ def test_a_reply_is_well_formed_and_counts_images_cases_and_steps(prostate_clien
 
 def test_a_measured_and_an_unmeasured_training_are_bit_equal(prostate_client: Maker, model: Any) -> None:
     plain = train(prostate_client(state="plain"), model[0])
-    measured = train(prostate_client(state="measured"), model[0], 0, ("global_score", "train_loss", "local_score"))
+    names = ("global_score", "train_loss", "local_score", "global_loss", "local_loss", "sharpness")
+    measured = train(prostate_client(state="measured"), model[0], 0, names)
+    assert set(measured.measurements) == set(names)
     assert same(plain.update, measured.update) and same(plain.buffers, measured.buffers)
 
 
@@ -113,7 +100,9 @@ def test_test_score_is_measured_on_the_testing_list_and_its_cases_stay_at_the_si
 ) -> None:
     client = prostate_client()
     request = Request("alder", "measure", model[0], ("score", "test_score"), run="r", round=9, id=3)
-    reply = client.answer(request)
+    client.answer(request)
+    assert not list((tmp_path / "alder" / "state").glob("*.csv"))  # only the last measurement of a run is kept
+    reply = client.answer(replace(request, context={"closing": 1.0}))
     assert set(reply.measurements) == {"score", "test_score"}
     rows = (tmp_path / "alder" / "state" / "r-test_score-9-3.csv").read_text().splitlines()
     listed = Path(tmp_path / "alder.json").read_text()
@@ -162,24 +151,38 @@ def test_weights_of_another_network_are_an_error_that_names_a_tensor(prostate_cl
         score_of(prostate_client(), {**weights, "other": torch.ones(1)})
 
 
-def test_buffers_that_are_not_sent_stay_the_clients_own(prostate_client: Maker, model: Any) -> None:
+def test_buffers_that_are_not_sent_stay_the_clients_own(prostate_client: Maker, model: Any, tmp_path: Path) -> None:
     weights, spec = model
     client = prostate_client()
     first = train(client, weights)
     parameters = {k: weights[k] for k in spec.parameters}
     second = train(client, parameters, 1)
+    assert set(first.buffers or {}) == set(spec.buffers) and second.buffers == {}  # nor are they sent back
+    own = ClientState(tmp_path / "alder" / "state").load("r", 1)["local"]
     counters = [k for k in spec.buffers if k.endswith("num_batches_tracked")]
-    assert all(second.buffers[k] == first.buffers[k] + second.num_steps for k in counters)  # type: ignore[index]
+    assert all(own[k] == first.buffers[k] + second.num_steps for k in counters)  # type: ignore[index]
+    closing = Request("alder", "measure", parameters, ("score",), {"closing": 1.0}, run="r", round=2)
+    client.answer(closing)
+    kept = torch.load(tmp_path / "alder" / "state" / "r-own.pt", weights_only=True)  # a whole model for inference
+    assert set(kept) == set(client.trainer.network.state_dict())
+    assert all(torch.equal(kept[k], own[k]) for k in spec.buffers)
+    assert all(torch.equal(kept[k], weights[k]) for k in spec.parameters)
 
 
-@pytest.mark.parametrize(
-    ("measure", "context", "says"), [(("beauty",), {}, "'beauty'"), ((), {"sam_rho": 0.1}, "'sam_rho'")]
-)
 def test_what_the_client_does_not_know_is_an_error_not_ignored(
-    prostate_client: Maker, model: Any, measure: tuple[str, ...], context: dict[str, float], says: str
+    prostate_client: Maker, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ValueError, match=f"cannot do {says}"):
-        train(prostate_client(), model[0], 0, measure, **context)
+    with pytest.raises(ValueError, match="cannot do 'beauty'"):
+        train(prostate_client(), model[0], 0, ("beauty",))
+    monkeypatch.delitem(TRAINING_HANDLERS, "prox_mu")  # an old client
+    with pytest.raises(ValueError, match="cannot do 'prox_mu'"):
+        train(prostate_client(), model[0], 0, prox_mu=0.1)
+
+
+def test_every_context_key_is_understood_and_gsams_alone_is_an_error(prostate_client: Maker, model: Any) -> None:
+    assert STATE_KEYS | set(TRAINING_HANDLERS) == CONTEXT_KEYS
+    with pytest.raises(ValueError, match="'gsam_alpha' needs 'sam_rho'"):
+        train(prostate_client(), model[0], gsam_alpha=0.1)
 
 
 def test_leave_one_out_error_is_that_of_the_model_without_this_client(prostate_client: Maker, model: Any) -> None:

@@ -85,3 +85,20 @@ def test_reading_disturbs_nothing() -> None:
 @pytest.mark.parametrize("inputs", [()])
 def test_without_an_example_the_output_is_unknown(inputs: tuple[torch.Tensor, ...]) -> None:
     assert read_spec(nn.Linear(2, 2), *inputs).output is None
+
+
+@pytest.mark.parametrize("norm", ["batch", ("instance", {"affine": True}), ("group", {"num_groups": 2})])
+def test_norms_are_the_tensors_of_normalisation_layers_of_every_kind(norm: object) -> None:
+    network = UNet(2, 1, 2, (4, 8), (2,), num_res_units=1, norm=norm)  # type: ignore[arg-type]
+    norms = read_spec(network).norms
+    assert norms and set(norms) == {name for name in network.state_dict() if ".N." in name}  # MONAI's name in a block
+
+
+def test_norms_of_layer_norms_frozen_ones_and_none() -> None:
+    network = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.BatchNorm1d(3))
+    network[2].requires_grad_(False)
+    spec = read_spec(network)
+    assert {"1.bias", "1.weight", "2.weight", "2.running_mean"} < set(spec.norms)
+    assert read_spec(UNet(2, 1, 2, (4, 8), (2,), norm="instance")).norms == ()
+    local = spec.with_local_norms()
+    assert local.parameters == ("0.bias", "0.weight") and local.buffers == () and local.local == spec.norms

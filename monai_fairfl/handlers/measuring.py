@@ -20,17 +20,23 @@ from monai_fairfl.handlers.board import board
 from monai_fairfl.measurements import MEASUREMENTS, Memory
 from monai_fairfl.messages import Measurement
 from monai_fairfl.probe import Probe
+from monai_fairfl.training_probe import TrainingProbe
 
-__all__ = ["GlobalScore", "LeaveOneOutError", "LocalScore"]
+__all__ = ["GlobalLoss", "GlobalScore", "LeaveOneOutError", "LocalLoss", "LocalScore", "Sharpness"]
 
 
 class _MeasurementHandler:
     """Makes one measurement of the trainer's network when a run starts (received model) or ends (trained model)."""
 
     name: str
+    memory = Memory()
 
-    def __init__(self, evaluator: SupervisedEvaluator, board: str = "default"):
-        self.probe, self.board, self.memory = Probe(evaluator), board, Memory()
+    def __init__(self, board: str = "default"):
+        self.board = board
+
+    def probe(self, engine: SupervisedTrainer) -> Probe | TrainingProbe:
+        """What runs the measured weights: the trainer on its own data."""
+        return TrainingProbe(engine)
 
     def attach(self, engine: SupervisedTrainer) -> None:
         """Measure in every run of ``engine``."""
@@ -48,7 +54,7 @@ class _MeasurementHandler:
 
     def _measure(self, engine: SupervisedTrainer) -> None:
         value = MEASUREMENTS[self.name].function(
-            self.probe, on_cpu(engine.network.state_dict()), self.memory, self.context()
+            self.probe(engine), on_cpu(engine.network.state_dict()), self.memory, self.context()
         )
         if value is not None:
             self._publish(value)
@@ -57,7 +63,17 @@ class _MeasurementHandler:
         board(self.board).values[self.name] = value
 
 
-class GlobalScore(_MeasurementHandler):
+class _ScoreHandler(_MeasurementHandler):
+    def __init__(self, evaluator: SupervisedEvaluator, board: str = "default"):
+        super().__init__(board)
+        self.evaluator = evaluator
+
+    def probe(self, engine: SupervisedTrainer) -> Probe:
+        """The evaluator on the validation data."""
+        return Probe(self.evaluator)
+
+
+class GlobalScore(_ScoreHandler):
     """Mean Dice of the received model on the validation data, as ``fairfl/global_score``.
 
     Args:
@@ -72,13 +88,13 @@ class GlobalScore(_MeasurementHandler):
     name = "global_score"
 
 
-class LocalScore(_MeasurementHandler):
+class LocalScore(_ScoreHandler):
     """Mean Dice of the trained model on the validation data, as ``fairfl/local_score``."""
 
     name = "local_score"
 
 
-class LeaveOneOutError(_MeasurementHandler):
+class LeaveOneOutError(_ScoreHandler):
     """FedCE's 1 - Dice of the received model without this client (CVPR 2023, Eq. 3), as ``fairfl/leave_one_out_error``.
 
     The model without this client needs the weight with which its last update entered: the server's
@@ -106,8 +122,46 @@ class LeaveOneOutError(_MeasurementHandler):
         return {"previous_weight": self.previous_weight, **super().context()}
 
     def _measure(self, engine: SupervisedTrainer) -> None:
-        if self.memory.local is not None:
+        if self.memory.previous is not None:
             super()._measure(engine)
 
     def _remember(self, engine: SupervisedTrainer) -> None:
         self.memory = Memory(on_cpu(engine.network.state_dict()))
+
+
+class GlobalLoss(_MeasurementHandler):
+    """The bundle's training loss of the received model on the training data, as ``fairfl/global_loss`` (q-FedAvg's F).
+
+    Args:
+        board: name that the filter was given.
+
+    Example, in ``train#handlers``::
+
+        {"_target_": "monai_fairfl.handlers.GlobalLoss"}
+    """
+
+    name = "global_loss"
+
+
+class LocalLoss(_MeasurementHandler):
+    """The bundle's training loss of the trained model on the training data, as ``fairfl/local_loss``."""
+
+    name = "local_loss"
+
+
+class Sharpness(_MeasurementHandler):
+    """FedISM's sharpness of the received model on the training data, as ``fairfl/sharpness``.
+
+    Args:
+        rho: radius in which the loss may rise, in the unit of the weights.
+        board: name that the filter was given.
+    """
+
+    name = "sharpness"
+
+    def __init__(self, rho: float = 0.05, board: str = "default"):
+        super().__init__(board)
+        self.rho = rho
+
+    def context(self) -> dict[str, float]:
+        return {"sam_rho": self.rho, **super().context()}

@@ -112,3 +112,43 @@ def test_attach_and_detach_leave_the_engine_as_it_was(hospitals: Path, tmp_path:
         assert sum(len(entries) for entries in engine._event_handlers.values()) > count
         handler.detach()
         assert sum(len(entries) for entries in engine._event_handlers.values()) == count
+
+
+def test_losses_and_sharpness_can_be_sent_too_and_disturb_nothing(hospitals: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
+    measuring: list[dict[str, Any]] = [
+        {"_target_": "monai_fairfl.handlers.GlobalLoss"},
+        {"_target_": "monai_fairfl.handlers.Sharpness", "rho": 0.1},
+        {"_target_": "monai_fairfl.handlers.LocalLoss"},
+    ]
+    sent = []
+    for folder, handlers in ((tmp_path / "with", measuring), (tmp_path / "without", [])):
+        client = stock_client(hospitals / "alder", folder, learning_rate=0.02, **{"train#handlers": handlers})
+        torch.manual_seed(3)
+        client.trainer.data_loader.dataset.transform.set_random_state(3)
+        client.train(ExchangeObject(weights=dict(weights)))
+        sent.append(client.get_weights())
+    assert all(torch.equal(sent[0].weights[k], sent[1].weights[k]) for k in weights)
+    values = {k: v for k, v in sent[0].statistics.items() if k.startswith("fairfl/")}
+    assert set(values) == {"fairfl/global_loss", "fairfl/sharpness", "fairfl/local_loss"}
+    assert values["fairfl/sharpness"] > 0 and values["fairfl/local_loss"] != values["fairfl/global_loss"]
+
+
+def test_sharpness_aware_and_proximal_training_by_configuration_alone(hospitals: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
+    updates = []
+    for name, handlers in {
+        "plain": [],
+        "sam": [{"_target_": "monai_fairfl.handlers.SharpnessAware", "rho": 0.05, "alpha": 0.1}],
+        "proximal": [{"_target_": "monai_fairfl.handlers.Proximal", "mu": 10.0}],
+    }.items():
+        client = stock_client(hospitals / "alder", tmp_path / name, **{"train#handlers": handlers})
+        client.local_epochs = 3
+        torch.manual_seed(3)
+        client.trainer.data_loader.dataset.transform.set_random_state(3)
+        client.train(ExchangeObject(weights=dict(weights)))
+        updates.append(client.get_weights().weights)
+    names = [k for k in weights if k.endswith(".weight")]
+    assert all(any(not torch.equal(updates[0][k], other[k]) for k in names) for other in updates[1:])

@@ -1,0 +1,116 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What acts during a round's training at a client: handlers that a request chooses, and Ditto's personal model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol
+
+from monai.engines import SupervisedTrainer
+
+from monai_fairfl.client_state import load_state, state_of
+from monai_fairfl.handlers import Proximal, SharpnessAware
+from monai_fairfl.messages import Weights
+from monai_fairfl.random_state import own_random_state
+from monai_fairfl.training_probe import seed_transforms
+
+__all__ = [
+    "TRAINING_HANDLERS",
+    "TrainingHandler",
+    "chosen_handlers",
+    "one_round",
+    "train_personal",
+    "with_new_optimizer",
+]
+
+
+class TrainingHandler(Protocol):
+    """What acts during a round's training: an ignite handler that can be taken off again."""
+
+    def attach(self, engine: Any) -> None:
+        """Add its callbacks."""
+
+    def detach(self) -> None:
+        """Take them off."""
+
+
+TRAINING_HANDLERS: dict[str, Callable[[Mapping[str, float]], TrainingHandler]] = {
+    "sam_rho": lambda context: SharpnessAware(context["sam_rho"], context.get("gsam_alpha", 0.0)),
+    "prox_mu": lambda context: Proximal(context["prox_mu"]),
+}
+"""context key -> maker of the handler that it chooses, from the whole context. A new client half is one entry.
+
+They are attached in this order: sharpness-aware training replaces the gradients by those of its second pass, so what
+adds to the gradients comes after it.
+"""
+
+
+def chosen_handlers(context: Mapping[str, float]) -> list[TrainingHandler]:
+    """The handlers that ``context`` asks for, in the order of :data:`TRAINING_HANDLERS`.
+
+    >>> [type(handler).__name__ for handler in chosen_handlers({"prox_mu": 0.1, "sam_rho": 0.05})]
+    ['SharpnessAware', 'Proximal']
+    """
+    return [make(context) for key, make in TRAINING_HANDLERS.items() if key in context]
+
+
+@contextmanager
+def one_round(trainer: SupervisedTrainer, seed: int, handlers: Sequence[TrainingHandler]) -> Iterator[None]:
+    """Inside, ``trainer`` has these handlers, and all random numbers follow from ``seed``."""
+    with ExitStack() as stack:
+        stack.enter_context(own_random_state(seed))
+        for handler in handlers:
+            handler.attach(trainer)
+            stack.callback(handler.detach)
+        seed_transforms(trainer.data_loader, seed)
+        yield
+
+
+def with_new_optimizer(state: Mapping[str, Any]) -> dict[str, Any]:
+    """``state`` with an optimizer that forgot its moments; the learning rate stays where the schedule has it."""
+    return {**state, "optimizer": {**state["optimizer"], "state": {}}}
+
+
+def train_personal(
+    trainer: SupervisedTrainer, begin: Mapping[str, Any], anchor: Weights, strength: float, epochs: int, seed: int
+) -> dict[str, Any]:
+    r"""One round of Ditto's personal model v (Li et al., ICML 2021, Algorithm 1).
+
+    .. math:: \min_v L(v) + \frac{\lambda}{2} \lVert v - w \rVert^2
+
+    The trainer's own network is used and put back, with optimizer, schedulers and counters: the usual training never
+    notices. Under the same ``seed`` both see the same batches.
+
+    Args:
+        trainer: of the bundle.
+        begin: state of v, with an optimizer of its own.
+        anchor: w, the weights received in this round.
+        strength: lambda.
+        epochs: of training.
+        seed: of the random numbers.
+
+    Returns:
+        The state that v goes on from.
+    """
+    usual, counters = state_of(trainer), trainer.state
+    trainer.state = copy.copy(counters)
+    try:
+        load_state(trainer, begin)
+        trainer.state.max_epochs = trainer.state.epoch + epochs
+        with one_round(trainer, seed, [Proximal(strength, anchor)]):
+            trainer.run()
+        return state_of(trainer)
+    finally:
+        trainer.state = counters
+        load_state(trainer, usual)

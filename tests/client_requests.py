@@ -1,0 +1,53 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Asks clients of the prostate bundle to train and measure, as a federation would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from conftest import CHECKOUT, TINY
+
+from monai_fairfl.client import FairMonaiAlgo
+from monai_fairfl.federate import initial_model
+from monai_fairfl.messages import Reply, Request
+
+NETWORK = {"size": TINY["size"], "channels": TINY["channels"]}
+
+
+def tiny_model() -> tuple[dict[str, torch.Tensor], Any]:
+    """Weights and specification of the bundle's network."""
+    torch.manual_seed(0)
+    weights, spec = initial_model(CHECKOUT / "bundles" / "prostate_mri_segmentation", NETWORK)
+    return dict(weights), spec
+
+
+def train(
+    client: FairMonaiAlgo, weights: Any, number: int = 0, measure: tuple[str, ...] = (), **context: float
+) -> Reply:
+    return client.answer(Request("alder", "train", weights, measure, context, run="r", round=number, seed=number + 7))
+
+
+def measure(client: FairMonaiAlgo, weights: Any, *names: str, number: int = 9, **context: float) -> Mapping[str, Any]:
+    request = Request("alder", "measure", weights, names, context, run="r", round=number, seed=number + 7)
+    return client.answer(request).measurements
+
+
+def after(weights: Any, reply: Reply) -> dict[str, torch.Tensor]:
+    """The model that ``reply``'s client trained."""
+    assert reply.update is not None
+    return {**weights, **{k: weights[k] + v for k, v in reply.update.items()}, **(reply.buffers or {})}
+
+
+def same(one: Any, two: Any) -> bool:
+    return set(one) == set(two) and all(torch.equal(one[k], two[k]) for k in one)

@@ -1,0 +1,82 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Supervised trainers of toy problems whose gradients are known."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from ignite.engine import Events
+from monai.engines import SupervisedTrainer
+from torch import nn
+
+Batches = Sequence[dict[str, torch.Tensor]]
+
+
+def trainer_of(
+    network: nn.Module,
+    batches: Batches,
+    loss: Callable[..., torch.Tensor],
+    optimizer: torch.optim.Optimizer,
+    epochs: int = 1,
+    **arguments: Any,
+) -> SupervisedTrainer:
+    return SupervisedTrainer(
+        torch.device("cpu"), epochs, batches, network, optimizer, loss, decollate=False, **arguments  # type: ignore[arg-type]
+    )
+
+
+def scaled(trainer: SupervisedTrainer, scale: float) -> torch.amp.GradScaler:
+    """``trainer`` with a real loss scaler on the CPU, where ``Trainer.run`` would make a disabled one."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    trainer.amp = True
+    trainer.add_event_handler(Events.STARTED, lambda engine: setattr(engine, "scaler", scaler))
+    warnings.filterwarnings("ignore", message=".*CUDA is not available.*")
+    return scaler
+
+
+class Point(nn.Module):
+    """A model that is one vector and predicts it, so that the loss is a function of the weights."""
+
+    def __init__(self, values: Sequence[float]):
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(values, dtype=torch.float64))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.w
+
+
+ONE_BATCH: Batches = [{"image": torch.zeros(1, 1), "label": torch.zeros(1, 1)}]
+
+
+def image_batches(count: int = 3, seed: int = 0) -> Batches:
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randn(count, 4, 1, 8, 8, generator=generator)
+    return [{"image": image, "label": (image > 0.3).float()} for image in images]
+
+
+def conv_net(seed: int = 0, dropout: float = 0.3) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout2d(dropout), nn.Conv2d(4, 1, 1)
+    )
+
+
+def least_squares(seed: int = 0, rows: int = 12, columns: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(rows, n, generator=generator, dtype=torch.float64) for n in (columns, 1))  # type: ignore[return-value]
+
+
+def half_mean_square(predicted: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return 0.5 * (predicted - target).square().mean()

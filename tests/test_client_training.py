@@ -1,0 +1,85 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from driving import GOLDEN
+from small_trainers import ONE_BATCH, Point, half_mean_square, least_squares, trainer_of
+from torch import nn
+
+from monai_fairfl.client_state import state_of
+from monai_fairfl.client_training import chosen_handlers, train_personal, with_new_optimizer
+from monai_fairfl.handlers import SharpnessAware
+
+DITTO = GOLDEN["ditto"]
+
+
+def test_one_step_of_the_personal_model_is_the_golden_one() -> None:
+    network = Point(DITTO["w"])
+    gradient = torch.tensor(DITTO["grad"], dtype=torch.float64)
+    trainer = trainer_of(
+        network, ONE_BATCH, lambda p, _: (gradient * p).sum(), torch.optim.SGD(network.parameters(), DITTO["eta"])
+    )
+    anchor = {"w": torch.tensor(DITTO["w"], dtype=torch.float64)}
+    begin = {**state_of(trainer), "local": {"w": torch.tensor(DITTO["v"], dtype=torch.float64)}}
+    state = train_personal(trainer, begin, anchor, DITTO["lam"], epochs=1, seed=0)
+    assert state["local"]["w"].tolist() == pytest.approx(DITTO["v_new"])
+    assert network.w.tolist() == DITTO["w"] and trainer.state.epoch == 0
+
+
+def test_the_personal_model_ends_at_the_closed_form_between_its_own_optimum_and_the_anchor() -> None:
+    x, y = least_squares()
+    network = nn.Linear(3, 1, bias=False, dtype=torch.float64)
+    loader = [{"image": x, "label": y}]
+    trainer = trainer_of(network, loader, half_mean_square, torch.optim.SGD(network.parameters(), 0.2, momentum=0.5))
+    anchor, strength = torch.tensor([[1.0, -2.0, 3.0]], dtype=torch.float64), 0.4
+    state = state_of(trainer)
+    for number in range(3):  # rounds
+        state = train_personal(trainer, state, {"weight": anchor}, strength, epochs=150, seed=number)
+    expected = torch.linalg.solve(x.T @ x / len(x) + strength * torch.eye(3), x.T @ y / len(x) + strength * anchor.T)
+    assert torch.allclose(state["local"]["weight"], expected.T, atol=1e-8)
+    assert state["epoch"] == 450
+
+
+def test_the_usual_training_never_notices() -> None:
+    x, y = least_squares()
+
+    def weights_after(personal: bool) -> torch.Tensor:
+        network = nn.Linear(3, 1, dtype=torch.float64)
+        nn.init.ones_(network.weight)
+        nn.init.zeros_(network.bias)
+        optimizer = torch.optim.Adam(network.parameters(), 0.1)
+        trainer = trainer_of(network, [{"image": x, "label": y}], half_mean_square, optimizer)
+        for _ in range(3):
+            trainer.state.max_epochs = trainer.state.epoch + 1
+            trainer.run()
+            if personal:
+                before = copy.deepcopy(state_of(trainer))
+                train_personal(trainer, before, {"weight": torch.zeros(1, 3)}, 1.0, epochs=2, seed=0)
+                assert trainer.state.epoch == trainer.state.max_epochs == before["epoch"]
+        return network.weight.detach()
+
+    assert torch.equal(weights_after(True), weights_after(False))
+
+
+def test_handlers_take_the_whole_context_and_come_in_a_fixed_order() -> None:
+    first, second = chosen_handlers({"local_epochs": 1, "prox_mu": 0.5, "gsam_alpha": 0.2, "sam_rho": 0.1})
+    assert isinstance(first, SharpnessAware) and (first.rho, first.alpha) == (0.1, 0.2)
+    assert second.mu == 0.5  # type: ignore[attr-defined]
+    assert chosen_handlers({"gsam_alpha": 0.2}) == []
+
+
+def test_a_new_optimizer_forgets_its_moments_and_keeps_rate_schedule_and_weights() -> None:
+    old = {"local": 1, "optimizer": {"state": {0: "moments"}, "param_groups": [{"lr": 0.1}]}, "schedulers": 3}
+    assert with_new_optimizer(old) == {**old, "optimizer": {"state": {}, "param_groups": [{"lr": 0.1}]}}

@@ -1,0 +1,103 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from monai.data import DataLoader, Dataset
+from monai.engines import SupervisedEvaluator
+from torch import nn
+
+from monai_fairfl.cka import cka as cka_of_features
+from monai_fairfl.measurements import MEASUREMENTS, Memory
+from monai_fairfl.messages import value_of
+from monai_fairfl.probe import Probe
+
+
+class Two(nn.Module):
+    """Two layers whose features are plain products of the image and the weights; the second may be silenced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 5, bias=False), nn.Linear(5, 2)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(images))
+
+
+@pytest.fixture
+def probe() -> Probe:
+    torch.manual_seed(0)
+    images = [{"image": torch.randn(4), "label": torch.zeros(1)} for _ in range(10)]
+    return Probe(SupervisedEvaluator(torch.device("cpu"), DataLoader(Dataset(images), 5), Two()))
+
+
+def weights(seed: int) -> dict[str, torch.Tensor]:
+    torch.manual_seed(seed)
+    return Two().state_dict()
+
+
+def measured(name: str, probe: Probe, anchor: Any, local: Any, **context: float) -> Any:
+    return MEASUREMENTS[name].function(probe, anchor, Memory(present=local), context)
+
+
+def features(probe: Probe, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    images = torch.stack([item["image"] for item in probe.engine.data_loader.dataset.data])  # type: ignore[union-attr]
+    first = images @ state["first.weight"].T
+    return {"first": first, "second": first @ state["second.weight"].T + state["second.bias"]}
+
+
+def test_cka_and_cosine_of_each_layer_are_those_of_its_features(probe: Probe) -> None:
+    local, anchor = weights(1), weights(2)
+    ours, theirs = features(probe, local), features(probe, anchor)
+    values = measured("cka", probe, anchor, local)
+    assert set(values) == {"first", "second", "mean"}
+    for layer in ours:
+        assert values[layer] == pytest.approx(cka_of_features(ours[layer], theirs[layer]), abs=1e-5)
+    cosine = measured("feature_cosine", probe, anchor, local)
+    for layer in ours:
+        expected = torch.nn.functional.cosine_similarity(ours[layer], theirs[layer]).mean()
+        assert cosine[layer] == pytest.approx(float(expected), abs=1e-5)
+    assert value_of(cosine) == pytest.approx((cosine["first"] + cosine["second"]) / 2)
+
+
+def test_layers_without_variation_follow_the_rule_and_diverged_ones_are_left_out(probe: Probe) -> None:
+    local, silent, broken = weights(1), weights(2), weights(2)
+    silent["first.weight"].zero_()
+    for name in ("cka", "feature_cosine"):
+        assert measured(name, probe, silent, silent)["first"] == 1
+        assert measured(name, probe, silent, local)["first"] == 0
+    broken["second.bias"].fill_(torch.nan)
+    values = measured("cka", probe, broken, local)
+    assert set(values) == {"first", "mean"} and value_of(values) == values["first"]
+    broken["first.weight"].fill_(torch.nan)
+    assert measured("cka", probe, broken, local) is None
+
+
+def test_without_a_model_of_this_round_there_is_nothing_to_compare(probe: Probe) -> None:
+    assert measured("cka", probe, weights(1), None) is None
+    assert measured("feature_cosine", probe, weights(1), None) is None
+
+
+@pytest.mark.parametrize(("images", "unbiased", "said"), [(1, 0, False), (2, 0, True), (3, 1, False), (4, 1, True)])
+def test_too_few_images_say_nothing(probe: Probe, images: int, unbiased: int, said: bool) -> None:
+    probe.engine.data_loader.dataset.data = probe.engine.data_loader.dataset.data[:images]  # type: ignore[union-attr]
+    probe.engine.state.epoch_length = None
+    values = measured("cka", probe, weights(1), weights(2), cka_unbiased=float(unbiased))
+    assert (values is not None) == said
+
+
+def test_the_networks_weights_are_as_before(probe: Probe) -> None:
+    before = {k: v.clone() for k, v in probe.engine.network.state_dict().items()}
+    measured("cka", probe, weights(1), weights(2))
+    assert all(torch.equal(before[k], v) for k, v in probe.engine.network.state_dict().items())
