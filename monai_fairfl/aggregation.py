@@ -93,6 +93,11 @@ class Replies(list[Reply]):
         """The weights that ``reply``'s client was sent."""
         return self.requests[reply.id].weights
 
+    def local(self, reply: Reply) -> dict[str, torch.Tensor]:
+        """``reply``'s client's own trained model: what it was sent plus its update, with its own buffers."""
+        sent, update = self.start(reply), reply.update or {}
+        return {**sent, **{name: sent[name] + change for name, change in update.items()}, **(reply.buffers or {})}
+
     @cached_property
     def matrix(self) -> UpdateMatrix:
         """The updates as rows, in the order of the replies."""
@@ -121,22 +126,30 @@ class Replies(list[Reply]):
             self._matrix.select(rows) if self._matrix is not None else None,
         )
 
-    def average(self, weights: Aggregation | None = None, buffers: str = "aggregation") -> dict[str, torch.Tensor]:
-        """The averaged model: start + sum_i rho_i update_i for parameters, ``buffers`` policy for the rest.
-
-        When clients started from different models, the start is the average of theirs with the same weights.
+    def average(
+        self,
+        weights: Aggregation | None = None,
+        buffers: str = "aggregation",
+        start: Weights | None = None,
+        scale: Mapping[str, float] | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """The averaged model: start + sum_i rho_i s_i update_i for parameters, ``buffers`` policy for the rest.
 
         Args:
             weights: rho, client -> weight or layer -> client -> weight; uniform when ``None``.
             buffers: one of :data:`BUFFER_POLICIES`.
+            start: the model that the steps are added to; ``None``: what the clients started from, averaged with the
+                same weights where these differ.
+            scale: s, client -> factor of its update (a unit length, a step size); 1 when ``None``.
         """
         weights = uniform(self.clients) if weights is None else weights
+        factor = torch.tensor([1.0 if scale is None else scale[reply.client] for reply in self], dtype=torch.float64)
         averaged: dict[str, torch.Tensor] = {}
         for name, columns in self.matrix.columns.items():
             rho = self._rho(weights, name)
-            start = self._start(name, rho)
-            step = rho.to(self.matrix.rows.dtype) @ self.matrix.rows[:, columns]
-            averaged[name] = (start.to(step.dtype) + step.view(start.shape)).to(start.dtype)
+            origin = self._start(name, rho) if start is None else start[name]
+            step = (rho * factor).to(self.matrix.rows.dtype) @ self.matrix.rows[:, columns]
+            averaged[name] = (origin.to(step.dtype) + step.view(origin.shape)).to(origin.dtype)
         return averaged | self._buffers(weights, buffers)
 
     def _rho(self, weights: Aggregation, name: str) -> torch.Tensor:

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import threading
 import time
@@ -24,10 +25,10 @@ from typing import Any
 import torch
 
 from monai_fairfl.aggregation import BUFFER_POLICIES, Replies
-from monai_fairfl.checkpoint import Checkpoint, Checkpoints, save_state_dict
+from monai_fairfl.checkpoint import Checkpoint, Checkpoints
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.exchange import Inbox, Transport, guarded
-from monai_fairfl.files import safe_name
+from monai_fairfl.files import safe_name, save_state_dict
 from monai_fairfl.guards import DEFAULT, Guard, Verdict
 from monai_fairfl.ledger import Ledger, digest_of
 from monai_fairfl.messages import Measure, ModelSpec, Request, Weights, usable_measurements, value_of
@@ -38,6 +39,10 @@ from monai_fairfl.strategies.base import RoundResult, Strategy
 
 __all__ = ["Federation", "History", "Transport"]
 
+logger = logging.getLogger(__name__)
+
+PERSONAL = {"score": "personal_score", "test_score": "personal_test_score"}
+"""The same measurement of a client's personal model."""
 
 Initial = Callable[[], tuple[Weights, ModelSpec]]
 """Builds the initial model: called inside ``run()``, under the run's seed."""
@@ -81,6 +86,7 @@ class Federation:
         seed: of the initial model, client sampling and every client's training.
         threads: torch threads; more than one changes bits.
         clients_per_round: clients drawn for each round; ``None``: all.
+        local_norm: normalisation layers never leave the clients (FedBN); with any strategy.
 
     Raises:
         ConfigError: when an argument is out of range; it names argument, value and range.
@@ -104,6 +110,7 @@ class Federation:
         seed: int = 0,
         threads: int = 1,
         clients_per_round: int | None = None,
+        local_norm: bool = False,
     ):
         for name, value, least in (("rounds", rounds, 1), ("min_clients", min_clients, 1), ("threads", threads, 1)):
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -116,7 +123,7 @@ class Federation:
         self.guards, self.run_dir = tuple(guards), Path(run_dir)
         self.min_clients, self.retries, self.timeout = min_clients, retries, timeout
         self.evaluate, self.final, self.buffers = tuple(evaluate), tuple(final), buffers
-        self.seed, self.threads, self.clients_per_round = seed, threads, clients_per_round
+        self.seed, self.threads, self.clients_per_round, self.local_norm = seed, threads, clients_per_round, local_norm
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", keep)
         self.best: dict[str, float] = {}  # round and mean validation score of the best global model so far
         self._stop = threading.Event()
@@ -172,7 +179,8 @@ class Federation:
         self.ledger = Ledger(ledger_path)
         with own_random_state(self.seed):
             weights, spec = self.initial()
-        self.strategy.buffers = self.buffers
+        spec = spec.with_local_norms() if self.local_norm else spec
+        self.strategy.buffers, self.strategy.rounds_planned = self.buffers, self.rounds
         self.strategy.start(weights, clients, spec)
         opening = self._opening(clients, spec, weights)
         if checkpoint is None:
@@ -187,7 +195,7 @@ class Federation:
         return checkpoint.round + 1
 
     def _opening(self, clients: list[str], spec: ModelSpec, weights: Weights) -> dict[str, Any]:
-        settings = ("seed", "threads", "buffers", "evaluate", "clients_per_round")
+        settings = ("seed", "threads", "buffers", "local_norm", "evaluate", "clients_per_round")
         return opening_record(
             self.run_dir.name, self.strategy, clients, spec, weights, {name: getattr(self, name) for name in settings}
         )
@@ -206,14 +214,23 @@ class Federation:
         if self.ledger.records[-1]["kind"] == "end":
             return
         strategy, clients = self.strategy, sorted(self.transport.clients)
-        own = [Measure(client, strategy.start_of(client), self.final) for client in clients]
-        shared = [Measure(client, strategy.weights, self.final) for client in clients if client in strategy.rewards]
+        personal = {name: PERSONAL[name] for name in self.final if name in PERSONAL} if strategy.personal else {}
+        measure = (*self.final, *personal.values())
+        own = [Measure(client, strategy.start_of(client), measure, {"closing": 1}) for client in clients]
+        shared = [
+            Measure(client, strategy.weights, self.final, {"closing": 1})
+            for client in clients
+            if client in strategy.rewards
+        ]
         self._next_id = 0
         replies = self._exchange([*own, *shared], self.rounds, first=False)
         scores: dict[str, Any] = {client: {} for client in replies.clients}
         for reply in replies:
-            name = "own" if reply.id < len(own) else "global"
-            scores[reply.client][name] = usable_measurements(reply)[0]
+            measured = usable_measurements(reply)[0]
+            if all(name in measured for name in personal.values()) and personal:
+                scores[reply.client]["global"] = {name: measured[name] for name in self.final if name in measured}
+                measured = {name: measured[other] for name, other in personal.items()}
+            scores[reply.client]["own" if reply.id < len(own) else "global"] = measured
         self._keep_best(self.rounds - 1, [s["global"] if "global" in s else s["own"] for s in scores.values()], "score")
         self._write_models()
         self.ledger.append(
@@ -228,6 +245,9 @@ class Federation:
 
     def _write_models(self) -> None:
         models, spec = self.run_dir / "models", self.strategy.spec
+        if self._withheld():
+            logger.info("the clients keep %d tensors of the model: each has its own whole one", len(self._withheld()))
+            return
         save_state_dict(models / "global.pt", spec.with_aliases(self.strategy.weights))
         for client, weights in self.strategy.rewards.items():
             save_state_dict(models / f"{safe_name(client)}.pt", spec.with_aliases(weights))
@@ -302,8 +322,24 @@ class Federation:
 
     def _stamp(self, request: Request, id: int, number: int, first: bool) -> Request:
         measure = tuple(dict.fromkeys((*self.evaluate, *request.measure))) if first else request.measure
+        training = self.strategy.parts.training if request.task == "train" else {}
+        context = {**training, **request.context, **({"local_norm": 1.0} if self.local_norm else {})}
+        withheld = self._withheld()
+        weights = {k: v for k, v in request.weights.items() if k not in withheld} if withheld else request.weights
         stamp = {"id": id, "run": self.run_dir.name, "round": number, "ledger_head": self.ledger.head}
-        return replace(request, measure=measure, seed=seed_of(self.seed, request.client, number), **stamp)  # type: ignore[arg-type]
+        return replace(
+            request,
+            weights=weights,
+            measure=measure,
+            context=context,
+            seed=seed_of(self.seed, request.client, number),
+            **stamp,  # type: ignore[arg-type]
+        )
+
+    def _withheld(self) -> frozenset[str]:
+        """Tensors that are not sent: they stay each client's own."""
+        spec = self.strategy.spec
+        return frozenset((*spec.local, *(spec.buffers if self.buffers == "local" else ())))
 
     def _keep_best(self, number: int, measured: Sequence[Mapping[str, Any]], name: str) -> None:
         """Keep the present global model, of round ``number``, if its mean validation score is the best so far."""
@@ -313,4 +349,6 @@ class Federation:
         score = sum(scores) / len(scores)
         if not self.best or score > self.best["score"]:
             self.best = {"round": number, "score": score}
+            if self._withheld():
+                return
             save_state_dict(self.run_dir / "models" / "best.pt", self.strategy.spec.with_aliases(self.strategy.weights))

@@ -107,12 +107,21 @@ class Geometry:
         """Gram matrix of the whole model: the sum over layers."""
         return np.sum(list(self.layers.values()), axis=0)
 
-    @cached_property
-    def classes(self) -> np.ndarray:
-        """Gram matrices of the output layer's class rows, bias appended; shape (classes, N, N)."""
-        if self.spec.output is None:
-            raise ValueError("the model has no output layer that was recognised; name it when the spec is made")
-        module, axis = self.spec.output
+    def classes(self, output_layer: str | None = None) -> np.ndarray:
+        """Gram matrices of the output layer's class rows, bias appended; shape (classes, N, N).
+
+        Args:
+            output_layer: the module's name; ``None``: the one that makes the logits. A module named here has its
+                classes on the first axis of its weight, as convolutions and linear layers have.
+        """
+        module, axis = (output_layer, 0) if output_layer is not None else (self.spec.output or ("", 0))
+        if (output_layer is None and self.spec.output is None) or f"{module}.weight".lstrip(
+            "."
+        ) not in self.matrix.columns:
+            raise ValueError(
+                f"no output layer {module!r} with a trainable weight: name the module that makes the logits "
+                f"(output_layer), one of {sorted(set(self.spec.layers.values()))[-5:]} for example"
+            )
         rows = []
         for name in ("weight", "bias"):
             key = f"{module}.{name}" if module else name

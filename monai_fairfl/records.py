@@ -73,6 +73,7 @@ def round_record(
         "guards": {client: f"{verdict.action}: {verdict.reason}" for client, verdict in verdicts.items()},
         "aggregation": result.aggregation,
         "contributions": result.contributions,
+        "details": result.details,
         "notes": result.notes,
         "measurements": measured,
         "not_finite": not_finite,

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,15 @@ from monai_fairfl.strategies import RoundResult, Strategy
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "golden_values.json").read_text())
 SPEC = ModelSpec(("w",), layers={"w": "fc"})
+CLIENTS = ("1", "2", "3")
+COMMON = GOLDEN["common"]
+UPDATES = dict(zip(CLIENTS, COMMON["updates"], strict=True))
+SAMPLES = dict(zip(CLIENTS, (50, 30, 20), strict=True))
+
+
+def told(name: str, numbers: Sequence[float]) -> dict[str, dict[str, float]]:
+    """client -> what it measured, for :func:`play_round`."""
+    return {client: {name: number} for client, number in zip(CLIENTS, numbers, strict=True)}
 
 
 def vector(values: Sequence[float]) -> torch.Tensor:
@@ -85,6 +94,26 @@ def play_round(
     raise AssertionError("the strategy asked for a second exchange")
 
 
+def drive(
+    strategy: Strategy, clients: Sequence[str], answer: Callable[[Request], Reply], spec: ModelSpec = SPEC
+) -> tuple[RoundResult, list[list[Request]]]:
+    """One round of any number of exchanges with ``answer`` in place of the clients; the requests of each too."""
+    generator, exchanges = strategy.round(clients), []
+    requests = next(generator)
+    while True:
+        exchanges.append([replace(request, id=i) for i, request in enumerate(requests)])
+        replies = [replace(answer(request), id=request.id) for request in exchanges[-1]]
+        try:
+            requests = generator.send(Replies(replies, exchanges[-1], spec))
+        except StopIteration as stop:
+            strategy.weights, strategy.rewards = stop.value.weights, stop.value.rewards or strategy.rewards
+            return stop.value, exchanges
+
+
+def values(numbers: Mapping[str, Any], clients: Sequence[str] = ("1", "2", "3")) -> list[float]:
+    return [float(numbers[client]) for client in clients]
+
+
 class LeastSquares:
     """A client whose loss is ||w - target||^2 / 2: one gradient step towards its target, score 1 / (1 + distance)."""
 
@@ -106,4 +135,20 @@ class LeastSquares:
         return Reply(request.client, {"w": update}, self.samples, measured, num_cases=2, num_steps=1, **echo)
 
 
-__all__ = ["GOLDEN", "SPEC", "LeastSquares", "Measure", "play", "play_round", "replies_of", "vector"]
+__all__ = [
+    "CLIENTS",
+    "COMMON",
+    "GOLDEN",
+    "SAMPLES",
+    "SPEC",
+    "UPDATES",
+    "LeastSquares",
+    "Measure",
+    "drive",
+    "play",
+    "play_round",
+    "replies_of",
+    "told",
+    "values",
+    "vector",
+]

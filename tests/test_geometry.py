@@ -62,14 +62,14 @@ def test_class_grams_are_the_rows_of_the_head_with_its_bias(axis: int) -> None:
                 for u in updates
             ]
         )
-        np.testing.assert_allclose(geometry.classes[label], rows @ rows.T, rtol=1e-6)
+        np.testing.assert_allclose(geometry.classes()[label], rows @ rows.T, rtol=1e-6)
 
 
 def test_class_grams_of_a_head_without_bias() -> None:
     spec = ModelSpec(("head.weight",), layers={"head.weight": "head"}, output=("head", 0))
     geometry, updates = geometry_of(2, spec, {"head.weight": (2, 3)})
     expected = updates[0]["head.weight"][1].double() @ updates[1]["head.weight"][1].double()
-    assert geometry.classes[1, 0, 1] == pytest.approx(float(expected), rel=1e-6)
+    assert geometry.classes()[1, 0, 1] == pytest.approx(float(expected), rel=1e-6)
 
 
 def test_blocks_keep_float32_right_where_one_product_is_not() -> None:

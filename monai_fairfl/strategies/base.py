@@ -21,8 +21,9 @@ from typing import Any, ClassVar
 
 from monai_fairfl.aggregation import Aggregation, Replies
 from monai_fairfl.messages import Estimate, ModelSpec, Request, Weights, value_of
+from monai_fairfl.strategies.parts import Parts, Reward, check_choice
 
-__all__ = ["RoundResult", "Rounds", "Strategy"]
+__all__ = ["RoundResult", "Rounds", "Strategy", "check_choice"]
 
 Rounds = Generator[list[Request], Replies, "RoundResult"]
 """What :meth:`Strategy.round` is: it yields requests, is sent replies and returns the round's result."""
@@ -38,6 +39,8 @@ class RoundResult:
         contributions: client -> score, with its uncertainty where the method has one.
         rewards: client -> the model it continues from, where the method personalises.
         notes: client -> what a reader of the ledger should know (a measurement filled in, and why).
+        details: the method's own quantities for ledger and report: name -> client -> number, or name -> client ->
+            class or layer -> number.
     """
 
     weights: Weights
@@ -45,12 +48,18 @@ class RoundResult:
     contributions: Mapping[str, float | Estimate]
     rewards: Mapping[str, Weights] | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Strategy(ABC):
     """One published method. Subclasses write :meth:`round` as the paper writes its algorithm.
 
-    A strategy does no input or output and owns no model: the federation sets ``weights``, ``rewards`` and ``spec``.
+    Every round goes through the same four parts: a *measurement* (what the requests ask for), a *contribution* of each
+    client, a *weighting* of the average, and a *reward* (the model each client continues from). ``parts`` replaces
+    the last two, see :func:`~monai_fairfl.strategies.compose`.
+
+    A strategy does no input or output and owns no model: the federation sets ``weights``, ``rewards``, ``spec``,
+    ``buffers`` and ``rounds_planned``.
     It changes itself only after its last ``yield``, so that a round can be undone. Its :meth:`state_dict` is every
     public attribute named in ``state``, plain JSON. The tensors of replies are good until the round ends: their memory
     is used again, so what is kept (a reward, say) must be a new tensor.
@@ -63,22 +72,35 @@ class Strategy(ABC):
     state: ClassVar[tuple[str, ...]] = ()
     """Attributes kept in the checkpoint."""
 
+    personal: ClassVar[bool] = False
+    """Clients keep a personal model of their own, which no one else sees: it is the one they would use."""
+
+    paper: ClassVar[str] = ""
+    client_does: ClassVar[str] = "trains"
+    client_sends: ClassVar[str] = "update"
+    phases: ClassVar[int] = 1
+    cost: ClassVar[str] = "training"
+
     weights: Weights
     rewards: Mapping[str, Weights]
     spec: ModelSpec
     buffers: str = "aggregation"
+    rounds_planned: int = 0
+    parts: Parts = Parts()
 
     @property
     def name(self) -> str:
-        """Class name and the arguments that are not the defaults, fit for a folder: ``FedCE-sum``."""
+        """Class name and the arguments that are not the defaults, fit for a folder: ``FedCE-sum``, ``Ditto-lam_0.1``."""
         defaults = {k: p.default for k, p in inspect.signature(type(self)).parameters.items()}
         chosen = {k: getattr(self, k) for k in defaults if hasattr(self, k)}
-        words = [type(self).__name__, *(str(value) for key, value in chosen.items() if value != defaults[key])]
+        words = [type(self).__name__, *(_word(key, value) for key, value in chosen.items() if value != defaults[key])]
+        words += self.parts.words()
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         """Called once before the first round, and before :meth:`load_state_dict` on resume."""
         self.weights, self.rewards, self.spec = weights, {}, spec
+        self.clients = sorted(clients)
         self._notes: dict[str, str] = {}
 
     def start_of(self, client: str) -> Weights:
@@ -94,12 +116,34 @@ class Strategy(ABC):
         replies: Replies,
         aggregation: Aggregation,
         contributions: Mapping[str, float | Estimate],
-        rewards: Mapping[str, Weights] | None = None,
+        rewards: Mapping[str, Weights] | Reward | None = None,
+        *,
+        start: Weights | None = None,
+        scale: Mapping[str, float] | None = None,
+        details: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> RoundResult:
-        """Average the replies with ``aggregation`` into the next global model: the one place that averages."""
+        """Average the replies into the next global model, and reward the clients: the one place that does either.
+
+        Args:
+            replies: of the exchange that trained.
+            aggregation: weights of the average.
+            contributions: of each client.
+            rewards: client -> model, or what makes these of the new global model; ``None``: all get the global model.
+            start: the model that the steps are added to, see :meth:`Replies.average`.
+            scale: client -> factor of its update.
+            details: the method's own quantities.
+        """
         notes, self._notes = self._notes, {}
-        weights = {**self.weights, **replies.average(aggregation, self.buffers)}
-        return RoundResult(weights, aggregation, contributions, rewards, notes)
+        if self.parts.weighting is not None:
+            aggregation = self.parts.weighting(replies, contributions)
+        weights = {**self.weights, **replies.average(aggregation, self.buffers, start, scale)}
+        rewards, found = self.parts.reward or rewards, dict(details or {})
+        if isinstance(rewards, Reward):
+            rewards, own = rewards(replies, self.weights, weights, contributions)
+            found |= own
+        if rewards is not None:  # who was away keeps what it had
+            rewards = {**{client: self.start_of(client) for client in self.clients}, **rewards}
+        return RoundResult(weights, aggregation, contributions, rewards, notes, found)
 
     def measured(self, replies: Replies, name: str, default: float | None = None) -> dict[str, float]:
         """client -> its measurement ``name``; one that is absent becomes the mean of the others, and a note.
@@ -134,3 +178,12 @@ class Strategy(ABC):
         for name in self.state:
             setattr(self, name, state[name])
         self._notes = {}
+
+
+def _word(argument: str, value: object) -> str:
+    """How an argument shows in a name: a choice as it is, a switch by the argument's name, a number with both."""
+    if isinstance(value, str):
+        return value
+    if value is True:
+        return argument
+    return f"no_{argument}" if value is None or value is False else f"{argument}_{value}"

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from monai_fairfl.aggregation import sample_shares, uniform
 from monai_fairfl.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
 __all__ = ["FedAvg"]
 
@@ -34,9 +34,10 @@ class FedAvg(Strategy):
     'uniform'
     """
 
+    paper = "McMahan et al., AISTATS 2017"
+
     def __init__(self, weighting: str = "samples"):
-        if weighting not in ("samples", "uniform"):
-            raise ValueError(f"FedAvg weighting must be 'samples' or 'uniform', got {weighting!r}")
+        check_choice(self, "weighting", weighting, ("samples", "uniform"))
         self.weighting = weighting
 
     def round(self, clients: Sequence[str]) -> Rounds:

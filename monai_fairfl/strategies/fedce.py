@@ -19,7 +19,7 @@ import numpy as np
 
 from monai_fairfl.aggregation import Replies, normalise, uniform
 from monai_fairfl.messages import Estimate, Train
-from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
 __all__ = ["FedCE", "leave_one_out_cosines"]
 
@@ -48,15 +48,17 @@ class FedCE(Strategy):
     'sum'
     """
 
+    paper = "Jiang et al., CVPR 2023"
+    client_does = "scores the model without itself; trains"
+    client_sends = "update, 1 number"
+    cost = "training + 1 validation pass"
     requires = frozenset({"leave_one_out_error"})
     min_clients = 2
     state = ("weight", "entered", "history", "rounds")
 
     def __init__(self, mode: str = "multi", variant: str = "paper"):
-        if mode not in ("multi", "sum", "cos", "err"):
-            raise ValueError(f"FedCE mode must be 'multi', 'sum', 'cos' or 'err', got {mode!r}")
-        if variant not in ("paper", "revised", "released"):
-            raise ValueError(f"FedCE variant must be 'paper', 'revised' or 'released', got {variant!r}")
+        check_choice(self, "mode", mode, ("multi", "sum", "cos", "err"))
+        check_choice(self, "variant", variant, ("paper", "revised", "released"))
         self.mode, self.variant = mode, variant
         self.weight: dict[str, float] = {}  # last aggregation weight of every client ever seen
         self.entered: dict[str, float] = {}  # weights of the last round: who is in the present global model
@@ -73,9 +75,10 @@ class FedCE(Strategy):
         error = self.measured(local, "leave_one_out_error") if self.rounds else None
         weights = self._accumulate(distance, error)
         self.weight |= weights
-        self.entered = weights
         self.rounds += 1
-        return self.finish(local, weights, {client: self._estimate(client) for client in weights})
+        result = self.finish(local, weights, {client: self._estimate(client) for client in weights})
+        self.entered = {client: float(weight) for client, weight in result.aggregation.items()}  # type: ignore[arg-type]
+        return result
 
     def _prior(self, clients: Sequence[str]) -> dict[str, float]:
         if self.variant == "released" or not self.weight:

@@ -27,15 +27,11 @@ class Standalone(Strategy):
     epochs equal those of a federated run, so a client's difference to it is what collaboration gained.
     """
 
+    paper = "the baseline of all five papers"
+    client_does = "trains"
+    client_sends = "its model, for the final comparison only"
+
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        own = {
-            reply.client: {
-                **self.start_of(reply.client),
-                **{k: v + reply.update[k] for k, v in self.start_of(reply.client).items() if k in reply.update},
-                **(reply.buffers or {}),
-            }
-            for reply in local
-            if reply.update is not None
-        }
+        own = {reply.client: local.local(reply) for reply in local}
         return RoundResult(self.weights, {}, {}, rewards={**self.rewards, **own})

@@ -29,7 +29,7 @@ def test_fedavg_gives_the_worked_numbers(weighting: str, key: str) -> None:
 
 
 def test_fedavg_refuses_an_unknown_weighting() -> None:
-    with pytest.raises(ValueError, match="'samples' or 'uniform', got 'median'"):
+    with pytest.raises(ValueError, match="one of 'samples', 'uniform', got 'median'"):
         FedAvg("median")
 
 

@@ -1,0 +1,58 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Ditto: a personal model at every client, held near the global one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from monai_fairfl.aggregation import sample_shares, uniform
+from monai_fairfl.messages import Train
+from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+
+__all__ = ["Ditto"]
+
+
+class Ditto(Strategy):
+    r"""Fair and robust federated learning through personalisation (Li et al., ICML 2021, Algorithm 1).
+
+    Beside the global model, trained as in FedAvg, every client trains a model v of its own that it shows to nobody,
+
+    .. math:: \min_v F_k(v) + \frac{\lambda}{2} ||v - w||^2
+
+    with w the global model it received in this round.
+
+    Args:
+        lam: :math:`\lambda`, at least 0; 0: each trains alone; large: v is w.
+        weighting: of the global model: ``"samples"`` or ``"uniform"``.
+
+    The score reported for a client is its personal model's.
+
+    >>> Ditto(lam=0.1).name
+    'Ditto-lam_0.1'
+    """
+
+    paper = "Li et al., ICML 2021"
+    client_does = "trains the global model and its own"
+    cost = "2 x training"
+    personal = True
+
+    def __init__(self, lam: float = 1.0, weighting: str = "samples"):
+        check_choice(self, "weighting", weighting, ("samples", "uniform"))
+        if not lam >= 0:
+            raise ValueError(f"Ditto: lam must be at least 0, got {lam!r}")
+        self.lam, self.weighting = lam, weighting
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        context = {"ditto_lambda": self.lam}
+        local = yield [Train(client, self.start_of(client), ("personal_score",), context) for client in clients]
+        shares = sample_shares(local) if self.weighting == "samples" else uniform(local.clients)
+        return self.finish(local, shares, contributions=shares)

@@ -1,0 +1,65 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""FairFed: weights follow how far each client's score is from the mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from monai_fairfl.aggregation import normalise, sample_shares
+from monai_fairfl.messages import Train
+from monai_fairfl.strategies.base import Rounds, Strategy
+
+__all__ = ["FairFed"]
+
+
+class FairFed(Strategy):
+    r"""FairFed (Ezzeldin et al., AAAI 2023, Algorithm 1) with validation Dice as the metric, as FedISM compares it.
+
+    With :math:`F_k` the received model's score at client k, :math:`F = \sum_k p_k F_k` and the gap
+    :math:`\Delta_k = |F_k - F|`:
+
+    .. math:: \omega_k \leftarrow \omega_k - \beta (\Delta_k - \bar\Delta)
+
+    held at 0 or more, then divided by the sum. A client far from the mean *loses* weight, whichever side it is on: with
+    a score as the metric that does not protect a weak client.
+
+    Args:
+        beta: step, at least 0; 0.1, 0.5 and 1 are usual.
+
+    >>> FairFed(beta=1.0).name
+    'FairFed-beta_1.0'
+    """
+
+    paper = "Ezzeldin et al., AAAI 2023"
+    client_does = "scores the received model; trains"
+    client_sends = "update, 1 number"
+    cost = "training + 1 validation pass"
+    requires = frozenset({"global_score"})
+    min_clients = 2
+    state = ("weight",)
+
+    def __init__(self, beta: float = 0.5):
+        if not beta >= 0:
+            raise ValueError(f"FairFed: beta must be at least 0, got {beta!r}")
+        self.beta = beta
+        self.weight: dict[str, float] = {}
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        local = yield [Train(client, self.start_of(client), ("global_score",)) for client in clients]
+        score, share = self.measured(local, "global_score"), sample_shares(local)
+        overall = sum(share[c] * score[c] for c in score)
+        gap = {c: abs(score[c] - overall) for c in score}
+        mean = sum(gap.values()) / len(gap)
+        weights = normalise({c: self.weight.get(c, share[c]) - self.beta * (gap[c] - mean) for c in gap})
+        result = self.finish(local, weights, weights, details={"gap": gap})
+        self.weight = {**self.weight, **weights}
+        return result

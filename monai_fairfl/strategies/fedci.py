@@ -1,0 +1,66 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""FedCI: each round's Shapley values of validation Dice become the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from monai_fairfl.aggregation import normalise
+from monai_fairfl.messages import Train
+from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.coalitions import contribution_index
+
+__all__ = ["FedCI"]
+
+
+class FedCI(Strategy):
+    r"""Contribution index (Song et al., IEEE Big Data 2019, multi-round form) as aggregation weights.
+
+    In every round the model of each coalition, :math:`w + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i`, is scored
+    on all clients' validation data; the clients' Shapley values :math:`\phi_i` of that score, negative ones counted
+    as 0, divided by their sum, are the weights of this round. The contribution is the sum over rounds.
+
+    Args:
+        decay: factor of each further round in that sum, in (0, 1]; 1: a plain sum. Below 1 every round's values are
+            first divided by their sum.
+
+    2^N models are scored in every round: at most ten clients.
+
+    >>> FedCI(decay=0.5).name
+    'FedCI-decay_0.5'
+    """
+
+    paper = "Song et al., IEEE Big Data 2019; weights as in Jiang et al., CVPR 2023"
+    client_does = "trains; scores the model of every coalition"
+    client_sends = "update, 2^N numbers"
+    phases = 2
+    cost = "training + 2^N validation passes and downloads"
+    requires = frozenset({"score"})
+    min_clients = 2
+    state = ("contribution", "rounds")
+
+    def __init__(self, decay: float = 1.0):
+        if not 0 < decay <= 1:
+            raise ValueError(f"FedCI: decay must be in (0, 1], got {decay!r}")
+        self.decay = decay
+        self.contribution: dict[str, float] = {}
+        self.rounds = 0
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        local = yield [Train(client, self.start_of(client)) for client in clients]
+        value = yield from contribution_index(self, local)
+        total = sum(value.values())
+        scaled = value if self.decay == 1 or abs(total) < 1e-12 else {c: v / total for c, v in value.items()}
+        summed = {c: self.contribution.get(c, 0.0) + self.decay**self.rounds * v for c, v in scaled.items()}
+        result = self.finish(local, normalise(value), summed, details={"round_value": value})
+        self.contribution, self.rounds = {**self.contribution, **summed}, self.rounds + 1
+        return result

@@ -1,0 +1,81 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""FedGA: weights grow where averaging made the loss worse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from monai_fairfl.aggregation import normalise
+from monai_fairfl.messages import Train
+from monai_fairfl.strategies.base import Rounds, Strategy
+
+__all__ = ["FedGA"]
+
+
+class FedGA(Strategy):
+    r"""Generalisation adjustment (Zhang et al., CVPR 2023, Eq. 8-10).
+
+    The generalisation gap of client k is what averaging cost it, :math:`g_k = L_k(w_{r}) - L_k(w_{r-1,k})`: the loss of
+    the average less that of its own model that went into it.
+
+    .. math:: a_k \leftarrow a_k + d_r \frac{g_k}{\max_j |g_j|}, \qquad d_r = \frac{d}{N} (1 - r / R)
+
+    held in [0, 1], then divided by the sum.
+
+    Args:
+        step: d, above 0; 0.2 originally, 0.05 with ``centred``.
+        centred: subtract the mean gap first, as FedISM's authors do.
+
+    Losses are of the clients' training images. The local loss is measured after training, the average's at the start
+    of the next round, so one phase is enough and the first round's weights are uniform.
+
+    >>> FedGA(step=0.05, centred=True).name
+    'FedGA-step_0.05-centred'
+    """
+
+    paper = "Zhang et al., CVPR 2023"
+    client_does = "measures the loss of the received and of its own model; trains"
+    client_sends = "update, 2 numbers"
+    cost = "training + 2 passes over the training images"
+    requires = frozenset({"global_loss", "local_loss"})
+    min_clients = 2
+    state = ("weight", "loss", "rounds")
+
+    def __init__(self, step: float = 0.2, centred: bool = False):
+        if not step > 0:
+            raise ValueError(f"FedGA: step must be above 0, got {step!r}")
+        self.step, self.centred = step, centred
+        self.weight: dict[str, float] = {}
+        self.loss: dict[str, float] = {}  # of each client's own model of the last round
+        self.rounds = 0
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        local = yield [Train(client, self.start_of(client), ("global_loss", "local_loss")) for client in clients]
+        averaged, own = self.measured(local, "global_loss"), self.measured(local, "local_loss")
+        gap = {c: averaged[c] - self.loss[c] for c in local.clients if c in self.loss}
+        before = {c: self.weight.get(c, 1 / len(self.clients)) for c in local.clients}
+        weights = normalise(self._adjust(before, gap))
+        result = self.finish(local, weights, weights, details={"gap": gap} if gap else None)
+        self.weight, self.rounds = {**self.weight, **weights}, self.rounds + 1
+        self.loss = own
+        return result
+
+    def _adjust(self, weight: Mapping[str, float], gap: Mapping[str, float]) -> dict[str, float]:
+        """``weight`` moved along the gaps; a client without one, new or away last round, keeps its own."""
+        mean = sum(gap.values()) / len(gap) if gap and self.centred else 0.0
+        centred = {c: g - mean for c, g in gap.items()}
+        most = max((abs(g) for g in centred.values()), default=0.0)
+        if most == 0:
+            return dict(weight)
+        # the gaps of round r belong to the average that ended round r - 1
+        rate = self.step / len(self.clients) * (1 - (self.rounds - 1) / max(self.rounds_planned, self.rounds))
+        return {c: min(max(a + rate * centred.get(c, 0.0) / most, 0.0), 1.0) for c, a in weight.items()}

@@ -1,0 +1,136 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Parts a strategy is made of, which can be exchanged: how contributions weigh, and how they are rewarded."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from monai_fairfl.aggregation import Replies, normalise, sample_shares, uniform
+from monai_fairfl.messages import Estimate, Weights
+
+if TYPE_CHECKING:
+    from monai_fairfl.strategies.base import Strategy
+
+__all__ = ["BySamples", "Parts", "Proportional", "Reward", "Uniform", "Weighting", "check_choice", "compose"]
+
+Details = dict[str, Mapping[str, Any]]
+
+
+class Weighting(ABC):
+    """How contributions become the weights of the average."""
+
+    @abstractmethod
+    def __call__(self, replies: Replies, contributions: Mapping[str, float | Estimate]) -> dict[str, float]:
+        """Client -> weight, not negative, summing to one."""
+
+
+class Uniform(Weighting):
+    """The same weight for every client, whatever it contributed."""
+
+    def __call__(self, replies: Replies, contributions: Mapping[str, float | Estimate]) -> dict[str, float]:
+        return uniform(replies.clients)
+
+
+class BySamples(Weighting):
+    """FedAvg's weights: each client's share of the images."""
+
+    def __call__(self, replies: Replies, contributions: Mapping[str, float | Estimate]) -> dict[str, float]:
+        return sample_shares(replies)
+
+
+class Proportional(Weighting):
+    r"""Weights proportional to a power of the contribution: :math:`\rho_i \propto \max(c_i, 0)^q`.
+
+    Args:
+        power: q; 0 is uniform, large values leave all to the greatest contributor.
+    """
+
+    def __init__(self, power: float = 1.0):
+        self.power = power
+
+    def __call__(self, replies: Replies, contributions: Mapping[str, float | Estimate]) -> dict[str, float]:
+        return normalise({c: max(float(contributions[c]), 0.0) ** self.power for c in replies.clients})
+
+
+class Reward(ABC):
+    """The model each client continues from, made of the new global model and the contributions."""
+
+    @abstractmethod
+    def __call__(
+        self, replies: Replies, old: Weights, new: Weights, contributions: Mapping[str, float | Estimate]
+    ) -> tuple[dict[str, Weights], Details]:
+        """Client -> its next model, in tensors of its own; and quantities for the ledger.
+
+        Args:
+            replies: of the exchange that trained; ``replies.start(reply)`` is what a client had.
+            old: the global model before the round.
+            new: the global model after it.
+            contributions: of each client.
+        """
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a composed strategy has in place of its own parts; see :func:`compose`."""
+
+    weighting: Weighting | None = None
+    reward: Reward | None = None
+    training: Mapping[str, float] = field(default_factory=dict)
+
+    def words(self) -> list[str]:
+        """For the strategy's name."""
+        words = [type(part).__name__ for part in (self.weighting, self.reward) if part is not None]
+        return words + [f"{key}_{value:g}" for key, value in self.training.items()]
+
+
+def compose(
+    strategy: Strategy,
+    weighting: Weighting | None = None,
+    reward: Reward | None = None,
+    training: Mapping[str, float] | None = None,
+) -> Strategy:
+    """``strategy`` with other parts: its contributions, but weighed, rewarded or trained as another method does.
+
+    Args:
+        strategy: measures, and estimates contributions.
+        weighting: contributions -> weights of the average; ``None``: the strategy's own.
+        reward: contributions -> the model each client continues from; ``None``: the strategy's own.
+        training: context of every training request, which chooses the clients' training handlers: ``prox_mu``
+            (FedProx), ``sam_rho`` and ``gsam_alpha`` (FedISM), ``local_epochs``.
+
+    ShapFed with FedISM's training, as config::
+
+        {"_target_": "monai_fairfl.strategies.compose",
+         "strategy": {"_target_": "monai_fairfl.strategies.ShapFed"},
+         "training": {"sam_rho": 0.05, "gsam_alpha": 0.1}}
+
+    >>> from monai_fairfl.strategies import FedAvg
+    >>> compose(FedAvg(), training={"prox_mu": 0.01}).name
+    'FedAvg-prox_mu_0.01'
+    """
+    strategy.parts = Parts(weighting, reward, dict(training or {}))
+    return strategy
+
+
+def check_choice(owner: object, argument: str, value: object, allowed: Collection[object]) -> None:
+    """Refuse an argument that is not one of ``allowed``.
+
+    >>> check_choice("FedCE", "mode", "plus", ("multi", "sum"))
+    Traceback (most recent call last):
+    ValueError: FedCE: mode must be one of 'multi', 'sum', got 'plus'
+    """
+    if value not in allowed:
+        name = owner if isinstance(owner, str) else type(owner).__name__
+        raise ValueError(f"{name}: {argument} must be one of {', '.join(map(repr, allowed))}, got {value!r}")

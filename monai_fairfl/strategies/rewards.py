@@ -1,0 +1,163 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Rewards: a client's next model, better the more it contributed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from monai_fairfl.aggregation import Replies
+from monai_fairfl.messages import Estimate, Weights
+from monai_fairfl.strategies.parts import Details, Reward, check_choice
+
+__all__ = ["Mixed", "Sparsified", "keep_largest"]
+
+
+class Sparsified(Reward):
+    r"""CGSV's reward: the global step less its smallest entries (Xu et al., NeurIPS 2021, Eq. 4-5).
+
+    Client i continues from what it had before training plus the :math:`q_i` entries of largest magnitude of the global
+    step, :math:`q_i = D \, \tanh(\beta c_i) / \max_j \tanh(\beta c_j)`. It keeps its own buffers. The greatest
+    contributor receives the whole step.
+
+    Args:
+        beta: altruism, above 0: the larger, the more equal the rewards; ``math.inf``: the whole step for everybody.
+        ratio: ``"tanh"`` as above, or ``"share"``: :math:`\max(c_i, 0) / \max_j c_j`.
+        mask_scope: ``"layer"``: the share is kept of every tensor; ``"global"``: of the model as one vector.
+        rounding: of D times the share: ``"ceil"`` or ``"floor"``.
+        leave_one: the authors' code: at most all entries but one of a tensor, even for the greatest contributor.
+
+    Details: ``kept``, the share of the step's entries that each client received.
+    """
+
+    def __init__(
+        self,
+        beta: float = 1.0,
+        ratio: str = "tanh",
+        mask_scope: str = "layer",
+        rounding: str = "ceil",
+        leave_one: bool = False,
+    ):
+        if not beta > 0:
+            raise ValueError(f"Sparsified: beta must be above 0, got {beta!r}")
+        check_choice(self, "ratio", ratio, ("tanh", "share"))
+        check_choice(self, "mask_scope", mask_scope, ("layer", "global"))
+        check_choice(self, "rounding", rounding, ("ceil", "floor"))
+        self.beta, self.ratio, self.mask_scope, self.leave_one = beta, ratio, mask_scope, leave_one
+        self.round = math.ceil if rounding == "ceil" else math.floor
+
+    def __call__(
+        self, replies: Replies, old: Weights, new: Weights, contributions: Mapping[str, float | Estimate]
+    ) -> tuple[dict[str, Weights], Details]:
+        return self.share_out(replies, old, new, self.ratios({c: float(contributions[c]) for c in replies.clients}))
+
+    def ratios(self, contributions: Mapping[str, float]) -> dict[str, float]:
+        """Client -> share of the step, in [0, 1]; the largest is 1.
+
+        >>> Sparsified(ratio="share").ratios({"A": 0.2, "B": 0.1, "C": -0.3})
+        {'A': 1.0, 'B': 0.5, 'C': 0.0}
+        """
+        rule = (lambda c: math.tanh(self.beta * c)) if self.ratio == "tanh" and self.beta < math.inf else float
+        worth = {client: max(rule(c), 0.0) for client, c in contributions.items()}
+        most = max(worth.values())
+        if most == 0 or (self.ratio == "tanh" and self.beta == math.inf):
+            return dict.fromkeys(worth, 1.0)
+        return {client: value / most for client, value in worth.items()}
+
+    def share_out(
+        self, replies: Replies, old: Weights, new: Weights, ratios: Mapping[str, float]
+    ) -> tuple[dict[str, Weights], Details]:
+        """Each client's model for given ``ratios``."""
+        names = replies.spec.parameters
+        steps = {name: new[name] - old[name] for name in names}
+        whole = {"": torch.cat([steps[name].flatten() for name in names])} if self.mask_scope == "global" else steps
+        models: dict[str, dict[str, torch.Tensor]] = {
+            r.client: {**replies.start(r), **(r.buffers or {})} for r in replies
+        }
+        kept, total = dict.fromkeys(replies.clients, 0), sum(step.numel() for step in steps.values())
+        for key, step in whole.items():
+            masks = keep_largest(step, [self._count(ratios[client], step.numel()) for client in replies.clients])
+            for client, mask in zip(replies.clients, masks, strict=True):
+                kept[client] += int(mask.sum())
+                sparse = torch.where(mask, step, 0)
+                parts = [key] if key else list(names)
+                split = sparse.split([steps[name].numel() for name in parts]) if not key else [sparse]
+                for name, part in zip(parts, split, strict=True):
+                    models[client][name] = models[client][name] + part.view(steps[name].shape)
+        return dict(models), {"kept": {client: count / total for client, count in kept.items()}}
+
+    def _count(self, ratio: float, size: int) -> int:
+        exact = round(ratio * size, 9)  # 0.3 * 10 is a little above 3 in floating point
+        return min(max(self.round(exact), 0), size - self.leave_one)
+
+
+class Mixed(Reward):
+    r"""ShapFed's reward: :math:`\gamma_i w_s + (1 - \gamma_i) w_i` (Tastan et al., IJCAI 2024, Eq. 10).
+
+    The more a client contributed, the closer it comes to the global model :math:`w_s`; the rest is its own.
+
+    Args:
+        scale: ``"none"``: the contribution itself, in [0, 1]; ``"max"``: divided by the largest, so that the greatest
+            contributor receives the global model.
+
+    Details: ``mixing``, the coefficient of each client.
+    """
+
+    def __init__(self, scale: str = "none"):
+        check_choice(self, "scale", scale, ("none", "max"))
+        self.scale = scale
+
+    def __call__(
+        self, replies: Replies, old: Weights, new: Weights, contributions: Mapping[str, float | Estimate]
+    ) -> tuple[dict[str, Weights], Details]:
+        gamma = {client: min(max(float(contributions[client]), 0.0), 1.0) for client in replies.clients}
+        most = max(gamma.values())
+        if self.scale == "max" and most > 0:
+            gamma = {client: value / most for client, value in gamma.items()}
+        models: dict[str, Weights] = {}
+        for reply in replies:
+            local, share = replies.local(reply), gamma[reply.client]
+            models[reply.client] = {
+                name: torch.lerp(local[name], tensor, share) if tensor.is_floating_point() else local[name]
+                for name, tensor in new.items()
+                if name in local  # else it never leaves the client
+            }
+        return models, {"mixing": gamma}
+
+
+def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
+    """Masks of the ``counts[i]`` entries of largest magnitude, all from one partition; ties go to the lower index.
+
+    Args:
+        values: any shape.
+        counts: entries to keep, each in 0..size.
+
+    >>> keep_largest(torch.tensor([1.0, -3.0, 2.0]), [2, 0])
+    [tensor([False,  True,  True]), tensor([False, False, False])]
+    """
+    magnitude = values.detach().abs().cpu().numpy().reshape(-1)
+    size = magnitude.size
+    inner = sorted({size - count for count in counts if 0 < count < size})
+    ordered = np.partition(magnitude, inner) if inner else magnitude
+    masks = []
+    for count in counts:
+        if not 0 < count < size:
+            mask = np.full(size, count >= size)
+        else:
+            threshold = ordered[size - count]
+            mask = magnitude > threshold
+            mask[np.flatnonzero(magnitude == threshold)[: count - int(mask.sum())]] = True
+        masks.append(torch.from_numpy(mask).view(values.shape))
+    return masks

@@ -1,0 +1,48 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from driving import COMMON, GOLDEN, UPDATES, play, told, values
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from monai_fairfl.strategies import AFL
+from monai_fairfl.strategies.afl import project_to_simplex
+
+WORKED = GOLDEN["afl"]
+LOSSES = told("global_loss", WORKED["losses"])
+
+
+@pytest.mark.parametrize(("step", "key"), [(0.1, "projected"), (1.0, "gamma1_projected")])
+def test_the_mixture_climbs_the_losses_for_the_next_round(step: float, key: str) -> None:
+    first, second = play(AFL(step=step), [UPDATES] * 2, [LOSSES] * 2, COMMON["w0"])
+    assert values(first.aggregation) == pytest.approx([1 / 3] * 3)
+    np.testing.assert_allclose(values(second.aggregation), WORKED[key], atol=2e-6)
+
+
+def test_the_worst_clients_model_can_be_taken_over() -> None:
+    (result,) = play(AFL(form="worst_client"), [UPDATES], [LOSSES], COMMON["w0"])
+    assert values(result.aggregation) == [0, 0, 1]
+
+
+@given(st.lists(st.floats(-3, 3), min_size=2, max_size=5))
+def test_the_projection_is_the_nearest_point_of_the_simplex(point: list[float]) -> None:
+    names = [str(i) for i in range(len(point))]
+    projected = np.array(list(project_to_simplex(dict(zip(names, point, strict=True))).values()))
+    assert projected.sum() == pytest.approx(1) and projected.min() >= 0
+    found = minimize(
+        lambda x: ((x - point) ** 2).sum(), np.full(len(point), 1 / len(point)), method="SLSQP",
+        bounds=[(0, 1)] * len(point), constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
+    )  # fmt: skip
+    assert ((projected - point) ** 2).sum() <= found.fun + 1e-6

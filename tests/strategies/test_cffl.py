@@ -1,0 +1,40 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from driving import COMMON, GOLDEN, UPDATES, play, told, values
+
+from monai_fairfl.strategies import CFFL
+
+WORKED = GOLDEN["cffl"]
+SCORES = told("local_score", WORKED["val_acc"])
+
+
+def test_reputations_are_the_worked_ones() -> None:
+    strategy = CFFL()
+    strategy.rounds_planned = WORKED["fl_epochs"]
+    first, second = play(strategy, [UPDATES] * 2, [SCORES] * 2, COMMON["w0"])
+    np.testing.assert_allclose(values(first.aggregation), WORKED["reputation_round0"], atol=2e-6)
+    np.testing.assert_allclose(values(second.aggregation), WORKED["reputation_round1"], atol=2e-6)
+
+
+def test_a_client_below_the_threshold_loses_its_say_for_good() -> None:
+    poor, good = told("local_score", [0.8, 0.7, 0.0]), told("local_score", [0.1, 0.1, 0.9])
+    first, second = play(CFFL(), [UPDATES] * 2, [poor, good], COMMON["w0"])
+    assert values(first.aggregation)[2] == 0 and values(second.aggregation)[2] == 0
+    assert sum(values(second.aggregation)) == pytest.approx(1)
+
+
+def test_arguments_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match="CFFL"):
+        CFFL(fade=1.0)

@@ -1,0 +1,116 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+from driving import CLIENTS, COMMON, GOLDEN, SAMPLES, UPDATES, play, values
+
+from monai_fairfl.strategies import CGSV
+
+WORKED = GOLDEN["cgsv"]
+SECOND = dict(zip(CLIENTS, GOLDEN["fedce"]["updates_round1"], strict=True))
+
+
+def first(**arguments: object) -> tuple[CGSV, object]:
+    strategy = CGSV(**arguments)  # type: ignore[arg-type]
+    (result,) = play(strategy, [UPDATES], [{}], COMMON["w0"], SAMPLES)
+    return strategy, result
+
+
+def test_two_rounds_give_the_worked_steps_cosines_and_reputations() -> None:
+    strategy = CGSV()
+    one, two = play(strategy, [UPDATES, SECOND], [{}, {}], COMMON["w0"], SAMPLES)
+    step = one.weights["w"].numpy() - np.array(COMMON["w0"])
+    np.testing.assert_allclose(step, WORKED["u_N_round1"], atol=2e-6)
+    np.testing.assert_allclose(values(one.details["cosine"]), WORKED["psi"], atol=2e-6)
+    np.testing.assert_allclose(values(one.details["reputation"]), WORKED["r_round1"], atol=2e-6)
+    np.testing.assert_allclose((two.weights["w"] - one.weights["w"]).numpy(), WORKED["u_N_round2"], atol=2e-6)
+    np.testing.assert_allclose(values(two.details["cosine"]), WORKED["psi_round2"], atol=2e-6)
+    np.testing.assert_allclose(values(two.details["reputation"]), WORKED["r_round2"], atol=2e-6)
+    np.testing.assert_allclose(values(two.aggregation), WORKED["r_round1"], atol=2e-6)  # those of before the round
+
+
+@pytest.mark.parametrize("beta", [1, 2])
+@pytest.mark.parametrize(
+    ("variant", "key"),
+    [("paper", "paper_floor"), ("recommended", "ceil_no_cap"), ("released", "code_ceil_cap_len_minus_1")],
+)
+def test_each_client_keeps_the_worked_number_of_entries(beta: int, variant: str, key: str) -> None:
+    _, result = first(beta=beta, variant=variant)
+    kept = [4 * share for share in values(result.details["kept"])]  # type: ignore[attr-defined]
+    np.testing.assert_allclose(kept, WORKED[f"kept_beta{beta}_{key}"])
+
+
+@pytest.mark.parametrize("beta", [1, 2])
+def test_the_rewards_are_the_worked_ones_and_the_best_gets_the_whole_step(beta: int) -> None:
+    _, result = first(beta=beta, variant="paper")
+    for client, reward in zip(CLIENTS, WORKED[f"reward_beta{beta}_paper_floor"], strict=True):
+        got = result.rewards[client]["w"].numpy() - np.array(COMMON["w0"])  # type: ignore[attr-defined]
+        np.testing.assert_allclose(got, reward, atol=2e-6)
+
+
+def test_the_exact_contribution_is_the_shapley_value_by_all_orders() -> None:
+    _, result = first(exact=True)
+    exact = values(result.details["cosine"])  # type: ignore[attr-defined]
+    np.testing.assert_allclose(exact, WORKED["exact_cosine_shapley"], atol=2e-6)
+    u, p = np.array(WORKED["u"]), np.array(COMMON["p"])
+
+    def worth(coalition: tuple[int, ...]) -> float:
+        a, b = p[list(coalition)] @ u[list(coalition)], p @ u
+        return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) if coalition else 0.0
+
+    orders = list(permutations(range(3)))
+    direct = [np.mean([worth(o[: o.index(i) + 1]) - worth(o[: o.index(i)]) for o in orders]) for i in range(3)]
+    np.testing.assert_allclose(exact, direct, atol=2e-6)
+
+
+def test_baselines_of_the_reward() -> None:
+    _, by_size = first(reward="data_size", variant="paper")
+    assert [4 * k for k in values(by_size.details["kept"])] == [math.floor(4 * q) for q in WORKED["DW_q"]]  # type: ignore[attr-defined]
+    _, by_distance = first(reward="euclidean", variant="paper")
+    expected = [math.floor(4 * q) for q in WORKED["EU_q_one_minus_share_over_max"]]
+    assert [4 * k for k in values(by_distance.details["kept"])] == expected  # type: ignore[attr-defined]
+    assert first(reward=None)[1].rewards is None  # type: ignore[attr-defined]
+    strategy = CGSV(reward="round_robin")
+    results = play(strategy, [UPDATES] * 4, [{}] * 4, COMMON["w0"], SAMPLES)
+    receiver = [max(CLIENTS, key=lambda c: r.details["kept"][c]) for r in results]
+    assert [CLIENTS.index(c) for c in receiver] == WORKED["RR_receiver_rounds_1_to_4"]
+    others = results[0].rewards
+    np.testing.assert_allclose(others["2"]["w"], np.array(COMMON["w0"]) + UPDATES["2"])  # type: ignore[index]
+
+
+def test_without_gamma_the_clients_own_steps_decide_the_length() -> None:
+    _, result = first(gamma=None)
+    _, half = first(gamma=0.5)
+    mean = np.mean(np.linalg.norm(list(UPDATES.values()), axis=1))
+    w0 = np.array(COMMON["w0"])
+    np.testing.assert_allclose(
+        (result.weights["w"].numpy() - w0) / mean, (half.weights["w"].numpy() - w0) / 0.5, atol=1e-9  # type: ignore[attr-defined]
+    )
+
+
+def test_a_zero_update_contributes_nothing_and_breaks_nothing() -> None:
+    strategy = CGSV()
+    updates = {**UPDATES, "3": [0.0] * 4}
+    (result,) = play(strategy, [updates], [{}], COMMON["w0"], SAMPLES)
+    assert result.details["cosine"]["3"] == 0 and np.isfinite(result.weights["w"].numpy()).all()
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"alpha": 1.0}, {"gamma": 0.0}, {"beta": 0.0}, {"reward": "money"}, {"variant": "x"}]
+)
+def test_arguments_out_of_range_are_refused(arguments: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="|".join(arguments)):
+        CGSV(**arguments)  # type: ignore[arg-type]

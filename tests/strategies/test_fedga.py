@@ -1,0 +1,50 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from driving import CLIENTS, COMMON, GOLDEN, UPDATES, play, values
+
+from monai_fairfl.strategies import FedGA
+
+WORKED = GOLDEN["fedga"]
+LOCAL, GLOBAL = (dict(zip(CLIENTS, WORKED[f"loss_{k}"], strict=True)) for k in ("local", "global"))
+ROUNDS = [  # the local loss of round 0 belongs to the average measured at the start of round 1
+    {c: {"global_loss": 9.0, "local_loss": LOCAL[c]} for c in CLIENTS},
+    {c: {"global_loss": GLOBAL[c], "local_loss": 9.0} for c in CLIENTS},
+]
+
+
+@pytest.mark.parametrize(
+    ("step", "centred", "key"), [(0.2, False, "orig_step0_2"), (0.05, True, "paper_centred_d0_05")]
+)
+def test_weights_grow_where_averaging_cost_most(step: float, centred: bool, key: str) -> None:
+    strategy = FedGA(step, centred)
+    strategy.rounds_planned = 10
+    first, second = play(strategy, [UPDATES] * 2, ROUNDS, COMMON["w0"])
+    assert values(first.aggregation) == pytest.approx([1 / 3] * 3)
+    np.testing.assert_allclose(values(second.details["gap"]), WORKED["gap"], atol=2e-6)
+    np.testing.assert_allclose(values(second.aggregation), WORKED[key], atol=2e-6)
+
+
+def test_the_steps_shrink_to_the_end_of_the_run() -> None:
+    strategy = FedGA()
+    strategy.rounds_planned, strategy.rounds, strategy.clients = 10, 6, list(CLIENTS)
+    moved = strategy._adjust(dict.fromkeys(CLIENTS, 1 / 3), {"1": 0.1, "2": 0.0, "3": 0.0})
+    assert moved["1"] - 1 / 3 == pytest.approx(0.2 / 3 * (1 - 5 / 10))
+
+
+def test_a_client_that_was_away_keeps_its_weight() -> None:
+    strategy = FedGA()
+    strategy.rounds_planned = 10
+    play(strategy, [{c: UPDATES[c] for c in ("1", "2")}], [ROUNDS[0]], COMMON["w0"])
+    assert strategy._adjust({"1": 0.3, "2": 0.3, "3": 0.4}, {"1": 0.1, "2": -0.1})["3"] == 0.4

@@ -1,0 +1,65 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from driving import CLIENTS, COMMON, GOLDEN, UPDATES, play, told, values
+
+from monai_fairfl.strategies import FedISM
+
+WORKED = GOLDEN["fedism"]
+FIRST, SECOND = (told("sharpness", WORKED[f"sharpness_round{i}"]) for i in range(2))
+
+
+@pytest.mark.parametrize("q", [0.5, 1, 2, 5])
+def test_weights_are_powers_of_sharpness(q: float) -> None:
+    (result,) = play(FedISM(q=q), [UPDATES], [FIRST], COMMON["w0"])
+    np.testing.assert_allclose(values(result.aggregation), WORKED[f"weights_q{q}"], atol=2e-6)
+    if q == 2:
+        np.testing.assert_allclose(result.weights["w"], WORKED["aggregated_with_q2_round0"], atol=3e-6)
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.5, 0.3])
+def test_beta_is_on_the_new_value(beta: float) -> None:
+    _, second = play(FedISM(beta=beta), [UPDATES] * 2, [FIRST, SECOND], COMMON["w0"])
+    old, new = np.array(WORKED["weights_q2"]), np.array(WORKED["raw_round1_q2"])
+    np.testing.assert_allclose(values(second.aggregation), beta * new + (1 - beta) * old, atol=2e-6)
+    if beta == 0.5:
+        np.testing.assert_allclose(values(second.aggregation), WORKED["moving_average_round1_beta0.5"], atol=2e-6)
+
+
+def test_no_sharpness_at_all_is_uniform_and_a_negative_one_weighs_least() -> None:
+    (result,) = play(FedISM(), [UPDATES], [told("sharpness", [0.0, -0.1, 0.0])], COMMON["w0"])
+    assert values(result.aggregation) == pytest.approx([1 / 3] * 3)
+    (result,) = play(FedISM(), [UPDATES], [told("sharpness", [0.02, -0.1, 0.05])], COMMON["w0"])
+    assert min(result.aggregation, key=lambda c: result.aggregation[c]) == "2"  # type: ignore[arg-type, return-value]
+
+
+def test_clients_are_asked_to_train_flat_and_the_radius_of_the_later_version_grows() -> None:
+    strategy = FedISM(plus=True)
+    strategy.rounds_planned = 4
+    play(strategy, [UPDATES], [FIRST], COMMON["w0"])
+    request, *_ = next(strategy.round(CLIENTS))
+    assert request.context == {
+        "sam_rho": pytest.approx(0.05 * (2 / 4) ** 0.5),
+        "gsam_alpha": 0.1,
+        "reset_optimizer": 1.0,
+    }
+    fresh = FedISM(reset_optimizer=False)
+    fresh.start(strategy.weights, CLIENTS, strategy.spec)
+    assert next(fresh.round(CLIENTS))[0].context == {"sam_rho": 0.05, "gsam_alpha": 0.1, "reset_optimizer": 0.0}
+
+
+@pytest.mark.parametrize("arguments", [{"q": -1.0}, {"beta": 0.0}, {"rho": -0.1}])
+def test_arguments_out_of_range_are_refused(arguments: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="FedISM"):
+        FedISM(**arguments)

@@ -1,0 +1,93 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+import torch
+from driving import CLIENTS, GOLDEN, drive
+
+from monai_fairfl.messages import ModelSpec, Reply, Request
+from monai_fairfl.strategies import FedLWR
+from monai_fairfl.strategies.base import RoundResult
+
+WORKED = GOLDEN["fedlwr"]
+LAYERS = ("first", "second", "third")
+SPEC = ModelSpec(tuple(f"{layer}.weight" for layer in LAYERS), layers={f"{layer}.weight": layer for layer in LAYERS})
+LOCAL = dict(zip(CLIENTS, WORKED["layer1_params"], strict=True))
+SIMILARITY = dict(zip(LAYERS, WORKED["delta_layers_x_clients"], strict=True))
+
+
+def one_round(strategy: FedLWR, missing: Mapping[str, tuple[str, ...]] = {}) -> tuple[RoundResult, list[list[Request]]]:
+    """Clients whose layers become LOCAL from zero, and whose features are alike as in the worked example."""
+
+    def answer(request: Request) -> Reply:
+        if request.task == "train":
+            update = {name: torch.tensor(LOCAL[request.client], dtype=torch.float64) for name in SPEC.parameters}
+            return Reply(request.client, update, 1)
+        (name,) = request.measure
+        column = CLIENTS.index(request.client)
+        alike = {
+            layer: row[column] for layer, row in SIMILARITY.items() if layer not in missing.get(request.client, ())
+        }
+        return Reply(request.client, None, 0, {name: {"mean": 0.5, **alike}} if alike else {})
+
+    zero = {name: torch.zeros(2, dtype=torch.float64) for name in SPEC.parameters}
+    strategy.start(zero, CLIENTS, SPEC)
+    return drive(strategy, CLIENTS, answer, SPEC)
+
+
+@pytest.mark.parametrize(("variant", "key"), [("recommended", "rho_code_clipped"), ("paper", "rho_paper")])
+def test_layer_weights_are_the_worked_ones(variant: str, key: str) -> None:
+    result, _ = one_round(FedLWR(variant=variant))
+    # the paper's worked row is not clipped at all; similarities below 0 are held at 0 here, so that weights stay weights
+    rows = [[w[c] for c in CLIENTS] for w in (result.aggregation[layer] for layer in LAYERS)]  # type: ignore[index]
+    keep = 3 if variant == "recommended" else 2
+    np.testing.assert_allclose(rows[:keep], WORKED[key][:keep], atol=2e-6)
+    assert all(sum(row) == pytest.approx(1, abs=1e-12) and min(row) >= 0 for row in rows)
+
+
+def test_each_layer_is_averaged_with_its_own_weights() -> None:
+    result, _ = one_round(FedLWR())
+    np.testing.assert_allclose(result.weights["first.weight"], WORKED["layer1_reaggregated_code"], atol=4e-6)
+    third = np.array(WORKED["rho_code_clipped"][2]) @ np.array(WORKED["layer1_params"])
+    np.testing.assert_allclose(result.weights["third.weight"], third, atol=4e-6)
+
+
+def test_phase_two_sends_the_plain_mean_and_asks_for_features_only() -> None:
+    _, (train, compare) = one_round(FedLWR())
+    anchor = np.mean(WORKED["layer1_params"], axis=0)
+    assert all(request.task == "train" for request in train)
+    for request in compare:
+        assert request.task == "measure" and request.measure == ("cka",)
+        np.testing.assert_allclose(request.weights["second.weight"], anchor)
+    assert one_round(FedLWR(similarity="cosine"))[1][1][0].measure == ("feature_cosine",)
+    assert one_round(FedLWR(variant="released"))[1][1][0].context == {"cka_unbiased": 1.0}
+
+
+def test_one_layer_can_decide_for_the_whole_model() -> None:
+    result, _ = one_round(FedLWR(layerwise=False, encoder_layer="second"))
+    assert [result.aggregation[c] for c in CLIENTS] == pytest.approx(WORKED["rho_code_clipped"][1], abs=2e-6)
+    with pytest.raises(ValueError, match="'fourth' is not a scored layer"):
+        one_round(FedLWR(layerwise=False, encoder_layer="fourth"))
+
+
+def test_what_a_client_did_not_measure_is_the_mean_of_the_others_and_noted() -> None:
+    result, _ = one_round(FedLWR(), {"2": ("first",)})
+    shift = {"1": 0.05, "3": 0.4}
+    expected = np.array([shift["1"], sum(shift.values()) / 2, shift["3"]])
+    got = [result.aggregation["first"][c] for c in CLIENTS]  # type: ignore[index]
+    np.testing.assert_allclose(got, expected / expected.sum())
+    assert "absent" in result.notes["2"]
+    with pytest.raises(ValueError, match="no client"):
+        one_round(FedLWR(), {client: LAYERS for client in CLIENTS})

@@ -1,0 +1,84 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from driving import CLIENTS, COMMON, SAMPLES, UPDATES, play, play_round, replies_of, values
+from monai.bundle import ConfigParser
+
+from monai_fairfl.strategies import (
+    CGSV,
+    BySamples,
+    FedAvg,
+    FedCE,
+    Proportional,
+    ShapFed,
+    Sparsified,
+    Strategy,
+    Uniform,
+    compose,
+)
+
+
+def test_weightings() -> None:
+    replies, contributions = replies_of(UPDATES, SAMPLES), {"1": 0.1, "2": 0.3, "3": -0.2}
+    assert values(Uniform()(replies, contributions)) == pytest.approx([1 / 3] * 3)
+    assert values(BySamples()(replies, contributions)) == pytest.approx(COMMON["p"])
+    assert values(Proportional(2.0)(replies, contributions)) == pytest.approx([0.1, 0.9, 0.0])
+
+
+def test_fedces_contribution_with_cgsvs_reward_as_config() -> None:
+    config = {
+        "strategy": {
+            "_target_": "monai_fairfl.strategies.compose",
+            "strategy": {"_target_": "monai_fairfl.strategies.FedCE", "mode": "cos"},
+            "reward": {"_target_": "monai_fairfl.strategies.Sparsified", "beta": 1.0},
+        }
+    }
+    strategy: Strategy = ConfigParser(config).get_parsed_content("strategy")
+    (result,) = play(strategy, [UPDATES], [{}], COMMON["w0"])
+    (plain,) = play(FedCE("cos"), [UPDATES], [{}], COMMON["w0"])
+    assert strategy.name == "FedCE-cos-Sparsified"
+    assert values(result.aggregation) == values(plain.aggregation) and result.weights["w"].equal(plain.weights["w"])
+    worth = [math.tanh(w) for w in values(plain.aggregation)]
+    assert [4 * k for k in values(result.details["kept"])] == [math.ceil(4 * w / max(worth)) for w in worth]
+    best = max(CLIENTS, key=lambda c: float(plain.aggregation[c]))  # type: ignore[arg-type]
+    np.testing.assert_allclose(result.rewards[best]["w"], result.weights["w"])  # type: ignore[index]
+
+
+def test_another_weighting_is_what_the_client_is_told_that_it_entered_with() -> None:
+    strategy = compose(FedCE("cos"), weighting=BySamples())
+    (result,) = play(strategy, [UPDATES], [{}], COMMON["w0"], SAMPLES)
+    assert values(result.aggregation) == pytest.approx(COMMON["p"])
+    assert [r.context["previous_weight"] for r in next(strategy.round(CLIENTS))] == pytest.approx(COMMON["p"])
+    assert [float(c) for c in result.contributions.values()] != pytest.approx(COMMON["p"])  # type: ignore[arg-type]
+
+
+def test_training_of_one_method_goes_with_the_contributions_of_another() -> None:
+    strategy = compose(ShapFed(), training={"sam_rho": 0.05, "gsam_alpha": 0.1})
+    assert strategy.parts.training == {"sam_rho": 0.05, "gsam_alpha": 0.1}
+    assert strategy.name == "ShapFed-sam_rho_0.05-gsam_alpha_0.1"
+
+
+def test_parts_belong_to_one_strategy() -> None:
+    compose(FedAvg(), training={"prox_mu": 1.0}, reward=Sparsified())
+    assert FedAvg().parts.words() == [] and CGSV().parts.reward is None
+
+
+def test_who_is_away_keeps_the_model_it_had() -> None:
+    strategy = CGSV()
+    (first,) = play(strategy, [UPDATES], [{}], COMMON["w0"])
+    strategy.rewards = first.rewards or {}
+    second = play_round(strategy, {c: UPDATES[c] for c in ("1", "2")}, {})
+    assert second.rewards is not None and second.rewards["3"] is strategy.rewards["3"]

@@ -1,0 +1,54 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from driving import COMMON, GOLDEN, SPEC, UPDATES, play, play_round, told, values, vector
+
+from monai_fairfl.strategies import QFedAvg
+
+WORKED = GOLDEN["qffl"]
+LOSSES = told("global_loss", WORKED["losses"])
+
+
+@pytest.mark.parametrize("q", [0, 1, 2])
+def test_the_step_is_the_worked_one(q: int) -> None:
+    (result,) = play(QFedAvg(q=q, learning_rate=WORKED["eta"]), [UPDATES], [LOSSES], COMMON["w0"])
+    np.testing.assert_allclose(result.weights["w"], WORKED[f"q{q}"]["new_global"], atol=2e-6)
+
+
+@pytest.mark.parametrize("q", [1, 2])
+def test_the_loss_weighted_form_is_a_plain_average(q: int) -> None:
+    (result,) = play(QFedAvg(q=q, form="loss_weighted"), [UPDATES], [LOSSES], COMMON["w0"])
+    np.testing.assert_allclose(values(result.aggregation), WORKED[f"ffl4mia_weights_q{q}"], atol=2e-6)
+    if q == 1:
+        np.testing.assert_allclose(result.weights["w"], WORKED["ffl4mia_new_global_q1"], atol=2e-6)
+
+
+def test_least_squares_clients_converge_to_the_minimum_of_the_q_objective() -> None:
+    """sum_k F_k^2 / 2, F_k = |w - t_k|^2 / 2: at its minimum the gradients F_k (w - t_k) cancel."""
+    targets, rate = {"A": 0.0, "B": 1.0, "C": 5.0}, 0.1
+    strategy, w = QFedAvg(q=1, learning_rate=rate), 2.0
+    strategy.start({"w": vector([w])}, sorted(targets), SPEC)
+    for _ in range(400):
+        updates = {c: [-rate * (w - t)] for c, t in targets.items()}  # one step of gradient descent
+        losses = {c: {"global_loss": (w - t) ** 2 / 2} for c, t in targets.items()}
+        strategy.weights = play_round(strategy, updates, losses).weights
+        w = strategy.weights["w"].item()
+    assert sum((w - t) ** 3 for t in targets.values()) == pytest.approx(0, abs=1e-4)
+    assert w > np.mean(list(targets.values()))  # nearer to the client that fares worst
+
+
+@pytest.mark.parametrize("arguments", [{"q": -1.0}, {"learning_rate": 0.0}, {"form": "x"}])
+def test_arguments_out_of_range_are_refused(arguments: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="QFedAvg"):
+        QFedAvg(**arguments)  # type: ignore[arg-type]

@@ -1,0 +1,109 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+import torch
+from driving import CLIENTS, COMMON, GOLDEN, drive
+
+from monai_fairfl.messages import ModelSpec, Reply, Request
+from monai_fairfl.strategies import ShapFed
+from monai_fairfl.strategies.base import RoundResult
+
+WORKED = GOLDEN["shapfed"]
+SPEC = ModelSpec(
+    ("body", "head.bias", "head.weight"), layers={"body": "", "head.bias": "head", "head.weight": "head"},
+    output=("head", 0),
+)  # fmt: skip
+ROWS = dict(zip(CLIENTS, np.array(WORKED["last_layer_updates"]), strict=True))
+BODY = dict(zip(CLIENTS, COMMON["updates"], strict=True))
+
+
+def one_round(strategy: ShapFed, rows: Mapping[str, np.ndarray] = ROWS) -> RoundResult:
+    def answer(request: Request) -> Reply:
+        head = torch.tensor(rows[request.client])
+        update = {"body": torch.tensor(BODY[request.client], dtype=torch.float64), "head.weight": head[:, :2].clone()}
+        return Reply(request.client, {**update, "head.bias": head[:, 2].clone()}, 1)
+
+    return drive(strategy, CLIENTS, answer, SPEC)[0]
+
+
+def begin(strategy: ShapFed, spec: ModelSpec = SPEC, classes: int = 2) -> ShapFed:
+    weights = {
+        "body": torch.tensor(COMMON["w0"], dtype=torch.float64),
+        "head.weight": torch.zeros(classes, 2, dtype=torch.float64),
+        "head.bias": torch.zeros(classes, dtype=torch.float64),
+    }
+    strategy.start(weights, CLIENTS, spec)
+    return strategy
+
+
+def class_values(result: RoundResult) -> list[list[float]]:
+    return [list(result.details["class_value"][client].values()) for client in CLIENTS]
+
+
+def column(numbers: Mapping[str, object]) -> Sequence[float]:
+    return [float(numbers[client]) for client in CLIENTS]  # type: ignore[arg-type]
+
+
+def test_class_values_contributions_and_weights_are_the_worked_ones() -> None:
+    result = one_round(begin(ShapFed()))
+    np.testing.assert_allclose(class_values(result), WORKED["Gamma"], atol=2e-6)
+    np.testing.assert_allclose(column(result.contributions), WORKED["gamma_paper"], atol=2e-6)
+    np.testing.assert_allclose(column(result.aggregation), WORKED["gamma_tilde_paper"], atol=2e-6)
+    np.testing.assert_allclose(result.weights["body"], WORKED["w_s_paper"], atol=2e-6)
+
+
+def test_personal_models_are_the_worked_ones() -> None:
+    result = one_round(begin(ShapFed(personalised=True)))
+    for client, expected in zip(CLIENTS, WORKED["personalised_paper"], strict=True):
+        np.testing.assert_allclose(result.rewards[client]["body"], expected, atol=3e-6)  # type: ignore[index]
+
+
+def test_the_released_code_takes_the_raw_cosine() -> None:
+    result = one_round(begin(ShapFed(variant="released")))
+    np.testing.assert_allclose(column(result.aggregation), WORKED["code_weights"], atol=2e-6)
+
+
+def test_the_paper_averages_with_the_weights_of_before_the_round() -> None:
+    assert column(one_round(begin(ShapFed(variant="paper"))).aggregation) == pytest.approx([1 / 3] * 3)
+
+
+def test_class_values_have_momentum() -> None:
+    strategy = begin(ShapFed(mu=0.9))
+    smoothed = [strategy._smooth(old, new) for old, new in zip(WORKED["Gamma"], WORKED["Gamma_new"], strict=True)]
+    np.testing.assert_allclose(smoothed, WORKED["Gamma_smoothed_mu0.9"], atol=2e-6)
+    one_round(strategy)
+    second = one_round(strategy, {c: -rows for c, rows in ROWS.items()})  # cosines with the server do not change sign
+    assert np.abs(np.array(class_values(second)) - np.array(WORKED["Gamma"])).max() < 0.1
+
+
+def test_a_class_nobody_trained_counts_half() -> None:
+    rows = {c: r * [[1, 1, 1], [0, 0, 0]] for c, r in ROWS.items()}
+    result = one_round(begin(ShapFed()), rows)
+    assert all(values[1] == 0 for values in class_values(result))
+    gamma = (np.array(WORKED["Gamma"])[:, 0] + 1) / 4 + 0.25
+    np.testing.assert_allclose(column(result.contributions), gamma, atol=2e-6)
+
+
+def test_one_class_only_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    begin(ShapFed(), classes=2)
+    assert not caplog.records
+    begin(ShapFed(), classes=1)
+    assert "one class only" in caplog.text
+
+
+def test_a_wrong_output_layer_is_an_error_with_a_hint() -> None:
+    with pytest.raises(ValueError, match="output_layer"):
+        one_round(begin(ShapFed(output_layer="tail")))
