@@ -149,20 +149,12 @@ def verify(args: argparse.Namespace) -> Answer:
 
 
 def strategies(args: argparse.Namespace) -> Answer:
-    """List the strategies that a federation can be run with."""
-    from monai_fairfl import strategies as shipped
+    """List the strategies that a federation can be run with, or show one in full."""
+    from monai_fairfl import catalogue
 
-    found = {}
-    for name in shipped.__all__:
-        kind = getattr(shipped, name)
-        if isinstance(kind, type) and issubclass(kind, shipped.Strategy) and not inspect.isabstract(kind):
-            found[name] = {
-                "target": f"monai_fairfl.strategies.{name}",
-                "summary": (inspect.getdoc(kind) or "").partition("\n")[0],
-                "requires": sorted(kind.requires),
-                "min_clients": kind.min_clients,
-            }
-    return Answer({"strategies": found}, "\n".join(f"{name:<12} {entry['summary']}" for name, entry in found.items()))
+    found = {name: catalogue.describe(name) for name in ([args.name] if args.name else catalogue.shipped())}
+    text = catalogue.as_page(args.name, found[args.name]) if args.name else catalogue.as_table(found)
+    return Answer({"strategies": found}, text)
 
 
 def _positive(text: str) -> int:
@@ -235,5 +227,6 @@ def _parser() -> argparse.ArgumentParser:
     sub = add("verify", verify, "verify runs/first")
     sub.add_argument("run_dir", metavar="RUN_DIR", help="run_dir of a federation")
 
-    add("strategies", strategies, "strategies")
+    sub = add("strategies", strategies, "strategies\nstrategies FedCE")
+    sub.add_argument("name", metavar="NAME", nargs="?", help="show this one in full, with its formula and arguments")
     return parser

@@ -24,12 +24,14 @@ import nibabel as nib
 import numpy as np
 import pytest
 from driving import SPEC, LeastSquares, vector
+from monai.bundle import ConfigParser
 
 from monai_fairfl import __version__
+from monai_fairfl.catalogue import shipped
 from monai_fairfl.cli import main
 from monai_fairfl.federation import Federation
 from monai_fairfl.ledger import Ledger
-from monai_fairfl.strategies import FedAvg, Standalone
+from monai_fairfl.strategies import FedAvg, FedISM, Standalone
 from monai_fairfl.transports.in_process import InProcess
 
 CHECKOUT = Path(__file__).parents[1]
@@ -189,9 +191,45 @@ def test_report_tells_every_client_and_says_where_it_is(tmp_path: Path, capsys: 
     assert f"Report: {tmp_path / 'FedAvg' / 'report.html'}" in capsys.readouterr().out
 
 
-def test_strategies_are_listed_with_what_they_need(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_every_strategy_says_what_it_costs_and_appears_in_the_list(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    entry = run_json(capsys, "strategies")["strategies"][name]
+    assert all(entry[key] for key in ("paper", "client_does", "client_sends", "cost", "phases", "min_clients"))
+    assert entry["summary"].endswith(".")
+    assert main(["strategies"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert [line for line in lines if line.split()[:1] == [name]]
+
+
+def test_the_list_tells_what_the_sites_must_measure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     found = run_json(capsys, "strategies")["strategies"]
-    assert {"FedAvg", "FedCE", "Standalone"} <= set(found)
-    assert found["FedCE"]["requires"] == ["leave_one_out_error"]
-    assert found["FedCE"]["min_clients"] == 2
-    assert all(entry["summary"].endswith(".") for entry in found.values())
+    assert (found["FedCE"]["requires"], found["FedCE"]["min_clients"]) == (["leave_one_out_error"], 2)
+    assert (found["FedLWR"]["requires"], found["FedLWR"]["phases"]) == (["cka"], 2)  # known to an instance only
+    assert found["Ditto"]["personal"] and not found["FedAvg"]["personal"]
+    main(["strategies"])
+    shown = capsys.readouterr().out
+    assert "leave_one_out_error" in shown and "2 phases: training" in shown  # nothing is cut off
+
+
+def test_one_strategy_is_shown_with_formula_arguments_and_the_config_that_makes_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["strategies", "FedISM"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("FedISM(q=2.0, beta=0.5,") and "a_k = s_k^q" in shown and "q: power" in shown
+    assert ":math:" not in shown and ">>>" not in shown
+    (config,) = re.findall(r'"strategy": (\{.*\})', shown)
+    assert isinstance(ConfigParser({"strategy": json.loads(config)}).get_parsed_content("strategy"), FedISM)
+    entry = run_json(capsys, "strategies", "FedISM")["strategies"]["FedISM"]
+    assert entry["config"] == json.loads(config) and entry["arguments"]["rho"] == 0.05
+
+
+def test_an_unknown_strategy_is_answered_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "known are AFL, CFFL" in run_json(capsys, "strategies", "FedX", code=2)["error"]

@@ -25,7 +25,7 @@ from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.page import render
 from monai_fairfl.report.sentences import sentences
 from monai_fairfl.report.summary import summarise
-from monai_fairfl.report.tables import contributions_csv, metrics_csv, summary_table
+from monai_fairfl.report.tables import blocks, contributions_csv, metrics_csv, summary_table
 
 __all__ = ["as_text", "sentences", "summary_table", "write_report"]
 
@@ -78,5 +78,6 @@ def as_text(report: Mapping[str, Any]) -> str:
     """The table and one sentence per hospital, for a terminal."""
     console = Console()
     with console.capture() as captured:
-        console.print(summary_table(report))
+        for names in blocks(report, console.width):
+            console.print(summary_table(report, names))
     return "\n".join([captured.get().rstrip(), *report["sentences"].values()])

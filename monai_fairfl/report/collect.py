@@ -76,8 +76,24 @@ class Run:
         found = ((self.end or {}).get("scores", {}).get(site) or {}).get(model, {}).get(measurement)
         return None if found is None else Number.read(found)
 
+    @property
+    def personal(self) -> bool:
+        """Whether each site keeps a model of its own beside the global one (Ditto)."""
+        return any("personal_score" in found for record in self.rounds for found in record["measurements"].values())
+
+    def dice(self, site: str) -> dict[int, Number]:
+        """rounds finished before -> validation Dice of the model that ``site`` received or, its own, would use then.
+
+        A received model is measured when the next round begins, a personal one when its own round ends.
+        """
+        received = self.measured(site, "global_score")
+        if not self.personal:
+            return received
+        begin = {0: received[0]} if 0 in received else {}
+        return begin | {number + 1: value for number, value in self.measured(site, "personal_score").items()}
+
     def measured(self, site: str, measurement: str) -> dict[int, Number]:
-        """rounds finished before -> what ``site`` measured of the model that it received then."""
+        """round -> what ``site`` measured in it."""
         found = {r["round"]: r["measurements"].get(site, {}).get(measurement) for r in self.rounds}
         return {number: Number.read(value) for number, value in found.items() if value is not None}
 

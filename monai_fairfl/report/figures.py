@@ -22,46 +22,34 @@ import plotly.graph_objects as go
 from plotly.colors import qualitative
 from plotly.subplots import make_subplots
 
-__all__ = ["PALETTE", "contribution_figure", "dice_figure", "small_multiples", "weight_figure"]
+__all__ = ["PALETTE", "heat_map", "small_multiples"]
 
 # Okabe and Ito's colours for all kinds of sight (jfly.uni-koeln.de/color), yellow left out: too faint on white
 PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444", *qualitative.Dark24]
 DASHES = ["solid", "dash", "dot", "dashdot"]
 PANEL, ABOVE, BETWEEN, BELOW = 210, 40, 86, 84  # heights in pixels: titles above, axis and legend below
+ROW, COLUMN = 26, 84  # a cell of a heat map, in pixels
+FONT = {"family": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif", "size": 12}
 
 
-def dice_figure(report: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Validation Dice of each site by rounds finished."""
-    return small_multiples(report, "dice", "Validation Dice", "rounds finished", bands=False)
-
-
-def weight_figure(report: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Aggregation weights by round."""
-    return small_multiples(report, "weights", "Aggregation weight", "round", bands=False)
-
-
-def contribution_figure(report: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Contributions by round, with a band of one standard error where there is one."""
-    return small_multiples(report, "contributions", "Contribution", "round", bands=True)
-
-
-def small_multiples(report: Mapping[str, Any], key: str, y: str, x: str, bands: bool) -> dict[str, Any] | None:
-    """One panel per strategy that has points of ``key``, one line per site; ``None`` when none has.
+def small_multiples(
+    series: Mapping[str, Mapping[str, Any]], sites: Sequence[str], y: str, x: str = "round", bands: bool = False
+) -> dict[str, Any] | None:
+    """One panel per strategy that has points, one line per site; ``None`` when none has.
 
     Plotly reads names as its own markup, so they are escaped here once more than the page does.
 
     Args:
-        report: of :func:`~monai_fairfl.report.write_report`.
-        key: of ``report["strategies"][name]["series"]``.
+        series: strategy -> site -> points ``{"round", "value"}``.
+        sites: every site of the report; its place in this list is its colour.
         y: title of the shared y axis.
         x: title of the x axes.
-        bands: draw value plus and minus one standard error.
+        bands: draw value plus and minus one standard error, ``"stderr"`` of the points.
 
     Returns:
         Plotly's figure as plain JSON.
     """
-    series = {name: found["series"][key] for name, found in report["strategies"].items()}
-    series = {name: sites for name, sites in series.items() if any(sites.values())}
+    series = {name: found for name, found in series.items() if any(found.values())}
     if not series:
         return None
     across = 2 if len(series) == 4 else min(3, len(series))
@@ -76,21 +64,58 @@ def small_multiples(report: Mapping[str, Any], key: str, y: str, x: str, bands: 
         horizontal_spacing=0.03,
         vertical_spacing=BETWEEN / inner,
     )
-    for panel, sites in enumerate(series.values()):
-        for number, site in enumerate(report["sites"]):
-            points = sites.get(site) or []
+    for panel, found in enumerate(series.values()):
+        for number, site in enumerate(sites):
+            points = found.get(site) or []
             for trace in _traces(site, points, number, bands):
                 trace.showlegend = trace.showlegend and panel == 0
                 figure.add_trace(trace, panel // across + 1, panel % across + 1)
     figure.update_layout(
         template="plotly_white", height=ABOVE + inner + BELOW, margin={"l": 60, "r": 16, "t": ABOVE, "b": BELOW},
-        font={"family": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif", "size": 12},
+        font=FONT,
         legend={"orientation": "h", "yanchor": "top", "y": -50 / inner, "x": 0, "font": {"size": 13}},
     )  # fmt: skip
     figure.update_annotations(font_size=14)
+    last = max(point["round"] for found in series.values() for points in found.values() for point in points)
+    whole = 1 if last < 8 else None  # else plotly puts ticks at half rounds, too
     axis = {"title_font_size": 13, "linecolor": "#b9c2cc", "automargin": False}
-    figure.update_xaxes(title_text=x, title_standoff=4, rangemode="tozero", tickformat="d", nticks=8, **axis)
-    figure.update_yaxes(title_text=y, col=1, **axis)
+    figure.update_xaxes(
+        title_text=x, title_standoff=4, rangemode="tozero", tickformat="d", nticks=8, dtick=whole, **axis
+    )
+    figure.update_yaxes(exponentformat="power")
+    figure.update_yaxes(title_text=html.escape(y, quote=False), col=1, **axis)
+    return json.loads(figure.to_json())
+
+
+def heat_map(values: Mapping[str, Mapping[str, float | None]], labels: Mapping[str, str]) -> dict[str, Any]:
+    """Sites across, classes or layers down, the value in each cell; values of both signs get two colours around 0.
+
+    Args:
+        values: site -> class or layer -> value.
+        labels: class or layer -> how it is called, from top to bottom.
+
+    Returns:
+        Plotly's figure as plain JSON.
+    """
+    sites = [html.escape(site, quote=False) for site in values]
+    rows = [html.escape(label, quote=False) for label in labels.values()]
+    cells = [[found.get(key) for found in values.values()] for key in labels]
+    known = [value for row in cells for value in row if value is not None]
+    signed = {"colorscale": "RdBu", "zmid": 0} if min(known, default=0) < 0 else {"colorscale": "Blues"}
+    figure = go.Figure(
+        go.Heatmap(
+            z=cells, x=list(range(len(sites))), y=list(range(len(rows))), xgap=2, ygap=2, **signed,
+            text=[[f"{site}, {row}" for site in sites] for row in rows], texttemplate="%{z:.3f}",
+            hovertemplate="%{text}: %{z:.5g}<extra></extra>", colorbar={"thickness": 12, "outlinewidth": 0},
+        )
+    )  # fmt: skip
+    figure.update_layout(
+        template="plotly_white", font=FONT, margin={"l": 8, "r": 8, "t": 34, "b": 8}, height=60 + ROW * len(rows),
+        width=120 + COLUMN * len(sites) + 7 * max((len(label) for label in labels.values()), default=0),
+    )  # fmt: skip
+    axis = {"showgrid": False, "zeroline": False, "automargin": True, "tickmode": "array"}
+    figure.update_xaxes(side="top", tickvals=list(range(len(sites))), ticktext=sites, **axis)
+    figure.update_yaxes(autorange="reversed", tickvals=list(range(len(rows))), ticktext=rows, **axis)
     return json.loads(figure.to_json())
 
 
@@ -98,7 +123,7 @@ def _traces(site: str, points: Sequence[Mapping[str, Any]], number: int, bands: 
     colour, name = PALETTE[number % len(PALETTE)], html.escape(site, quote=False)
     x, y = [point["round"] for point in points], [point["value"] for point in points]
     line = {"color": colour, "width": 2, "dash": DASHES[number // len(PALETTE) % len(DASHES)]}
-    hover = f"{name}<br>%{{x}}: %{{y:.3f}}<extra></extra>"
+    hover = f"{name}<br>%{{x}}: %{{y:.4g}}<extra></extra>"
     known = [point for point in points if bands and point.get("stderr") is not None]
     traces = [
         go.Scatter(

@@ -17,6 +17,7 @@ from importlib import resources
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.report.details import Drawn, heat_maps, label_of, line_plots, natural
 from monai_fairfl.report.sentences import cases_words, dice_words, rounds_words
 from monai_fairfl.report.tables import collaboration_columns, columns, comparable
 
@@ -49,7 +50,11 @@ def render(report: Mapping[str, Any]) -> str:
     )
     environment.globals |= {"rounds_words": rounds_words, "cases_words": cases_words, "dice_words": dice_words}
     template = environment.from_string(resources.files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8"))
-    shown = columns(report)
+    sites, shown = list(report["sites"]), columns(report)
+
+    def series(key: str) -> dict[str, Any]:
+        return {name: found["series"][key] for name, found in report["strategies"].items()}
+
     extra = len(collaboration_columns(report))
     return template.render(
         report=report,
@@ -58,9 +63,28 @@ def render(report: Mapping[str, Any]) -> str:
         collaboration_columns=shown[len(shown) - extra :],
         comparable=comparable(report),
         figures={
-            "dice": figures.dice_figure(report),
-            "weights": figures.weight_figure(report),
-            "contributions": figures.contribution_figure(report),
+            "dice": figures.small_multiples(series("dice"), sites, "Validation Dice", "rounds finished"),
+            "weights": figures.small_multiples(series("weights"), sites, "Aggregation weight"),
+            "contributions": figures.small_multiples(series("contributions"), sites, "Contribution", bands=True),
+            "free-riders": figures.small_multiples(series("free_rider_scores"), sites, "Free-rider score"),
         },
+        line_plots=[
+            (shown, figures.small_multiples(shown.found, sites, shown.quantity.axis)) for shown in line_plots(report)
+        ],
+        heat_maps=[
+            (strategy, shown, found["round"], figures.heat_map(found["sites"], _labels(shown, found["sites"])))
+            for shown in heat_maps(report)
+            for strategy, found in shown.found.items()
+        ],
+        weights_shown=[
+            name
+            for name, found in report["strategies"].items()
+            if not found["estimates_contributions"] and any(found["series"]["contributions"].values())
+        ],
         plotlyjs=get_plotlyjs(),
     )
+
+
+def _labels(shown: Drawn, sites: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    keys = sorted({key for found in sites.values() for key in found}, key=natural)
+    return {key: label_of(key, shown.quantity) for key in keys}

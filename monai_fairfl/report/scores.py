@@ -47,7 +47,7 @@ def scores_of(run: Run, shown: str, warnings: list[str]) -> Shown:
     measurement, after = shown, len(run.rounds)
     if not any(found.values()):
         measurement = "global_score"
-        last = {site: run.measured(site, measurement) for site in run.sites}
+        last = {site: _so_far(run, site) for site in run.sites}
         after = max((number for numbers in last.values() for number in numbers), default=0)
         found = {site: numbers.get(after) for site, numbers in last.items()}
     kept = {site: number for site, number in found.items() if number is not None and 0 <= number.value <= 1}
@@ -67,6 +67,11 @@ def validation_mean(run: Run) -> float | None:
     """Mean over the sites of the closing, else the last, validation score."""
     numbers = [run.final(site, "score") for site in run.sites]
     if not any(numbers):
-        numbers = [max(run.measured(site, "global_score").items(), default=(0, None))[1] for site in run.sites]
+        numbers = [max(_so_far(run, site).items(), default=(0, None))[1] for site in run.sites]
     known = [number.value for number in numbers if number is not None]
     return sum(known) / len(known) if known else None
+
+
+def _so_far(run: Run, site: str) -> dict[int, Number]:
+    """Dice before the last round's training: what unfinished runs, with and without personal models, have alike."""
+    return {number: value for number, value in run.dice(site).items() if number < len(run.rounds)}

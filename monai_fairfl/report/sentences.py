@@ -63,13 +63,13 @@ def cases_words(n: int, measurement: str) -> str:
 
 
 def _sentence(report: Mapping[str, Any], name: str | None, site: str) -> str:
-    if name is None:
-        return _alone(report, site)
+    if name is None or report["strategies"][name]["strategy"] == "Standalone":
+        return _alone(report, name or report["standalone"], site)
     found = report["strategies"][name]
     mine = found["sites"].get(site)
     if mine is None:
         return f"{site} did not take part in {name}."
-    clauses = [_score(report, name, site), _contribution(name, found, mine), _left_behind(mine)]
+    clauses = [_score(report, name, site), _contribution(found, mine), _left_behind(mine)]
     unfinished = "" if found["finished"] else f"So far ({rounds_words(found)}), "
     return unfinished + "; ".join(clause for clause in clauses if clause) + "."
 
@@ -89,14 +89,15 @@ def rounds_words(found: Mapping[str, Any]) -> str:
     )
 
 
-def _alone(report: Mapping[str, Any], site: str) -> str:
-    found = report["strategies"][report["standalone"]] if report["standalone"] else None
+def _alone(report: Mapping[str, Any], name: str | None, site: str) -> str:
+    found = report["strategies"][name] if name else None
     score = found["sites"].get(site, {}).get("score") if found else None
     if found is None or score is None:
         return f"{site} has no score yet."
     unfinished = "" if found["finished"] else f"So far ({rounds_words(found)}), "
     reached = f"{site} reaches a {dice_words(found['measurement'])} of {_with_error(score, found['measurement'])}"
-    return f"{unfinished}{reached} alone; no federation is in this report, so there is nothing to compare it with."
+    nothing = "; no federation is in this report, so there is nothing to compare it with"
+    return f"{unfinished}{reached} alone{'' if report['focus'] else nothing}."
 
 
 def _score(report: Mapping[str, Any], name: str, site: str) -> str:
@@ -128,10 +129,11 @@ def _compared(gain: Mapping[str, Any], measurement: str) -> str:
     return f"{compared} alone ({'; '.join(details)}){noise}"
 
 
-def _contribution(name: str, found: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
+def _contribution(found: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
     contribution, weight = mine["contribution"], mine["aggregation_weight"]
-    if found["strategy"] == "FedAvg" and weight is not None:  # its shares follow from sizes alone
-        return f"its weight in the average is {weight['value']:.2f} (FedAvg does not estimate contributions)"
+    if not found["estimates_contributions"]:
+        average = f"its weight in the average is {weight['value']:.2f} (" if weight else ""
+        return f"{average}{found['strategy']} does not estimate contributions{')' if average else ''}"
     if contribution is None:
         return "it has no contribution on record"
     values = [m["contribution"]["value"] for m in found["sites"].values() if m["contribution"]]

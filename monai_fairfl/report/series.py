@@ -17,18 +17,35 @@ from dataclasses import asdict
 from typing import Any
 
 from monai_fairfl.report.collect import Number, Run, entries
+from monai_fairfl.valuation.free_riders import free_rider_history
 
-__all__ = ["contribution_series", "dice_series", "events", "measurement_rows", "weight_series"]
+__all__ = [
+    "FREE_RIDER_RULE",
+    "SUSPICIOUS",
+    "contribution_series",
+    "dice_series",
+    "events",
+    "free_rider_series",
+    "measurement_rows",
+    "weight_series",
+]
+
+FACTOR, ROUNDS = 5.0, 3
+SUSPICIOUS = f"above {FACTOR:g} times the median of the other sites' in {ROUNDS} consecutive rounds"
+FREE_RIDER_RULE = (
+    f"A site is flagged when its score is {SUSPICIOUS}. The threshold was fixed beforehand; a flag is a reason to ask, "
+    "not a proof."
+)
 
 Series = dict[str, list[dict[str, Any]]]
 """site -> points ``{"round", "value", ...}``; rounds in which the site was absent are left out."""
 
 
 def dice_series(run: Run) -> Series:
-    """Validation Dice after 0, 1, ... rounds of the model that the site received or, at the end, would use."""
+    """Validation Dice after 0, 1, ... rounds of the model that the site would use: see :meth:`Run.dice`."""
     found: Series = {}
     for site in run.sites:
-        points = run.measured(site, "global_score")
+        points = run.dice(site)
         last = run.final(site, "score")
         if last is not None:
             points[len(run.rounds)] = last
@@ -59,6 +76,21 @@ def weight_series(run: Run) -> tuple[Series, int | None]:
             if value is not None:
                 found.setdefault(site, []).append({"round": record["round"], "value": float(value)})
     return found, layers
+
+
+def free_rider_series(run: Run) -> tuple[Series, dict[str, int]]:
+    """Free-rider score of each site by round, and site -> round of its first flag; see :data:`FREE_RIDER_RULE`.
+
+    Both are empty unless every round averaged and measured ``global_score`` and ``local_score``.
+    """
+    history = free_rider_history(run.rounds, factor=FACTOR, rounds=ROUNDS)
+    if len(history.rounds) < len(run.rounds) or not all(record["aggregation"] for record in run.rounds):
+        return {}, {}
+    series = {
+        site: [{"round": number, "value": value} for number, value in zip(history.rounds, values) if value is not None]
+        for site, values in history.scores.items()
+    }
+    return series, history.flagged
 
 
 def mean_over_layers(weights: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

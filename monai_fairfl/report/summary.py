@@ -20,10 +20,22 @@ from monai_fairfl import __version__, fairness
 from monai_fairfl.messages import to_json
 from monai_fairfl.report.collect import Number, Run
 from monai_fairfl.report.comparison import DDOF, LEFT_BEHIND, collaboration, gains, left_behind
+from monai_fairfl.report.details import details_of
 from monai_fairfl.report.scores import Shown, comparable, scores_of, shown_measurement, validation_mean
-from monai_fairfl.report.series import contribution_series, dice_series, events, weight_series
+from monai_fairfl.report.series import (
+    FREE_RIDER_RULE,
+    SUSPICIOUS,
+    contribution_series,
+    dice_series,
+    events,
+    free_rider_series,
+    weight_series,
+)
 
 __all__ = ["summarise"]
+
+NO_ESTIMATE = ("Ditto", "FedAvg", "Standalone")
+"""Strategies whose weights follow from sizes alone: what they report as contributions says nothing of anybody's."""
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
@@ -49,6 +61,11 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     for run in runs:
         yardstick = alone if run.strategy != "Standalone" and run.name in same else {}
         strategies[run.name] = _strategy(run, scores[run.name], yardstick, shown)
+        for site, number in strategies[run.name]["flagged"].items():
+            looks = (
+                f"In {run.name}, {site} has looked like a free rider since round {number}: its score was {SUSPICIOUS}"
+            )
+            warnings.append(f"{looks}. That is a reason to ask, not a proof")
         strategies[run.name]["comparable"] = run.name in same and set(scores[run.name].numbers) == set(sites)
     return to_json(
         {
@@ -56,6 +73,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             "measurement": shown,
             "ddof": DDOF,
             "left_behind_rule": LEFT_BEHIND,
+            "free_rider_rule": FREE_RIDER_RULE,
             "standalone": standalone,
             "focus": _focus(strategies, {run.name: validation_mean(run) for run in runs}),
             "sites": {site: _site(site, runs) for site in sites},
@@ -71,7 +89,7 @@ def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str) ->
     values = {site: number.value for site, number in numbers.items()}
     yardstick = {site: number for site, number in alone.items() if site in numbers}
     weights, layers = weight_series(run)
-    contributions = contribution_series(run)
+    contributions, (suspicion, flagged) = contribution_series(run), free_rider_series(run)
     gained = gains(numbers, yardstick)
     return {
         "strategy": run.strategy,
@@ -87,6 +105,9 @@ def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str) ->
         "performance": asdict(fairness.performance(values, ddof=DDOF)) if values else None,
         "collaboration": collaboration(values, yardstick),
         "layers_averaged": layers,
+        "estimates_contributions": run.strategy not in NO_ESTIMATE,
+        "personal": run.personal,
+        "flagged": flagged,
         "sites": {
             site: {
                 "score": asdict(numbers[site]) if site in numbers else None,
@@ -102,7 +123,13 @@ def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str) ->
             }
             for site in run.sites
         },
-        "series": {"dice": dice_series(run), "weights": weights, "contributions": contributions},
+        "series": {
+            "dice": dice_series(run),
+            "weights": weights,
+            "contributions": contributions,
+            "free_rider_scores": suspicion,
+        },
+        "details": details_of(run),
     }
 
 

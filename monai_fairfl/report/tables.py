@@ -25,7 +25,7 @@ from monai_fairfl.report.collect import Run
 from monai_fairfl.report.scores import MEASUREMENTS
 from monai_fairfl.report.series import measurement_rows
 
-__all__ = ["Column", "columns", "contributions_csv", "metrics_csv", "summary_table"]
+__all__ = ["Column", "blocks", "columns", "contributions_csv", "metrics_csv", "summary_table"]
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,14 @@ def comparable(report: Mapping[str, Any]) -> list[str]:
     return [name for name, found in report["strategies"].items() if found["comparable"]]
 
 
-def summary_table(report: Mapping[str, Any]) -> Table:
+def summary_table(report: Mapping[str, Any], names: Sequence[str] | None = None) -> Table:
     """The comparison for a terminal: a column per strategy, the best of each row bold.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
+        names: the strategies to show; ``None``: all. The best is still the best of all.
     """
-    names, shown = list(report["strategies"]), columns(report)
+    names, shown = list(report["strategies"]) if names is None else names, columns(report)
     table = Table("", title=f"Dice on {MEASUREMENTS[report['measurement']]} cases of the model each site would use")
     for name in names:
         other = report["strategies"][name]["measurement"] != report["measurement"]
@@ -115,6 +116,25 @@ def summary_table(report: Mapping[str, Any]) -> Table:
         cells = [Text(row.text(name), style="bold green" if name in winners else "") for name in names]
         table.add_row(Text(row.title), *cells, end_section=row.site and not (following and following.site))
     return table
+
+
+def blocks(report: Mapping[str, Any], width: int) -> Iterator[list[str]]:
+    """The strategies in groups whose columns of :func:`summary_table` fit side by side.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+        width: of the terminal, in characters.
+    """
+    first = used = max(len(column.title) for column in columns(report)) + 4
+    block: list[str] = []
+    for name in report["strategies"]:
+        wide = max(len(name) + 2, 6) + 3
+        if block and used + wide > width:
+            yield block
+            block, used = [], first
+        block.append(name)
+        used += wide
+    yield block
 
 
 def metrics_csv(runs: Sequence[Run]) -> str:

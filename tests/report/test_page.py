@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,16 +104,18 @@ def test_names_from_outside_are_text_everywhere(write_run: WriteRun, tmp_path: P
     shares = {"contributions": dict.fromkeys(EVIL, 0.25), "aggregation": dict.fromkeys(EVIL, 0.25)}
     reasons = {"missing": {EVIL[0]: f"error: {EVIL[1]}"}, "notes": {EVIL[0]: EVIL[2]}, "guards": {EVIL[0]: EVIL[3]}}
     scored = {"measurements": {name: {"global_score": 0.5} for name in EVIL}}
+    nested = {name: dict.fromkeys(EVIL, 0.5) for name in EVIL}
+    own = {"details": {EVIL[0]: dict.fromkeys(EVIL, 0.5), EVIL[1]: nested, "kept": dict.fromkeys(EVIL, 1.0)}}
     name = f"FedCE{EVIL[1]}"
     run = write_run(
-        "FedCE", dict.fromkeys(EVIL, 0.5), rounds=[{**shares, **reasons, **scored}], name=name, seed=EVIL[0]
+        "FedCE", dict.fromkeys(EVIL, 0.5), rounds=[{**shares, **reasons, **scored, **own}], name=name, seed=EVIL[0]
     )
     alone = write_run("Standalone", dict.fromkeys(EVIL, 0.5), seed=EVIL[1])
     report = write_report([run, alone], tmp_path / "out")
     page = Elements((tmp_path / "out" / "report.html").read_text())
     assert not [tag for tag, _ in page.tags if tag == "img"]
     assert not [a for _, attributes in page.tags for a in attributes if a.startswith("on")]
-    assert len(page.scripts) == 4 and not [s for s in page.scripts if s.lstrip().startswith("alert")]
+    assert len(page.scripts) == 7 and not [s for s in page.scripts if s.lstrip().startswith("alert")]
     for script in page.scripts:
         if len(script) < 1_000_000:  # whole statements, so that no string ended early
             decoder, begin = json.JSONDecoder(), script.index("[")
@@ -120,8 +123,90 @@ def test_names_from_outside_are_text_everywhere(write_run: WriteRun, tmp_path: P
             layout, end = decoder.raw_decode(script, script.index("{", end))
             assert script[end:].strip().startswith(", {responsive") and "alert" not in script[end:]
             assert "<" not in script  # plotly's own markup, too, is escaped
-            assert all("&lt;" in title["text"] for title in layout["annotations"] if "FedCE" in title["text"])
+            titles = [title["text"] for title in layout.get("annotations", ())]
+            assert all("&lt;" in title for title in titles if "FedCE" in title)
     assert all(sentence in page.text for sentence in report["sentences"].values())
+
+
+def figure(page: Elements, id: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    (script,) = [script for script in page.scripts if script.strip().startswith(f'Plotly.newPlot("plot-{id}"')]
+    data, end = json.JSONDecoder().raw_decode(script, script.index("["))
+    layout, _ = json.JSONDecoder().raw_decode(script, script.index("{", end))
+    return data, layout
+
+
+def page_of(*runs: Path) -> Elements:
+    write_report(runs, runs[0])
+    return Elements((runs[0] / "report.html").read_text())
+
+
+def test_a_strategys_own_quantities_are_titled_explained_and_drawn_by_round(write_run: WriteRun) -> None:
+    first = {"details": {"cosine": {"elm": 0.9, "oak": -0.2}, "kept": {"elm": 1.0, "oak": 0.4}}}
+    second = {
+        "details": {"cosine": {"elm": 0.8, "oak": None}, "temper": {"elm": {"value": 3.0, "stderr": 0.1, "n": 4}}}
+    }
+    other = {"details": {"kept": {"elm": 0.5}}}
+    runs = write_run("CGSV", {"elm": 0.8, "oak": 0.7}, rounds=[first, second]), write_run(
+        "FedAvg", {"elm": 0.8, "oak": 0.7}, rounds=[other]
+    )
+    page = page_of(*runs)
+    for words in (
+        "Agreement with the server's step",
+        "1 is the same direction",
+        "temper",
+        "As the strategy reports it",
+    ):
+        assert words in page.text
+    lines, layout = figure(page, "quantity-1")
+    drawn = {line["name"]: (line["x"], line["y"]) for line in lines}
+    assert drawn == {"elm": ([0, 1], [0.9, 0.8]), "oak": ([0], [-0.2])}
+    assert layout["yaxis"]["title"]["text"] == "Cosine"
+    assert figure(page, "quantity-3")[0][0]["y"] == [3.0]  # an estimate is one number
+    shared = figure(page, "quantity-2")[1]
+    assert [title["text"] for title in shared["annotations"]] == ["CGSV", "FedAvg"]  # a panel each
+
+
+def test_quantities_of_the_same_name_and_another_meaning_get_figures_of_their_own(write_run: WriteRun) -> None:
+    gap = [{"details": {"gap": {"elm": 0.1, "oak": 0.2}}}]
+    page = page_of(*(write_run(name, {"elm": 0.8, "oak": 0.7}, rounds=gap) for name in ("FairFed", "FedGA", "MyOwn")))
+    units = [figure(page, f"quantity-{n}")[1]["yaxis"]["title"]["text"] for n in (1, 2, 3)]
+    assert units == ["Distance", "Loss", "gap"]
+
+
+def test_layers_and_classes_of_the_last_round_are_a_map(write_run: WriteRun) -> None:
+    early = {"details": {"layer_weight": {"elm": {"model.2": 0.0}, "gone": {"model.2": 1.0}}}}
+    layers = {"elm": {"model.10": 0.25, "model.2": 0.5}, "oak": {"model.10": 0.75, "model.2": 0.5}}
+    classes = {"elm": {"0": 0.9, "1": -0.3}, "oak": {"0": 0.8}}
+    page = page_of(
+        write_run("FedLWR", {"elm": 0.8, "oak": 0.7}, rounds=[early, {"details": {"layer_weight": layers}}, {}]),
+        write_run("ShapFed", {"elm": 0.8, "oak": 0.7}, rounds=[{"details": {"class_value": classes}}]),
+    )
+    assert "Layer weights: FedLWR, round 1" in page.text and "Class values: ShapFed, round 0" in page.text
+    (weights,), layout = figure(page, "map-1")
+    assert weights["z"] == [[0.5, 0.5], [0.25, 0.75]] and layout["xaxis"]["ticktext"] == ["elm", "oak"]
+    assert layout["yaxis"]["ticktext"] == ["model.2", "model.10"] and "%{z" in weights["hovertemplate"]
+    (values,), layout = figure(page, "map-2")
+    assert values["z"] == [[0.9, 0.8], [-0.3, None]] and values["zmid"] == 0
+    assert layout["yaxis"]["ticktext"] == ["class 0", "class 1"]
+
+
+def test_free_rider_scores_notes_and_missing_weights_are_on_the_page(write_run: WriteRun) -> None:
+    sites = ["elm", "oak", "yew"]
+    measured = {site: {"global_score": 0.5, "local_score": 0.9 if site == "yew" else 0.51} for site in sites}
+    gram = {"clients": sites, "whole": [[float(a == b) for a in sites] for b in sites]}
+    shares = {"aggregation": dict.fromkeys(sites, 1 / 3), "notes": {"oak": "cka absent: mean of the others used"}}
+    run = write_run(
+        "FedAvg", dict.fromkeys(sites, 0.8), rounds=[{"measurements": measured, "gram": gram, **shares}] * 3
+    )
+    page = page_of(run, write_run("Standalone", dict.fromkeys(sites, 0.7)))
+    assert "yew has looked like a free rider since round 2" in page.text
+    assert [line["name"] for line in figure(page, "free-riders")[0]] == sites
+    assert "cka absent: mean of the others used" in page.text
+    assert "Standalone averages nothing and has no weights" in page.text
+
+
+def test_ledgers_without_details_or_scores_show_neither(page: Elements) -> None:
+    assert "own quantities" not in page.text and "Free-rider" not in page.text
 
 
 def test_one_run_of_one_site_and_one_without_any_round_make_pages(write_run: WriteRun, tmp_path: Path) -> None:

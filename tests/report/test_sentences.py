@@ -48,7 +48,7 @@ def test_each_hospital_gets_one_sentence_with_gain_contribution_and_verdict(writ
 
 
 def test_a_loss_within_the_noise_is_called_so_even_where_the_rule_says_left_behind(write_run: WriteRun) -> None:
-    runs = [write_run("Standalone", {"elm": (0.8, 0.1, 2)}), write_run("FedAvg", {"elm": (0.77, 0.1, 2)})]
+    runs = [write_run("Standalone", {"elm": (0.8, 0.1, 2)}), write_run("FedCE", {"elm": (0.77, 0.1, 2)})]
     assert told(*runs)["elm"].endswith(
         "0.030 less than alone (0.800), which is within the noise of 2 test cases; it has no contribution on record; "
         "it is left behind: its Dice is more than 0.02 below what it reaches alone, "
@@ -91,6 +91,21 @@ def test_fedavg_is_not_said_to_estimate_contributions(comparison: Path) -> None:
     found = sentences(report, "FedAvg")["elm"]
     assert "its weight in the average is 0.11 (FedAvg does not estimate contributions)" in found  # 4 of 35 cases
     assert "its contribution is" in sentences(report, "FedCE")["elm"]
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "Ditto"])
+def test_no_weight_is_claimed_where_none_is_on_record(name: str, write_run: WriteRun) -> None:
+    shares = {"contributions": {"elm": 1.0}}
+    without = told(write_run(name, {"elm": 0.8}, rounds=[shares]))["elm"]
+    assert f"; {name} does not estimate contributions; " in without and "weight" not in without
+    run = write_run(name, {"elm": 0.8}, rounds=[shares | {"aggregation": {"elm": 1.0}}], folder="weighed")
+    assert f"its weight in the average is 1.00 ({name} does not estimate contributions)" in told(run)["elm"]
+
+
+def test_standalone_asked_for_by_name_is_told_as_training_alone(comparison: Path) -> None:
+    report = summarise(load_runs([comparison]))
+    found = sentences(report, "Standalone")["elm"]
+    assert " alone." in found and "weight" not in found and "no federation" not in found
 
 
 def test_an_unfinished_run_begins_with_how_far_it_went(write_run: WriteRun) -> None:

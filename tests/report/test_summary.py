@@ -67,6 +67,56 @@ def test_dice_after_r_rounds_is_what_was_measured_when_round_r_began(comparison:
     assert [point["round"] for point in series["elm"]] == [0, 2, 3, 4]  # it was absent in round 1
 
 
+def test_dice_of_a_personal_model_belongs_to_the_end_of_its_round(write_run: WriteRun) -> None:
+    scored = [{"global_score": 0.1, "personal_score": 0.3}, {"global_score": 0.2, "personal_score": 0.4}]
+    run = write_run("Ditto", {"elm": 0}, rounds=[{"measurements": {"elm": measured}} for measured in scored])
+    edit_end(run, {"elm": {"own": {"score": 0.45}, "global": {"score": 0.25}}})
+    found = summarise(load_runs([run]))["strategies"]["Ditto"]
+    points = [(point["round"], point["value"]) for point in found["series"]["dice"]["elm"]]
+    assert points == [(0, 0.1), (1, 0.3), (2, 0.45)]  # 0.4 is of the model that the end measured again
+    assert found["personal"] and found["sites"]["elm"]["global_model"]["value"] == 0.25
+
+
+def test_a_personal_model_in_training_is_compared_after_as_many_rounds_as_the_others(write_run: WriteRun) -> None:
+    scored = [{"global_score": 0.1, "personal_score": 0.3}, {"global_score": 0.2, "personal_score": 0.4}]
+    for name in ("FedAvg", "Ditto"):
+        rounds = [{"measurements": {"elm": dict(list(m.items())[: 1 + (name == "Ditto")])}} for m in scored]
+        run = write_run(name, {"elm": 0}, rounds=rounds, finished=False)
+    strategies = summarise(load_runs([run.parent]))["strategies"]
+    assert all(found["comparable"] and found["after_rounds"] == 1 for found in strategies.values())
+    assert strategies["Ditto"]["sites"]["elm"]["score"]["value"] == 0.3
+    assert [point["value"] for point in strategies["Ditto"]["series"]["dice"]["elm"]] == [0.1, 0.3, 0.4]
+
+
+def suspicious(**changes: Any) -> dict[str, Any]:
+    """A round in which yew's model fits its own data far better than the one it received."""
+    sites = ["elm", "oak", "yew"]
+    measured = {site: {"global_score": 0.5, "local_score": 0.9 if site == "yew" else 0.51} for site in sites}
+    gram = {"clients": sites, "whole": np.eye(3).tolist()}
+    return {"measurements": measured, "gram": gram, "aggregation": dict.fromkeys(sites, 1 / 3), **changes}
+
+
+def test_free_rider_scores_are_shown_and_a_flagged_site_is_warned_of(write_run: WriteRun) -> None:
+    run = write_run("FedAvg", dict.fromkeys(["elm", "oak", "yew"], 0.8), rounds=[suspicious()] * 3)
+    report = summarise(load_runs([run]))
+    found = report["strategies"]["FedAvg"]
+    scores = [point["value"] for point in found["series"]["free_rider_scores"]["yew"]]
+    assert scores == pytest.approx([0.4 / np.sqrt(3)] * 3)
+    assert found["flagged"] == {"yew": 2}
+    (warning,) = report["warnings"]
+    assert warning.startswith("In FedAvg, yew has looked like a free rider since round 2: ")
+    assert "above 5 times the median of the other sites' in 3 consecutive rounds" in warning
+
+
+@pytest.mark.parametrize(
+    "lacking", [{"gram": None}, {"measurements": {"yew": {"global_score": 0.5}}}, {"aggregation": {}}]
+)
+def test_free_rider_scores_need_every_round(lacking: dict[str, Any], write_run: WriteRun) -> None:
+    rounds = [suspicious(), suspicious(), suspicious(**lacking)]
+    report = summarise(load_runs([write_run("FedAvg", dict.fromkeys(["elm", "oak", "yew"], 0.8), rounds=rounds)]))
+    assert report["strategies"]["FedAvg"]["series"]["free_rider_scores"] == {} and report["warnings"] == []
+
+
 def test_absences_guards_and_their_reasons_are_listed(comparison: Path) -> None:
     events = [event for event in summarise(load_runs([comparison]))["events"] if event["strategy"] == "FedAvg"]
     assert [(e["round"], e["site"], e["kind"]) for e in events] == [

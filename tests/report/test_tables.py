@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from monai_fairfl.report import summary_table
+from monai_fairfl.report import as_text, summary_table
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.summary import summarise
 from monai_fairfl.report.tables import Column, columns, comparable, contributions_csv, metrics_csv
@@ -77,6 +77,18 @@ def test_the_terminal_shows_sites_and_fairness_for_each_strategy(comparison: Pat
     for word in ("Standalone", "FedAvg", "FedCE", "hazel", "Worst", "Jain index", "Pearson"):
         assert word in text
     assert f"{report['strategies']['FedCE']['performance']['mean']:.3f}" in text
+
+
+def test_many_strategies_are_shown_in_blocks_and_no_number_is_cut(
+    write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [f"Strategy{letter}" for letter in "ABCDEFGHIJ"]
+    runs = [write_run(name, {"elm": 0.8125, "oak": 0.75}) for name in names]
+    report = summarise(load_runs(runs))
+    text = as_text(report | {"sentences": {}})
+    assert all(name in text for name in names) and "…" not in text
+    assert text.count("0.812") >= len(names) and max(map(len, text.splitlines())) <= 80
 
 
 def test_names_are_no_markup_on_the_terminal_and_an_unfinished_run_is_starred(write_run: WriteRun) -> None:
