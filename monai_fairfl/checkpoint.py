@@ -12,23 +12,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
-from safetensors.torch import save as dump_tensors
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.files import safe_name, write_atomically
+from monai_fairfl.files import MANIFEST, read_listed, safe_name, tensors_as_bytes, write_folder
 from monai_fairfl.messages import Weights
 
 __all__ = ["Checkpoint", "Checkpoints"]
@@ -65,17 +61,12 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint so that a crash at any moment leaves either all of it or nothing."""
         final = self.folder / f"round-{checkpoint.round:04d}"
-        beside = self.folder / f".writing-{final.name}"
-        shutil.rmtree(beside, ignore_errors=True)
-        files = {"model.safetensors": _dump(checkpoint.weights), "strategy.json": _json(checkpoint.state)}
-        for client, weights in checkpoint.rewards.items():
-            files[f"rewards/{safe_name(client)}.safetensors"] = _dump(weights)
-        sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        for name, data in files.items():
-            write_atomically(beside / name, data)
-        write_atomically(beside / "manifest.json", _json({"format": FORMAT, "round": checkpoint.round, "sha256": sums}))
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(beside, final)
+        files = [
+            ("model.safetensors", tensors_as_bytes(checkpoint.weights)),
+            ("strategy.json", json.dumps(checkpoint.state, sort_keys=True, indent=1).encode()),
+            *((f"rewards/{safe_name(c)}.safetensors", tensors_as_bytes(w)) for c, w in checkpoint.rewards.items()),
+        ]
+        write_folder(final, files, {"format": FORMAT, "round": checkpoint.round})
         self._prune()
 
     def load(self) -> Checkpoint | None:
@@ -111,25 +102,13 @@ class Checkpoints:
 
 
 def _read(folder: Path) -> Checkpoint:
-    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest = json.loads((folder / MANIFEST).read_bytes())
     if manifest["format"] > FORMAT:
         raise FederationError(
             f"checkpoint {folder} has format {manifest['format']}, this version reads up to {FORMAT}: "
             "upgrade monai_fairfl"
         )
-    files = {}
-    for name, expected in manifest["sha256"].items():
-        files[name] = (folder / name).read_bytes()
-        if hashlib.sha256(files[name]).hexdigest() != expected:
-            raise ValueError(f"{name} was changed or cut short")
+    files = {name: read_listed(folder, name, manifest) for name in manifest["sha256"]}
     rewards = {Path(name).stem: load_tensors(data) for name, data in files.items() if name.startswith("rewards/")}
     state = json.loads(files["strategy.json"])
     return Checkpoint(manifest["round"], load_tensors(files["model.safetensors"]), rewards, state)
-
-
-def _dump(weights: Weights) -> bytes:
-    return dump_tensors({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()})
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, indent=1).encode()

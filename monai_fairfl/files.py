@@ -12,15 +12,31 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
+import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import save as dump_tensors
 
 from monai_fairfl.messages import Weights
 
-__all__ = ["safe_name", "save_state_dict", "write_atomically"]
+__all__ = [
+    "MANIFEST",
+    "read_listed",
+    "safe_name",
+    "save_state_dict",
+    "tensors_as_bytes",
+    "write_atomically",
+    "write_folder",
+]
+
+MANIFEST = "manifest.json"
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:
@@ -33,6 +49,44 @@ def write_atomically(path: str | Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(beside, path)
+
+
+def write_folder(folder: str | Path, files: Iterable[tuple[str, bytes]], about: Mapping[str, Any]) -> None:
+    """Write a folder of files so that a crash at any moment leaves either all of it or nothing.
+
+    Args:
+        folder: replaced when it is there.
+        files: name in the folder and content, one at a time.
+        about: goes into the folder's ``manifest.json``, with the SHA-256 of each file.
+    """
+    folder = Path(folder)
+    beside = folder.with_name(f".writing-{folder.name}")
+    shutil.rmtree(beside, ignore_errors=True)
+    sums = {}
+    for name, data in files:
+        sums[name] = hashlib.sha256(data).hexdigest()
+        write_atomically(beside / name, data)
+    manifest = json.dumps({**about, "sha256": sums}, sort_keys=True, indent=1)
+    write_atomically(beside / MANIFEST, manifest.encode())
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(beside, folder)
+
+
+def read_listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:
+    """One file of a folder that :func:`write_folder` wrote, checked against its manifest.
+
+    Raises:
+        ValueError: when it is not what was written.
+    """
+    data = (folder / name).read_bytes()
+    if hashlib.sha256(data).hexdigest() != manifest["sha256"][name]:
+        raise ValueError(f"{name} was changed or cut short")
+    return data
+
+
+def tensors_as_bytes(weights: Weights) -> bytes:
+    """``weights`` as the content of a safetensors file."""
+    return dump_tensors({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()})
 
 
 def safe_name(client: str) -> str:

@@ -52,8 +52,11 @@ def check_config(bundle_root: str) -> None:
             if key not in known and not key.startswith("_"):
                 raise ConfigError(f"unknown key {key!r} for a federation{_did_you_mean(key, known)}")
         for strategy in [config.get("strategy"), *(config.get("strategies") or [])]:
-            if isinstance(strategy, Mapping) and "_target_" in strategy:
-                _check_target(strategy["_target_"])
+            _check_targets(strategy)
+        for valuation in config.get("valuations") or []:
+            if isinstance(valuation, Mapping) and locate(target := str(valuation.get("_target_"))) is None:
+                shipped = ["monai_fairfl.valuation.Reconstruction", "monai_fairfl.valuation.Retraining"]
+                raise ConfigError(f"unknown valuation {target!r}{_did_you_mean(target, shipped)}")
     except FairFLError as error:
         leave(error)
         raise
@@ -68,6 +71,15 @@ def _calling_parser() -> ConfigParser | None:
             return parser
         frame = frame.f_back
     return None
+
+
+def _check_targets(component: object) -> None:
+    """A strategy's target, and those of the parts it is composed of."""
+    if isinstance(component, Mapping):
+        if "_target_" in component:
+            _check_target(component["_target_"])
+        for part in component.values():
+            _check_targets(part)
 
 
 def _check_target(target: str) -> None:
@@ -164,7 +176,7 @@ def check_strategies(strategies: Sequence[Strategy], sites: Sequence[str], train
                 f"{strategy.name} needs at least {strategy.min_clients} sites, found {len(sites)} {list(sites)}: "
                 "add sites, or use FedAvg or Standalone"
             )
-        scores = [name for name in sorted(strategy.requires) if name in MEASUREMENTS]
+        scores = [n for n in sorted(strategy.requires) if n in MEASUREMENTS and MEASUREMENTS[n].data == "validation"]
         if scores and "validate#evaluator" not in train:
             raise ConfigError(
                 f"{strategy.name} needs {scores}, and train.json has no validate#evaluator to measure them"

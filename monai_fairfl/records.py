@@ -82,4 +82,5 @@ def round_record(
         "steps": {reply.client: reply.num_steps for reply in local},
         "gram": {"clients": local.clients, "whole": local.geometry.gram.tolist()} if trained else None,
         "model": digest_of(result.weights),
+        "rewards": {client: digest_of(model) for client, model in (result.rewards or {}).items()},
     }

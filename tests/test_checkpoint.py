@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from monai_fairfl.checkpoint import Checkpoint, Checkpoints
-from monai_fairfl.files import save_state_dict
 from monai_fairfl.errors import FederationError
+from monai_fairfl.files import save_state_dict
 
 
 def checkpoint(number: int, **rewards: float) -> Checkpoint:

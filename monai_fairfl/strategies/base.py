@@ -90,7 +90,7 @@ class Strategy(ABC):
 
     @property
     def name(self) -> str:
-        """Class name and the arguments that are not the defaults, fit for a folder: ``FedCE-sum``, ``Ditto-lam_0.1``."""
+        """Class name and the arguments that are not the defaults: ``FedCE-sum``, ``Ditto-lam_0.1``; fit for a folder."""
         defaults = {k: p.default for k, p in inspect.signature(type(self)).parameters.items()}
         chosen = {k: getattr(self, k) for k in defaults if hasattr(self, k)}
         words = [type(self).__name__, *(_word(key, value) for key, value in chosen.items() if value != defaults[key])]

@@ -35,8 +35,10 @@ class FedISM(Strategy):
         beta: of the moving average, on the new value, in (0, 1]; 1: no averaging.
         rho: radius of the perturbation, in training and in measuring.
         alpha: GSAM's share of the orthogonal gradient; 0 is SAM.
-        reset_optimizer: forget the optimizer's moments before every round, as the authors do.
+        reset_optimizer: forget the optimizer's moments before every round; ``None``: as the variant says.
         plus: FedISM+, a radius that grows, :math:`\rho_r = \rho \sqrt{(r + 1) / R}`.
+        variant: ``"recommended"`` and ``"released"``: a new optimizer in every round, as in the authors' code;
+            ``"paper"``: the optimizer goes on, the paper does not speak of it. The formulas are the same in all.
 
     Sharpness is measured on the received model, on all local training images without changing augmentation, and may
     come out negative: such a client gets the least weight; all at or below 0 is uniform. There is no logit
@@ -61,20 +63,23 @@ class FedISM(Strategy):
         beta: float = 0.5,
         rho: float = 0.05,
         alpha: float = 0.1,
-        reset_optimizer: bool = True,
+        reset_optimizer: bool | None = None,
         plus: bool = False,
+        variant: str = "recommended",
     ):
+        check_choice(self, "variant", variant, ("recommended", "paper", "released"))
         if q < 0 or not 0 < beta <= 1 or rho < 0:
             raise ValueError(
                 f"FedISM: q and rho must be at least 0 and beta in (0, 1], got q={q}, beta={beta}, rho={rho}"
             )
         self.q, self.beta, self.rho, self.alpha = q, beta, rho, alpha
-        self.reset_optimizer, self.plus = reset_optimizer, plus
+        self.reset_optimizer, self.plus, self.variant = reset_optimizer, plus, variant
         self.average: dict[str, float] = {}
         self.rounds = 0
 
     def round(self, clients: Sequence[str]) -> Rounds:
-        context = {"sam_rho": self._radius(), "gsam_alpha": self.alpha, "reset_optimizer": float(self.reset_optimizer)}
+        reset = self.variant != "paper" if self.reset_optimizer is None else self.reset_optimizer
+        context = {"sam_rho": self._radius(), "gsam_alpha": self.alpha, "reset_optimizer": float(reset)}
         local = yield [Train(client, self.start_of(client), ("sharpness",), context) for client in clients]
         sharpness = self.measured(local, "sharpness")
         weights = self._average(self._by_sharpness(sharpness))

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ __all__ = ["FedLWR"]
 
 VARIANTS: dict[str, tuple[tuple[float, float], dict[str, float]]] = {  # clip of the similarity, context of phase two
     "recommended": ((1e-4, 0.99), {}),
-    "paper": ((0.0, 1.0), {"cka_training": 1.0}),
+    "paper": ((-math.inf, 1.0), {"cka_training": 1.0}),
     "released": ((1e-4, 0.99), {"cka_unbiased": 1.0}),
 }
 
@@ -45,7 +46,7 @@ class FedLWR(Strategy):
         encoder_layer: that layer's name; ``None``: the first of the layers with the most output channels, in a
             U-Net the last of the encoder.
         variant: ``"recommended"``: biased CKA on validation images, clipped to [1e-4, 0.99]; ``"paper"``: on training
-            images, not clipped but to [0, 1]; ``"released"``: unbiased mini-batch CKA on validation images, clipped.
+            images, not clipped; ``"released"``: unbiased mini-batch CKA on validation images, clipped.
 
     Layers are matched by module name. A layer that was not scored is averaged uniformly. The contribution reported for
     a client is its mean weight over layers.

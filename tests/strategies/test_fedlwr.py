@@ -50,10 +50,8 @@ def one_round(strategy: FedLWR, missing: Mapping[str, tuple[str, ...]] = {}) -> 
 @pytest.mark.parametrize(("variant", "key"), [("recommended", "rho_code_clipped"), ("paper", "rho_paper")])
 def test_layer_weights_are_the_worked_ones(variant: str, key: str) -> None:
     result, _ = one_round(FedLWR(variant=variant))
-    # the paper's worked row is not clipped at all; similarities below 0 are held at 0 here, so that weights stay weights
     rows = [[w[c] for c in CLIENTS] for w in (result.aggregation[layer] for layer in LAYERS)]  # type: ignore[index]
-    keep = 3 if variant == "recommended" else 2
-    np.testing.assert_allclose(rows[:keep], WORKED[key][:keep], atol=2e-6)
+    np.testing.assert_allclose(rows, WORKED[key], atol=2e-6)
     assert all(sum(row) == pytest.approx(1, abs=1e-12) and min(row) >= 0 for row in rows)
 
 
