@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any, ClassVar
 
 from monai_fairfl.aggregation import Aggregation, Replies
 from monai_fairfl.messages import Estimate, ModelSpec, Request, Weights, value_of
-from monai_fairfl.strategies.parts import Parts, Reward, check_choice
+from monai_fairfl.strategies.parts import Parts, Reward, check_choice, words_of
 
 __all__ = ["RoundResult", "Rounds", "Strategy", "check_choice"]
 
@@ -91,10 +90,7 @@ class Strategy(ABC):
     @property
     def name(self) -> str:
         """Class name and the arguments that are not the defaults: ``FedCE-sum``, ``Ditto-lam_0.1``; fit for a folder."""
-        defaults = {k: p.default for k, p in inspect.signature(type(self)).parameters.items()}
-        chosen = {k: getattr(self, k) for k in defaults if hasattr(self, k)}
-        words = [type(self).__name__, *(_word(key, value) for key, value in chosen.items() if value != defaults[key])]
-        words += self.parts.words()
+        words = [*words_of(self), *self.parts.words()]
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
@@ -178,12 +174,3 @@ class Strategy(ABC):
         for name in self.state:
             setattr(self, name, state[name])
         self._notes = {}
-
-
-def _word(argument: str, value: object) -> str:
-    """How an argument shows in a name: a choice as it is, a switch by the argument's name, a number with both."""
-    if isinstance(value, str):
-        return value
-    if value is True:
-        return argument
-    return f"no_{argument}" if value is None or value is False else f"{argument}_{value}"

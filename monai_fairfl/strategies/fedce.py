@@ -60,19 +60,20 @@ class FedCE(Strategy):
         check_choice(self, "mode", mode, ("multi", "sum", "cos", "err"))
         check_choice(self, "variant", variant, ("paper", "revised", "released"))
         self.mode, self.variant = mode, variant
+        self.requires = frozenset() if mode == "cos" else type(self).requires  # type: ignore[misc]
         self.weight: dict[str, float] = {}  # last aggregation weight of every client ever seen
         self.entered: dict[str, float] = {}  # weights of the last round: who is in the present global model
         self.history: dict[str, dict[str, Any]] = {}  # client -> sums over its rounds
         self.rounds = 0
 
     def round(self, clients: Sequence[str]) -> Rounds:
-        measure = ("leave_one_out_error",) if self.rounds else ()
+        measure = tuple(self.requires) if self.rounds else ()
         local = yield [
             Train(client, self.start_of(client), measure, {"previous_weight": self.entered.get(client, 0.0)})
             for client in clients
         ]
         distance = {c: 1 - cos for c, cos in leave_one_out_cosines(local, self._prior(local.clients)).items()}
-        error = self.measured(local, "leave_one_out_error") if self.rounds else None
+        error = self.measured(local, "leave_one_out_error") if measure else None
         weights = self._accumulate(distance, error)
         self.weight |= weights
         self.rounds += 1

@@ -30,7 +30,7 @@ VARIANTS: dict[str, tuple[tuple[float, float], dict[str, float]]] = {  # clip of
 
 
 class FedLWR(Strategy):
-    r"""Layer-wise re-weighting (Zeng et al., MICCAI 2024, Eq. 1-6 and Algorithm 1), two phases a round.
+    r"""Layer-wise re-weighting (Yan et al., MICCAI 2024, Eq. 1-6 and Algorithm 1), two phases a round.
 
     Phase one: clients train; the anchor is the plain mean of their models. Phase two: every client measures, layer by
     layer and on its own data, how alike its own model's features are to the anchor's,
@@ -55,7 +55,7 @@ class FedLWR(Strategy):
     frozenset({'feature_cosine'})
     """
 
-    paper = "Zeng et al., MICCAI 2024"
+    paper = "Yan et al., MICCAI 2024"
     client_does = "trains; compares its features with the average model's, per layer"
     client_sends = "update, 1 number per layer"
     phases = 2
@@ -88,7 +88,7 @@ class FedLWR(Strategy):
         weights: dict[str, Any] = {layer: normalise(by_client) for layer, by_client in shift.items()}
         if not self.layerwise:
             weights = weights[self._encoder(weights)]
-            return self.finish(local, weights, weights, details={"similarity": _by_client(shift)})
+            return self.finish(local, weights, weights, details={"similarity": _by_client(shift, lambda s: 1 - s)})
         mean = {c: sum(by[c] for by in weights.values()) / len(weights) for c in compared.clients}
         details = {"layer_weight": _by_client(weights), "similarity": _by_client(shift, lambda s: 1 - s)}
         return self.finish(local, weights, mean, details=details)

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from monai_fairfl.messages import Estimate, Weights
 if TYPE_CHECKING:
     from monai_fairfl.strategies.base import Strategy
 
-__all__ = ["BySamples", "Parts", "Proportional", "Reward", "Uniform", "Weighting", "check_choice", "compose"]
+__all__ = ["BySamples", "Parts", "Proportional", "Reward", "Uniform", "Weighting", "check_choice", "compose", "words_of"]
 
 Details = dict[str, Mapping[str, Any]]
 
@@ -91,7 +92,7 @@ class Parts:
 
     def words(self) -> list[str]:
         """For the strategy's name."""
-        words = [type(part).__name__ for part in (self.weighting, self.reward) if part is not None]
+        words = [word for part in (self.weighting, self.reward) if part is not None for word in words_of(part)]
         return words + [f"{key}_{value:g}" for key, value in self.training.items()]
 
 
@@ -134,3 +135,25 @@ def check_choice(owner: object, argument: str, value: object, allowed: Collectio
     if value not in allowed:
         name = owner if isinstance(owner, str) else type(owner).__name__
         raise ValueError(f"{name}: {argument} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def words_of(component: object) -> list[str]:
+    """Class name and the arguments that are not the defaults, which the component keeps under their names.
+
+    A choice shows as it is, a switch by the argument's name, a number with both.
+
+    >>> words_of(Proportional(2.0)), words_of(Uniform())
+    (['Proportional', 'power_2.0'], ['Uniform'])
+    """
+    arguments = inspect.signature(type(component)).parameters.items()
+    chosen = {name: getattr(component, name, parameter.default) for name, parameter in arguments}
+    defaults = {name: parameter.default for name, parameter in arguments}
+    return [type(component).__name__, *(_word(n, value) for n, value in chosen.items() if value != defaults[n])]
+
+
+def _word(argument: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if value is True:
+        return argument
+    return f"no_{argument}" if value is None or value is False else f"{argument}_{value}"

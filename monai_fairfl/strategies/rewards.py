@@ -56,7 +56,7 @@ class Sparsified(Reward):
         check_choice(self, "mask_scope", mask_scope, ("layer", "global"))
         check_choice(self, "rounding", rounding, ("ceil", "floor"))
         self.beta, self.ratio, self.mask_scope, self.leave_one = beta, ratio, mask_scope, leave_one
-        self.round = math.ceil if rounding == "ceil" else math.floor
+        self.rounding = rounding
 
     def __call__(
         self, replies: Replies, old: Weights, new: Weights, contributions: Mapping[str, float | Estimate]
@@ -100,7 +100,8 @@ class Sparsified(Reward):
 
     def _count(self, ratio: float, size: int) -> int:
         exact = round(ratio * size, 9)  # 0.3 * 10 is a little above 3 in floating point
-        return min(max(self.round(exact), 0), size - self.leave_one)
+        count = math.ceil(exact) if self.rounding == "ceil" else math.floor(exact)
+        return min(max(count, 0), size - self.leave_one)
 
 
 class Mixed(Reward):

@@ -81,7 +81,7 @@ class ShapFed(Strategy):
         if weight is not None and weight.shape[axis] == 1:
             logger.warning(
                 "ShapFed: the output layer %r has one class only, so class values compare whole output layers; "
-                "a head with a channel per class (the bundle's two_channel overlay) is what the method is made for",
+                "it is made for several classes (disc and cup). Two channels under one softmax are no more than one",
                 module,
             )
 

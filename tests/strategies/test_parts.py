@@ -74,6 +74,7 @@ def test_training_of_one_method_goes_with_the_contributions_of_another() -> None
 def test_parts_belong_to_one_strategy() -> None:
     compose(FedAvg(), training={"prox_mu": 1.0}, reward=Sparsified())
     assert FedAvg().parts.words() == [] and CGSV().parts.reward is None
+    assert compose(FedAvg(), reward=Sparsified(2.0)).name != compose(FedAvg(), reward=Sparsified()).name
 
 
 def test_who_is_away_keeps_the_model_it_had() -> None:
