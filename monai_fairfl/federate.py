@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import logging
@@ -28,14 +29,18 @@ import torch
 from monai.bundle import ConfigParser
 
 from monai_fairfl import preflight
+from monai_fairfl.checkpoint import Checkpoints
 from monai_fairfl.client import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.federation import Federation, History
 from monai_fairfl.files import write_atomically
 from monai_fairfl.messages import ModelSpec, Weights
+from monai_fairfl.random_state import own_random_state
 from monai_fairfl.spec import read_spec
-from monai_fairfl.strategies import Strategy
+from monai_fairfl.strategies import FedAvg, Strategy
 from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
+from monai_fairfl.valuing import check_valuations, value_run
 
 __all__ = ["BundleFederation", "initial_model"]
 
@@ -63,6 +68,7 @@ class BundleFederation:
         resume: continue what ``run_dir`` holds.
         initial: a ``state_dict`` file to begin from; ``None``: built under the seed.
         report: write ``report.html`` and ``report.json`` at the end.
+        valuations: made of each finished run, see ``docs/valuation.md``.
         federation: further arguments of :class:`~monai_fairfl.federation.Federation`.
     """
 
@@ -84,6 +90,7 @@ class BundleFederation:
         resume: bool = False,
         initial: str | None = None,
         report: bool = True,
+        valuations: Sequence[RunValuation] = (),
         **federation: Any,
     ):
         self.bundle_root, self.sites_root, self.run_dir = Path(bundle_root), Path(sites_root), Path(run_dir)
@@ -94,6 +101,7 @@ class BundleFederation:
         self.site_names = site_names
         self.device, self.amp, self.local_epochs = str(device), amp, local_epochs
         self.resume, self.initial, self.report, self.federation = resume, initial, report, federation
+        self.valuations = list(valuations)
 
     def run(self) -> list[History]:
         """Check everything, run every strategy, write the report."""
@@ -110,6 +118,7 @@ class BundleFederation:
             files, additions = self._additions(name)
             preflight.train_config(self.bundle_root, self.overrides | additions, files)
         preflight.check_strategies(self.strategies, names, train)
+        check_valuations(self.valuations, self.bundle_root, names, self.federation)
         preflight.check_sites({name: self._data_of(name) for name in names}, self.check)
         self._write_config(names)
         histories = []
@@ -121,6 +130,8 @@ class BundleFederation:
             if not history.finished:
                 logger.info("stopped after %d rounds; the same command with --resume True goes on", len(history.rounds))
                 break
+        else:
+            self._value(histories, names, train)
         if self.report:
             _write_report(self.run_dir, histories)
         return histories
@@ -128,13 +139,64 @@ class BundleFederation:
     def _federate(
         self, strategy: Strategy, folder: Path, names: list[str], train: ConfigParser, resume: bool
     ) -> History:
-        makers = {name: partial(self._client, name, folder, train) for name in names}
-        final = ("score", "test_score") if (self.bundle_root / "configs" / "evaluate.json").exists() else ("score",)
-        initial = partial(initial_model, self.bundle_root, self.overrides, self.initial, self.config)
-        settings = {"final": final, **self.federation}
-        federation = Federation(strategy, InProcess(makers), self.rounds, initial, run_dir=folder, **settings)
+        federation = self._federation(strategy, folder, names, train)
         with _stopping_on_signals(federation), _quiet():
             return federation.run(resume)
+
+    def _federation(
+        self, strategy: Strategy, folder: Path, names: Sequence[str], train: ConfigParser, **settings: Any
+    ) -> Federation:
+        final = ("score", "test_score") if (self.bundle_root / "configs" / "evaluate.json").exists() else ("score",)
+        initial = partial(initial_model, self.bundle_root, self.overrides, self.initial, self.config)
+        settings = {"final": final, **self.federation, **settings}
+        return Federation(
+            strategy, self._transport(folder, names, train), self.rounds, initial, run_dir=folder, **settings
+        )
+
+    def _transport(self, folder: Path, names: Sequence[str], train: ConfigParser) -> InProcess:
+        return InProcess({name: partial(self._client, name, folder, train) for name in names})
+
+    # ---- valuations -------------------------------------------------------------------------------------------
+
+    def _value(self, histories: Sequence[History], names: list[str], train: ConfigParser) -> None:
+        """Run every valuation of every finished run; trained coalitions are common to all runs."""
+        finished = {strategy.name: history.run_dir for strategy, history in zip(self.strategies, histories)}
+        retrained = self.run_dir / "valuations" / f"retrained-{self._digest_of_settings(names)}"
+        with _quiet():
+            for history in histories if self.valuations else ():
+                panel = Panel(self._transport(history.run_dir, names, train), names)
+                coalition_model = partial(self._coalition_model, finished, names, train)
+                run = FinishedRun(history.run_dir, names, panel, coalition_model, retrained)
+                try:
+                    for valuation in self.valuations:
+                        value_run(valuation, run)
+                finally:
+                    panel.close()
+
+    def _coalition_model(
+        self,
+        finished: Mapping[str, Path],
+        names: Sequence[str],
+        train: ConfigParser,
+        coalition: frozenset[str],
+        strategy: Strategy | None,
+        folder: Path,
+    ) -> Weights:
+        """The model that ``coalition`` trains: a federation of its own, resumed where it was stopped."""
+        strategy = FedAvg() if strategy is None else copy.deepcopy(strategy)
+        if not coalition:
+            with own_random_state(self.federation.get("seed", 0)):
+                return initial_model(self.bundle_root, self.overrides, self.initial, self.config)[0]
+        done = Checkpoints(finished[strategy.name] / "checkpoints").load() if strategy.name in finished else None
+        if done is not None and coalition == set(names):
+            return done.weights
+        size = min(len(coalition), self.federation.get("clients_per_round") or len(coalition))
+        settings = {"min_clients": size, "evaluate": (), "final": (), "record_updates": False}
+        federation = self._federation(strategy, folder, sorted(coalition), train, **settings)
+        with _stopping_on_signals(federation):
+            if not federation.run(resume=True).finished:
+                raise FederationError("stopped; the same command with --resume True goes on")
+        return federation.strategy.weights
 
     def _client(self, name: str, folder: Path, train: ConfigParser) -> FairMonaiAlgo:
         private = (folder / "sites" / name).absolute()
@@ -169,10 +231,10 @@ class BundleFederation:
     def _data_of(self, name: str) -> str:
         return str(Path(self.sites.get(name, {}).get("dataset_dir", self.sites_root / name)).absolute())
 
-    def _write_config(self, names: Sequence[str]) -> None:
-        """``config.json``: what was asked for, and the hashes of the bundle's files."""
+    def _config_of(self, names: Sequence[str]) -> dict[str, Any]:
+        """What was asked for, and the hashes of the bundle's files."""
         files = sorted(path for path in (self.bundle_root / "configs").glob("*.json"))
-        config = {
+        return {
             "bundle": self.bundle_root.absolute().name,
             "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
             "strategies": [strategy.name for strategy in self.strategies],
@@ -185,6 +247,18 @@ class BundleFederation:
             "amp": self.amp,
             "federation": self.federation,
         }
+
+    def _digest_of_settings(self, names: Sequence[str]) -> str:
+        """Of all that decides what a coalition trains, so that other settings never meet an old model."""
+        config = self._config_of(names) | {"strategies": None, "initial": self.initial}
+        config["files"] = {name: sha for name, sha in config["files"].items() if name != "federate.json"}
+        harmless = ("keep", "record_updates", "evaluate", "final")
+        config["federation"] = {key: value for key, value in self.federation.items() if key not in harmless}
+        return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+    def _write_config(self, names: Sequence[str]) -> None:
+        """``config.json``, and the valuations' names in it."""
+        config = {**self._config_of(names), "valuations": [valuation.name for valuation in self.valuations]}
         write_atomically(self.run_dir / "config.json", json.dumps(config, indent=4, default=str).encode())
 
 

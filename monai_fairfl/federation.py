@@ -34,6 +34,7 @@ from monai_fairfl.ledger import Ledger, digest_of
 from monai_fairfl.messages import Measure, ModelSpec, Request, Weights, usable_measurements, value_of
 from monai_fairfl.progress import Progress
 from monai_fairfl.random_state import own_random_state, seed_of
+from monai_fairfl.recording import record_round
 from monai_fairfl.records import opening_record, round_record
 from monai_fairfl.strategies.base import RoundResult, Strategy
 
@@ -87,6 +88,7 @@ class Federation:
         threads: torch threads; more than one changes bits.
         clients_per_round: clients drawn for each round; ``None``: all.
         local_norm: normalisation layers never leave the clients (FedBN); with any strategy.
+        record_updates: keep every round's updates in ``run_dir/updates`` for valuations: N + 1 models a round on disk.
 
     Raises:
         ConfigError: when an argument is out of range; it names argument, value and range.
@@ -111,6 +113,7 @@ class Federation:
         threads: int = 1,
         clients_per_round: int | None = None,
         local_norm: bool = False,
+        record_updates: bool = False,
     ):
         for name, value, least in (("rounds", rounds, 1), ("min_clients", min_clients, 1), ("threads", threads, 1)):
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -124,6 +127,7 @@ class Federation:
         self.min_clients, self.retries, self.timeout = min_clients, retries, timeout
         self.evaluate, self.final, self.buffers = tuple(evaluate), tuple(final), buffers
         self.seed, self.threads, self.clients_per_round, self.local_norm = seed, threads, clients_per_round, local_norm
+        self.record_updates = record_updates
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", keep)
         self.best: dict[str, float] = {}  # round and mean validation score of the best global model so far
         self._stop = threading.Event()
@@ -218,7 +222,7 @@ class Federation:
         measure = (*self.final, *personal.values())
         own = [Measure(client, strategy.start_of(client), measure, {"closing": 1}) for client in clients]
         shared = [
-            Measure(client, strategy.weights, self.final, {"closing": 1})
+            Measure(client, strategy.weights, self.final)  # not closing: what a site keeps is of its own model
             for client in clients
             if client in strategy.rewards
         ]
@@ -272,6 +276,8 @@ class Federation:
         received = {r.client: usable_measurements(r)[0] for r in exchanges[0]}
         of_global = [m for client, m in received.items() if client not in self.strategy.rewards]
         self._keep_best(number - 1, of_global, "global_score")
+        if self.record_updates:  # before the checkpoint, so that a round that is done is a recorded one
+            record_round(self.run_dir, number, self.strategy.weights, exchanges[0], self.buffers)
         self.strategy.weights = result.weights
         if result.rewards is not None:
             self.strategy.rewards = result.rewards

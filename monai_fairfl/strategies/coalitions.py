@@ -43,12 +43,8 @@ def coalition_model(strategy: Strategy, local: Replies, coalition: Coalition) ->
     r"""The model had only ``coalition`` taken part: :math:`w_t + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i`."""
     if not coalition:
         return strategy.weights
-    shares = {c: share for c, share in sample_shares(local).items() if c in coalition}
-    total = sum(shares.values())
-    return {
-        **strategy.weights,
-        **local.average({c: share / total for c, share in shares.items()}, strategy.buffers, strategy.weights),
-    }
+    members = local.without({reply.id: "not of this coalition" for reply in local if reply.client not in coalition})
+    return {**strategy.weights, **members.average(sample_shares(members), strategy.buffers, strategy.weights)}
 
 
 def coalition_values(

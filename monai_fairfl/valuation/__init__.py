@@ -22,6 +22,7 @@ methods a stopping rule.
 
 from monai_fairfl.valuation.exact import exact_shapley, shapley_values
 from monai_fairfl.valuation.fidelity import Fidelity, fidelity
+from monai_fairfl.valuation.finished import FinishedRun, RunValuation
 from monai_fairfl.valuation.free_riders import (
     FreeRiders,
     flag_free_riders,
@@ -32,6 +33,8 @@ from monai_fairfl.valuation.free_riders import (
 from monai_fairfl.valuation.game import Game, cosine_game
 from monai_fairfl.valuation.gtg import GTGRound, GTGValuation, gtg_shapley
 from monai_fairfl.valuation.leave_one_out import leave_one_out
+from monai_fairfl.valuation.reconstruction import Reconstruction
+from monai_fairfl.valuation.retraining import Retraining
 from monai_fairfl.valuation.sampling import permutation_shapley, stratified_shapley
 from monai_fairfl.valuation.stopping import (
     Hoeffding,
@@ -42,10 +45,12 @@ from monai_fairfl.valuation.stopping import (
     StandardError,
     StoppingRule,
 )
+from monai_fairfl.valuation.utility import Panel, Utility
 from monai_fairfl.valuation.valuation import Valuation, rank_stability, sum_over_rounds
 
 __all__ = [
     "Fidelity",
+    "FinishedRun",
     "FreeRiders",
     "GTGRound",
     "GTGValuation",
@@ -53,10 +58,15 @@ __all__ = [
     "Hoeffding",
     "MaxEvaluations",
     "MaxSamples",
+    "Panel",
     "Progress",
     "RankStable",
+    "Reconstruction",
+    "Retraining",
+    "RunValuation",
     "StandardError",
     "StoppingRule",
+    "Utility",
     "Valuation",
     "cosine_game",
     "exact_shapley",

@@ -1,0 +1,198 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Valuations of a finished federation: models of coalitions, scored by all its clients, and what follows from these."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.messages import Weights
+from monai_fairfl.valuation.exact import exact_shapley
+from monai_fairfl.valuation.game import MOST_PLAYERS, Coalition, Game
+from monai_fairfl.valuation.gtg import gtg_shapley
+from monai_fairfl.valuation.leave_one_out import leave_one_out
+from monai_fairfl.valuation.sampling import permutation_shapley, stratified_shapley
+from monai_fairfl.valuation.stopping import MaxEvaluations, StandardError, StoppingRule
+from monai_fairfl.valuation.utility import Key, MeasuredModels, Panel, Utility
+from monai_fairfl.valuation.valuation import Valuation, sum_over_rounds
+
+if TYPE_CHECKING:  # strategies know valuations, not the other way round
+    from monai_fairfl.strategies.base import Strategy
+
+__all__ = ["Evaluator", "FinishedRun", "RunValuation"]
+
+logger = logging.getLogger(__name__)
+
+METHODS = ("exact", "leave_one_out", "permutation", "stratified", "gtg")
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a valuation may use of a finished federation.
+
+    Args:
+        run_dir: its ledger and recorded updates.
+        clients: all of them; they score every coalition's model.
+        panel: asks them.
+        train: (coalition, strategy, folder) -> the model that this coalition trains in ``folder`` with the run's own
+            settings; an unfinished one is resumed, a finished one read.
+        retrained: folder of models trained for valuations of this run, and of others with the same settings.
+    """
+
+    run_dir: Path
+    clients: Sequence[str]
+    panel: Panel
+    train: Callable[[Coalition, Strategy | None, Path], Weights]
+    retrained: Path
+
+
+class RunValuation(ABC):
+    """Values the clients of a finished run. A subclass says where a coalition's model comes from.
+
+    Args:
+        method: ``"exact"``, ``"leave_one_out"``, ``"permutation"``, ``"stratified"`` or ``"gtg"``.
+        utility: what a model is worth, see :class:`Utility`.
+        data: the images that are scored, ``"validation"`` or ``"test"``.
+        stop: when sampling ends, for ``"permutation"`` and ``"stratified"``; by default at a standard error of 0.001
+            or after 200 models, in every game.
+        seed: of the sampling.
+
+    Raises:
+        ConfigError: when an argument is none of these.
+    """
+
+    needs_updates: ClassVar[bool] = False
+    """Whether the run must have been recorded (``record_updates``)."""
+    decay: float | None = None
+
+    def __init__(
+        self,
+        method: str,
+        utility: str = "mean",
+        data: str = "validation",
+        stop: StoppingRule | None = None,
+        seed: int = 0,
+    ):
+        if method not in METHODS:
+            raise ConfigError(f"{type(self).__name__}: method must be one of {METHODS}, got {method!r}")
+        if stop is not None and method not in ("permutation", "stratified"):
+            raise ConfigError(f"{type(self).__name__}: {method!r} has no stopping rule; leave out stop")
+        self.method, self.utility, self.seed = method, Utility(utility, data), seed
+        self.stop = stop or StandardError(0.001) | MaxEvaluations(200)
+
+    @property
+    def name(self) -> str:
+        """Fit for a file: ``reconstruction-multi_round-exact-mean``."""
+        words = (*self.words(), self.method, self.utility.name)
+        return "-".join(words if self.utility.data == "validation" else (*words, self.utility.data))
+
+    @abstractmethod
+    def words(self) -> tuple[str, ...]:
+        """Where the coalitions' models come from, in words of the name."""
+
+    @abstractmethod
+    def measured(self, run: FinishedRun) -> MeasuredModels:
+        """What was measured before of these models."""
+
+    @abstractmethod
+    def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
+        """The games to play, one for each round or a single one."""
+
+    def check(self, clients: Sequence[str], recorded: bool) -> None:
+        """Refuse before the training what would fail after it.
+
+        Raises:
+            ConfigError: saying what to change.
+        """
+        if self.needs_updates and not recorded:
+            raise ConfigError(f"valuation {self.name} needs the clients' updates: add --record_updates True")
+        if self.method == "exact" and len(clients) > MOST_PLAYERS:
+            raise ConfigError(
+                f"valuation {self.name}: {len(clients)} clients have 2^{len(clients)} coalitions, too many; "
+                "take method 'permutation', or 'gtg' on recorded updates"
+            )
+
+    def value(self, run: FinishedRun) -> Valuation:
+        """The clients' values; models measured before are not measured again, with the same result to the bit.
+
+        Raises:
+            FederationError: naming a client that could not score a model.
+        """
+        evaluate = Evaluator(self.name, run.panel, self.utility, self.measured(run))
+        games = self.games(run, evaluate)
+        evaluate.expected = sum(self._models(len(game.players)) for game in games)
+        evaluate.at_most = self.method not in ("exact", "leave_one_out")
+        return self.play(games)
+
+    def play(self, games: Sequence[Game]) -> Valuation:
+        """Apply the method to the games and add up what they give."""
+        if self.method == "gtg":
+            return gtg_shapley(games, seed=self.seed)
+        found = [self._play_one(game, self.seed + number) for number, game in enumerate(games)]
+        return sum_over_rounds(found, self.decay)
+
+    def _play_one(self, game: Game, seed: int) -> Valuation:
+        if self.method == "exact":
+            return exact_shapley(game)
+        if self.method == "leave_one_out":
+            return leave_one_out(game)
+        sample = permutation_shapley if self.method == "permutation" else stratified_shapley
+        return sample(game, self.stop, seed)
+
+    def _models(self, players: int) -> int:
+        return players + 1 if self.method == "leave_one_out" else 2**players
+
+
+class Evaluator:
+    """Utility of coalitions' models: measured once, remembered on disk, with a line of progress for each.
+
+    Args:
+        title: of the lines.
+        panel: measures.
+        utility: of what was measured.
+        measured: what is known already.
+    """
+
+    def __init__(self, title: str, panel: Panel, utility: Utility, measured: MeasuredModels):
+        self.title, self.panel, self.utility, self.known = title, panel, utility, measured
+        self.done, self.expected, self.at_most = 0, 0, False
+        self._seconds: list[float] = []
+
+    def __call__(self, game: str, coalition: Coalition, build: Callable[[], Weights]) -> float:
+        """Utility of the model that ``build`` makes, for ``coalition`` in the game of this name."""
+        key = Key(game, coalition, self.utility.measurement)
+        self.done += 1
+        if key in self.known:
+            return self.utility(self.known[key])
+        begun = time.monotonic()
+        measured = self.panel.measure(build(), self.utility.measurement)
+        value = self.utility(measured)
+        self.known.add(key, measured)
+        self._seconds.append(time.monotonic() - begun)
+        self._tell(game, coalition, value)
+        return value
+
+    def _tell(self, game: str, coalition: Coalition, value: float) -> None:
+        mean = sum(self._seconds) / len(self._seconds)
+        left = timedelta(seconds=round(mean * max(self.expected - self.done, 0)))
+        most = "at most " if self.at_most else ""
+        logger.info(
+            "%s: %s, {%s} %.4f; model %d of %s%d, %s%s left",
+            *(self.title, game, ", ".join(sorted(coalition)), value, self.done, most, self.expected, most, left),
+        )

@@ -1,0 +1,112 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Coalitions' models trained anew: the reference that cheaper estimates are compared with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.messages import Weights
+from monai_fairfl.valuation.finished import Evaluator, FinishedRun, RunValuation
+from monai_fairfl.valuation.game import Coalition, Game
+from monai_fairfl.valuation.stopping import StoppingRule
+from monai_fairfl.valuation.utility import MeasuredModels
+
+if TYPE_CHECKING:
+    from monai_fairfl.strategies.base import Strategy
+
+__all__ = ["Retraining", "folder_of"]
+
+
+class Retraining(RunValuation):
+    """Values clients by whole federations of every coalition: N + 1 trainings for leave-one-out, 2^N for exact.
+
+    FedCE's ground truth (Jiang et al., CVPR 2023) is leave-one-out with ``data="test"``. Its text does not say by which
+    method the N + 1 models were trained; here it is FedAvg unless ``strategy`` says otherwise, whatever method the run
+    itself used, so that all methods are compared with one reference. Settings, splits and seeds are the run's own. The
+    global model of each coalition is scored by *all* clients, also by those who did not train it. Nobody's model is
+    the initial one. A finished coalition is never trained again, an unfinished one is resumed.
+
+    Args:
+        method: see :class:`RunValuation`; not ``"gtg"``, whose games are rounds.
+        utility: see :class:`Utility`.
+        data: the images that are scored.
+        strategy: trains the coalitions; ``None``: FedAvg.
+        stop: when sampling ends.
+        seed: of the sampling.
+
+    Raises:
+        ConfigError: when an argument is out of range or does not go with another.
+
+    >>> Retraining(data="test").name
+    'retraining-FedAvg-leave_one_out-mean-test'
+    """
+
+    def __init__(
+        self,
+        method: str = "leave_one_out",
+        utility: str = "mean",
+        data: str = "validation",
+        strategy: Strategy | None = None,
+        stop: StoppingRule | None = None,
+        seed: int = 0,
+    ):
+        super().__init__(method, utility, data, stop, seed)
+        if method == "gtg":
+            raise ConfigError("Retraining: gtg is of the rounds of one run; take Reconstruction, or 'permutation'")
+        self.strategy = strategy
+
+    def words(self) -> tuple[str, ...]:
+        """As :meth:`RunValuation.words`."""
+        return ("retraining", "FedAvg" if self.strategy is None else self.strategy.name)
+
+    def check(self, clients: Sequence[str], recorded: bool) -> None:
+        """As :meth:`RunValuation.check`, and that the strategy can train the coalitions."""
+        super().check(clients, recorded)
+        smallest = len(clients) - 1 if self.method == "leave_one_out" else 1
+        if self.strategy is not None and smallest < self.strategy.min_clients:
+            raise ConfigError(
+                f"valuation {self.name} trains coalitions of {smallest} clients, and {self.strategy.name} needs at "
+                f"least {self.strategy.min_clients}: leave out strategy (FedAvg), or use more sites"
+            )
+
+    def measured(self, run: FinishedRun) -> MeasuredModels:
+        """As :meth:`RunValuation.measured`."""
+        return MeasuredModels(run.retrained / self.words()[1] / "measured.jsonl", run.retrained.name)
+
+    def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
+        """As :meth:`RunValuation.games`; a single game."""
+        home = run.retrained / self.words()[1]
+
+        def train(coalition: Coalition) -> Weights:
+            run.panel.close()  # one set of clients in memory at a time
+            return run.train(coalition, self.strategy, home / folder_of(coalition, run.clients))
+
+        return [Game(run.clients, lambda coalition: evaluate("trained anew", coalition, lambda: train(coalition)))]
+
+
+def folder_of(coalition: Coalition, clients: Sequence[str]) -> str:
+    """Name of the folder of a coalition's own federation.
+
+    >>> folder_of(frozenset("AC"), "ABC"), folder_of(frozenset("B"), "ABC"), folder_of(frozenset("ABC"), "ABC")
+    ('without-B', 'only-B', 'all')
+    """
+    absent = sorted(set(clients) - coalition)
+    if not absent:
+        return "all"
+    if len(absent) == 1:
+        return f"without-{absent[0]}"
+    if len(coalition) == 1:
+        return f"only-{next(iter(coalition))}"
+    return f"coalition-{hashlib.sha256(chr(10).join(sorted(coalition)).encode()).hexdigest()[:12]}"

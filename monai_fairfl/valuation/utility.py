@@ -1,0 +1,201 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Utilities: what a model is worth, measured by the clients on their own data; only numbers leave a site."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.exchange import Inbox, Transport
+from monai_fairfl.files import write_atomically
+from monai_fairfl.messages import (
+    Estimate,
+    Measure,
+    Measurement,
+    ModelSpec,
+    Weights,
+    to_json,
+    usable_measurements,
+    value_of,
+)
+from monai_fairfl.valuation.game import Coalition
+
+__all__ = ["Key", "MeasuredModels", "Panel", "Utility"]
+
+
+@dataclass(frozen=True)
+class Utility:
+    """Makes one number of what every client measured of a model; a choice of what the federation is for.
+
+    Args:
+        name: ``"mean"``: mean Dice, every site counting alike, as in FedCE's leave-one-out study; ``"pooled"``: every
+            case counting alike; ``"worst"``: the mean Dice of the worst site; the name of a class: its Dice, sites
+            counting alike; ``"negative_loss"``: minus the bundle's training loss on the sites' training data.
+        data: ``"validation"`` or ``"test"``, the images that are scored. What is decided with the answer (who gets
+            which share) is an analysis of the test images where these are used: no score of them is then unseen.
+
+    Raises:
+        ConfigError: when ``data`` is neither, or there is nothing to combine it with.
+
+    >>> Utility("worst")({"A": {"mean": 0.8}, "B": {"mean": 0.6}})
+    0.6
+    >>> Utility("pooled")({"A": {"mean": Estimate(0.9, None, 3)}, "B": {"mean": Estimate(0.5, None, 1)}})
+    0.8
+    """
+
+    name: str = "mean"
+    data: str = "validation"
+
+    def __post_init__(self) -> None:
+        if self.data not in ("validation", "test"):
+            raise ConfigError(f"data of a utility must be 'validation' or 'test', got {self.data!r}")
+        if (self.name, self.data) == ("negative_loss", "test"):
+            raise ConfigError("the utility 'negative_loss' is of the training data; leave data as it is")
+
+    @property
+    def measurement(self) -> str:
+        """The measurement it is made of."""
+        if self.name == "negative_loss":
+            return "global_loss"
+        return "score" if self.data == "validation" else "test_score"
+
+    def __call__(self, measured: Mapping[str, Measurement]) -> float:
+        """The utility.
+
+        Args:
+            measured: client -> its :attr:`measurement` of the model.
+
+        Raises:
+            ConfigError: naming the classes there are when this one is not among them.
+        """
+        if self.name == "pooled":
+            means = [m["mean"] if isinstance(m, Mapping) else m for m in measured.values()]
+            cases = [mean.n if isinstance(mean, Estimate) else 1 for mean in means]
+            return sum(float(mean) * n for mean, n in zip(means, cases)) / sum(cases)
+        if self.name in ("mean", "worst", "negative_loss"):
+            values = [value_of(measurement) for measurement in measured.values()]
+            mean = sum(values) / len(values)
+            return {"mean": mean, "worst": min(values), "negative_loss": -mean}[self.name]
+        return sum(self._of_class(client, m) for client, m in measured.items()) / len(measured)
+
+    def _of_class(self, client: str, measurement: Measurement) -> float:
+        classes = measurement if isinstance(measurement, Mapping) else {}
+        if self.name not in classes:
+            raise ConfigError(
+                f"utility {self.name!r} is neither 'mean', 'pooled', 'worst', 'negative_loss' nor a class that client "
+                f"{client!r} scores; its classes are {sorted(set(classes) - {'mean'})}"
+            )
+        return float(classes[self.name])
+
+
+class Panel:
+    """All clients, asked to measure one model after the other.
+
+    Args:
+        transport: reaches them.
+        clients: who must answer; the same for every model, also those outside of the coalition that made it.
+        timeout: seconds a model may take; ``None``: no limit.
+    """
+
+    def __init__(self, transport: Transport, clients: Sequence[str], timeout: float | None = None):
+        self.transport, self.clients, self.timeout = transport, sorted(clients), timeout
+        self._next_id = 0
+
+    def measure(self, weights: Weights, measurement: str) -> dict[str, Measurement]:
+        """client -> its ``measurement`` of ``weights``.
+
+        Raises:
+            FederationError: naming a client that did not answer, or whose answer is not finite.
+        """
+        ids = range(self._next_id, self._next_id + len(self.clients))
+        self._next_id = ids.stop
+        asked = [Measure(client, weights, (measurement,)) for client in self.clients]
+        requests = [replace(each, id=id, run="valuation", round=0) for id, each in zip(ids, asked, strict=True)]
+        inbox = Inbox(requests, ModelSpec(()), {})
+        self.transport.exchange(requests, inbox.arrived, self.timeout)
+        replies = inbox.replies()
+        found = {r.client: m[measurement] for r in replies if measurement in (m := usable_measurements(r)[0])}
+        for client in self.clients:
+            if client not in found:
+                reason = replies.missing.get(client, "it sent no finite value: check its data and its evaluator")
+                raise FederationError(
+                    f"client {client!r} did not measure {measurement!r}: {reason}. Every coalition must be scored by "
+                    "the same clients; what was measured so far is kept: mend it, and run again with --resume True"
+                )
+        return found
+
+    def close(self) -> None:
+        """Let the clients go; they come back when next asked."""
+        self.transport.close()
+
+
+class Key(NamedTuple):
+    """Which model was measured: that of a coalition in one game (a round, or the whole run), and what of it."""
+
+    game: str
+    coalition: Coalition
+    measurement: str
+
+
+class MeasuredModels:
+    """What the clients measured of coalitions' models, in a file of JSON lines: nothing is measured twice.
+
+    A change of utility (mean, worst, a class) or of the method needs no new measurement. The last line, when cut short
+    by a crash, is dropped.
+
+    Args:
+        path: of the file; made when absent.
+        run: identifies the finished run; what is there of another run (fewer rounds, say) is discarded.
+    """
+
+    def __init__(self, path: str | Path, run: str):
+        self.path = Path(path)
+        self._known: dict[Key, dict[str, Measurement]] = {}
+        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
+        lines = [line for line in lines if line.endswith(b"\n")]
+        header = (json.dumps({"run": run}) + "\n").encode()
+        if lines[:1] != [header]:
+            lines = [header]
+        write_atomically(self.path, b"".join(lines))
+        for line in lines[1:]:
+            row = json.loads(line)
+            key = Key(row["game"], frozenset(row["coalition"]), row["measurement"])
+            self._known[key] = {client: _from_json(value) for client, value in row["measured"].items()}
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._known
+
+    def __getitem__(self, key: Key) -> dict[str, Measurement]:
+        return self._known[key]
+
+    def add(self, key: Key, measured: Mapping[str, Measurement]) -> None:
+        """Keep what was measured, in the file too."""
+        self._known[key] = dict(measured)
+        row = {
+            "game": key.game,
+            "coalition": sorted(key.coalition),
+            "measurement": key.measurement,
+            "measured": to_json(measured),
+        }
+        with open(self.path, "ab") as file:
+            file.write((json.dumps(row, allow_nan=False) + "\n").encode())
+
+
+def _from_json(value: Any) -> Any:
+    """The inverse of :func:`to_json`."""
+    if isinstance(value, Mapping):
+        return Estimate(**value) if "stderr" in value else {name: _from_json(item) for name, item in value.items()}
+    return value

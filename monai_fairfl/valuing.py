@@ -1,0 +1,175 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Valuations of finished runs: the checks before, the files and the table after."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.aggregation import normalise
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.files import write_atomically
+from monai_fairfl.intervals import Interval
+from monai_fairfl.ledger import read_ledger
+from monai_fairfl.messages import Estimate, to_json
+from monai_fairfl.valuation import Fidelity, FinishedRun, RunValuation, Valuation, fidelity
+
+__all__ = ["check_valuations", "own_contributions", "value_run"]
+
+logger = logging.getLogger(__name__)
+
+UTILITIES = ("mean", "pooled", "worst", "negative_loss")
+
+
+def check_valuations(
+    valuations: Sequence[RunValuation], bundle_root: Path, clients: Sequence[str], settings: Mapping[str, Any]
+) -> None:
+    """Refuse before the training what would fail after it.
+
+    Args:
+        valuations: to run in the end.
+        bundle_root: the bundle, for its classes and its evaluation.
+        clients: the sites.
+        settings: of the federation.
+
+    Raises:
+        ConfigError: naming the valuation and what to change.
+    """
+    names = [valuation.name for valuation in valuations]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"valuations must be different ones, got {names}")
+    known = (*UTILITIES, *_classes(bundle_root))
+    for valuation in valuations:
+        utility = valuation.utility
+        valuation.check(clients, recorded=bool(settings.get("record_updates")))
+        if utility.name not in known:
+            raise ConfigError(f"valuation {valuation.name}: utility must be one of {known}, got {utility.name!r}")
+        if utility.data == "test" and not (bundle_root / "configs" / "evaluate.json").exists():
+            raise ConfigError(f"valuation {valuation.name}: the bundle has no evaluate.json, so no test images")
+        if settings.get("local_norm") or settings.get("buffers") == "local":
+            raise ConfigError(
+                f"valuation {valuation.name}: with local_norm or buffers 'local' a coalition has no whole model that "
+                "other sites could score; leave these out, or leave out the valuation"
+            )
+
+
+def _classes(bundle_root: Path) -> tuple[str, ...]:
+    try:
+        metadata = json.loads((bundle_root / "configs" / "metadata.json").read_text())
+        return tuple(str(name) for name in metadata["network_data_format"]["outputs"]["pred"]["channel_def"].values())
+    except (OSError, ValueError, KeyError):
+        return ()
+
+
+def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
+    """Value one run, write ``run_dir/valuations/<name>.json`` and print the table.
+
+    Args:
+        valuation: what to do.
+        run: a finished run.
+
+    Returns:
+        What was found; ``None`` for a run that averages nothing, and so has nothing to rebuild (Standalone).
+    """
+    records = read_ledger(run.run_dir / "ledger.jsonl")
+    strategy, last = records[0]["name"], records[-2]
+    if valuation.needs_updates and not last["aggregation"]:
+        logger.info("%s: %s averages nothing; no model of a coalition can be rebuilt", valuation.name, strategy)
+        return None
+    found = valuation.value(run)
+    own = own_contributions(last)
+    comparable = own is not None and set(own) == set(found.values) and len(own) > 1
+    agrees = fidelity(own, found) if own is not None and comparable else None
+    result = {
+        "name": valuation.name,
+        "strategy": strategy,
+        "utility": valuation.utility.name,
+        "data": valuation.utility.data,
+        **found.to_json(),
+        "own": None if own is None else to_json(own),
+        "fidelity": None if agrees is None else _fidelity_json(agrees),
+    }
+    text = json.dumps(to_json(result), indent=1, allow_nan=False)
+    write_atomically(run.run_dir / "valuations" / f"{valuation.name}.json", text.encode())
+    print(_table(valuation.name, strategy, found, own, agrees))
+    return found
+
+
+def own_contributions(record: Mapping[str, Any]) -> dict[str, Estimate] | None:
+    """The method's own contributions after a round as shares: negative ones count as 0, all sum to 1.
+
+    Args:
+        record: of the ledger; of the last round, as FedCE's Table 3 compares them.
+
+    Returns:
+        client -> share, with its standard error where the method has one; ``None`` when it scored nobody.
+
+    >>> own_contributions({"contributions": {"A": 3.0, "B": {"value": 1.0, "stderr": 0.4, "n": 9}, "C": -1.0}})["B"]
+    Estimate(value=0.25, stderr=0.1, n=9)
+    """
+    given = {c: v if isinstance(v, Mapping) else {"value": v} for c, v in record["contributions"].items()}
+    if not given or any(value["value"] is None for value in given.values()):
+        return None
+    scores = {client: Estimate(**value) for client, value in given.items()}
+    total = sum(max(score.value, 0.0) for score in scores.values())
+    shares = normalise({client: score.value for client, score in scores.items()})
+    return {
+        client: Estimate(
+            shares[client], score.stderr / total if score.stderr is not None and total > 0 else None, score.n
+        )
+        for client, score in scores.items()
+    }
+
+
+def _fidelity_json(agrees: Fidelity) -> dict[str, Any]:
+    named = {name: getattr(agrees, name) for name in ("pearson", "spearman", "euclidean", "cosine")}
+    return {name: interval._asdict() for name, interval in named.items()} | {"p_value": agrees.p_value}
+
+
+def _table(
+    name: str, strategy: str, found: Valuation, own: Mapping[str, Estimate] | None, agrees: Fidelity | None
+) -> str:
+    width = max(len("client"), *(len(client) for client in found.values))
+    lines = [
+        f"Valuation {name} of {strategy}",
+        f"  {'client':<{width}}  {'value':>9}  {'+-':>7}  {'share':>6}  {'method':>6}",
+    ]
+    for client, share in sorted(found.shares().items(), key=lambda item: -item[1]):
+        value = found.values[client]
+        error = "?" if value.stderr is None else f"{value.stderr:.4f}"
+        theirs = f"{100 * own[client].value:5.1f}%" if own is not None and client in own else "-"
+        lines.append(f"  {client:<{width}}  {value.value:9.4f}  {error:>7}  {100 * share:5.1f}%  {theirs:>6}")
+    lines.append("  +- is of sampling coalitions; what another seed of the training would change is not in it")
+    stability = "unknown" if found.rank_stability is None else f"{found.rank_stability:.2f}"
+    lines.append(f"  total {found.total:.4f} from {found.evaluations} models; rank stability {stability}")
+    if agrees is not None:
+        lines.append(
+            f"  {strategy}'s own shares agree: Pearson {_interval(agrees.pearson, 1)}, "
+            f"Spearman {_interval(agrees.spearman, 1)}, Euclid {_interval(agrees.euclidean, 3)}, "
+            f"cosine {_interval(agrees.cosine, 3)}"
+        )
+    return "\n".join(lines)
+
+
+def _interval(interval: Interval, digits: int) -> str:
+    """An estimate, with its interval where that is known.
+
+    >>> _interval(Interval(0.5, 0.25, 0.75), 2), _interval(Interval(0.5, float("nan"), float("nan")), 2)
+    ('0.50 (0.25 to 0.75)', '0.50')
+    """
+    estimate, low, high = (f"{end:.{digits}f}" for end in interval)
+    if estimate == "nan":
+        return "undefined"
+    return estimate if low == "nan" else f"{estimate} ({low} to {high})"

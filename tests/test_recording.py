@@ -1,0 +1,117 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from driving import SPEC, LeastSquares
+from safetensors.torch import load_file
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.federation import Federation
+from monai_fairfl.messages import Reply, Request
+from monai_fairfl.recording import recorded_rounds
+from monai_fairfl.strategies import FedAvg, Strategy
+from monai_fairfl.transports.in_process import InProcess
+
+TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0], "C": [2.0, 2.0]}
+
+
+def initial() -> tuple[dict[str, torch.Tensor], Any]:
+    return {"w": torch.zeros(2, dtype=torch.float64)}, SPEC
+
+
+def federation(run_dir: Path, answer: Any = None, strategy: Strategy | None = None, **settings: Any) -> Federation:
+    class Client(LeastSquares):
+        def answer(self, request: Request) -> Reply:
+            reply = super().answer(request)
+            return reply if answer is None else answer(request, reply)
+
+    clients = {name: (lambda t=target: Client(t)) for name, target in TARGETS.items()}
+    settings = {"rounds": 3, "record_updates": True, **settings}
+    return Federation(strategy or FedAvg(), InProcess(clients), initial=initial, run_dir=run_dir, **settings)
+
+
+def test_every_rounds_updates_are_recorded_and_average_to_the_next_rounds_start(tmp_path: Path) -> None:
+    federation(tmp_path).run()
+    rounds = recorded_rounds(tmp_path)
+    assert [r.number for r in rounds] == [0, 1, 2] and all(r.clients == ["A", "B", "C"] for r in rounds)
+    for recorded, after in zip(rounds, [*(r.start() for r in rounds[1:]), torch.load(tmp_path / "models/global.pt")]):
+        mean = sum(reply.update["w"] for reply in recorded.replies()) / 3  # type: ignore[index, misc]
+        assert torch.allclose(recorded.start()["w"] + mean, after["w"], atol=1e-12)
+
+
+def test_nothing_is_recorded_unasked(tmp_path: Path) -> None:
+    federation(tmp_path, record_updates=False).run()
+    assert not (tmp_path / "updates").exists()
+    with pytest.raises(ConfigError, match="round 0 of .* was not recorded.*--record_updates True"):
+        recorded_rounds(tmp_path)
+
+
+def test_recorded_updates_survive_a_crash_and_a_repeated_round_replaces_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation(tmp_path / "whole" / "run").run()
+    crashing = federation(tmp_path / "parts" / "run")
+    save = crashing.checkpoints.save
+
+    def crash(checkpoint: Any) -> None:
+        if checkpoint.round == 1:
+            raise KeyboardInterrupt
+        save(checkpoint)
+
+    monkeypatch.setattr(crashing.checkpoints, "save", crash)
+    with pytest.raises(KeyboardInterrupt):
+        crashing.run()
+    last_try = tmp_path / "parts" / "run" / "updates" / "round-0001"
+    (last_try / "clients" / "B.safetensors").write_bytes(b"half")
+    federation(tmp_path / "parts" / "run").run(resume=True)
+    for one, other in zip(
+        recorded_rounds(tmp_path / "whole/run"), recorded_rounds(tmp_path / "parts/run"), strict=True
+    ):
+        for a, b in zip(one.replies(), other.replies(), strict=True):
+            assert a.client == b.client and torch.equal(a.update["w"], b.update["w"])  # type: ignore[index]
+
+
+def test_a_client_whose_update_was_quarantined_is_not_in_the_record(tmp_path: Path) -> None:
+    def poison(request: Request, reply: Reply) -> Reply:
+        if (request.client, request.round, request.task) == ("B", 1, "train"):
+            reply.update["w"][0] = torch.nan  # type: ignore[index]
+        return reply
+
+    federation(tmp_path, poison).run()
+    assert [r.clients for r in recorded_rounds(tmp_path)] == [["A", "B", "C"], ["A", "C"], ["A", "B", "C"]]
+
+
+def test_a_damaged_record_and_one_of_another_run_are_named(tmp_path: Path) -> None:
+    federation(tmp_path).run()
+    folder = tmp_path / "updates" / "round-0002"
+    (folder / "clients" / "A.safetensors").write_bytes(b"")
+    with pytest.raises(FederationError, match="round-0002 is damaged .*A.safetensors was changed or cut short"):
+        recorded_rounds(tmp_path)[2].replies()
+    for name in ("updates/round-0001", "updates/round-0002"):
+        (tmp_path / name).rename(tmp_path / f"old{name[-1]}")
+    (tmp_path / "old1").rename(tmp_path / "updates" / "round-0002")
+    (tmp_path / "old2").rename(tmp_path / "updates" / "round-0001")
+    with pytest.raises(FederationError, match="round-0001 did not begin with the model"):
+        recorded_rounds(tmp_path)
+
+
+def test_only_tensors_and_json_are_on_disk(tmp_path: Path) -> None:
+    federation(tmp_path, rounds=1).run()
+    files = {p.relative_to(tmp_path / "updates").as_posix() for p in (tmp_path / "updates").rglob("*") if p.is_file()}
+    assert files == {f"round-0000/{n}" for n in ("start.safetensors", "manifest.json")} | {
+        f"round-0000/clients/{c}.safetensors" for c in TARGETS
+    }
+    assert set(load_file(tmp_path / "updates/round-0000/clients/A.safetensors")) == {"w"}

@@ -1,0 +1,215 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from driving import vector
+from linear_federation import START, LinearRun, mean_score, model_of
+
+from monai_fairfl.aggregation import Replies
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.messages import ModelSpec, Reply, Request
+from monai_fairfl.recording import RecordedRound, record_round, recorded_rounds
+from monai_fairfl.strategies import FedCE
+from monai_fairfl.valuation import MaxSamples, Reconstruction
+from monai_fairfl.valuation.reconstruction import MultiRound, OneRound
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> LinearRun:
+    made = LinearRun(tmp_path / "run")
+    made.federate(made.folder)
+    made.asked.clear()
+    return made
+
+
+def shapley(value: Callable[[tuple[str, ...]], float], players: str = "ABC") -> dict[str, float]:
+    """By its definition over all orders."""
+    orders = list(permutations(players))
+    gain = dict.fromkeys(players, 0.0)
+    for order in orders:
+        for position, player in enumerate(order):
+            gain[player] += (value(order[: position + 1]) - value(order[:position])) / len(orders)
+    return gain
+
+
+def after(rounds: int) -> np.ndarray:
+    return model_of("ABC", START, {0: 0.0, 1: 1.0, 2: 3.0}[rounds])  # factors 1 + 2
+
+
+def test_a_rounds_model_of_a_coalition_is_its_members_mean_step_by_images(run: LinearRun) -> None:
+    models = MultiRound(recorded_rounds(run.folder))
+    assert models(0, frozenset())["w"].tolist() == START
+    assert models(0, frozenset("AB"))["w"].tolist() == pytest.approx([1 + 0.4 / 3, -1 + 0.3 * 2 / 3])
+    assert models(1, frozenset("C"))["w"].tolist() == pytest.approx(model_of("C", after(1).tolist(), 2.0))
+    assert models(1, frozenset("ABC"))["w"].tolist() == pytest.approx(after(2))
+
+
+def test_the_whole_runs_model_of_a_coalition_sums_its_rounds(run: LinearRun) -> None:
+    models = OneRound(recorded_rounds(run.folder))
+    for coalition in ("", "A", "BC", "ABC"):
+        assert models(frozenset(coalition))["w"].tolist() == pytest.approx(model_of(coalition, START, 3.0))
+
+
+def test_a_client_that_sat_a_round_out_adds_nothing_to_it(tmp_path: Path) -> None:
+    run = LinearRun(tmp_path / "run")
+    run.lose = lambda request: (request.client, request.round, request.task) == ("B", 0, "train")
+    run.federate(run.folder)
+    models = OneRound(recorded_rounds(run.folder))
+    assert models(frozenset("B"))["w"].tolist() == pytest.approx(model_of("B", START, 2.0))
+    expected = model_of("AB", START, 2.0) + model_of("A", [0, 0], 1.0)
+    assert models(frozenset("AB"))["w"].tolist() == pytest.approx(expected)
+    first, second = (found.clients for found in recorded_rounds(run.folder))
+    assert (first, second) == (["A", "C"], ["A", "B", "C"])
+    values = Reconstruction().value(run.finished())
+    assert set(values.values) == {"A", "B", "C"} and values.values["B"].n == 4
+
+
+def test_multi_round_values_are_those_of_the_definition_and_share_out_what_the_run_gained(run: LinearRun) -> None:
+    found = Reconstruction("exact").value(run.finished())
+    rounds = [
+        shapley(lambda s: mean_score(model_of(s, after(0).tolist(), 1.0))),
+        shapley(lambda s: mean_score(model_of(s, after(1).tolist(), 2.0))),
+    ]
+    assert {c: float(v) for c, v in found.values.items()} == pytest.approx(
+        {c: rounds[0][c] + rounds[1][c] for c in "ABC"}
+    )
+    gained = mean_score(after(2)) - mean_score(np.array(START))  # FedAvg: the gains of the rounds telescope
+    assert sum(float(v) for v in found.values.values()) == pytest.approx(gained) == pytest.approx(found.total)
+    assert found.evaluations == 16 == run.models_measured
+
+
+def test_one_round_values_are_those_of_the_definition(run: LinearRun) -> None:
+    found = Reconstruction("exact", form="one_round").value(run.finished())
+    expected = shapley(lambda s: mean_score(model_of(s, START, 3.0)))
+    assert {c: float(v) for c, v in found.values.items()} == pytest.approx(expected)
+    assert found.total == pytest.approx(mean_score(after(2)) - mean_score(np.array(START)))
+
+
+def test_a_decay_weighs_the_rounds_by_what_they_gained(run: LinearRun) -> None:
+    found = Reconstruction("exact", decay=0.5).value(run.finished())
+    assert sum(float(v) for v in found.values.values()) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("method", ["exact", "leave_one_out", "gtg", "permutation"])
+def test_a_second_valuation_measures_nothing_and_finds_the_same_bits(run: LinearRun, method: str) -> None:
+    stop = MaxSamples(5) if method == "permutation" else None
+    first = Reconstruction(method, stop=stop).value(run.finished())
+    assert run.models_measured > 0
+    run.asked.clear()
+    assert Reconstruction(method, stop=stop).value(run.finished()) == first
+    assert run.models_measured == 0
+
+
+def test_other_utilities_and_methods_reuse_what_was_measured(run: LinearRun) -> None:
+    Reconstruction("exact").value(run.finished())
+    run.asked.clear()
+    for utility in ("worst", "pooled", "rim"):
+        Reconstruction("gtg", utility).value(run.finished())
+    assert run.models_measured == 0
+    Reconstruction("leave_one_out", "negative_loss").value(run.finished())
+    assert run.models_measured == 8
+
+
+def test_an_interrupted_valuation_goes_on_where_it_stopped_to_the_same_bits(run: LinearRun, tmp_path: Path) -> None:
+    stop = MaxSamples(3)
+    other = LinearRun(tmp_path / "other")
+    other.federate(other.folder)
+    whole = Reconstruction("permutation", stop=stop).value(other.finished())
+
+    def interrupt(request: Request) -> bool:
+        if run.models_measured == 3:
+            raise KeyboardInterrupt
+        return False
+
+    run.lose = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        Reconstruction("permutation", stop=stop).value(run.finished())
+    cache = run.folder / "valuations" / "measured.jsonl"
+    cache.write_bytes(cache.read_bytes()[:-9])  # the crash cut its last line short
+    run.lose = lambda request: False
+    assert Reconstruction("permutation", stop=stop).value(run.finished()) == whole
+    lines = [json.loads(line) for line in cache.read_text().splitlines()[1:]]
+    assert run.models_measured == len(lines) + 1 == len({(row["game"], *row["coalition"]) for row in lines}) + 1
+
+
+def test_a_client_that_cannot_score_is_named_and_nothing_is_lost(run: LinearRun) -> None:
+    run.lose = lambda request: request.client == "B" and len(run.asked) >= 6  # from the third model on
+    with pytest.raises(FederationError, match="client 'B' did not measure 'score': timeout.*same clients"):
+        Reconstruction("exact").value(run.finished())
+    run.lose = lambda request: False
+    run.asked.clear()
+    Reconstruction("exact").value(run.finished())
+    assert run.models_measured == 16 - 2
+
+
+def test_a_run_that_has_gone_on_is_measured_anew(run: LinearRun) -> None:
+    Reconstruction("leave_one_out").value(run.finished())
+    measured = run.folder / "valuations" / "measured.jsonl"
+    measured.write_text(measured.read_text().replace('{"run": "', '{"run": "another'))
+    run.asked.clear()
+    Reconstruction("leave_one_out").value(run.finished())
+    assert run.models_measured == 8
+
+
+def test_statistics_of_normalisation_layers_are_the_coalitions_own_by_the_runs_policy(tmp_path: Path) -> None:
+    spec = ModelSpec(("w",), buffers=("mean", "count"), layers={"w": "n", "mean": "n", "count": "n"})
+    start = {"w": vector([0.0]), "mean": vector([0.0]), "count": torch.tensor(0)}
+    requests = [Request(client, "train", start, id=i) for i, client in enumerate("AB")]
+    for policy in ("aggregation", "samples"):
+        replies = [
+            Reply(r.client, {"w": vector([2.0])}, n, buffers={"mean": vector([m]), "count": torch.tensor(n)}, id=r.id)
+            for r, n, m in zip(requests, (1, 3), (4.0, 8.0))
+        ]
+        record_round(tmp_path / policy, 0, start, Replies(replies, requests, spec), policy)
+        recorded = [RecordedRound(tmp_path / policy / "updates/round-0000", 0, {"A": 1, "B": 3}, policy, spec)]
+        for model in (MultiRound(recorded)(0, frozenset("B")), OneRound(recorded)(frozenset("B"))):
+            assert {k: v.tolist() for k, v in model.items()} == {"w": [2.0], "mean": [8.0], "count": 3}
+        assert MultiRound(recorded)(0, frozenset("AB"))["mean"].tolist() == [7.0]
+
+
+def test_any_methods_run_can_be_valued(tmp_path: Path) -> None:
+    run = LinearRun(tmp_path / "run")
+    run.federate(run.folder, strategy=FedCE("cos"))
+    found = Reconstruction("exact").value(run.finished())
+    assert found.total == pytest.approx(sum(float(v) for v in found.values.values()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"method": "shapley"}, "method must be one of.*'shapley'"),
+        ({"form": "two_round"}, "'two_round'"),
+        ({"form": "one_round", "method": "gtg"}, "gtg needs form 'multi_round'"),
+        ({"form": "one_round", "decay": 0.5}, "decay needs form 'multi_round'"),
+        ({"decay": 1.5}, "at most 1"),
+        ({"stop": MaxSamples(3)}, "'exact' has no stopping rule"),
+        ({"data": "training"}, "'training'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Reconstruction(**arguments)  # type: ignore[arg-type]
+
+
+def test_what_would_fail_after_the_training_is_refused_before() -> None:
+    with pytest.raises(ConfigError, match="needs the clients' updates: add --record_updates True"):
+        Reconstruction().check("ABC", recorded=False)
+    with pytest.raises(ConfigError, match="2.21 coalitions, too many"):
+        Reconstruction().check([str(i) for i in range(21)], recorded=True)
+    Reconstruction("gtg").check([str(i) for i in range(21)], recorded=True)

@@ -1,0 +1,92 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from driving import vector
+from linear_federation import LinearRun
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.messages import Estimate, Measurement, Reply, Request
+from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.valuation import Panel, Utility
+from monai_fairfl.valuation.utility import Key, MeasuredModels
+
+MEASURED: dict[str, Measurement] = {
+    "A": {"mean": Estimate(0.9, 0.01, 30), "disc": Estimate(0.95, 0.01, 30), "cup": 0.85},
+    "B": {"mean": Estimate(0.5, None, 10), "disc": Estimate(0.60, None, 10), "cup": 0.40},
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [("mean", 0.7), ("pooled", 0.8), ("worst", 0.5), ("cup", 0.625)])
+def test_a_utility_is_one_number_of_what_the_sites_measured(name: str, value: float) -> None:
+    assert Utility(name)(MEASURED) == pytest.approx(value)
+
+
+def test_a_loss_counts_negatively() -> None:
+    assert Utility("negative_loss")({"A": 0.5, "B": 0.1}) == pytest.approx(-0.3)
+
+
+@pytest.mark.parametrize(
+    ("utility", "measurement"),
+    [
+        (Utility("mean"), "score"),
+        (Utility("cup", "test"), "test_score"),
+        (Utility("negative_loss"), "global_loss"),
+    ],
+)
+def test_a_utility_knows_its_measurement(utility: Utility, measurement: str) -> None:
+    assert utility.measurement == measurement
+
+
+def test_a_class_that_is_not_scored_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ConfigError, match=r"'rim' is neither.*'A' scores; its classes are \['cup', 'disc'\]"):
+        Utility("rim")(MEASURED)
+    with pytest.raises(ConfigError, match="'validation' or 'test', got 'all'"):
+        Utility("mean", "all")
+    with pytest.raises(ConfigError, match="training data"):
+        Utility("negative_loss", "test")
+
+
+def test_a_panel_asks_all_clients_for_the_one_measurement_and_nothing_else(tmp_path: Path) -> None:
+    run = LinearRun(tmp_path)
+    panel = run.finished().panel
+    measured = panel.measure({"w": vector([1.0, 2.0])}, "score")
+    assert {client: float(value["mean"]) for client, value in measured.items()} == {"A": 1.0, "B": 4.0, "C": 3.0}  # type: ignore[index]
+    assert [(r.client, r.task, r.measure) for r in run.asked] == [(c, "measure", ("score",)) for c in "ABC"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [({"error": "no GPU"}, "error: no GPU"), ({"measurements": {"score": float("nan")}}, "no finite value")],
+)
+def test_a_client_that_fails_is_named_with_its_reason(reply: dict[str, object], says: str) -> None:
+    class Failing:
+        def answer(self, request: Request) -> Reply:
+            echo = {"id": request.id, "run": request.run, "round": request.round}
+            return Reply(request.client, None, 0, **echo, **reply)  # type: ignore[arg-type]
+
+    with pytest.raises(FederationError, match=f"client 'B' did not measure 'score': .*{says}"):
+        Panel(InProcess({"B": Failing}), ["B"]).measure({}, "score")
+
+
+def test_what_was_measured_is_read_back_and_a_line_cut_short_is_not(tmp_path: Path) -> None:
+    path, key = tmp_path / "measured.jsonl", Key("round 0", frozenset("AB"), "score")
+    MeasuredModels(path, "run").add(key, MEASURED)
+    again = MeasuredModels(path, "run")
+    assert key in again and again[key] == MEASURED
+    again.add(Key("round 1", frozenset(), "score"), {"A": 0.1})
+    path.write_bytes(path.read_bytes()[:-1])
+    cut = MeasuredModels(path, "run")
+    assert key in cut and Key("round 1", frozenset(), "score") not in cut
+    assert key not in MeasuredModels(path, "another run")
