@@ -89,7 +89,7 @@ class Strategy(ABC):
 
     @property
     def name(self) -> str:
-        """Class name and the arguments that are not the defaults: ``FedCE-sum``, ``Ditto-lam_0.1``; fit for a folder."""
+        """Class name and arguments that are not the defaults, fit for a folder: ``FedCE-sum``, ``Ditto-lam_0.1``."""
         words = [*words_of(self), *self.parts.words()]
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
 

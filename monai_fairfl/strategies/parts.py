@@ -24,7 +24,17 @@ from monai_fairfl.messages import Estimate, Weights
 if TYPE_CHECKING:
     from monai_fairfl.strategies.base import Strategy
 
-__all__ = ["BySamples", "Parts", "Proportional", "Reward", "Uniform", "Weighting", "check_choice", "compose", "words_of"]
+__all__ = [
+    "BySamples",
+    "Parts",
+    "Proportional",
+    "Reward",
+    "Uniform",
+    "Weighting",
+    "check_choice",
+    "compose",
+    "words_of",
+]
 
 Details = dict[str, Mapping[str, Any]]
 
