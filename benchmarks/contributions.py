@@ -8,8 +8,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""CGSV's server side: one partition for all clients' masks beside one top-k per client; exact values from the Gram matrix
-beside summing updates for every coalition. Both of a pair run on the same numbers, in one run.
+"""CGSV's server side, two pairs, each on the same numbers in one run.
+
+One partition for all clients' masks beside one top-k per client; exact values from the Gram matrix beside summing the
+updates of every coalition.
 
     python benchmarks/contributions.py [--clients 4 8] [--parameters 1.6]
 """
