@@ -21,7 +21,7 @@ import torch
 from monai_fairfl.geometry import Geometry, UpdateMatrix
 from monai_fairfl.messages import ModelSpec, Reply, Request, Weights
 
-__all__ = ["BUFFER_POLICIES", "Aggregation", "Replies", "normalise", "sample_shares", "uniform"]
+__all__ = ["BUFFER_POLICIES", "Aggregation", "Replies", "normalise", "prior", "sample_shares", "uniform"]
 
 Aggregation = Mapping[str, float] | Mapping[str, Mapping[str, float]]
 """client -> weight, or layer -> client -> weight."""
@@ -58,6 +58,15 @@ def uniform(clients: Iterable[str]) -> dict[str, float]:
     """
     names = list(clients)
     return {client: 1 / len(names) for client in names}
+
+
+def prior(known: Mapping[str, float], clients: Iterable[str]) -> dict[str, float]:
+    """client -> its weight of before; 1 / (known clients + 1) for one that was never seen. They need not sum to one.
+
+    >>> prior({"A": 0.6, "B": 0.4}, ["A", "C"])
+    {'A': 0.6, 'C': 0.3333333333333333}
+    """
+    return {client: known.get(client, 1 / (len(known) + 1)) for client in clients}
 
 
 class Replies(list[Reply]):

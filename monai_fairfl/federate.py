@@ -160,10 +160,12 @@ class BundleFederation:
 
     def _value(self, histories: Sequence[History], names: list[str], train: ConfigParser) -> None:
         """Run every valuation of every finished run; trained coalitions are common to all runs."""
+        if not self.valuations:
+            return
         finished = {strategy.name: history.run_dir for strategy, history in zip(self.strategies, histories)}
         retrained = self.run_dir / "valuations" / f"retrained-{self._digest_of_settings(names)}"
         with _quiet():
-            for history in histories if self.valuations else ():
+            for history in histories:
                 panel = Panel(self._transport(history.run_dir, names, train), names)
                 coalition_model = partial(self._coalition_model, finished, names, train)
                 run = FinishedRun(history.run_dir, names, panel, coalition_model, retrained)

@@ -26,12 +26,13 @@ import torch
 
 from monai_fairfl.aggregation import BUFFER_POLICIES, Replies
 from monai_fairfl.checkpoint import Checkpoint, Checkpoints
+from monai_fairfl.closing import closing_requests, closing_scores
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.exchange import Inbox, Transport, guarded
 from monai_fairfl.files import safe_name, save_state_dict
 from monai_fairfl.guards import DEFAULT, Guard, Verdict
 from monai_fairfl.ledger import Ledger, digest_of
-from monai_fairfl.messages import Measure, ModelSpec, Request, Weights, usable_measurements, value_of
+from monai_fairfl.messages import ModelSpec, Request, Weights, usable_measurements, value_of
 from monai_fairfl.progress import Progress
 from monai_fairfl.random_state import own_random_state, seed_of
 from monai_fairfl.recording import record_round
@@ -41,9 +42,6 @@ from monai_fairfl.strategies.base import RoundResult, Strategy
 __all__ = ["Federation", "History", "Transport"]
 
 logger = logging.getLogger(__name__)
-
-PERSONAL = {"score": "personal_score", "test_score": "personal_test_score"}
-"""The same measurement of a client's personal model."""
 
 Initial = Callable[[], tuple[Weights, ModelSpec]]
 """Builds the initial model: called inside ``run()``, under the run's seed."""
@@ -133,6 +131,7 @@ class Federation:
         self._stop = threading.Event()
         self._next_id = 0
         self._verdicts: dict[str, Verdict] = {}
+        self._withheld: frozenset[str] = frozenset()  # tensors that are not sent: they stay each client's own
         self._storage: torch.Tensor | None = None  # memory of the update matrix, used again every round
 
     def stop(self) -> None:
@@ -184,6 +183,7 @@ class Federation:
         with own_random_state(self.seed):
             weights, spec = self.initial()
         spec = spec.with_local_norms() if self.local_norm else spec
+        self._withheld = frozenset((*spec.local, *(spec.buffers if self.buffers == "local" else ())))
         self.strategy.buffers, self.strategy.rounds_planned = self.buffers, self.rounds
         self.strategy.start(weights, clients, spec)
         opening = self._opening(clients, spec, weights)
@@ -218,23 +218,9 @@ class Federation:
         if self.ledger.records[-1]["kind"] == "end":
             return
         strategy, clients = self.strategy, sorted(self.transport.clients)
-        personal = {name: PERSONAL[name] for name in self.final if name in PERSONAL} if strategy.personal else {}
-        measure = (*self.final, *personal.values())
-        own = [Measure(client, strategy.start_of(client), measure, {"closing": 1}) for client in clients]
-        shared = [
-            Measure(client, strategy.weights, self.final)  # not closing: what a site keeps is of its own model
-            for client in clients
-            if client in strategy.rewards
-        ]
         self._next_id = 0
-        replies = self._exchange([*own, *shared], self.rounds, first=False)
-        scores: dict[str, Any] = {client: {} for client in replies.clients}
-        for reply in replies:
-            measured = usable_measurements(reply)[0]
-            if all(name in measured for name in personal.values()) and personal:
-                scores[reply.client]["global"] = {name: measured[name] for name in self.final if name in measured}
-                measured = {name: measured[other] for name, other in personal.items()}
-            scores[reply.client]["own" if reply.id < len(own) else "global"] = measured
+        replies = self._exchange(closing_requests(strategy, clients, self.final), self.rounds, first=False)
+        scores = closing_scores(strategy, replies, self.final)
         self._keep_best(self.rounds - 1, [s["global"] if "global" in s else s["own"] for s in scores.values()], "score")
         self._write_models()
         self.ledger.append(
@@ -248,13 +234,16 @@ class Federation:
         )
 
     def _write_models(self) -> None:
-        models, spec = self.run_dir / "models", self.strategy.spec
-        if self._withheld():
-            logger.info("the clients keep %d tensors of the model: each has its own whole one", len(self._withheld()))
-            return
-        save_state_dict(models / "global.pt", spec.with_aliases(self.strategy.weights))
+        if self._withheld:
+            logger.info("the clients keep %d tensors of the model: each has its own whole one", len(self._withheld))
+        self._save_model("global", self.strategy.weights)
         for client, weights in self.strategy.rewards.items():
-            save_state_dict(models / f"{safe_name(client)}.pt", spec.with_aliases(weights))
+            self._save_model(safe_name(client), weights)
+
+    def _save_model(self, name: str, weights: Weights) -> None:
+        """``models/NAME.pt`` for inference; none where clients keep tensors, and each has a whole model of its own."""
+        if not self._withheld:
+            save_state_dict(self.run_dir / "models" / f"{name}.pt", self.strategy.spec.with_aliases(weights))
 
     # ---- one round --------------------------------------------------------------------------------------------
 
@@ -330,8 +319,9 @@ class Federation:
         measure = tuple(dict.fromkeys((*self.evaluate, *request.measure))) if first else request.measure
         training = self.strategy.parts.training if request.task == "train" else {}
         context = {**training, **request.context, **({"local_norm": 1.0} if self.local_norm else {})}
-        withheld = self._withheld()
-        weights = {k: v for k, v in request.weights.items() if k not in withheld} if withheld else request.weights
+        weights = request.weights
+        if self._withheld:
+            weights = {name: tensor for name, tensor in weights.items() if name not in self._withheld}
         stamp = {"id": id, "run": self.run_dir.name, "round": number, "ledger_head": self.ledger.head}
         return replace(
             request,
@@ -342,11 +332,6 @@ class Federation:
             **stamp,  # type: ignore[arg-type]
         )
 
-    def _withheld(self) -> frozenset[str]:
-        """Tensors that are not sent: they stay each client's own."""
-        spec = self.strategy.spec
-        return frozenset((*spec.local, *(spec.buffers if self.buffers == "local" else ())))
-
     def _keep_best(self, number: int, measured: Sequence[Mapping[str, Any]], name: str) -> None:
         """Keep the present global model, of round ``number``, if its mean validation score is the best so far."""
         scores = [value_of(m[name]) for m in measured if name in m]
@@ -355,6 +340,4 @@ class Federation:
         score = sum(scores) / len(scores)
         if not self.best or score > self.best["score"]:
             self.best = {"round": number, "score": score}
-            if self._withheld():
-                return
-            save_state_dict(self.run_dir / "models" / "best.pt", self.strategy.spec.with_aliases(self.strategy.weights))
+            self._save_model("best", self.strategy.weights)

@@ -19,9 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from monai_fairfl.aggregation import Replies
+from monai_fairfl.checkpoint import Checkpoint
+from monai_fairfl.federation import Federation
 from monai_fairfl.messages import Measure, ModelSpec, Reply, Request
 from monai_fairfl.strategies import RoundResult, Strategy
 
@@ -114,6 +117,20 @@ def values(numbers: Mapping[str, Any], clients: Sequence[str] = ("1", "2", "3"))
     return [float(numbers[client]) for client in clients]
 
 
+def crash_before_checkpoint(federation: Federation, number: int) -> None:
+    """Run ``federation`` until it would write the checkpoint of round ``number``, and stop it there."""
+    save = federation.checkpoints.save
+
+    def crash(checkpoint: Checkpoint) -> None:
+        if checkpoint.round == number:
+            raise KeyboardInterrupt
+        save(checkpoint)
+
+    federation.checkpoints.save = crash  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        federation.run()
+
+
 class LeastSquares:
     """A client whose loss is ||w - target||^2 / 2: one gradient step towards its target, score 1 / (1 + distance)."""
 
@@ -144,6 +161,7 @@ __all__ = [
     "UPDATES",
     "LeastSquares",
     "Measure",
+    "crash_before_checkpoint",
     "drive",
     "play",
     "play_round",

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from driving import SPEC, LeastSquares, vector
+from driving import SPEC, LeastSquares, crash_before_checkpoint, vector
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.federation import Federation
@@ -115,21 +115,9 @@ def test_stopping_and_resuming_gives_the_same_bits(tmp_path: Path, strategy: typ
     assert whole[0] == parts[0] and torch.equal(whole[1]["w"], parts[1]["w"])
 
 
-def test_a_crash_between_ledger_and_checkpoint_resumes_to_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_between_ledger_and_checkpoint_resumes_to_the_same_bits(tmp_path: Path) -> None:
     federation(tmp_path / "whole").run()
-    crashing = federation(tmp_path / "parts")
-    save = crashing.checkpoints.save
-
-    def crash(checkpoint: Any) -> None:
-        if checkpoint.round == 2:
-            raise KeyboardInterrupt
-        save(checkpoint)
-
-    monkeypatch.setattr(crashing.checkpoints, "save", crash)
-    with pytest.raises(KeyboardInterrupt):
-        crashing.run()
+    crash_before_checkpoint(federation(tmp_path / "parts"), 2)
     federation(tmp_path / "parts").run(resume=True)
     assert files_of(tmp_path / "whole")[0] == files_of(tmp_path / "parts")[0]
 

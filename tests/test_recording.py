@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from driving import SPEC, LeastSquares
+from driving import SPEC, LeastSquares, crash_before_checkpoint
 from safetensors.torch import load_file
 
 from monai_fairfl.errors import ConfigError, FederationError
@@ -59,21 +59,9 @@ def test_nothing_is_recorded_unasked(tmp_path: Path) -> None:
         recorded_rounds(tmp_path)
 
 
-def test_recorded_updates_survive_a_crash_and_a_repeated_round_replaces_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recorded_updates_survive_a_crash_and_a_repeated_round_replaces_its_own(tmp_path: Path) -> None:
     federation(tmp_path / "whole" / "run").run()
-    crashing = federation(tmp_path / "parts" / "run")
-    save = crashing.checkpoints.save
-
-    def crash(checkpoint: Any) -> None:
-        if checkpoint.round == 1:
-            raise KeyboardInterrupt
-        save(checkpoint)
-
-    monkeypatch.setattr(crashing.checkpoints, "save", crash)
-    with pytest.raises(KeyboardInterrupt):
-        crashing.run()
+    crash_before_checkpoint(federation(tmp_path / "parts" / "run"), 1)
     last_try = tmp_path / "parts" / "run" / "updates" / "round-0001"
     (last_try / "clients" / "B.safetensors").write_bytes(b"half")
     federation(tmp_path / "parts" / "run").run(resume=True)

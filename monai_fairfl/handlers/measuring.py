@@ -12,10 +12,11 @@
 
 from __future__ import annotations
 
-from ignite.engine import Events, RemovableEventHandle
+from ignite.engine import Events
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 
 from monai_fairfl.client_state import on_cpu
+from monai_fairfl.handlers.base import Detachable
 from monai_fairfl.handlers.board import board
 from monai_fairfl.measurements import MEASUREMENTS, Memory
 from monai_fairfl.messages import Measurement
@@ -25,7 +26,7 @@ from monai_fairfl.training_probe import TrainingProbe
 __all__ = ["GlobalLoss", "GlobalScore", "LeaveOneOutError", "LocalLoss", "LocalScore", "Sharpness"]
 
 
-class _MeasurementHandler:
+class _MeasurementHandler(Detachable):
     """Makes one measurement of the trainer's network when a run starts (received model) or ends (trained model)."""
 
     name: str
@@ -41,12 +42,7 @@ class _MeasurementHandler:
     def attach(self, engine: SupervisedTrainer) -> None:
         """Measure in every run of ``engine``."""
         event = Events.STARTED if MEASUREMENTS[self.name].of == "received" else Events.COMPLETED
-        self._handles: list[RemovableEventHandle] = [engine.add_event_handler(event, self._measure)]
-
-    def detach(self) -> None:
-        """Take all callbacks off the engine."""
-        for handle in self._handles:
-            handle.remove()
+        self._handles = [engine.add_event_handler(event, self._measure)]
 
     def context(self) -> dict[str, float]:
         """The numbers the server sent for this round."""

@@ -13,17 +13,18 @@
 from __future__ import annotations
 
 import torch
-from ignite.engine import Events, RemovableEventHandle
+from ignite.engine import Events
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.handlers.base import Detachable
 from monai_fairfl.messages import Weights
 
 __all__ = ["Proximal"]
 
 
-class Proximal:
+class Proximal(Detachable):
     r"""Trains :math:`L(w) + \frac{\mu}{2} \lVert w - a \rVert^2`: every gradient gets :math:`\mu (w - a)` added.
 
     With the received weights as anchor a it is FedProx (Li et al., MLSys 2020, Eq. 2); with Ditto's lambda, on the
@@ -49,15 +50,10 @@ class Proximal:
 
     def attach(self, engine: SupervisedTrainer) -> None:
         """Act in every iteration of ``engine``."""
-        self._handles: list[RemovableEventHandle] = [
+        self._handles = [
             engine.add_event_handler(Events.STARTED, self._take_anchor),
             engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self._pull),
         ]
-
-    def detach(self) -> None:
-        """Take all callbacks off the engine."""
-        for handle in self._handles:
-            handle.remove()
 
     def _take_anchor(self, engine: SupervisedTrainer) -> None:
         named = {name: p for name, p in engine.network.named_parameters() if p.requires_grad}

@@ -16,18 +16,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import torch
-from ignite.engine import Events, RemovableEventHandle
+from ignite.engine import Events
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 from monai.utils import CommonKeys
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.handlers.base import Detachable
 from monai_fairfl.sharpness import gsam_direction, perturbation, total_norm
 
 __all__ = ["SharpnessAware"]
 
 
-class SharpnessAware:
+class SharpnessAware(Detachable):
     r"""Every step follows the gradient at the worst weights nearby: SAM (Foret et al., ICLR 2021), GSAM (ICLR 2022).
 
     .. math:: \epsilon = \rho \frac{g}{\lVert g \rVert}, \quad g_p = \nabla L(w + \epsilon), \quad
@@ -60,16 +61,11 @@ class SharpnessAware:
 
     def attach(self, engine: SupervisedTrainer) -> None:
         """Act in every iteration of ``engine``."""
-        self._handles: list[RemovableEventHandle] = [
+        self._handles = [
             engine.add_event_handler(Events.STARTED, self._check),
             engine.add_event_handler(Events.ITERATION_STARTED, self._remember_random_state),
             engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self._replace_gradients),
         ]
-
-    def detach(self) -> None:
-        """Take all callbacks off the engine."""
-        for handle in self._handles:
-            handle.remove()
 
     def _check(self, engine: SupervisedTrainer) -> None:
         if engine.accumulation_steps > 1:  # not known yet when a bundle's trainer attaches its handlers

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ignite.engine import Engine, Events, RemovableEventHandle
+from ignite.engine import Engine, Events
 from monai.engines.utils import IterationEvents
 from monai.utils import CommonKeys
 
+from monai_fairfl.handlers.base import Detachable
 from monai_fairfl.handlers.board import board
 
 __all__ = ["TrainLoss"]
 
 
-class TrainLoss:
+class TrainLoss(Detachable):
     r"""Mean training loss over the images of a round, :math:`\sum_b n_b L_b / \sum_b n_b`, and their number.
 
     Args:
@@ -50,16 +51,11 @@ class TrainLoss:
 
     def attach(self, engine: Engine) -> None:
         """Count from the start of every run of ``engine``."""
-        self._handles: list[RemovableEventHandle] = [
+        self._handles = [
             engine.add_event_handler(Events.STARTED, self.reset),
             engine.add_event_handler(IterationEvents.LOSS_COMPLETED, self._step),
             engine.add_event_handler(Events.COMPLETED, self._publish),
         ]
-
-    def detach(self) -> None:
-        """Take all callbacks off the engine."""
-        for handle in self._handles:
-            handle.remove()
 
     def _step(self, engine: Engine) -> None:
         output: Any = engine.state.output

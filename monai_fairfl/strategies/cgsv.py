@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from monai_fairfl.aggregation import Replies, normalise, sample_shares
+from monai_fairfl.aggregation import Replies, normalise, prior, sample_shares
 from monai_fairfl.messages import Train, Weights
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 from monai_fairfl.strategies.coalitions import contribution_index
@@ -112,7 +112,7 @@ class CGSV(Strategy):
         """The reputations of before this round; at first, and for the baselines of the reward, shares of images."""
         if not self.reputation or self.reward not in ("cosine", None):
             return sample_shares(local)
-        return normalise({c: self.reputation.get(c, 1 / (len(self.reputation) + 1)) for c in local.clients})
+        return normalise(prior(self.reputation, local.clients))
 
     def _contributions(
         self, local: Replies, weights: Mapping[str, float], unit: Mapping[str, float]

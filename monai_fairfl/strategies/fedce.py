@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from monai_fairfl.aggregation import Replies, normalise, uniform
+from monai_fairfl.aggregation import Replies, normalise, prior, uniform
 from monai_fairfl.messages import Estimate, Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
@@ -84,7 +84,7 @@ class FedCE(Strategy):
     def _prior(self, clients: Sequence[str]) -> dict[str, float]:
         if self.variant == "released" or not self.weight:
             return uniform(clients)
-        return {client: self.weight.get(client, 1 / (len(self.weight) + 1)) for client in clients}
+        return prior(self.weight, clients)
 
     def _accumulate(self, distance: Mapping[str, float], error: Mapping[str, float] | None) -> dict[str, float]:
         """The new weights of this round's clients; their histories grow by this round."""

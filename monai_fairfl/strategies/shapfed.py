@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from monai_fairfl.aggregation import normalise
+from monai_fairfl.aggregation import normalise, prior
 from monai_fairfl.geometry import cosine
 from monai_fairfl.messages import ModelSpec, Train, Weights
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
@@ -88,7 +88,7 @@ class ShapFed(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
         names = local.clients
-        before = normalise({c: self.weight.get(c, 1 / (len(self.weight) + 1)) for c in names})
+        before = normalise(prior(self.weight, names))
         rows, unit = np.array([before[c] for c in names]), np.eye(len(names))
         grams = local.geometry.classes(self.output_layer)
         now = {c: [cosine(gram, unit[i], rows) for gram in grams] for i, c in enumerate(names)}
