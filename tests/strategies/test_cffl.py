@@ -29,7 +29,8 @@ def test_reputations_are_the_worked_ones() -> None:
 
 
 def test_a_client_below_the_threshold_loses_its_say_for_good() -> None:
-    poor, good = told("local_score", [0.8, 0.7, 0.0]), told("local_score", [0.1, 0.1, 0.9])
+    poor = told("local_score", [0.8, 0.7, 0.1])  # a positive score, below the threshold
+    good = told("local_score", [0.1, 0.1, 0.9])
     first, second = play(CFFL(), [UPDATES] * 2, [poor, good], COMMON["w0"])
     assert values(first.aggregation)[2] == 0 and values(second.aggregation)[2] == 0
     assert sum(values(second.aggregation)) == pytest.approx(1)

@@ -15,7 +15,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from driving import CLIENTS, COMMON, GOLDEN, SAMPLES, UPDATES, play, values
+from driving import CLIENTS, COMMON, GOLDEN, SAMPLES, UPDATES, play, play_round, values, vector
 
 from monai_fairfl.strategies import CGSV
 
@@ -40,6 +40,15 @@ def test_two_rounds_give_the_worked_steps_cosines_and_reputations() -> None:
     np.testing.assert_allclose(values(two.details["cosine"]), WORKED["psi_round2"], atol=2e-6)
     np.testing.assert_allclose(values(two.details["reputation"]), WORKED["r_round2"], atol=2e-6)
     np.testing.assert_allclose(values(two.aggregation), WORKED["r_round1"], atol=2e-6)  # those of before the round
+
+
+def test_the_servers_own_model_moves_by_its_step_wherever_the_clients_models_are() -> None:
+    strategy = CGSV()
+    play(strategy, [UPDATES], [{}], COMMON["w0"], SAMPLES)
+    strategy.rewards = {client: {"w": vector([100.0 * int(client)] * 4)} for client in CLIENTS}  # far apart
+    before = strategy.weights["w"].clone()
+    after = play_round(strategy, SECOND, {}, SAMPLES).weights["w"]
+    np.testing.assert_allclose((after - before).numpy(), WORKED["u_N_round2"], atol=2e-6)
 
 
 @pytest.mark.parametrize("beta", [1, 2])

@@ -76,6 +76,11 @@ def test_phase_two_sends_the_plain_mean_and_asks_for_features_only() -> None:
 def test_one_layer_can_decide_for_the_whole_model() -> None:
     result, _ = one_round(FedLWR(layerwise=False, encoder_layer="second"))
     assert [result.aggregation[c] for c in CLIENTS] == pytest.approx(WORKED["rho_code_clipped"][1], abs=2e-6)
+    worked = {c: dict(zip(LAYERS, row, strict=True)) for c, row in zip(CLIENTS, zip(*SIMILARITY.values()), strict=True)}
+    for client in CLIENTS:  # what is recorded is the similarity, clipped, whether or not layers decide for themselves
+        clipped = {layer: min(max(value, 1e-4), 0.99) for layer, value in worked[client].items()}
+        assert result.details["similarity"][client] == pytest.approx(clipped)
+        assert one_round(FedLWR())[0].details["similarity"][client] == pytest.approx(clipped)
     with pytest.raises(ValueError, match="'fourth' is not a scored layer"):
         one_round(FedLWR(layerwise=False, encoder_layer="fourth"))
 
