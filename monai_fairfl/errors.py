@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "DataError", "FairFLError", "FederationError"]
+__all__ = ["ConfigError", "DataError", "FairFLError", "FederationError", "TransportAborted"]
 
 
 class FairFLError(Exception):
@@ -29,3 +29,7 @@ class ConfigError(FairFLError, ValueError):
 
 class FederationError(FairFLError, RuntimeError):
     """The federation cannot go on; the text says from where and how it resumes."""
+
+
+class TransportAborted(FederationError):
+    """The engine that carries the messages ended the run; what was done can be resumed."""

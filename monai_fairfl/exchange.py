@@ -33,8 +33,9 @@ __all__ = ["Inbox", "Transport", "guarded"]
 class Transport(Protocol):
     """Moves requests to clients and replies back; knows nothing of rounds or strategies."""
 
-    clients: Sequence[str]
-    """Who can be asked now, by the engine's identity."""
+    @property
+    def clients(self) -> Sequence[str]:
+        """Who can be asked now, by the engine's identity."""
 
     def exchange(
         self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: float | None = None

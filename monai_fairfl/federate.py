@@ -26,16 +26,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from monai.bundle import ConfigParser
 
 from monai_fairfl import preflight
 from monai_fairfl.checkpoint import Checkpoints
 from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.errors import FederationError
 from monai_fairfl.federation import Federation, History
 from monai_fairfl.files import write_atomically
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.random_state import own_random_state
+from monai_fairfl.site import bundle_client, has_evaluation
 from monai_fairfl.spec import read_spec
 from monai_fairfl.strategies import FedAvg, Strategy
 from monai_fairfl.transports.in_process import InProcess
@@ -131,13 +131,13 @@ class BundleFederation:
         for strategy in self.strategies:
             folder = self.run_dir if len(self.strategies) == 1 else self.run_dir / strategy.name
             ledger = folder / "ledger.jsonl"
-            history = self._federate(strategy, folder, names, train, resume=self.resume and ledger.exists())
+            history = self._federate(strategy, folder, names, resume=self.resume and ledger.exists())
             histories.append(history)
             if not history.finished:
                 logger.info("stopped after %d rounds; the same command with --resume True goes on", len(history.rounds))
                 break
         else:
-            self._value(histories, names, train)
+            self._value(histories, names)
         if self.report:
             _write_report(self.run_dir, histories)
         return histories
@@ -151,29 +151,23 @@ class BundleFederation:
             return check
         return lambda site: check(site, values=given[site]) if given[site] else check(site)  # type: ignore[call-arg]
 
-    def _federate(
-        self, strategy: Strategy, folder: Path, names: list[str], train: ConfigParser, resume: bool
-    ) -> History:
-        federation = self._federation(strategy, folder, names, train)
+    def _federate(self, strategy: Strategy, folder: Path, names: list[str], resume: bool) -> History:
+        federation = self._federation(strategy, folder, names)
         with _stopping_on_signals(federation), _quiet():
             return federation.run(resume)
 
-    def _federation(
-        self, strategy: Strategy, folder: Path, names: Sequence[str], train: ConfigParser, **settings: Any
-    ) -> Federation:
-        final = ("score", "test_score") if (self.bundle_root / "configs" / "evaluate.json").exists() else ("score",)
+    def _federation(self, strategy: Strategy, folder: Path, names: Sequence[str], **settings: Any) -> Federation:
+        final = ("score", "test_score") if has_evaluation(self.bundle_root) else ("score",)
         initial = partial(initial_model, self.bundle_root, self.overrides, self.initial, self.config)
         settings = {"final": final, **self.federation, **settings}
-        return Federation(
-            strategy, self._transport(folder, names, train), self.rounds, initial, run_dir=folder, **settings
-        )
+        return Federation(strategy, self._transport(folder, names), self.rounds, initial, run_dir=folder, **settings)
 
-    def _transport(self, folder: Path, names: Sequence[str], train: ConfigParser) -> InProcess:
-        return InProcess({name: partial(self._client, name, folder, train) for name in names})
+    def _transport(self, folder: Path, names: Sequence[str]) -> InProcess:
+        return InProcess({name: partial(self._client, name, folder) for name in names})
 
     # ---- valuations -------------------------------------------------------------------------------------------
 
-    def _value(self, histories: Sequence[History], names: list[str], train: ConfigParser) -> None:
+    def _value(self, histories: Sequence[History], names: list[str]) -> None:
         """Run every valuation of every finished run; trained coalitions are common to all runs."""
         if not self.valuations:
             return
@@ -181,8 +175,8 @@ class BundleFederation:
         retrained = self.run_dir / "valuations" / f"retrained-{self._digest_of_settings(names)}"
         with _quiet():
             for history in histories:
-                panel = Panel(self._transport(history.run_dir, names, train), names)
-                coalition_model = partial(self._coalition_model, finished, names, train)
+                panel = Panel(self._transport(history.run_dir, names), names)
+                coalition_model = partial(self._coalition_model, finished, names)
                 run = FinishedRun(history.run_dir, names, panel, coalition_model, retrained)
                 try:
                     for valuation in self.valuations:
@@ -194,7 +188,6 @@ class BundleFederation:
         self,
         finished: Mapping[str, Path],
         names: Sequence[str],
-        train: ConfigParser,
         coalition: frozenset[str],
         strategy: Strategy | None,
         folder: Path,
@@ -209,37 +202,27 @@ class BundleFederation:
             return done.weights
         size = min(len(coalition), self.federation.get("clients_per_round") or len(coalition))
         settings = {"min_clients": size, "evaluate": (), "final": (), "record_updates": False}
-        federation = self._federation(strategy, folder, sorted(coalition), train, **settings)
+        federation = self._federation(strategy, folder, sorted(coalition), **settings)
         with _stopping_on_signals(federation):
             if not federation.run(resume=True).finished:
                 raise FederationError("stopped; the same command with --resume True goes on")
         return federation.strategy.weights
 
-    def _client(self, name: str, folder: Path, train: ConfigParser) -> FairMonaiAlgo:
-        private = (folder / "sites" / name).absolute()
-        known = {
-            "site": name,
-            "group": next((group for group, sites in self.federation["groups"].items() if name in sites), ""),
-            "dataset_dir": self._data_of(name),
-            "datalist_file": str((self.run_dir / "datalists" / f"{name}.json").absolute()),
-            "ckpt_dir": str(private / "models"),
-            "output_dir": str(private / "eval"),
-            "device": f"$torch.device('{self.device}')",
-            "amp": self.amp,
-            "decay_epochs": self.rounds * self.local_epochs,
-        }
-        kwargs = {key: value for key, value in known.items() if key in train} | self.overrides
-        files, additions = self._additions(name)
-        kwargs |= additions
-        evaluate = [*files, "configs/evaluate.json"] if (self.bundle_root / "configs/evaluate.json").exists() else None
-        return FairMonaiAlgo(
-            str(self.bundle_root.absolute()),
-            private / "state",
+    def _client(self, name: str, folder: Path) -> FairMonaiAlgo:
+        config, additions = self._additions(name)
+        return bundle_client(
+            self.bundle_root,
+            name,
+            folder / "sites" / name,
+            dataset_dir=self._data_of(name),
+            datalist_file=self.run_dir / "datalists" / f"{name}.json",
+            group=next((group for group, sites in self.federation["groups"].items() if name in sites), ""),
+            device=self.device,
+            amp=self.amp,
+            rounds=self.rounds,
             local_epochs=self.local_epochs,
-            config_train_filename=files,
-            config_evaluate_filename=evaluate,
-            train_kwargs=kwargs,
-            eval_kwargs=kwargs,
+            config=config,
+            overrides=self.overrides | additions,
         )
 
     def _additions(self, name: str) -> tuple[list[str], dict[str, Any]]:
@@ -317,15 +300,11 @@ def initial_model(
 
 
 def _write_report(run_dir: Path, histories: Sequence[History]) -> None:
-    from monai_fairfl.report import as_text, write_report
+    from monai_fairfl.report import as_text, write_report_if_possible
 
-    folders = [history.run_dir for history in histories]
-    try:
-        report = write_report(folders, run_dir)
-    except ConfigError as error:  # the page needs an extra; the run itself is done
-        logger.warning("no report.html: %s", error)
-        return
-    print(f"{as_text(report)}\nReport: {run_dir / 'report.html'}")
+    report = write_report_if_possible([history.run_dir for history in histories], run_dir)
+    if report is not None:
+        print(f"{as_text(report)}\nReport: {run_dir / 'report.html'}")
 
 
 @contextmanager

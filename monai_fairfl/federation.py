@@ -88,6 +88,7 @@ class Federation:
         local_norm: normalisation layers never leave the clients (FedBN); with any strategy.
         record_updates: keep every round's updates in ``run_dir/updates`` for valuations: N + 1 models a round on disk.
         groups: name -> clients that the report shows the mean of, such as those whose images were corrupted.
+        told: called with every record of the ledger as it is written, for live curves, or to :meth:`conclude`.
 
     Raises:
         ConfigError: when an argument is out of range; it names argument, value and range.
@@ -114,6 +115,7 @@ class Federation:
         local_norm: bool = False,
         record_updates: bool = False,
         groups: Mapping[str, Sequence[str]] | None = None,
+        told: Callable[[Mapping[str, Any]], None] = lambda record: None,
     ):
         for name, value, least in (("rounds", rounds, 1), ("min_clients", min_clients, 1), ("threads", threads, 1)):
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -128,9 +130,10 @@ class Federation:
         self.evaluate, self.final, self.buffers = tuple(evaluate), tuple(final), buffers
         self.seed, self.threads, self.clients_per_round, self.local_norm = seed, threads, clients_per_round, local_norm
         self.record_updates, self.groups = record_updates, {name: list(of) for name, of in (groups or {}).items()}
+        self.told = told
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", keep)
         self.best: dict[str, float] = {}  # round and mean validation score of the best global model so far
-        self._stop = threading.Event()
+        self._stop, self._enough = threading.Event(), threading.Event()
         self._next_id = 0
         self._verdicts: dict[str, Verdict] = {}
         self._withheld: frozenset[str] = frozenset()  # tensors that are not sent: they stay each client's own
@@ -139,6 +142,10 @@ class Federation:
     def stop(self) -> None:
         """Ask the run to end after the present round; it can be resumed."""
         self._stop.set()
+
+    def conclude(self) -> None:
+        """Make the present round the last: the run then closes as if all its rounds were done."""
+        self._enough.set()
 
     def run(self, resume: bool = False) -> History:
         """Run until all rounds are done or :meth:`stop` is called.
@@ -158,6 +165,8 @@ class Federation:
                     if self._stop.is_set():
                         return History(self.run_dir, self.ledger.records, finished=False)
                     self._round(number)
+                    if self._enough.is_set():
+                        break
                 self._finish()
             return History(self.run_dir, self.ledger.records, finished=True)
         finally:
@@ -220,10 +229,12 @@ class Federation:
         if self.ledger.records[-1]["kind"] == "end":
             return
         strategy, clients = self.strategy, sorted(self.transport.clients)
+        done = sum(record["kind"] == "round" for record in self.ledger.records)
         self._next_id = 0
-        replies = self._exchange(closing_requests(strategy, clients, self.final), self.rounds, first=False)
+        requests = closing_requests(strategy, clients, self.final) if self.final else []
+        replies = self._exchange(requests, done, first=False)
         scores = closing_scores(strategy, replies, self.final)
-        self._keep_best(self.rounds - 1, [s["global"] if "global" in s else s["own"] for s in scores.values()], "score")
+        self._keep_best(done - 1, [s["global"] if "global" in s else s["own"] for s in scores.values()], "score")
         self._write_models()
         self.ledger.append(
             {
@@ -234,6 +245,7 @@ class Federation:
                 "model": digest_of(strategy.weights),
             }
         )
+        self.told(self.ledger.records[-1])
 
     def _write_models(self) -> None:
         if self._withheld:
@@ -275,6 +287,7 @@ class Federation:
         self.ledger.append(round_record(number, clients, result, exchanges, self._verdicts))
         state = {"strategy": self.strategy.state_dict(), "best": self.best}
         self.checkpoints.save(Checkpoint(number, self.strategy.weights, self.strategy.rewards, state))
+        self.told(self.ledger.records[-1])
         self.progress.round_done(number, time.monotonic() - begun, received, result)
 
     def _sample(self, number: int) -> list[str]:

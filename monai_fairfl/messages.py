@@ -266,10 +266,11 @@ def _differs(what: str, sent: Weights, reference: Weights, names: Sequence[str])
     if missing or extra:
         return f"{what} has other tensors than the model: missing {missing[:3]}, unexpected {extra[:3]}"
     for name in names:
-        if name in reference and sent[name].shape != reference[name].shape:
-            return f"{what} {name!r} has shape {tuple(sent[name].shape)}, expected {tuple(reference[name].shape)}"
-        if name in reference and sent[name].is_floating_point() != reference[name].is_floating_point():
-            return f"{what} {name!r} has type {sent[name].dtype}, expected {reference[name].dtype}"
+        tensor, expected = sent[name], reference.get(name)  # looked up once: it may be read from disk
+        if expected is not None and tensor.shape != expected.shape:
+            return f"{what} {name!r} has shape {tuple(tensor.shape)}, expected {tuple(expected.shape)}"
+        if expected is not None and tensor.is_floating_point() != expected.is_floating_point():
+            return f"{what} {name!r} has type {tensor.dtype}, expected {expected.dtype}"
     return None
 
 

@@ -63,7 +63,7 @@ def check_config(bundle_root: str) -> None:
             if key not in known and not key.startswith("_"):
                 raise ConfigError(f"unknown key {key!r} for a federation{_did_you_mean(key, known)}")
         for strategy in [config.get("strategy"), *(config.get("strategies") or [])]:
-            _check_targets(strategy)
+            check_targets(strategy)
         for valuation in config.get("valuations") or []:
             if isinstance(valuation, Mapping) and locate(target := str(valuation.get("_target_"))) is None:
                 shipped = ["monai_fairfl.valuation.Reconstruction", "monai_fairfl.valuation.Retraining"]
@@ -84,13 +84,13 @@ def _calling_parser() -> ConfigParser | None:
     return None
 
 
-def _check_targets(component: object) -> None:
+def check_targets(component: object) -> None:
     """A strategy's target, and those of the parts it is composed of."""
     if isinstance(component, Mapping):
         if "_target_" in component:
             _check_target(component["_target_"])
         for part in component.values():
-            _check_targets(part)
+            check_targets(part)
 
 
 def _check_target(target: str) -> None:

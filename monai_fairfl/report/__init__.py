@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 from rich.console import Console
 
+from monai_fairfl.errors import FairFLError
 from monai_fairfl.files import write_atomically
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.page import render
@@ -27,7 +29,9 @@ from monai_fairfl.report.sentences import sentences
 from monai_fairfl.report.summary import summarise
 from monai_fairfl.report.tables import blocks, contributions_csv, metrics_csv, summary_table
 
-__all__ = ["as_text", "sentences", "summary_table", "write_report"]
+__all__ = ["as_text", "sentences", "summary_table", "write_report", "write_report_if_possible"]
+
+logger = logging.getLogger(__name__)
 
 
 def write_report(run_dirs: Sequence[str | Path], out: str | Path | None = None) -> dict[str, Any]:
@@ -72,6 +76,15 @@ def write_report(run_dirs: Sequence[str | Path], out: str | Path | None = None) 
         write_atomically(folder / name, text.encode())
     write_atomically(folder / "report.html", render(report).encode())
     return report
+
+
+def write_report_if_possible(run_dirs: Sequence[str | Path], out: str | Path) -> dict[str, Any] | None:
+    """:func:`write_report` at the end of a run, which is done whether or not a page of it can be written."""
+    try:
+        return write_report(run_dirs, out)
+    except FairFLError as error:
+        logger.warning("no report.html: %s", error)
+        return None
 
 
 def as_text(report: Mapping[str, Any]) -> str:

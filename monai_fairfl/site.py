@@ -1,0 +1,88 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A site of a federation: the client that a bundle, a site's own data and a job's plain settings make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl import preflight
+from monai_fairfl.client import FairMonaiAlgo
+
+__all__ = ["bundle_client", "has_evaluation"]
+
+TRAIN = ("configs/train.json",)
+EVALUATE = "configs/evaluate.json"
+
+
+def has_evaluation(bundle_root: str | Path) -> bool:
+    """Whether the bundle can score test cases."""
+    return (Path(bundle_root) / EVALUATE).exists()
+
+
+def bundle_client(
+    bundle_root: str | Path,
+    site: str,
+    private: str | Path,
+    *,
+    dataset_dir: str | Path,
+    datalist_file: str | Path | None = None,
+    group: str = "",
+    device: str = "cpu",
+    amp: bool = False,
+    rounds: int = 1,
+    local_epochs: int = 1,
+    config: Sequence[str] = TRAIN,
+    overrides: Mapping[str, Any] | None = None,
+) -> FairMonaiAlgo:
+    """The client of one site, the same whatever engine asks it.
+
+    What a federation knows of a site replaces the value of the configuration's key of that name, where it has one.
+
+    Args:
+        bundle_root: the site's copy of the bundle.
+        site: its name, the key ``site``.
+        private: a folder of the site's own: state between rounds, checkpoints, evaluations, and its data list.
+        dataset_dir: its images and labels.
+        datalist_file: its data list; in ``private`` by default, made of ``dataset_dir`` where it is missing.
+        group: name of the group that it is in, or nothing.
+        device: for training, such as ``"cuda:0"``.
+        amp: automatic mixed precision.
+        rounds: of the federation; the learning rate decays over all its epochs.
+        local_epochs: of one round.
+        config: training configuration, files relative to the bundle; overlays come after ``train.json``.
+        overrides: of the configuration; they win.
+    """
+    root, folder = Path(bundle_root).absolute(), Path(private).absolute()
+    known = {
+        "site": site,
+        "group": group,
+        "dataset_dir": str(Path(dataset_dir).absolute()),
+        "datalist_file": str(Path(datalist_file or folder / "datalist.json").absolute()),
+        "ckpt_dir": str(folder / "models"),
+        "output_dir": str(folder / "eval"),
+        "device": f"$torch.device('{device}')",
+        "amp": amp,
+        "decay_epochs": rounds * local_epochs,
+    }
+    keys = preflight.train_config(root, {}, config)
+    arguments = {key: value for key, value in known.items() if key in keys} | dict(overrides or {})
+    return FairMonaiAlgo(
+        str(root),
+        folder / "state",
+        local_epochs=local_epochs,
+        config_train_filename=list(config),
+        config_evaluate_filename=[*config, EVALUATE] if has_evaluation(root) else None,
+        train_kwargs=arguments,
+        eval_kwargs=arguments,
+    )

@@ -1,0 +1,26 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""NVIDIA FLARE 2.9: the same federation over its server and clients. Needs the extra ``nvflare``."""
+
+from __future__ import annotations
+
+from monai_fairfl.errors import ConfigError
+
+try:
+    from monai_fairfl.transports.flare.controller import FairFLController
+    from monai_fairfl.transports.flare.executor import FairFLExecutor
+    from monai_fairfl.transports.flare.recipe import FairFLRecipe
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "nvflare":
+        raise
+    raise ConfigError("NVIDIA FLARE is not installed: pip install 'monai-fairfl[nvflare]'") from error
+
+__all__ = ["FairFLController", "FairFLExecutor", "FairFLRecipe"]

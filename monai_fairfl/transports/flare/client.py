@@ -1,0 +1,54 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A site by NVFlare's Client API: what the job's script runs, in NVFlare's process or in one of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nvflare.client as flare
+
+from monai_fairfl.transports.flare.site import Site
+from monai_fairfl.transports.flare.wire import register_tensors
+
+__all__ = ["SCRIPT", "SCRIPT_NAME", "SETTINGS", "main"]
+
+SCRIPT_NAME = "fairfl_client.py"
+SCRIPT = """# A site of an NVFlare job: everything is in the package, so that all sites run the same code.
+from monai_fairfl.transports.flare.client import main
+
+main(__file__)
+"""
+"""What a job with custom code brings to its sites."""
+
+SETTINGS = "fairfl_site.json"
+"""The job's settings for its sites, in the ``config`` folder of the client's app."""
+
+
+def main(script: str) -> None:
+    """Answer tasks until the job ends.
+
+    Args:
+        script: the path of the running script, ``WORKSPACE/JOB/APP/custom/NAME.py``.
+    """
+    app = Path(script).absolute().parents[1]
+    register_tensors()
+    flare.init()
+    site = Site(flare.get_site_name(), app.parents[1], json.loads((app / "config" / SETTINGS).read_text()))
+    try:
+        while flare.is_running():
+            model = flare.receive()
+            if model is None:
+                break
+            flare.send(site.answer(model))
+    finally:
+        site.close()

@@ -1,0 +1,57 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A site without code in the job: an NVFlare executor, for hospitals that allow installed packages only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+
+from monai_fairfl.transports.flare.site import Site
+from monai_fairfl.transports.flare.wire import register_tensors
+
+__all__ = ["FairFLExecutor"]
+
+
+class FairFLExecutor(Executor):
+    """Answers a federation's tasks in the client's job process.
+
+    Args:
+        settings: of the job for its sites, see :class:`~monai_fairfl.transports.flare.site.SiteSettings`.
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | None = None):
+        super().__init__()
+        self.settings = settings
+        self._site: Site | None = None
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Begin and end with the job."""
+        if event_type == EventType.START_RUN:
+            register_tensors()
+            workspace = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir())
+            self._site = Site(fl_ctx.get_identity_name(), workspace, self.settings or {})
+        if event_type == EventType.END_RUN and self._site is not None:
+            self._site.close()
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        """Carry out one task."""
+        assert self._site is not None
+        return FLModelUtils.to_shareable(self._site.answer(FLModelUtils.from_shareable(shareable)))

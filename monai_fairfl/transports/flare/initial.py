@@ -1,0 +1,56 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The initial model of a job: two files beside the server's configuration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from monai_fairfl.errors import FederationError
+from monai_fairfl.files import tensors_as_bytes, write_atomically
+from monai_fairfl.messages import ModelSpec, Weights
+
+__all__ = ["INITIAL", "read_initial", "write_initial"]
+
+INITIAL = "initial"
+MODEL, SPEC = "model.safetensors", "spec.json"
+
+
+def write_initial(folder: str | Path, weights: Weights, spec: ModelSpec) -> None:
+    """Write a model and what each of its tensors is; no pickle.
+
+    Args:
+        folder: gets ``model.safetensors`` and ``spec.json``.
+        weights: parameters and buffers, without aliases.
+        spec: of the model.
+    """
+    write_atomically(Path(folder) / MODEL, tensors_as_bytes(weights))
+    write_atomically(Path(folder) / SPEC, json.dumps(spec.to_json(), indent=1).encode())
+
+
+def read_initial(folder: str | Path) -> tuple[Weights, ModelSpec]:
+    """The inverse of :func:`write_initial`.
+
+    Raises:
+        FederationError: when the job does not hold them.
+    """
+    folder = Path(folder)
+    try:
+        tensors, spec = load_file(folder / MODEL), ModelSpec.from_json(json.loads((folder / SPEC).read_text()))
+        return {name: tensors[name] for name in (*spec.parameters, *spec.buffers)}, spec
+    except (OSError, KeyError, ValueError) as error:
+        raise FederationError(
+            f"the job holds no initial model in {folder} ({error}): write it with FairFLRecipe or "
+            "'monai-fairfl export-flare', not by hand"
+        ) from error

@@ -1,0 +1,265 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A federation as an NVFlare recipe: runs in the simulator, in POC and in production, or becomes a job folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from monai.bundle import ConfigParser
+from nvflare.apis.filter import Filter
+from nvflare.app_common.executors.client_api_executor import ClientAPIExecutor, ExecutionMode
+from nvflare.client.config import ExchangeFormat, TransferType
+from nvflare.job_config.api import FedJob
+from nvflare.job_config.file_source import FileSource
+from nvflare.recipe.spec import Recipe
+
+from monai_fairfl import catalogue, preflight
+from monai_fairfl.bundles import bundle_names, find_bundle
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.federate import initial_model
+from monai_fairfl.random_state import own_random_state
+from monai_fairfl.site import TRAIN, has_evaluation
+from monai_fairfl.strategies import Strategy
+from monai_fairfl.transports.flare.client import SCRIPT, SCRIPT_NAME, SETTINGS
+from monai_fairfl.transports.flare.controller import FairFLController
+from monai_fairfl.transports.flare.executor import FairFLExecutor
+from monai_fairfl.transports.flare.initial import INITIAL, write_initial
+from monai_fairfl.transports.flare.site import SiteSettings
+
+__all__ = ["FairFLRecipe", "strategy_of"]
+
+
+class FairFLRecipe(Recipe):
+    """A fair federation of a bundle's sites, in NVFlare's style.
+
+    >>> recipe = FairFLRecipe(bundle="prostate_mri_segmentation", strategy="FedCE", min_clients=3, num_rounds=2,
+    ...                       overrides={"size": [32, 32], "channels": [4, 8]})
+    >>> recipe.name
+    'prostate_mri_segmentation-FedCE'
+
+    Run it with ``recipe.execute(SimEnv(clients=[...]))``, ``PocEnv`` or ``ProdEnv``; ``recipe.export(DIR)`` writes the
+    job folder. Whatever NVFlare has for recipes stays usable: filters, ``add_experiment_tracking``, log streaming.
+
+    Args:
+        bundle: name of a bundle of this package, or the path of one; a site may have its own copy elsewhere.
+        strategy: one of ``monai_fairfl.strategies``, its name, or its configuration with ``_target_``.
+        min_clients: fewest clients that begin a round and must answer it.
+        num_rounds: rounds in all.
+        name: of the job and the run.
+        sites_root: a folder with the data of every site, for the simulator and POC; elsewhere each site names its own.
+        config: training configuration, files relative to the bundle.
+        overrides: of the configuration, plain values, for every site and the initial model.
+        local_epochs: of one round.
+        device: such as ``"cuda:0"``; by default each site's first GPU, else its processor.
+        amp: automatic mixed precision.
+        threads: of torch, at the server and the sites.
+        groups: name -> sites.
+        check: let every site read all its images before the first round.
+        custom_code: the sites run a script of the job (NVFlare calls that BYOC); ``False``: an executor of the
+            installed package, which each site must allow, see ``monai-fairfl flare-policy``.
+        timeout, resume: see :class:`FairFLController`.
+        initial_ckpt: a ``state_dict`` file to begin from, in place of a model built under ``seed``.
+        seed: of everything.
+        stop_cond, patience, best_model_filename, enable_tensor_disk_offload: see :class:`FairFLController`.
+        launch_external_process: run the script in a process of its own, which ``launch_once=False`` starts for every
+            task: then a site whose training was killed is back in the next round.
+        command, launch_once, shutdown_timeout, server_expected_format, client_memory_gc_rounds, cuda_empty_cache,
+            per_site_config: as in NVFlare's recipes; ``per_site_config`` holds settings of
+            :class:`~monai_fairfl.transports.flare.site.SiteSettings` by site.
+        federation: further arguments of :class:`~monai_fairfl.federation.Federation`, plain values.
+
+    Raises:
+        ConfigError: when bundle, strategy, overrides and number of clients do not go together.
+    """
+
+    def __init__(
+        self,
+        *,
+        bundle: str | Path,
+        strategy: Strategy | str | Mapping[str, Any] = "FedCE",
+        min_clients: int,
+        num_rounds: int = 2,
+        name: str | None = None,
+        sites_root: str | Path | None = None,
+        config: Sequence[str] = TRAIN,
+        overrides: Mapping[str, Any] | None = None,
+        local_epochs: int = 1,
+        device: str = "",
+        amp: bool = False,
+        threads: int = 1,
+        groups: Mapping[str, Sequence[str]] | None = None,
+        check: bool = True,
+        custom_code: bool = True,
+        timeout: float = 0,
+        resume: bool = True,
+        initial_ckpt: str | None = None,
+        seed: int = 0,
+        stop_cond: str | None = None,
+        patience: int | None = None,
+        best_model_filename: str | None = None,
+        enable_tensor_disk_offload: bool = False,
+        launch_external_process: bool = False,
+        command: str = "python3 -u",
+        launch_once: bool = True,
+        shutdown_timeout: float = 0.0,
+        server_expected_format: ExchangeFormat = ExchangeFormat.PYTORCH,
+        client_memory_gc_rounds: int = 0,
+        cuda_empty_cache: bool = False,
+        per_site_config: dict[str, dict[str, Any]] | None = None,
+        federation: Mapping[str, Any] | None = None,
+    ):
+        self.strategy = strategy_of(strategy)
+        self.bundle, self.min_clients, self.custom_code = str(bundle), min_clients, custom_code
+        root = find_bundle(self.bundle) if self.bundle in bundle_names() else Path(bundle).absolute()
+        train = preflight.train_config(root, overrides or {}, config)
+        preflight.check_strategies([self.strategy], [f"client {i}" for i in range(min_clients)], train)
+        self.settings = {
+            "bundle": self.bundle if self.bundle in bundle_names() else str(root),
+            "sites_root": str(Path(sites_root).absolute()) if sites_root else "",
+            "config": list(config),
+            "overrides": dict(overrides or {}),
+            "local_epochs": local_epochs,
+            "device": device,
+            "amp": amp,
+            "threads": threads,
+            "groups": dict(groups or {}),
+            "check": check,
+        }
+        SiteSettings.of(self.settings, {})
+        self.server_expected_format = server_expected_format
+        self.runner: dict[str, Any] = {
+            "memory_gc_rounds": client_memory_gc_rounds,
+            "cuda_empty_cache": cuda_empty_cache,
+        }
+        if launch_external_process:
+            script = {"execution_mode": ExecutionMode.EXTERNAL_PROCESS, "command": f"{command} custom/{SCRIPT_NAME}"}
+            self.runner |= script | {"launch_once": launch_once, "shutdown_timeout": shutdown_timeout}
+        else:
+            self.runner |= {"execution_mode": ExecutionMode.IN_PROCESS, "task_script_path": SCRIPT_NAME}
+        self.per_site: dict[str, dict[str, Any]] = {}
+        self._files = TemporaryDirectory()  # of the job, until it is written
+        name = name or f"{root.name}-{self.strategy.name}"
+        job = FedJob(name, min_clients)
+        job.set_app_packages(["monai_fairfl"])  # installed at every site; a strategy of your own travels along
+        with own_random_state(seed):
+            write_initial(Path(self._files.name) / INITIAL, *initial_model(root, overrides, initial_ckpt, config))
+        parts = self.strategy.parts
+        job.to_server(
+            FairFLController(
+                self.strategy,
+                num_rounds,
+                min_clients,
+                run_name=name,
+                resume=resume,
+                timeout=timeout,
+                weighting=parts.weighting,
+                reward=parts.reward,
+                training=dict(parts.training) or None,
+                federation={
+                    "final": ["score", "test_score"] if has_evaluation(root) else ["score"],
+                    "seed": seed,
+                    "threads": threads,
+                    "groups": dict(groups or {}),
+                    **(federation or {}),
+                },
+                stop_cond=stop_cond,
+                patience=patience,
+                best_model_filename=best_model_filename,
+                enable_tensor_disk_offload=enable_tensor_disk_offload,
+            )
+        )
+        job.add_file_to_server(str(Path(self._files.name) / INITIAL), dest_dir=INITIAL, app_folder_type="config")
+        super().__init__(job)
+        if per_site_config:
+            self.set_per_site_config(per_site_config)
+
+    # ---- what NVFlare's Recipe asks for -----------------------------------------------------------------------
+
+    def _apply_per_site_config(self, config: dict[str, dict[str, Any]]) -> None:
+        for site, own in config.items():
+            SiteSettings.of({**self.settings, **own}, {}, f"per_site_config of {site}")
+        self.per_site = config
+
+    def _prepare_client_apps(self) -> None:
+        for site, own in (self.per_site or {"": {}}).items():
+            settings = {**self.settings, **own}
+            add = (
+                self._job.to_clients
+                if not site
+                else lambda obj, site=site, **options: self._job.to(obj, site, **options)
+            )
+            if not self.custom_code:
+                add(FairFLExecutor(settings), tasks=["*"])
+                continue
+            folder = Path(self._files.name) / (site or "all")
+            folder.mkdir()
+            (folder / SCRIPT_NAME).write_text(SCRIPT)
+            (folder / SETTINGS).write_text(json.dumps(settings, indent=1))
+            add(self._client_api(), tasks=["*"])
+            add(FileSource(str(folder / SCRIPT_NAME)))
+            add(FileSource(str(folder / SETTINGS), app_folder_type="config"))
+
+    def _client_api(self) -> ClientAPIExecutor:
+        """What runs the script at a site: in the job's process, or in one of its own."""
+        return ClientAPIExecutor(
+            params_exchange_format=ExchangeFormat.PYTORCH,
+            server_expected_format=self.server_expected_format,
+            params_transfer_type=TransferType.FULL,  # the update is made here, and says so itself
+            **self.runner,
+        )
+
+    def _filtered(self, filter: Filter) -> None:
+        """No fair method works on ciphertext."""
+        if type(filter).__module__.startswith("nvflare.app_opt.he"):
+            raise ConfigError(
+                f"{self.strategy.name} cannot work under {type(filter).__name__}: it compares the clients' updates, "
+                "which homomorphic encryption hides from the server. Use NVFlare's own FedAvgRecipeWithHE, which only "
+                "averages, or another privacy filter (PercentilePrivacy, SVTPrivacy)"
+            )
+
+    def add_client_output_filter(self, filter: Filter, *arguments: Any, **options: Any) -> None:
+        """A filter of what leaves the sites, such as NVFlare's ``PercentilePrivacy``; it sees the update.
+
+        Raises:
+            ConfigError: for homomorphic encryption, under which the strategy cannot work.
+        """
+        self._filtered(filter)
+        super().add_client_output_filter(filter, *arguments, **options)
+
+    def add_client_input_filter(self, filter: Filter, *arguments: Any, **options: Any) -> None:
+        """A filter of what arrives at the sites; see :meth:`add_client_output_filter`."""
+        self._filtered(filter)
+        super().add_client_input_filter(filter, *arguments, **options)
+
+
+def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
+    """A strategy, from itself, its name, or its configuration.
+
+    Raises:
+        ConfigError: when there is none of that name; it names those there are.
+
+    >>> strategy_of({"_target_": "monai_fairfl.strategies.ShapFed", "personalised": True}).name
+    'ShapFed-personalised'
+    """
+    if isinstance(given, str):
+        catalogue.describe(given)
+        return catalogue.shipped()[given]()
+    if isinstance(given, Mapping):
+        preflight.check_targets(given)
+        given = ConfigParser({"strategy": dict(given)}).get_parsed_content("strategy")
+    if not isinstance(given, Strategy):
+        raise ConfigError(f"strategy must be a Strategy, its name or its configuration, got {given!r}")
+    return given

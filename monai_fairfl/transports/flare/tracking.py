@@ -1,0 +1,107 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a run tells while it goes on: curves for NVFlare's receivers of metrics, and when it is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from nvflare.app_common.utils.math_utils import parse_compare_criteria
+
+from monai_fairfl.errors import ConfigError
+
+__all__ = ["EarlyStop", "mean_of", "scalars_of"]
+
+Scalar = tuple[str, float, int]
+
+
+def scalars_of(record: Mapping[str, Any]) -> Iterator[Scalar]:
+    """(tag, value, round) of everything in a ledger's record that makes a curve.
+
+    Tags are ``MEASUREMENT/SITE`` and ``MEASUREMENT/mean``, ``aggregation_weight/SITE``, ``contribution/SITE`` and,
+    at the end of a run, ``final_MEASUREMENT/SITE`` of the model that a site would use.
+
+    >>> list(scalars_of({"kind": "round", "round": 1, "aggregation": {"elm": 0.4}, "contributions": {},
+    ...                  "measurements": {"elm": {"global_score": {"mean": {"value": 0.5}, "gland": 0.5}}}}))
+    [('global_score/elm', 0.5, 1), ('global_score/mean', 0.5, 1), ('aggregation_weight/elm', 0.4, 1)]
+    """
+    if record["kind"] == "round":
+        step = record["round"]
+        yield from _by_measurement(record["measurements"], "", step)
+        for title, values in (("aggregation_weight", "aggregation"), ("contribution", "contributions")):
+            for site, value in record[values].items():
+                if (number := _number(value)) is not None:
+                    yield f"{title}/{site}", number, step
+    if record["kind"] == "end":
+        own = {site: scores.get("own", {}) for site, scores in record["scores"].items()}
+        yield from _by_measurement(own, "final_", 0)
+
+
+def mean_of(record: Mapping[str, Any], name: str) -> float | None:
+    """The sites' mean of one measurement of a round; ``None`` when nobody made it."""
+    values = [_number(found[name]) for found in record["measurements"].values() if name in found]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+class EarlyStop:
+    """Ends a run when a measurement's mean over the sites is good enough, or no longer gets better.
+
+    Args:
+        condition: such as ``"global_score >= 0.8"``; ``None``: never.
+        patience: rounds without a better mean; ``None``: as many as there are.
+        conclude: ends the run.
+
+    Raises:
+        ConfigError: when the condition cannot be read, or there is patience without a condition.
+    """
+
+    def __init__(self, condition: str | None, patience: int | None, conclude: Callable[[], None]):
+        if patience is not None and not condition:
+            raise ConfigError(f"patience {patience} needs stop_cond, which names the measurement to watch")
+        self.name, self.target = "", 0.0
+        self.reached: Callable[[float, float], bool] | None = None
+        try:
+            if condition:
+                self.name, self.target, self.reached = parse_compare_criteria(condition)
+        except ValueError as error:
+            raise ConfigError(f"stop_cond {condition!r} must be such as 'global_score >= 0.8': {error}") from error
+        self.patience, self.conclude = patience, conclude
+        self.sign = -1.0 if condition and "<" in condition else 1.0
+        self.best, self.since = -float("inf"), 0
+
+    def told(self, record: Mapping[str, Any]) -> None:
+        """Look at one record of the ledger."""
+        value = mean_of(record, self.name) if self.reached is not None and record["kind"] == "round" else None
+        if value is None or self.reached is None:
+            return
+        better = self.sign * value > self.best
+        self.best, self.since = (self.sign * value, 0) if better else (self.best, self.since + 1)
+        if self.reached(value, self.target) or (self.patience is not None and self.since >= self.patience):
+            self.conclude()
+
+
+def _by_measurement(found: Mapping[str, Mapping[str, Any]], prefix: str, step: int) -> Iterator[Scalar]:
+    for name in sorted({name for values in found.values() for name in values}):
+        numbers = {site: _number(values[name]) for site, values in found.items() if name in values}
+        known = {site: number for site, number in numbers.items() if number is not None}
+        for site, number in known.items():
+            yield f"{prefix}{name}/{site}", number, step
+        if known:
+            yield f"{prefix}{name}/mean", sum(known.values()) / len(known), step
+
+
+def _number(value: Any) -> float | None:
+    """The one number of a recorded measurement: its value, or its mean."""
+    if isinstance(value, Mapping):
+        return _number(value.get("value", value.get("mean")))
+    return float(value) if isinstance(value, (int, float)) else None
