@@ -16,6 +16,7 @@ Each command is a function from its arguments to an :class:`Answer`; it imports 
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import json
 import os
@@ -185,6 +186,56 @@ def strategies(args: argparse.Namespace) -> Answer:
     return Answer({"strategies": found}, text)
 
 
+def export_flare(args: argparse.Namespace) -> Answer:
+    """Write a federation as a job folder for NVIDIA FLARE, with its seeded initial model."""
+    from monai_fairfl.transports.flare.export import export_job
+    from monai_fairfl.transports.flare.policy import ENTRY
+
+    strategy = json.loads(args.strategy) if args.strategy.lstrip().startswith("{") else args.strategy
+    words = ("bundle", "min_clients", "num_rounds", "name", "local_epochs", "seed", "timeout", "initial_ckpt")
+    given = {word: getattr(args, word) for word in words if getattr(args, word) is not None}
+    given |= {"config": args.config} if args.config else {}
+    job = export_job(
+        args.out, strategy=strategy, overrides=args.overrides, custom_code=not args.no_custom_code, **given
+    )
+    lines = [f"{job}: written; submit it with: nvflare job submit -j {job}"]
+    if args.no_custom_code:
+        lines.append(
+            f"It brings no code, so the server and every site must have {ENTRY!r} in class_allow_list of "
+            "local/resources.json: monai-fairfl flare-policy --kit KIT adds it"
+        )
+    return Answer({"job": str(job), "allow": ENTRY if args.no_custom_code else None}, "\n".join(lines))
+
+
+def flare_policy(args: argparse.Namespace) -> Answer:
+    """Tell, check or add what NVIDIA FLARE must allow for jobs that bring no code."""
+    from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed
+
+    if args.kit is None:
+        text = f'add "{ENTRY}" to class_allow_list in local/resources.json of the server and of every site'
+        return Answer({"class_allow_list": ENTRY}, f"{text};\nmonai-fairfl flare-policy --kit KIT does it")
+    if not args.check:
+        file = allow(args.kit)
+        return Answer({"file": str(file), "allowed": True}, f"{file}: {ENTRY!r} is allowed; restart what runs from it")
+    if allowed(args.kit):
+        return Answer({"allowed": True}, f"{args.kit}: {ENTRY!r} is allowed")
+    text = f'{args.kit} does not allow "{ENTRY}": a job without custom code ends with "is not in allow_list".'
+    return Answer({"allowed": False}, f"{text}\nmonai-fairfl flare-policy --kit {args.kit} adds it", 2)
+
+
+def _plain_values(text: str) -> dict[str, Any]:
+    try:
+        found = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a mapping: {error}") from error
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a mapping such as {{'size': [64, 64]}}")
+    return found
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
@@ -283,6 +334,45 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = add("verify", verify, "verify runs/first")
     sub.add_argument("run_dir", metavar="RUN_DIR", help="run_dir of a federation")
+
+    sub = add(
+        "export-flare",
+        export_flare,
+        "export-flare --bundle prostate_mri_segmentation --strategy FedCE --min-clients 3 --num-rounds 40 --out job\n"
+        "export-flare --bundle my_bundle --strategy CGSV --min-clients 3 --no-custom-code --out job",
+    )
+    sub.add_argument("--bundle", required=True, metavar="NAME|DIR", help="of this package, or a folder")
+    sub.add_argument("--strategy", default="FedCE", metavar="NAME|JSON", help="name or configuration (default: FedCE)")
+    sub.add_argument("--out", required=True, metavar="DIR", help="becomes the job folder")
+    sub.add_argument("--min-clients", type=_positive, default=2, metavar="N", help="fewest sites (default: 2)")
+    sub.add_argument("--num-rounds", type=_positive, default=60, metavar="N", help="in all (default: 60)")
+    sub.add_argument("--local-epochs", type=_positive, default=1, metavar="N", help="of a round (default: 1)")
+    sub.add_argument("--name", metavar="NAME", help="of the job and its run (default: BUNDLE-STRATEGY)")
+    sub.add_argument("--config", nargs="+", metavar="FILE", help="of the bundle (default: configs/train.json)")
+    sub.add_argument(
+        "--overrides",
+        type=_plain_values,
+        metavar="MAPPING",
+        help="plain values for the configuration, such as \"{'size': [64, 64]}\"",
+    )
+    sub.add_argument("--initial", dest="initial_ckpt", metavar="FILE", help="state_dict to begin from")
+    sub.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
+    sub.add_argument(
+        "--timeout", type=float, default=0, metavar="SECONDS", help="of an exchange (default: 0, which waits for all)"
+    )
+    sub.add_argument(
+        "--no-custom-code", action="store_true", help="for sites that run installed packages only; see flare-policy"
+    )
+
+    sub = add(
+        "flare-policy",
+        flare_policy,
+        "flare-policy                 # the entry of class_allow_list\n"
+        "flare-policy --kit alder     # add it to alder/local/resources.json\n"
+        "flare-policy --kit alder --check",
+    )
+    sub.add_argument("--kit", metavar="DIR", help="startup kit of the server or of a site")
+    sub.add_argument("--check", action="store_true", help="only tell; exit code 2 when it is missing")
 
     sub = add("strategies", strategies, "strategies\nstrategies FedCE")
     sub.add_argument("name", metavar="NAME", nargs="?", help="show this one in full, with its formula and arguments")

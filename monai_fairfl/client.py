@@ -298,6 +298,8 @@ class FairMonaiAlgo(MonaiAlgo):
         if past.newest < 0 < request.round:
             logger.warning("client %s has no state of an earlier round: its optimizer starts anew", request.client)
         reset = bool(request.context.get("reset_optimizer", 0))
+        if past.newest >= 0 and self._at is None:
+            logger.info("client %s goes on from its state after round %d", request.client, past.newest)
         if past.newest < 0 or reset or self._at != (request.run, past.newest):
             state = past.state or self._initial
             load_state(self.trainer, with_new_optimizer(state) if reset else state)

@@ -25,6 +25,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.tensor_disk_offload_context import cleanup_tensor_disk_offload, setup_tensor_disk_offload
 from nvflare.app_common.workflows.model_controller import ModelController
+from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 from monai_fairfl.errors import FairFLError, TransportAborted
 from monai_fairfl.federation import Federation
@@ -32,9 +33,12 @@ from monai_fairfl.ledger import read_ledger
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.report import write_report_if_possible
 from monai_fairfl.strategies import Reward, Strategy, Weighting, compose
+from monai_fairfl.transports.flare import wire
+from monai_fairfl.transports.flare.foreign import Scripts
 from monai_fairfl.transports.flare.initial import INITIAL, read_initial
+from monai_fairfl.transports.flare.policy import NEEDS
 from monai_fairfl.transports.flare.tracking import EarlyStop, scalars_of
-from monai_fairfl.transports.flare.wire import failed, register_tensors, reply_of, request_model
+from monai_fairfl.transports.flare.wire import failed, register_tensors
 
 __all__ = ["FairFLController", "FlareTransport"]
 
@@ -49,10 +53,11 @@ class FlareTransport:
     Args:
         controller: whose job it is.
         rounds: in all, which NVFlare shows.
+        scripts: writes and reads the messages where the clients are not of this package.
     """
 
-    def __init__(self, controller: FairFLController, rounds: int):
-        self.controller, self.rounds = controller, rounds
+    def __init__(self, controller: FairFLController, rounds: int, scripts: Scripts | None = None):
+        self.controller, self.rounds, self.messages = controller, rounds, scripts or wire
 
     @property
     def clients(self) -> Sequence[str]:
@@ -72,11 +77,13 @@ class FlareTransport:
 
             def received(model: FLModel, request: Request = request) -> bool:
                 answered.add(request.id)
-                return _take_in(reply_of(model, request), request, arrived)
+                if any(hasattr(value, "materialize") for value in (model.params or {}).values()):
+                    self.controller.info(f"the update of {request.client} waits on disk")
+                return _take_in(self.messages.reply_of(model, request), request, arrived)
 
             self.controller.send_model(
                 task_name=TASKS[request.task],
-                data=request_model(request, self.rounds),
+                data=self.messages.request_model(request, self.rounds),
                 targets=[request.client],
                 timeout=max(1, round(timeout)) if timeout else 0,
                 callback=received,
@@ -117,9 +124,15 @@ class FairFLController(ModelController):
         patience: rounds without a better mean after which it ends, too.
         best_model_filename: of the best global model among the results, ``best.pt`` by default.
         enable_tensor_disk_offload: let arriving tensors wait on disk, and read them one at a time.
+        memory_gc_rounds: free memory after every so many rounds, as NVFlare's FedAvg does; 0: leave it to Python.
+        scripts: arguments of :class:`~monai_fairfl.transports.flare.foreign.Scripts` where the clients run scripts that
+            know nothing of this package; ``None``: they are of this package.
+        needs: said to those whose policy refuses this class.
 
     :class:`FairFLRecipe` puts the initial model and its specification beside the server's configuration.
     """
+
+    _always_serialize_args = ("needs",)
 
     def __init__(
         self,
@@ -137,6 +150,9 @@ class FairFLController(ModelController):
         patience: int | None = None,
         best_model_filename: str | None = None,
         enable_tensor_disk_offload: bool = False,
+        memory_gc_rounds: int = 0,
+        scripts: Mapping[str, str] | None = None,
+        needs: str = NEEDS,
     ):
         super().__init__(persistor_id="", ignore_result_error=True)
         # NVFlare writes a job's configuration from attributes that are named as the arguments
@@ -145,6 +161,8 @@ class FairFLController(ModelController):
         self.weighting, self.reward, self.training = weighting, reward, training
         self.federation, self.stop_cond, self.patience = federation, stop_cond, patience
         self.best_model_filename, self.enable_tensor_disk_offload = best_model_filename, enable_tensor_disk_offload
+        self.memory_gc_rounds, self.scripts = memory_gc_rounds, scripts
+        self.needs = needs
 
     def run(self) -> None:
         """Run the federation; an error of its own ends the job, and says how to go on."""
@@ -169,7 +187,7 @@ class FairFLController(ModelController):
         initial = Path(self.get_app_dir()) / "config" / INITIAL
         federation = Federation(
             strategy,
-            FlareTransport(self, self.num_rounds),
+            FlareTransport(self, self.num_rounds, None if self.scripts is None else Scripts(strategy, **self.scripts)),
             self.num_rounds,
             partial(read_initial, initial),
             run_dir=folder,
@@ -188,6 +206,8 @@ class FairFLController(ModelController):
                 dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
                 send_analytic_dxo(self, dxo, fl_ctx)
         self._stopping.told(record)
+        if self.memory_gc_rounds and record["kind"] == "round" and (record["round"] + 1) % self.memory_gc_rounds == 0:
+            cleanup_memory()
 
     def _hand_over(self, folder: Path) -> None:
         """A copy of the results in the job's folder; the states to go on from stay in the workspace."""

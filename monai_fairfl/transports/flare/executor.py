@@ -24,6 +24,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
+from monai_fairfl.transports.flare.policy import NEEDS
 from monai_fairfl.transports.flare.site import Site
 from monai_fairfl.transports.flare.wire import register_tensors
 
@@ -35,11 +36,14 @@ class FairFLExecutor(Executor):
 
     Args:
         settings: of the job for its sites, see :class:`~monai_fairfl.transports.flare.site.SiteSettings`.
+        needs: said to those whose policy refuses this class.
     """
 
-    def __init__(self, settings: Mapping[str, Any] | None = None):
+    _always_serialize_args = ("needs",)
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, needs: str = NEEDS):
         super().__init__()
-        self.settings = settings
+        self.settings, self.needs = settings, needs
         self._site: Site | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:

@@ -24,12 +24,14 @@ from nvflare.app_common.executors.client_api_executor import ClientAPIExecutor, 
 from nvflare.client.config import ExchangeFormat, TransferType
 from nvflare.job_config.api import FedJob
 from nvflare.job_config.file_source import FileSource
-from nvflare.recipe.spec import Recipe
+from nvflare.recipe.sim_env import SimEnv
+from nvflare.recipe.spec import ExecEnv, Recipe
 
 from monai_fairfl import catalogue, preflight
 from monai_fairfl.bundles import bundle_names, find_bundle
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.federate import initial_model
+from monai_fairfl.files import write_atomically
 from monai_fairfl.random_state import own_random_state
 from monai_fairfl.site import TRAIN, has_evaluation
 from monai_fairfl.strategies import Strategy
@@ -37,6 +39,7 @@ from monai_fairfl.transports.flare.client import SCRIPT, SCRIPT_NAME, SETTINGS
 from monai_fairfl.transports.flare.controller import FairFLController
 from monai_fairfl.transports.flare.executor import FairFLExecutor
 from monai_fairfl.transports.flare.initial import INITIAL, write_initial
+from monai_fairfl.transports.flare.policy import allow
 from monai_fairfl.transports.flare.site import SiteSettings
 
 __all__ = ["FairFLRecipe", "strategy_of"]
@@ -220,6 +223,14 @@ class FairFLRecipe(Recipe):
             params_transfer_type=TransferType.FULL,  # the update is made here, and says so itself
             **self.runner,
         )
+
+    def process_env(self, env: ExecEnv) -> None:
+        """The simulator is the user's own: there, what a job without code needs is allowed."""
+        if isinstance(env, SimEnv) and not self.custom_code:
+            local = Path(env.workspace_root) / self.name / "local"
+            if not any((local / name).exists() for name in ("resources.json", "resources.json.default")):
+                write_atomically(local / "resources.json.default", b'{"format_version": 2}')
+            allow(local.parent)
 
     def _filtered(self, filter: Filter) -> None:
         """No fair method works on ciphertext."""

@@ -1,0 +1,75 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a server or site without custom code must allow: one entry of NVFlare's ``class_allow_list``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.files import write_atomically
+
+__all__ = ["ENTRY", "NEEDS", "allow", "allowed"]
+
+ENTRY = "monai_fairfl."
+"""With its dot: the classes of this package and no others."""
+LIST = "class_allow_list"
+NEEDS = (
+    f"a job without custom code needs '{ENTRY}' in {LIST} of local/resources.json, here and at every site: "
+    "'monai-fairfl flare-policy --kit KIT' adds it"
+)
+"""Written into a job's configuration, which NVFlare shows when it refuses a class."""
+
+
+def allowed(kit: str | Path) -> bool:
+    """Whether the startup kit's policy lets a job without code of its own build this package's classes.
+
+    Args:
+        kit: folder of a server or client, with ``local/``.
+
+    Raises:
+        ConfigError: when there is no policy.
+    """
+    listed = _policy(Path(kit))[1].get(LIST, DEFAULT_CLASS_ALLOW_LIST)
+    return any(entry in ("*", ENTRY) for entry in listed)
+
+
+def allow(kit: str | Path) -> Path:
+    """Add the entry to ``local/resources.json``, which is made of ``resources.json.default`` if it is missing.
+
+    A list in this file replaces NVFlare's own, so all of that goes in too. Restart the server or client afterwards.
+
+    Returns:
+        The file.
+
+    Raises:
+        ConfigError: when there is no policy.
+    """
+    file, policy = _policy(Path(kit))
+    if not allowed(kit):
+        policy[LIST] = [*policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST), ENTRY]
+    write_atomically(file, (json.dumps(policy, indent=2) + "\n").encode())
+    return file
+
+
+def _policy(kit: Path) -> tuple[Path, dict[str, Any]]:
+    own = kit / "local" / "resources.json"
+    for file in (own, kit / "local" / "resources.json.default"):
+        if file.exists():
+            return own, json.loads(file.read_text())
+    raise ConfigError(
+        f"{kit} is no startup kit of a server or client: it has no local/resources.json.default. Give the folder that "
+        "'nvflare provision' or 'nvflare poc prepare' made for the site"
+    )

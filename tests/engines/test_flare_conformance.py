@@ -1,0 +1,55 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Six methods in NVFlare's simulator: the same models, weights and contributions as in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare")
+
+from federations import CLIENTS, METHODS, assert_same_run, in_process, recipe  # noqa: E402
+from nvflare.recipe.sim_env import SimEnv  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.nvflare]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_simulator_does_what_one_process_does(method: str, hospitals: Path, tmp_path: Path) -> None:
+    expected = in_process(method, hospitals, tmp_path / "here")
+
+    recipe(method, hospitals).execute(SimEnv(clients=CLIENTS, workspace_root=str(tmp_path / "there")))
+
+    job = tmp_path / "there" / method / "server"
+    assert_same_run(expected, job / "fairfl" / method)
+    results = job / "simulate_job" / "fairfl"  # what a download brings
+    assert {path.name for path in results.iterdir()} >= {"ledger.jsonl", "models", "report.html", "report.json"}
+    assert (results / "ledger.jsonl").read_bytes() == (expected / "ledger.jsonl").read_bytes()
+
+
+def test_restarts_of_a_clients_process_between_tasks_change_nothing(hospitals: Path, tmp_path: Path) -> None:
+    expected = in_process("FedLWR", hospitals, tmp_path / "here")
+
+    job = recipe("FedLWR", hospitals, check=False)
+    job.execute(SimEnv(clients=CLIENTS, num_threads=2, workspace_root=str(tmp_path / "there")))  # a process per task
+
+    assert_same_run(expected, tmp_path / "there" / "FedLWR" / "server" / "fairfl" / "FedLWR")
+
+
+def test_tensors_that_wait_on_disk_are_the_same_tensors(hospitals: Path, tmp_path: Path) -> None:
+    expected = in_process("FedCE", hospitals, tmp_path / "here")
+
+    job = recipe("FedCE", hospitals, enable_tensor_disk_offload=True, custom_code=False)
+    job.execute(SimEnv(clients=CLIENTS, workspace_root=str(tmp_path / "there")))
+
+    assert_same_run(expected, tmp_path / "there" / "FedCE" / "server" / "fairfl" / "FedCE")

@@ -1,0 +1,94 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""One federation, run by any engine: what the conformance suite asks each of them to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from conftest import TINY
+
+from monai_fairfl.bundles import find_bundle
+from monai_fairfl.federate import BundleFederation
+from monai_fairfl.ledger import read_ledger
+from monai_fairfl.transports.flare.recipe import FairFLRecipe, strategy_of
+
+BUNDLE = "prostate_mri_segmentation"
+CLIENTS = ["alder", "birch", "cedar"]
+ROUNDS = 2
+METHODS: dict[str, dict[str, Any]] = {
+    "FedAvg": {},
+    "FedCE": {},
+    "CGSV": {},
+    "FedLWR": {},
+    "ShapFed": {"personalised": True},
+    "FedISM": {},
+}
+SETTINGS = {key: value for key, value in TINY.items() if key != "decay_epochs"}
+
+
+def strategy(method: str) -> dict[str, Any]:
+    """Configuration of one of the methods."""
+    return {"_target_": f"monai_fairfl.strategies.{method}", **METHODS[method]}
+
+
+def in_process(method: str, hospitals: Path, folder: Path, rounds: int = ROUNDS, **settings: Any) -> Path:
+    """Run it in this process; what the engines are compared with."""
+    run = folder / method
+    BundleFederation(
+        str(find_bundle(BUNDLE)),
+        str(hospitals),
+        strategy_of(strategy(method)),
+        rounds,
+        str(run),
+        site_names=CLIENTS,
+        overrides=SETTINGS,
+        min_clients=len(CLIENTS),
+        report=False,
+        **settings,
+    ).run()
+    return run
+
+
+def recipe(method: str, hospitals: Path, rounds: int = ROUNDS, **arguments: Any) -> FairFLRecipe:
+    """The same federation for NVFlare; its run has the same name."""
+    given = {"min_clients": len(CLIENTS), "name": method, **arguments}
+    return FairFLRecipe(
+        bundle=BUNDLE,
+        strategy=strategy(method),
+        num_rounds=rounds,
+        sites_root=hospitals,
+        overrides=SETTINGS,
+        **given,
+    )
+
+
+def assert_same_run(expected: Path, found: Path) -> None:
+    """The same models, weights, contributions and scores: to the last bit, and the ledgers' chains hold."""
+    records = read_ledger(expected / "ledger.jsonl")
+    for one, two in zip(records, read_ledger(found / "ledger.jsonl"), strict=True):
+        assert two == one, f"record {one['kind']} {one.get('round', '')} differs: {_first_difference(one, two)}"
+    models = sorted(path.name for path in (expected / "models").glob("*.pt"))
+    assert sorted(path.name for path in (found / "models").glob("*.pt")) == models
+    for name in models:
+        one, two = (torch.load(run / "models" / name, weights_only=True) for run in (expected, found))
+        assert list(one) == list(two) and all(torch.equal(one[key], two[key]) for key in one), name
+
+
+def _first_difference(one: Any, two: Any, path: str = "") -> str:
+    if isinstance(one, dict) and isinstance(two, dict):
+        for key in sorted({*one, *two}):
+            if one.get(key) != two.get(key):
+                return _first_difference(one.get(key), two.get(key), f"{path}/{key}")
+    return f"{path}: {json.dumps(one)[:200]} is not {json.dumps(two)[:200]}"
