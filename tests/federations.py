@@ -43,9 +43,11 @@ def strategy(method: str) -> dict[str, Any]:
     return {"_target_": f"monai_fairfl.strategies.{method}", **METHODS[method]}
 
 
-def in_process(method: str, hospitals: Path, folder: Path, rounds: int = ROUNDS, **settings: Any) -> Path:
+def in_process(
+    method: str, hospitals: Path, folder: Path, rounds: int = ROUNDS, name: str = "", **settings: Any
+) -> Path:
     """Run it in this process; what the engines are compared with."""
-    run = folder / method
+    run = folder / (name or method)
     BundleFederation(
         str(find_bundle(BUNDLE)),
         str(hospitals),

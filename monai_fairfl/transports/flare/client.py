@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import nvflare.client as flare
@@ -40,6 +41,8 @@ def main(script: str) -> None:
     Args:
         script: the path of the running script, ``WORKSPACE/JOB/APP/custom/NAME.py``.
     """
+    logging.basicConfig(level=logging.WARNING)  # in a process of its own; in NVFlare's, logs go where NVFlare's go
+    logging.getLogger("monai_fairfl").setLevel(logging.INFO)
     app = Path(script).absolute().parents[1]
     register_tensors()
     flare.init()

@@ -8,19 +8,26 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""``monai-fairfl export-flare``: a federation as a job folder that NVFlare's own command line submits."""
+"""A federation as a job folder that NVFlare's own command line submits, or at once in NVFlare's simulator."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from monai_fairfl.errors import ConfigError
+from nvflare.recipe.sim_env import SimEnv
+
+from monai_fairfl import preflight
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.transports.flare.recipe import FairFLRecipe
 
-__all__ = ["export_job"]
+__all__ = ["export_job", "simulate_job"]
 
 
 def export_job(out: str | Path, **arguments: Any) -> Path:
@@ -51,3 +58,49 @@ def export_job(out: str | Path, **arguments: Any) -> Path:
         out.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(str(Path(folder) / recipe.name), out)
     return out
+
+
+def simulate_job(
+    workspace: str | Path, sites_root: str | Path, site_names: Sequence[str] | None = None, **arguments: Any
+) -> Path:
+    """Run a federation in NVFlare's simulator: a server and a process for each site on this machine.
+
+    Args:
+        workspace: NVFlare's folder; a run in it that did not end goes on.
+        sites_root: one folder per site.
+        site_names: those that take part; all by default.
+        arguments: of :class:`~monai_fairfl.transports.flare.recipe.FairFLRecipe`.
+
+    Returns:
+        The run's folder, with models, ledger and report.
+
+    Raises:
+        ConfigError: when the sites or the settings are wrong.
+        FederationError: when the run did not end; the logs say why.
+    """
+    sites = preflight.site_names(Path(sites_root), site_names, {})
+    recipe = FairFLRecipe(sites_root=sites_root, **{"min_clients": len(sites), **arguments})
+    environment = SimEnv(clients=sites, workspace_root=str(Path(workspace).absolute()), log_config="concise")
+    try:
+        with _logs_to_stderr():
+            recipe.execute(environment)
+    except RuntimeError as error:
+        raise FederationError(f"{error}; the same command goes on where it stopped") from error
+    runs = Path(workspace).absolute() / recipe.name / "server" / "fairfl"
+    newest = max(runs.glob("*/ledger.jsonl"), key=lambda ledger: ledger.stat().st_mtime, default=None)
+    if newest is None or '"kind":"end"' not in newest.read_text().splitlines()[-1]:
+        raise FederationError(f"the run did not end; {workspace}/{recipe.name}/server/log.txt says why")
+    return newest.parent
+
+
+@contextmanager
+def _logs_to_stderr() -> Iterator[None]:
+    """What the simulator's processes print; standard output is for the answer."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

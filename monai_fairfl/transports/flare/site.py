@@ -116,6 +116,8 @@ class Site:
     def __init__(self, name: str, workspace: str | Path, job: Mapping[str, Any]):
         self.name, self.workspace, self.job = safe_name(name), Path(workspace), job
         self._checked = False
+        for noisy in ("ignite", "monai"):  # several lines per round and site, which say nothing
+            logging.getLogger(noisy).setLevel(logging.WARNING)
 
     def answer(self, model: FLModel) -> FLModel:
         """Carry out one task; whatever goes wrong is told in the reply, and the site waits for the next task."""

@@ -1,0 +1,98 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The command ``monai-fairfl``: everything around a training. Training itself is ``python -m monai.bundle run``.
+
+Each command is a function from its arguments to an :class:`~monai_fairfl.cli.command.Answer`; it imports what it needs,
+so ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import sys
+from collections.abc import Callable, Sequence
+
+from monai_fairfl import __version__
+from monai_fairfl.cli import data, flare, runs
+from monai_fairfl.cli.command import Answer
+from monai_fairfl.errors import FairFLError
+
+__all__ = ["main"]
+
+EXAMPLES = """
+a first look at your own hospitals, one folder each:
+  monai-fairfl try hospitals
+
+a first federation, from nothing:
+  monai-fairfl demo-data --out hospitals
+  monai-fairfl bundle prostate_mri_segmentation prostate
+  python -m monai.bundle run --config_file prostate/configs/federate.json --bundle_root prostate \\
+      --sites_root hospitals --run_dir runs/first --strategy#_target_ monai_fairfl.strategies.FedCE
+  monai-fairfl report runs/first
+
+With --json a command prints one JSON object and nothing else, {"error": "..."} when it fails. Exit code 2 is an error.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: the words after ``monai-fairfl``; those of this process by default.
+
+    Returns:
+        Exit code: 0, or 2 after an error that the user can mend, told in one line.
+
+    >>> main(["bundle", "prostate_mri_segmentation", "/dev/null", "--json"])
+    {"error": "/dev/null is there already and not an empty folder; name a new one, or delete it first"}
+    2
+    """
+    args = _parser().parse_args(argv)
+    try:
+        answer = args.command(args)
+    except (FairFLError, OSError) as error:
+        line = " ".join(str(error).split("\n"))
+        print(
+            json.dumps({"error": line}) if args.json else f"monai-fairfl: {line}",
+            file=None if args.json else sys.stderr,
+        )
+        return 2
+    print(json.dumps(answer.data) if args.json else answer.text)
+    return answer.code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="monai-fairfl",
+        description="Fair federated medical image segmentation with MONAI bundles.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, command: Callable[[argparse.Namespace], Answer], example: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name,
+            help=inspect.getdoc(command),
+            description=inspect.getdoc(command),
+            epilog="examples:\n" + "\n".join(f"  monai-fairfl {line}" for line in example.splitlines()),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.add_argument("--json", action="store_true", help="print one JSON object")
+        sub.set_defaults(command=command)
+        return sub
+
+    for commands_of in (data, runs, flare):
+        commands_of.add_commands(add)
+    return parser

@@ -1,0 +1,161 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Commands about data and bundles."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.cli.command import Add, Answer, positive
+from monai_fairfl.errors import ConfigError
+
+__all__ = ["add_commands"]
+
+
+def try_(args: argparse.Namespace) -> Answer:
+    """Check a folder of hospitals, compare Standalone, FedAvg and FedCE on it at a small size, and report."""
+    from monai_fairfl.trying import try_sites
+
+    root = Path(args.folder).absolute()
+    out = Path(args.out).absolute() if args.out else Path.cwd() / f"try-{root.name}"
+    found = try_sites(root, out, args.rounds, sys.stderr if args.json else None)
+    return Answer(found, f"To go on: change the command above, or the configuration in {found['bundle']}/configs")
+
+
+def demo_data(args: argparse.Namespace) -> Answer:
+    """Write six synthetic hospitals, of prostate MRI or of fundus photographs."""
+    from monai_fairfl.data import write_clinics, write_sites
+
+    size = args.size or ([96, 96, 16] if args.kind == "prostate" else [256])
+    if len(size) != (3 if args.kind == "prostate" else 1):
+        raise ConfigError(
+            f"--size of {args.kind} is {'X Y Z' if args.kind == 'prostate' else 'one number'}, got {size}"
+        )
+    workers = os.cpu_count() or 1
+    if args.kind == "prostate":
+        sites = write_sites(args.out, seed=args.seed, size=(size[0], size[1], size[2]), workers=workers)
+    else:
+        sites = write_clinics(args.out, seed=args.seed, size=size[0], workers=workers)
+    return Answer({"folder": args.out, "sites": sites}, f"{args.out}: {len(sites)} hospitals, {', '.join(sites)}")
+
+
+def datalist(args: argparse.Namespace) -> Answer:
+    """Check a site's files, or every site's, and split them by case."""
+    from monai_fairfl.data import check_cases, site_datalist
+    from monai_fairfl.data.layouts import sites_at
+    from monai_fairfl.data.overview import overview
+    from monai_fairfl.preflight import check_sites
+
+    folders = sites_at(Path(args.folder).absolute())
+    split = {"seed": args.seed} | ({"folds": args.folds, "fold": args.fold} if args.folds else {})
+    if args.check:
+        data, text = overview(folders, args.structures, **split)
+        return Answer(data, text, 2 if data["problems"] else 0)
+    one = Path(args.folder).absolute() in folders.values()
+    names = {str(path): name for name, path in folders.items()}
+    sites: dict[str, dict[str, Any]] = {}
+
+    def check(site: str) -> None:
+        sites[names[site]] = check_cases(site, args.structures)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_sites({name: str(path) for name, path in folders.items()}, check)
+        for name, path in folders.items():
+            file = None if args.out is None else Path(args.out) if one else Path(args.out) / f"{name}.json"
+            parts = site_datalist(path, file, args.structures, sites[name].get("values"), **split)
+            sites[name] |= {part: len(cases) for part, cases in parts.items()} | {"file": file and str(file)}
+    notes = [str(warning.message) for warning in caught]
+    lines = [
+        "{site}: {num_cases} cases, {training} training, {validation} validation, {testing} testing; "
+        "labels {labels}, {gland_slices} labelled slices".format(**site)
+        for site in sites.values()
+    ]
+    written = [f"written: {args.out}"] if args.out else []
+    return Answer({"sites": sites, "warnings": notes}, "\n".join(lines + [f"note: {note}" for note in notes] + written))
+
+
+def bundle(args: argparse.Namespace) -> Answer:
+    """Copy a shipped bundle."""
+    from monai_fairfl.bundles import copy_bundle
+
+    root = copy_bundle(args.name, args.folder)
+    return Answer({"bundle_root": str(root)}, f"{root}: copied; {root / 'docs' / 'README.md'} says how to run it")
+
+
+def add_commands(add: Add) -> None:
+    """``try``, ``demo-data``, ``datalist``, ``bundle``."""
+    sub = add(
+        "try",
+        try_,
+        "try hospitals                # volumes or photographs, in any layout of docs/data.md\n"
+        "try hospitals --rounds 30 --out runs/try",
+    )
+    sub.add_argument("folder", metavar="DIR", help="one folder per hospital")
+    sub.add_argument("--rounds", type=positive, default=10, help="of each strategy (default: 10)")
+    sub.add_argument(
+        "--out", metavar="DIR", help="gets bundle/ and run/ (default: try-NAME here); goes on with what it holds"
+    )
+
+    sub = add(
+        "demo-data",
+        demo_data,
+        "demo-data --out hospitals\n"
+        "demo-data --out small --size 48 48 8 --seed 1\n"
+        "demo-data --out clinics --kind fundus",
+    )
+    sub.add_argument("--out", required=True, metavar="DIR", help="folder for the hospitals; whole cases in it are kept")
+    sub.add_argument(
+        "--kind", choices=("prostate", "fundus"), default="prostate", help="of images (default: prostate, MRI)"
+    )
+    sub.add_argument("--seed", type=int, default=0, help="decides every image (default: 0)")
+    sub.add_argument(
+        "--size",
+        type=positive,
+        nargs="+",
+        metavar="N",
+        help="voxels X Y Z (default: 96 96 16), or pixels of a photograph (default: 256)",
+    )
+
+    sub = add(
+        "datalist",
+        datalist,
+        "datalist hospitals                            # check every site, show the split\n"
+        "datalist hospitals --check                    # all sites in a table, with notes and problems\n"
+        "datalist clinics --structures disc cup --out datalists\n"
+        "datalist hospitals --out datalists            # and write datalists/SITE.json\n"
+        "datalist hospitals/alder --folds 4 --fold 0 --out alder.json",
+    )
+    sub.add_argument(
+        "folder", metavar="SITE_DIR|ROOT", help="a site's folder (or data list), or the folder of all sites"
+    )
+    sub.add_argument(
+        "--structures",
+        nargs="+",
+        default=(),
+        metavar="NAME",
+        help="nested structures, the outermost first: the list then says which values of a mask are which",
+    )
+    sub.add_argument("--folds", type=int, metavar="K", help="cross-validation in K folds instead of 0.5/0.25/0.25")
+    sub.add_argument("--fold", type=int, default=0, metavar="F", help="the fold that is tested, from 0 (default: 0)")
+    sub.add_argument("--seed", type=int, default=0, metavar="S", help="of the shuffle (default: 0)")
+    only = sub.add_mutually_exclusive_group()
+    only.add_argument("--check", action="store_true", help="read everything and tell in a table; write nothing")
+    only.add_argument("--out", metavar="FILE", help="write the list there; for ROOT a folder that gets SITE.json")
+
+    sub = add("bundle", bundle, "bundle prostate_mri_segmentation prostate")
+    sub.add_argument("name", metavar="NAME", help="name of the bundle; a wrong one is answered with the list")
+    sub.add_argument("folder", metavar="DIR", help="becomes the bundle's root; must be new or empty")

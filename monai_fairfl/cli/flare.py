@@ -1,0 +1,142 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Commands for NVIDIA FLARE."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+from typing import Any
+
+from monai_fairfl.cli.command import Add, Answer, positive
+
+__all__ = ["add_commands"]
+
+
+def simulate_flare(args: argparse.Namespace) -> Answer:
+    """Run a federation in NVIDIA FLARE's simulator: a server and one process per site on this machine."""
+    from monai_fairfl.report import as_text, write_report_if_possible
+    from monai_fairfl.transports.flare.export import simulate_job
+
+    run = simulate_job(args.workspace, args.sites_root, args.site_names, **_arguments(args))
+    report = write_report_if_possible([run], run)
+    text = f"{as_text(report)}\nReport: {run / 'report.html'}" if report else f"{run}: done"
+    return Answer({"run": str(run), "report": str(run / "report.html") if report else None}, text)
+
+
+def export_flare(args: argparse.Namespace) -> Answer:
+    """Write a federation as a job folder for NVIDIA FLARE, with its seeded initial model."""
+    from monai_fairfl.transports.flare.export import export_job
+    from monai_fairfl.transports.flare.policy import ENTRY
+
+    job = export_job(args.out, min_clients=args.min_clients, **_arguments(args))
+    lines = [f"{job}: written; submit it with: nvflare job submit -j {job}"]
+    if args.no_custom_code:
+        lines.append(
+            f"It brings no code, so the server and every site must have {ENTRY!r} in class_allow_list of "
+            "local/resources.json: monai-fairfl flare-policy --kit KIT adds it"
+        )
+    return Answer({"job": str(job), "allow": ENTRY if args.no_custom_code else None}, "\n".join(lines))
+
+
+def _arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """Of the recipe: what was given on the command line."""
+    words = ("bundle", "num_rounds", "name", "local_epochs", "seed", "timeout", "initial_ckpt", "config", "overrides")
+    given = {word: getattr(args, word) for word in words if getattr(args, word) is not None}
+    strategy = json.loads(args.strategy) if args.strategy.lstrip().startswith("{") else args.strategy
+    return given | {"strategy": strategy, "custom_code": not args.no_custom_code}
+
+
+def flare_policy(args: argparse.Namespace) -> Answer:
+    """Tell, check or add what NVIDIA FLARE must allow for jobs that bring no code."""
+    from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed
+
+    if args.kit is None:
+        text = f'add "{ENTRY}" to class_allow_list in local/resources.json of the server and of every site'
+        return Answer({"class_allow_list": ENTRY}, f"{text};\nmonai-fairfl flare-policy --kit KIT does it")
+    if not args.check:
+        file = allow(args.kit)
+        return Answer({"file": str(file), "allowed": True}, f"{file}: {ENTRY!r} is allowed; restart what runs from it")
+    if allowed(args.kit):
+        return Answer({"allowed": True}, f"{args.kit}: {ENTRY!r} is allowed")
+    text = f'{args.kit} does not allow "{ENTRY}": a job without custom code ends with "is not in allow_list".'
+    return Answer({"allowed": False}, f"{text}\nmonai-fairfl flare-policy --kit {args.kit} adds it", 2)
+
+
+def _plain_values(text: str) -> dict[str, Any]:
+    try:
+        found = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a mapping: {error}") from error
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a mapping such as {{'size': [64, 64]}}")
+    return found
+
+
+def add_commands(add: Add) -> None:
+    """``simulate-flare``, ``export-flare``, ``flare-policy``."""
+    sub = add(
+        "simulate-flare",
+        simulate_flare,
+        "simulate-flare --bundle prostate_mri_segmentation --strategy FedCE --sites-root hospitals --workspace flare",
+    )
+    sub.add_argument("--sites-root", required=True, metavar="DIR", help="one folder per hospital")
+    sub.add_argument("--site-names", nargs="+", metavar="SITE", help="those that take part (default: all)")
+    sub.add_argument("--workspace", required=True, metavar="DIR", help="of NVFlare; goes on with what it holds")
+    _add_arguments(sub)
+
+    sub = add(
+        "export-flare",
+        export_flare,
+        "export-flare --bundle prostate_mri_segmentation --strategy FedCE --min-clients 3 --num-rounds 40 --out job\n"
+        "export-flare --bundle my_bundle --strategy CGSV --min-clients 3 --no-custom-code --out job",
+    )
+    sub.add_argument("--out", required=True, metavar="DIR", help="becomes the job folder")
+    sub.add_argument("--min-clients", type=positive, default=2, metavar="N", help="fewest sites (default: 2)")
+    _add_arguments(sub)
+
+    sub = add(
+        "flare-policy",
+        flare_policy,
+        "flare-policy                 # the entry of class_allow_list\n"
+        "flare-policy --kit alder     # add it to alder/local/resources.json\n"
+        "flare-policy --kit alder --check",
+    )
+    sub.add_argument("--kit", metavar="DIR", help="startup kit of the server or of a site")
+    sub.add_argument("--check", action="store_true", help="only tell; exit code 2 when it is missing")
+
+
+def _add_arguments(sub: argparse.ArgumentParser) -> None:
+    """What a federation needs to know on any engine."""
+    sub.add_argument("--bundle", required=True, metavar="NAME|DIR", help="of this package, or a folder")
+    sub.add_argument("--strategy", default="FedCE", metavar="NAME|JSON", help="name or configuration (default: FedCE)")
+    sub.add_argument("--num-rounds", type=positive, default=60, metavar="N", help="in all (default: 60)")
+    sub.add_argument("--local-epochs", type=positive, default=1, metavar="N", help="of a round (default: 1)")
+    sub.add_argument("--name", metavar="NAME", help="of the job and its run (default: BUNDLE-STRATEGY)")
+    sub.add_argument("--config", nargs="+", metavar="FILE", help="of the bundle (default: configs/train.json)")
+    sub.add_argument(
+        "--overrides",
+        type=_plain_values,
+        metavar="MAPPING",
+        help="plain values for the configuration, such as \"{'size': [64, 64]}\"",
+    )
+    sub.add_argument("--initial", dest="initial_ckpt", metavar="FILE", help="state_dict to begin from")
+    sub.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
+    sub.add_argument(
+        "--timeout", type=float, default=0, metavar="SECONDS", help="of an exchange (default: 0, which waits for all)"
+    )
+    sub.add_argument(
+        "--no-custom-code", action="store_true", help="for sites that run installed packages only; see flare-policy"
+    )

@@ -1,0 +1,70 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Commands about finished runs and the strategies."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from monai_fairfl.cli.command import Add, Answer
+
+__all__ = ["add_commands"]
+
+
+def report(args: argparse.Namespace) -> Answer:
+    """Write the report of one run, or of several side by side."""
+    from monai_fairfl.report import as_text, write_report
+
+    out = Path(args.out or os.path.commonpath([Path(folder).absolute() for folder in args.run_dir]))
+    found = write_report(args.run_dir, out)
+    html, data = str(out / "report.html"), str(out / "report.json")
+    return Answer({"html": html, "json": data, "sentences": found["sentences"]}, f"{as_text(found)}\nReport: {html}")
+
+
+def verify(args: argparse.Namespace) -> Answer:
+    """Check the chain of a run's ledger: that no record was edited, removed or added in between."""
+    from monai_fairfl.report.collect import find_runs, read_run
+
+    runs = {}
+    for run in map(read_run, find_runs([args.run_dir])):
+        runs[str(run.path)] = {"rounds": len(run.rounds), "finished": run.end is not None, "head": run.head}
+    lines = [
+        f"{path}: the chain holds, {run['rounds']} rounds, {'' if run['finished'] else 'not '}finished, "
+        f"head {run['head']}"
+        for path, run in runs.items()
+    ]
+    return Answer({"runs": runs}, "\n".join(lines))
+
+
+def strategies(args: argparse.Namespace) -> Answer:
+    """List the strategies that a federation can be run with, or show one in full."""
+    from monai_fairfl import catalogue
+
+    found = {name: catalogue.describe(name) for name in ([args.name] if args.name else catalogue.shipped())}
+    text = catalogue.as_page(args.name, found[args.name]) if args.name else catalogue.as_table(found)
+    return Answer({"strategies": found}, text)
+
+
+def add_commands(add: Add) -> None:
+    """``report``, ``verify``, ``strategies``."""
+    sub = add("report", report, "report runs/first\nreport runs/fedavg runs/fedce --out comparison")
+    sub.add_argument("run_dir", nargs="+", metavar="RUN_DIR", help="run_dir of a federation")
+    sub.add_argument(
+        "--out", metavar="DIR", help="for report.html and report.json (default: the run, or what holds all runs)"
+    )
+
+    sub = add("verify", verify, "verify runs/first")
+    sub.add_argument("run_dir", metavar="RUN_DIR", help="run_dir of a federation")
+
+    sub = add("strategies", strategies, "strategies\nstrategies FedCE")
+    sub.add_argument("name", metavar="NAME", nargs="?", help="show this one in full, with its formula and arguments")
