@@ -43,7 +43,6 @@ from monai_fairfl.transports.flare.wire import failed, register_tensors
 __all__ = ["FairFLController", "FlareTransport"]
 
 TASKS = {"train": AppConstants.TASK_TRAIN, "measure": AppConstants.TASK_VALIDATION}
-WHY = "a fair method must see"
 UNTOLD = "its task failed or its process ended; the log of the site says why"
 
 
@@ -96,6 +95,16 @@ class FlareTransport:
             for request in requests:
                 if request.id not in answered:
                     arrived(failed(request, UNTOLD))
+
+    def _take_in(self, reply: Reply, request: Request, arrived: Callable[[Reply], None]) -> bool:
+        """Hand over a reply; one whose tensors cannot be read is an error of its client."""
+        try:
+            arrived(reply)
+        except (TypeError, OSError) as error:
+            name = self.controller.strategy.name
+            why = f"its update cannot be read ({error}); {name} compares updates, so it cannot work under encryption"
+            arrived(failed(request, why))
+        return reply.error is None
 
     def close(self) -> None:
         """NVFlare ends the clients with the job."""
@@ -238,12 +247,3 @@ def run_folder(root: Path, name: str, resume: bool = True) -> Path:
             return folder
         number += 1
     return folder
-
-
-def _take_in(reply: Reply, request: Request, arrived: Callable[[Reply], None]) -> bool:
-    """Hand over a reply; one whose tensors cannot be read is an error of its client."""
-    try:
-        arrived(reply)
-    except (TypeError, OSError) as error:
-        arrived(failed(request, f"its update cannot be read ({error}); homomorphic encryption hides what {WHY}"))
-    return reply.error is None

@@ -94,7 +94,7 @@ def reply_model(reply: Reply) -> FLModel:
     if reply.update is None:
         return FLModel(metrics={}, current_round=max(reply.round, 0), meta=meta)
     meta |= {BUFFERS: dict(reply.buffers or {}), FLMetaKey.NUM_STEPS_CURRENT_ROUND: max(reply.num_steps, 1)}
-    return FLModel(ParamsType.DIFF, dict(reply.update), current_round=reply.round, meta=meta)
+    return FLModel(ParamsType.DIFF, dict(reply.update), current_round=max(reply.round, 0), meta=meta)
 
 
 def reply_of(model: FLModel, request: Request) -> Reply:

@@ -1,0 +1,347 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A site's settings, its refusals, policies of kits, jobs, curves, early stopping and folders: all without an engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from client_requests import tiny_model
+from conftest import TINY
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("nvflare")
+
+from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST  # noqa: E402
+
+from monai_fairfl.cli import main  # noqa: E402
+from monai_fairfl.errors import ConfigError  # noqa: E402
+from monai_fairfl.ledger import Ledger  # noqa: E402
+from monai_fairfl.messages import Request  # noqa: E402
+from monai_fairfl.strategies import FedAvg, Proportional, ShapFed, compose  # noqa: E402
+from monai_fairfl.transports.flare import FairFLRecipe  # noqa: E402
+from monai_fairfl.transports.flare.controller import run_folder  # noqa: E402
+from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed  # noqa: E402
+from monai_fairfl.transports.flare.site import SITE_FILE, Site, SiteSettings  # noqa: E402
+from monai_fairfl.transports.flare.tracking import EarlyStop, scalars_of  # noqa: E402
+from monai_fairfl.transports.flare.wire import reply_of, request_model  # noqa: E402
+
+pytestmark = pytest.mark.nvflare
+BUNDLE = "prostate_mri_segmentation"
+OVERRIDES = {key: value for key, value in TINY.items() if key != "decay_epochs"}
+
+
+# ---- settings ---------------------------------------------------------------------------------------------------
+
+
+def test_the_sites_own_settings_win_and_the_overrides_of_both_count() -> None:
+    job = {"bundle": BUNDLE, "device": "cuda:7", "overrides": {"size": [64, 64], "batch_size": 8}}
+    own = {"device": "cpu", "dataset_dir": "/data", "overrides": {"batch_size": 2}}
+
+    found = SiteSettings.of(job, own)
+
+    assert (found.bundle, found.device, found.dataset_dir) == (BUNDLE, "cpu", "/data")
+    assert found.overrides == {"size": [64, 64], "batch_size": 2}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"size": "$__import__('os').system('true')"},
+        {"size": ["@network", 3]},
+        {"network": {"_target_": "os.system", "command": "true"}},
+        {"train#handlers#0#_target_": "subprocess.run"},
+        {"imports": ["import os"]},
+        {"size": {"deep": ["%other.json#key"]}},
+        {"size": "  $1"},
+    ],
+)
+def test_a_job_must_not_bring_code_into_a_sites_configuration(overrides: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="must not bring code"):
+        SiteSettings.of({"overrides": overrides}, {})
+    assert SiteSettings.of({}, {"overrides": overrides}).overrides == overrides  # the site itself may
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text("abc $@%", max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=3),
+)
+
+
+@given(st.dictionaries(st.text("abc#", min_size=1), plain, max_size=3))
+def test_what_passes_holds_no_text_that_monai_would_evaluate(overrides: dict[str, Any]) -> None:
+    def texts(value: Any) -> list[str]:
+        if isinstance(value, str):
+            return [value]
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return [text for part in parts for text in texts(part)]
+
+    evaluated = any(text.lstrip().startswith(("$", "@", "%")) for text in texts(overrides))
+    try:
+        SiteSettings.of({"overrides": overrides}, {})
+    except ConfigError:
+        assert evaluated
+    else:
+        assert not evaluated
+
+
+@pytest.mark.parametrize("file", ["/etc/train.json", "../other/train.json", "configs/../../x.json"])
+def test_a_jobs_configuration_is_a_file_of_the_bundle(file: str) -> None:
+    with pytest.raises(ConfigError, match="must be a file of the bundle"):
+        SiteSettings.of({"config": [file]}, {})
+
+
+@pytest.mark.parametrize("source", [({"bundel": "x"}, {}), ({}, {"bundel": "x"})])
+def test_an_unknown_setting_is_refused(source: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    with pytest.raises(ConfigError, match="'bundel', which no site knows"):
+        SiteSettings.of(*source)
+
+
+# ---- a site -----------------------------------------------------------------------------------------------------
+
+
+def ask(site: Site, **given: Any) -> Any:
+    weights, _ = tiny_model()
+    request = Request(site.name, "train", weights, (), {}, **{"run": "r", "round": 0, "seed": 3, **given})
+    return reply_of(site.answer(request_model(request, 2)), request)
+
+
+def test_a_site_trains_its_own_data_and_keeps_its_state_in_its_workspace(hospitals: Path, tmp_path: Path) -> None:
+    (tmp_path / "local").mkdir()
+    (tmp_path / SITE_FILE).write_text(json.dumps({"dataset_dir": str(hospitals / "elm")}))
+    site = Site("elm", tmp_path, {"bundle": BUNDLE, "overrides": OVERRIDES, "device": "cpu"})
+
+    reply = ask(site)
+
+    assert reply.error is None and reply.client == "elm" and reply.num_cases == 2
+    assert (tmp_path / "fairfl" / "elm" / "state" / "r-round-0000.pt").exists()
+    site.close()
+
+
+def test_a_site_that_is_not_told_where_its_images_are_says_where_to_write_it(tmp_path: Path) -> None:
+    reply = ask(Site("elm", tmp_path, {"bundle": BUNDLE}))
+
+    assert 'Write {"dataset_dir": "/path"} into' in str(reply.error) and SITE_FILE in str(reply.error)
+
+
+def test_a_site_without_the_bundle_says_what_to_do(tmp_path: Path) -> None:
+    reply = ask(Site("elm", tmp_path, {"bundle": "/nowhere/bundle"}))
+
+    assert "'/nowhere/bundle' is neither a folder" in str(reply.error) and SITE_FILE in str(reply.error)
+
+
+def test_a_site_checks_its_files_before_the_first_round(hospitals: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "Case00.nii.gz").write_bytes(b"no image")
+    site = Site("elm", tmp_path, {"bundle": BUNDLE, "dataset_dir": str(tmp_path / "data"), "overrides": OVERRIDES})
+
+    assert "Case00" in str(ask(site).error)
+
+
+def test_a_task_of_another_workflow_is_answered_with_the_reason(tmp_path: Path) -> None:
+    from nvflare.app_common.abstract.fl_model import FLModel
+
+    answer = Site("elm", tmp_path, {}).answer(FLModel(params={"w": torch.ones(1)}))
+
+    assert "another workflow" in answer.meta["fairfl"]["error"]
+
+
+# ---- policies ---------------------------------------------------------------------------------------------------
+
+
+def kit(folder: Path, **policy: Any) -> Path:
+    (folder / "local").mkdir(parents=True)
+    (folder / "local" / "resources.json.default").write_text(json.dumps({"format_version": 2, "other": 1, **policy}))
+    return folder
+
+
+def test_the_entry_is_added_to_the_sites_list_once_and_the_rest_stays(tmp_path: Path) -> None:
+    site = kit(tmp_path, class_allow_list=["nvflare.a.B"])
+
+    assert not allowed(site)
+    allow(site)
+    file = allow(site)
+
+    assert allowed(site)
+    expected = {"format_version": 2, "other": 1, "class_allow_list": ["nvflare.a.B", ENTRY]}
+    assert json.loads(file.read_text()) == expected
+
+
+def test_without_a_list_nvflares_own_is_kept(tmp_path: Path) -> None:
+    file = allow(kit(tmp_path))
+
+    assert json.loads(file.read_text())["class_allow_list"] == [*DEFAULT_CLASS_ALLOW_LIST, ENTRY]
+
+
+def test_nvflare_takes_the_entry_for_this_packages_classes_and_no_others(tmp_path: Path) -> None:
+    from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
+
+    listed = ComponentPathAuthorizer._normalize_allow_list([ENTRY])
+    matches = ComponentPathAuthorizer._path_matches_prefix
+
+    assert matches("monai_fairfl.transports.flare.controller.FairFLController", listed[0])
+    assert not matches("monai_fairfl_evil.X", listed[0])
+
+
+def test_the_command_tells_checks_and_adds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = str(kit(tmp_path / "alder"))
+
+    assert main(["flare-policy", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"class_allow_list": ENTRY}
+    assert main(["flare-policy", "--kit", site, "--check"]) == 2
+    assert main(["flare-policy", "--kit", site]) == 0
+    assert main(["flare-policy", "--kit", site, "--check"]) == 0
+    assert main(["flare-policy", "--kit", str(tmp_path / "none")]) == 2
+    assert "is no startup kit" in capsys.readouterr().err
+
+
+# ---- the job ----------------------------------------------------------------------------------------------------
+
+
+def exported(folder: Path, **given: Any) -> tuple[dict[str, Any], dict[str, Any], Path]:
+    known: dict[str, Any] = {"bundle": BUNDLE, "min_clients": 2, "overrides": OVERRIDES, "name": "job"}
+    FairFLRecipe(**{**known, **given}).export(str(folder))
+    config = folder / "job" / "app" / "config"
+    server, client = (json.loads((config / f"config_fed_{end}.json").read_text()) for end in ("server", "client"))
+    return server, client, folder / "job"
+
+
+def test_a_job_without_custom_code_brings_no_code(tmp_path: Path) -> None:
+    server, client, job = exported(tmp_path, custom_code=False)
+
+    assert not list(job.rglob("custom")) and not list(job.rglob("*.py"))
+    paths = [server["workflows"][0]["path"], client["executors"][0]["executor"]["path"]]
+    assert all(path.startswith(ENTRY) for path in paths)
+    assert sorted(file.name for file in (job / "app" / "config" / "initial").iterdir()) == [
+        "model.safetensors",
+        "spec.json",
+    ]
+
+
+def test_arguments_reach_the_job_and_the_policys_refusal_says_what_to_add(tmp_path: Path) -> None:
+    strategy = compose(ShapFed(mu=0.5), Proportional(2.0), training={"prox_mu": 0.01})
+    server, _, _ = exported(tmp_path, strategy=strategy, num_rounds=7, timeout=90, patience=3, stop_cond="score > 0.9")
+
+    arguments = server["workflows"][0]["args"]
+    assert (arguments["num_rounds"], arguments["timeout"], arguments["patience"]) == (7, 90, 3)
+    assert arguments["strategy"]["path"].endswith("ShapFed") and arguments["strategy"]["args"]["mu"] == 0.5
+    assert arguments["weighting"]["args"] == {"power": 2.0} and arguments["training"] == {"prox_mu": 0.01}
+    assert "flare-policy --kit" in arguments["needs"]
+
+
+def test_the_same_seed_gives_the_same_job(tmp_path: Path) -> None:
+    one, two, other = (exported(tmp_path / str(i), seed=seed)[2] for i, seed in enumerate((4, 4, 5)))
+
+    model = "app/config/initial/model.safetensors"
+    assert (one / model).read_bytes() == (two / model).read_bytes() != (other / model).read_bytes()
+
+
+def test_the_command_writes_a_job_and_spares_what_is_no_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(OVERRIDES), "--num-rounds", "3", "--no-custom-code"]
+
+    assert main([*words, "--strategy", "CGSV", "--out", str(tmp_path / "job"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"job": str(tmp_path / "job"), "allow": ENTRY}
+    assert json.loads((tmp_path / "job" / "meta.json").read_text())["min_clients"] == 2
+    assert main([*words, "--strategy", "FedAvg", "--out", str(tmp_path / "job")]) == 0  # a job is replaced
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "image.nii.gz").touch()
+    assert main([*words, "--out", str(tmp_path / "data")]) == 2
+    assert main([*words, "--strategy", "FedSee", "--out", str(tmp_path / "other")]) == 2
+    assert "unknown strategy 'FedSee'" in capsys.readouterr().err
+
+
+def test_homomorphic_encryption_is_refused_by_the_strategys_name() -> None:
+    from nvflare.apis.filter import Filter
+
+    # NVFlare's own cannot be imported without tenseal; the recipe goes by the module's name
+    members = {"__module__": "nvflare.app_opt.he.model_encryptor", "process": lambda self, shareable, context: shareable}
+    encryptor = type("HEModelEncryptor", (Filter,), members)()
+    recipe = FairFLRecipe(bundle=BUNDLE, strategy="CGSV", min_clients=2, overrides=OVERRIDES)
+
+    for add in (recipe.add_client_output_filter, recipe.add_client_input_filter):
+        with pytest.raises(ConfigError, match="CGSV cannot work under HEModelEncryptor"):
+            add(encryptor)
+
+
+def test_too_few_clients_are_refused_before_anything_is_written() -> None:
+    with pytest.raises(ConfigError, match="CGSV needs at least"):
+        FairFLRecipe(bundle=BUNDLE, strategy="CGSV", min_clients=1, overrides=OVERRIDES)
+
+
+# ---- curves, early stopping, folders ----------------------------------------------------------------------------
+
+
+def record(number: int, **scores: float) -> dict[str, Any]:
+    measured = {
+        site: {"global_score": {"mean": {"value": score, "stderr": None, "n": 1}}} for site, score in scores.items()
+    }
+    return {"kind": "round", "round": number, "measurements": measured, "aggregation": {}, "contributions": {}}
+
+
+def test_curves_are_told_by_site_and_in_the_mean_at_every_round() -> None:
+    found = {tag: (value, step) for tag, value, step in scalars_of(record(4, elm=0.2, oak=0.6))}
+
+    assert found == {"global_score/elm": (0.2, 4), "global_score/oak": (0.6, 4), "global_score/mean": (0.4, 4)}
+
+
+def test_weights_by_layer_make_no_curve() -> None:
+    assert not list(scalars_of({**record(0), "aggregation": {"layer": {"elm": 0.5}}}))
+
+
+@pytest.mark.parametrize(
+    ("condition", "patience", "scores", "rounds"),
+    [
+        ("global_score >= 0.5", None, [0.1, 0.4, 0.5, 0.9], 3),
+        ("global_score > 0.95", 2, [0.1, 0.4, 0.3, 0.2, 0.9], 4),
+        ("global_score < 0.1", 2, [0.9, 0.5, 0.6, 0.7], 4),
+        ("other > 0", None, [0.9, 0.9], None),
+        (None, None, [0.9, 0.9], None),
+    ],
+)
+def test_a_run_ends_when_it_is_good_enough_or_no_longer_gets_better(
+    condition: str | None, patience: int | None, scores: list[float], rounds: int | None
+) -> None:
+    ended: list[int] = []
+    stop = EarlyStop(condition, patience, lambda: ended.append(done))
+    for done, score in enumerate(scores, 1):
+        stop.told(record(done - 1, elm=score, oak=score))
+
+    assert (ended[0] if ended else None) == rounds
+
+
+@pytest.mark.parametrize(("condition", "patience"), [("score>0.5", None), ("score ~ 1", None), (None, 3)])
+def test_a_condition_that_cannot_be_read_is_refused(condition: str | None, patience: int | None) -> None:
+    with pytest.raises(ConfigError, match="stop_cond"):
+        EarlyStop(condition, patience, lambda: None)
+
+
+def test_a_job_submitted_again_goes_on_where_a_run_did_not_end_and_else_begins_anew(tmp_path: Path) -> None:
+    first = run_folder(tmp_path, "fedce")
+    Ledger(first / "ledger.jsonl").append({"kind": "start"}) if first.mkdir() is None else None
+
+    assert run_folder(tmp_path, "fedce") == first
+    assert run_folder(tmp_path, "fedce", resume=False) == tmp_path / "fedce-2"
+    Ledger(first / "ledger.jsonl").append({"kind": "end"})
+    assert run_folder(tmp_path, "fedce") == tmp_path / "fedce-2"
+
+
+def test_composed_strategies_keep_their_name(tmp_path: Path) -> None:
+    assert (
+        compose(FedAvg(), training={"prox_mu": 0.01}).name
+        in FairFLRecipe(
+            bundle=BUNDLE, strategy=compose(FedAvg(), training={"prox_mu": 0.01}), min_clients=2, overrides=OVERRIDES
+        ).name
+    )
