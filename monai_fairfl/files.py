@@ -108,8 +108,11 @@ def safe_name(client: str) -> str:
 
 
 def save_state_dict(path: Path, weights: Weights) -> None:
-    """Write a plain ``state_dict`` that a bundle's ``CheckpointLoader`` and ``torch.load(weights_only=True)`` read."""
+    """Write a plain ``state_dict`` that a bundle's ``CheckpointLoader`` and ``torch.load(weights_only=True)`` read.
+
+    Sorted by name, so that equal models are equal files, wherever they come from.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.writing")
-    torch.save({name: tensor.detach().cpu().clone() for name, tensor in weights.items()}, beside)
+    torch.save({name: weights[name].detach().cpu().clone() for name in sorted(weights)}, beside)
     os.replace(beside, path)

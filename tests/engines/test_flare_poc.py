@@ -29,6 +29,7 @@ pytest.importorskip("nvflare")
 
 from federations import BUNDLE, CLIENTS, METHODS, SETTINGS, assert_same_run, in_process, recipe  # noqa: E402
 from flare_poc import BIN, Poc, poc, wait_for  # noqa: E402
+from nvflare.recipe.poc_env import PocEnv  # noqa: E402
 from nvflare.recipe.prod_env import ProdEnv  # noqa: E402
 
 from monai_fairfl.bundles import copy_bundle  # noqa: E402
@@ -125,6 +126,30 @@ def test_a_client_that_is_killed_in_mid_round_is_back_in_the_next(system: Poc, h
     assert "goes on from its state after round" in system.log("cedar")
 
 
+def test_a_client_that_hangs_is_missing_after_the_timeout_and_back_when_it_goes_on(
+    system: Poc, hospitals: Path
+) -> None:
+    started = run(system, recipe("FedCE", hospitals, 40, name="hanging", min_clients=2, timeout=30))
+    wait_for("the first round", lambda: len(rounds(system, "hanging")) >= 1, 180)
+    hung = [process for process in system.processes("cedar") if "client.worker_process" in " ".join(process.cmdline())]
+    assert hung
+    for process in hung:
+        process.suspend()
+    wait_for("a round without cedar", lambda: "cedar" in rounds(system, "hanging")[-1]["missing"], 90)
+    for process in hung:
+        process.resume()
+    wait_for("cedar's return", lambda: not rounds(system, "hanging")[-1]["missing"], 120)
+    away = [record for record in rounds(system, "hanging") if record["missing"]]
+
+    assert all(record["missing"] == {"cedar": "timeout"} for record in away)
+    assert all(set(record["aggregation"]) == {"alder", "birch"} for record in away)
+    started.abort()  # and a job that is aborted keeps what was done, and ends its processes
+    wait_for("the end", lambda: str(started.get_status()).startswith("FINISHED"), 120)
+    assert started.get_status() != "FINISHED:COMPLETED"
+    assert read_ledger(runs(system) / "hanging" / "ledger.jsonl")[-1]["kind"] == "round"
+    wait_for("the end of the job's processes", lambda: not any(process.is_running() for process in hung), 120)
+
+
 def test_a_server_that_is_killed_resumes_to_the_same_bits(system: Poc, hospitals: Path, tmp_path: Path) -> None:
     job = {"rounds": 4, "local_epochs": 2, "name": "crashed"}
     expected = in_process("FedCE", hospitals, tmp_path, **job)
@@ -171,3 +196,19 @@ def test_a_job_without_code_needs_the_entry_in_the_allow_list(system: Poc, hospi
 def _job_id(text: str) -> str:
     found: dict[str, Any] = json.loads(text[text.index("{") :])
     return str(found.get("job_id") or found["data"]["job_id"])
+
+
+def test_nvflares_poc_environment_starts_and_stops_everything(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with poc(tmp_path, CLIENTS) as prepared:  # for its project file, with a free port
+        for name in ("HOME", "PATH", "PYTHONPATH", "NVFLARE_POC_WORKSPACE", "OMP_NUM_THREADS"):
+            monkeypatch.setenv(name, prepared.environment[name])
+        environment = PocEnv(num_clients=3, project_conf_path=str(tmp_path / "project.yml"))
+        try:
+            started = recipe("FedAvg", hospitals).execute(environment)
+            result = started.get_result(timeout=300, clean_up=False)  # by default NVFlare deletes it here
+            assert started.get_status() == "FINISHED:COMPLETED"
+            assert_same_run(in_process("FedAvg", hospitals, tmp_path / "here"), next(Path(result).rglob("fairfl")))
+        finally:
+            environment.stop(clean_up=True)

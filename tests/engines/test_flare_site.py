@@ -267,7 +267,10 @@ def test_homomorphic_encryption_is_refused_by_the_strategys_name() -> None:
     from nvflare.apis.filter import Filter
 
     # NVFlare's own cannot be imported without tenseal; the recipe goes by the module's name
-    members = {"__module__": "nvflare.app_opt.he.model_encryptor", "process": lambda self, shareable, context: shareable}
+    members = {
+        "__module__": "nvflare.app_opt.he.model_encryptor",
+        "process": lambda self, shareable, context: shareable,
+    }
     encryptor = type("HEModelEncryptor", (Filter,), members)()
     recipe = FairFLRecipe(bundle=BUNDLE, strategy="CGSV", min_clients=2, overrides=OVERRIDES)
 

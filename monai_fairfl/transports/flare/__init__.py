@@ -15,6 +15,7 @@ from __future__ import annotations
 from monai_fairfl.errors import ConfigError
 
 try:
+    from monai_fairfl.transports.flare.aggregator import FairFLAggregator
     from monai_fairfl.transports.flare.controller import FairFLController
     from monai_fairfl.transports.flare.executor import FairFLExecutor
     from monai_fairfl.transports.flare.recipe import FairFLRecipe
@@ -23,4 +24,4 @@ except ModuleNotFoundError as error:
         raise
     raise ConfigError("NVIDIA FLARE is not installed: pip install 'monai-fairfl[nvflare]'") from error
 
-__all__ = ["FairFLController", "FairFLExecutor", "FairFLRecipe"]
+__all__ = ["FairFLAggregator", "FairFLController", "FairFLExecutor", "FairFLRecipe"]

@@ -78,7 +78,7 @@ class FlareTransport:
                 answered.add(request.id)
                 if any(hasattr(value, "materialize") for value in (model.params or {}).values()):
                     self.controller.info(f"the update of {request.client} waits on disk")
-                return _take_in(self.messages.reply_of(model, request), request, arrived)
+                return self._take_in(model, request, arrived)
 
             self.controller.send_model(
                 task_name=TASKS[request.task],
@@ -96,15 +96,19 @@ class FlareTransport:
                 if request.id not in answered:
                     arrived(failed(request, UNTOLD))
 
-    def _take_in(self, reply: Reply, request: Request, arrived: Callable[[Reply], None]) -> bool:
-        """Hand over a reply; one whose tensors cannot be read is an error of its client."""
+    def _take_in(self, model: FLModel, request: Request, arrived: Callable[[Reply], None]) -> bool:
+        """Hand over a reply. What cannot be read is an error of its client: NVFlare would swallow the exception."""
         try:
+            reply = self.messages.reply_of(model, request)
             arrived(reply)
-        except (TypeError, OSError) as error:
-            name = self.controller.strategy.name
-            why = f"its update cannot be read ({error}); {name} compares updates, so it cannot work under encryption"
+            return reply.error is None
+        except Exception as error:
+            why = f"its update cannot be read ({type(error).__name__}: {error})"
+            if isinstance(error, TypeError):
+                name = self.controller.strategy.name
+                why += f"; {name} compares updates, so it cannot work under homomorphic encryption"
             arrived(failed(request, why))
-        return reply.error is None
+            return False
 
     def close(self) -> None:
         """NVFlare ends the clients with the job."""

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,12 +19,11 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 from nvflare.apis.filter import Filter
-from nvflare.app_common.executors.client_api_executor import ClientAPIExecutor, ExecutionMode
-from nvflare.client.config import ExchangeFormat, TransferType
+from nvflare.client.config import ExchangeFormat
 from nvflare.job_config.api import FedJob
-from nvflare.job_config.file_source import FileSource
 from nvflare.recipe.sim_env import SimEnv
 from nvflare.recipe.spec import ExecEnv, Recipe
+from torch import nn
 
 from monai_fairfl import catalogue, preflight
 from monai_fairfl.bundles import bundle_names, find_bundle
@@ -35,33 +33,44 @@ from monai_fairfl.files import write_atomically
 from monai_fairfl.random_state import own_random_state
 from monai_fairfl.site import TRAIN, has_evaluation
 from monai_fairfl.strategies import Strategy
-from monai_fairfl.transports.flare.client import SCRIPT, SCRIPT_NAME, SETTINGS
+from monai_fairfl.transports.flare.bundle_sites import BundleSites
 from monai_fairfl.transports.flare.controller import FairFLController
-from monai_fairfl.transports.flare.executor import FairFLExecutor
 from monai_fairfl.transports.flare.initial import INITIAL, write_initial
+from monai_fairfl.transports.flare.one_exchange import check_strategy
 from monai_fairfl.transports.flare.policy import allow
-from monai_fairfl.transports.flare.site import SiteSettings
+from monai_fairfl.transports.flare.scripts import ScriptSites, check_federation, fedce_of, initial_of, key_mode
 
 __all__ = ["FairFLRecipe", "strategy_of"]
 
 
 class FairFLRecipe(Recipe):
-    """A fair federation of a bundle's sites, in NVFlare's style.
+    """A fair federation of a bundle's sites, or of your own training scripts, in NVFlare's style.
 
     >>> recipe = FairFLRecipe(bundle="prostate_mri_segmentation", strategy="FedCE", min_clients=3, num_rounds=2,
     ...                       overrides={"size": [32, 32], "channels": [4, 8]})
     >>> recipe.name
     'prostate_mri_segmentation-FedCE'
 
+    In place of a bundle it takes the arguments of NVFlare's ``FedCERecipe``: ``model`` and a ``train_script`` of the
+    Client API, unchanged; see docs/flare_migrating.md.
+
     Run it with ``recipe.execute(SimEnv(clients=[...]))``, ``PocEnv`` or ``ProdEnv``; ``recipe.export(DIR)`` writes the
     job folder. Whatever NVFlare has for recipes stays usable: filters, ``add_experiment_tracking``, log streaming.
 
     Args:
         bundle: name of a bundle of this package, or the path of one; a site may have its own copy elsewhere.
-        strategy: one of ``monai_fairfl.strategies``, its name, or its configuration with ``_target_``.
+        strategy: one of ``monai_fairfl.strategies``, its name, or its configuration with ``_target_``; ``None``: FedCE,
+            and with a ``train_script`` NVFlare's form of it, which ``fedce_mode`` (``"plus"``, ``"times"``) chooses.
         min_clients: fewest clients that begin a round and must answer it.
         num_rounds: rounds in all.
         name: of the job and the run.
+        model: in place of a bundle, an ``nn.Module``, whose values are those to begin from, or
+            ``{"class_path": ..., "args": {...}}``, which is built under ``seed``.
+        train_script, train_args: what every site runs. ``sites_root``, ``config``, ``overrides``, ``local_epochs``,
+            ``device``, ``amp``, ``check`` and ``custom_code`` are a bundle's only.
+        trainable_param_names: the parameters of ``model``, if not those that require a gradient.
+        key_metric, key_metric_mode: the entry of a script's ``metrics`` that scores the received model, and whether
+            ``"max"`` or ``"min"`` of it is best.
         sites_root: a folder with the data of every site, for the simulator and POC; elsewhere each site names its own.
         config: training configuration, files relative to the bundle.
         overrides: of the configuration, plain values, for every site and the initial model.
@@ -77,6 +86,7 @@ class FairFLRecipe(Recipe):
         initial_ckpt: a ``state_dict`` file to begin from, in place of a model built under ``seed``.
         seed: of everything.
         stop_cond, patience, best_model_filename, enable_tensor_disk_offload: see :class:`FairFLController`.
+        server_memory_gc_rounds: free the server's memory after every so many rounds.
         launch_external_process: run the script in a process of its own, which ``launch_once=False`` starts for every
             task: then a site whose training was killed is back in the next round.
         command, launch_once, shutdown_timeout, server_expected_format, client_memory_gc_rounds, cuda_empty_cache,
@@ -85,14 +95,14 @@ class FairFLRecipe(Recipe):
         federation: further arguments of :class:`~monai_fairfl.federation.Federation`, plain values.
 
     Raises:
-        ConfigError: when bundle, strategy, overrides and number of clients do not go together.
+        ConfigError: when bundle or script, strategy, overrides and number of clients do not go together.
     """
 
     def __init__(
         self,
         *,
-        bundle: str | Path,
-        strategy: Strategy | str | Mapping[str, Any] = "FedCE",
+        bundle: str | Path | None = None,
+        strategy: Strategy | str | Mapping[str, Any] | None = None,
         min_clients: int,
         num_rounds: int = 2,
         name: str | None = None,
@@ -123,42 +133,67 @@ class FairFLRecipe(Recipe):
         cuda_empty_cache: bool = False,
         per_site_config: dict[str, dict[str, Any]] | None = None,
         federation: Mapping[str, Any] | None = None,
+        model: nn.Module | Mapping[str, Any] | None = None,
+        train_script: str | None = None,
+        train_args: str = "",
+        fedce_mode: str = "plus",
+        trainable_param_names: Sequence[str] | None = None,
+        key_metric: str = "accuracy",
+        key_metric_mode: str | None = None,
+        server_memory_gc_rounds: int = 0,
     ):
-        self.strategy = strategy_of(strategy)
-        self.bundle, self.min_clients, self.custom_code = str(bundle), min_clients, custom_code
-        root = find_bundle(self.bundle) if self.bundle in bundle_names() else Path(bundle).absolute()
-        train = preflight.train_config(root, overrides or {}, config)
-        preflight.check_strategies([self.strategy], [f"client {i}" for i in range(min_clients)], train)
-        self.settings = {
-            "bundle": self.bundle if self.bundle in bundle_names() else str(root),
-            "sites_root": str(Path(sites_root).absolute()) if sites_root else "",
-            "config": list(config),
-            "overrides": dict(overrides or {}),
-            "local_epochs": local_epochs,
-            "device": device,
-            "amp": amp,
-            "threads": threads,
-            "groups": dict(groups or {}),
-            "check": check,
-        }
-        SiteSettings.of(self.settings, {})
-        self.server_expected_format = server_expected_format
-        self.runner: dict[str, Any] = {
-            "memory_gc_rounds": client_memory_gc_rounds,
-            "cuda_empty_cache": cuda_empty_cache,
-        }
-        if launch_external_process:
-            script = {"execution_mode": ExecutionMode.EXTERNAL_PROCESS, "command": f"{command} custom/{SCRIPT_NAME}"}
-            self.runner |= script | {"launch_once": launch_once, "shutdown_timeout": shutdown_timeout}
-        else:
-            self.runner |= {"execution_mode": ExecutionMode.IN_PROCESS, "task_script_path": SCRIPT_NAME}
+        of_a_bundle = {
+            "bundle": bundle is not None, "sites_root": sites_root is not None, "config": config != TRAIN,
+            "overrides": overrides is not None, "local_epochs": local_epochs != 1, "device": device != "", "amp": amp,
+            "check": not check, "custom_code": not custom_code,
+        }  # fmt: skip
+        of_a_script = {
+            "model": model is not None, "train_script": train_script is not None, "train_args": train_args != "",
+            "fedce_mode": fedce_mode != "plus", "trainable_param_names": trainable_param_names is not None,
+            "key_metric": key_metric != "accuracy", "key_metric_mode": key_metric_mode is not None,
+        }  # fmt: skip
+        _one_of(of_a_bundle, of_a_script)
+        self.min_clients, self.custom_code = min_clients, custom_code
+        self.train_args, self.command = train_args, command  # NVFlare warns of secrets in them
         self.per_site: dict[str, dict[str, Any]] = {}
         self._files = TemporaryDirectory()  # of the job, until it is written
-        name = name or f"{root.name}-{self.strategy.name}"
+        self._sites: BundleSites | ScriptSites
+        closing: Mapping[str, Any]
+        options = {
+            "launch_external_process": launch_external_process, "command": command, "launch_once": launch_once,
+            "shutdown_timeout": shutdown_timeout, "server_expected_format": server_expected_format,
+            "memory_gc_rounds": client_memory_gc_rounds, "cuda_empty_cache": cuda_empty_cache,
+        }  # fmt: skip
+        if bundle is None:
+            self.strategy = strategy_of(fedce_of(fedce_mode) if strategy is None else strategy)
+            check_strategy(self.strategy, min_clients)
+            check_federation(federation or {})
+            key_metric_mode = key_mode(key_metric, key_metric_mode, stop_cond)
+            self._sites = ScriptSites(str(train_script), train_args, options)
+            with own_random_state(seed):
+                initial = initial_of(model, trainable_param_names, initial_ckpt)
+            name, closing = name or self.strategy.name, {"final": [], "evaluate": []}
+        else:
+            self.strategy = strategy_of("FedCE" if strategy is None else strategy)
+            shipped = str(bundle) in bundle_names()
+            root = find_bundle(str(bundle)) if shipped else Path(bundle).absolute()
+            train = preflight.train_config(root, overrides or {}, config)
+            preflight.check_strategies([self.strategy], [f"client {i}" for i in range(min_clients)], train)
+            settings = {
+                "bundle": str(bundle) if shipped else str(root),
+                "sites_root": str(Path(sites_root).absolute()) if sites_root else "",
+                "config": list(config), "overrides": dict(overrides or {}), "local_epochs": local_epochs,
+                "device": device, "amp": amp, "threads": threads, "groups": dict(groups or {}), "check": check,
+            }  # fmt: skip
+            self._sites = BundleSites(settings, custom_code, options, Path(self._files.name))
+            with own_random_state(seed):
+                initial = initial_model(root, overrides, initial_ckpt, config)
+            name = name or f"{root.name}-{self.strategy.name}"
+            closing = {"final": ["score", "test_score"] if has_evaluation(root) else ["score"]}
+        self._sites.check({})
+        write_initial(Path(self._files.name) / INITIAL, *initial)
         job = FedJob(name, min_clients)
         job.set_app_packages(["monai_fairfl"])  # installed at every site; a strategy of your own travels along
-        with own_random_state(seed):
-            write_initial(Path(self._files.name) / INITIAL, *initial_model(root, overrides, initial_ckpt, config))
         parts = self.strategy.parts
         job.to_server(
             FairFLController(
@@ -172,7 +207,7 @@ class FairFLRecipe(Recipe):
                 reward=parts.reward,
                 training=dict(parts.training) or None,
                 federation={
-                    "final": ["score", "test_score"] if has_evaluation(root) else ["score"],
+                    **closing,
                     "seed": seed,
                     "threads": threads,
                     "groups": dict(groups or {}),
@@ -182,6 +217,8 @@ class FairFLRecipe(Recipe):
                 patience=patience,
                 best_model_filename=best_model_filename,
                 enable_tensor_disk_offload=enable_tensor_disk_offload,
+                memory_gc_rounds=server_memory_gc_rounds,
+                scripts={"key_metric": key_metric, "key_metric_mode": str(key_metric_mode)} if bundle is None else None,
             )
         )
         job.add_file_to_server(str(Path(self._files.name) / INITIAL), dest_dir=INITIAL, app_folder_type="config")
@@ -192,37 +229,11 @@ class FairFLRecipe(Recipe):
     # ---- what NVFlare's Recipe asks for -----------------------------------------------------------------------
 
     def _apply_per_site_config(self, config: dict[str, dict[str, Any]]) -> None:
-        for site, own in config.items():
-            SiteSettings.of({**self.settings, **own}, {}, f"per_site_config of {site}")
+        self._sites.check(config)
         self.per_site = config
 
     def _prepare_client_apps(self) -> None:
-        for site, own in (self.per_site or {"": {}}).items():
-            settings = {**self.settings, **own}
-            add = (
-                self._job.to_clients
-                if not site
-                else lambda obj, site=site, **options: self._job.to(obj, site, **options)
-            )
-            if not self.custom_code:
-                add(FairFLExecutor(settings), tasks=["*"])
-                continue
-            folder = Path(self._files.name) / (site or "all")
-            folder.mkdir()
-            (folder / SCRIPT_NAME).write_text(SCRIPT)
-            (folder / SETTINGS).write_text(json.dumps(settings, indent=1))
-            add(self._client_api(), tasks=["*"])
-            add(FileSource(str(folder / SCRIPT_NAME)))
-            add(FileSource(str(folder / SETTINGS), app_folder_type="config"))
-
-    def _client_api(self) -> ClientAPIExecutor:
-        """What runs the script at a site: in the job's process, or in one of its own."""
-        return ClientAPIExecutor(
-            params_exchange_format=ExchangeFormat.PYTORCH,
-            server_expected_format=self.server_expected_format,
-            params_transfer_type=TransferType.FULL,  # the update is made here, and says so itself
-            **self.runner,
-        )
+        self._sites.add(self._job, self.per_site)
 
     def process_env(self, env: ExecEnv) -> None:
         """The simulator is the user's own: there, what a job without code needs is allowed."""
@@ -254,6 +265,19 @@ class FairFLRecipe(Recipe):
         """A filter of what arrives at the sites; see :meth:`add_client_output_filter`."""
         self._filtered(filter)
         super().add_client_input_filter(filter, *arguments, **options)
+
+
+def _one_of(of_a_bundle: Mapping[str, bool], of_a_script: Mapping[str, bool]) -> None:
+    """Either a bundle and what belongs to it was given, or a model with its script."""
+    bundles, scripts = ([name for name, given in names.items() if given] for names in (of_a_bundle, of_a_script))
+    if bundles and scripts:
+        raise ConfigError(
+            f"{', '.join(bundles)} belong to a bundle, {', '.join(scripts)} to a training script of your own: leave "
+            "one of the two out. A script takes its settings from train_args, a bundle from overrides"
+        )
+    lacking = [name for name in ("model", "train_script") if not of_a_script[name]]
+    if not of_a_bundle["bundle"] and lacking:
+        raise ConfigError(f"{', '.join(lacking)} must be given: a job needs a bundle, or a model and a train_script")
 
 
 def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:

@@ -1,0 +1,90 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A job of a bundle: what its sites are given, and what runs there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nvflare.app_common.executors.client_api_executor import ClientAPIExecutor, ExecutionMode
+from nvflare.client.config import ExchangeFormat, TransferType
+from nvflare.job_config.api import FedJob
+from nvflare.job_config.file_source import FileSource
+
+from monai_fairfl.transports.flare.client import SCRIPT, SCRIPT_NAME, SETTINGS
+from monai_fairfl.transports.flare.executor import FairFLExecutor
+from monai_fairfl.transports.flare.site import SiteSettings
+
+__all__ = ["BundleSites"]
+
+
+@dataclass(frozen=True)
+class BundleSites:
+    """The sites of a job run this package's client on their copy of a bundle.
+
+    Args:
+        settings: of :class:`~monai_fairfl.transports.flare.site.SiteSettings`, for every site.
+        custom_code: by a script of the job; else by an executor of the installed package.
+        options: of NVFlare's script runner, for every site.
+        folder: gets the files that travel with the job.
+    """
+
+    settings: Mapping[str, Any]
+    custom_code: bool
+    options: Mapping[str, Any]
+    folder: Path
+
+    def check(self, config: Mapping[str, Mapping[str, Any]]) -> None:
+        """Refuse settings of single sites that no site knows.
+
+        Raises:
+            ConfigError: naming the setting and those there are.
+        """
+        for site, own in (config or {"": {}}).items():
+            SiteSettings.of({**self.settings, **own}, {}, f"per_site_config of {site}")
+
+    def add(self, job: FedJob, per_site: Mapping[str, Mapping[str, Any]]) -> None:
+        """Give every site its settings and what answers its tasks."""
+        for site, own in (per_site or {"": {}}).items():
+            settings = {**self.settings, **own}
+            add = job.to_clients if not site else lambda obj, site=site, **options: job.to(obj, site, **options)
+            if not self.custom_code:
+                add(FairFLExecutor(settings), tasks=["*"])
+                continue
+            folder = self.folder / (site or "all")
+            folder.mkdir()
+            (folder / SCRIPT_NAME).write_text(SCRIPT)
+            (folder / SETTINGS).write_text(json.dumps(settings, indent=1))
+            add(self._client_api(), tasks=["*"])
+            add(FileSource(str(folder / SCRIPT_NAME)))
+            add(FileSource(str(folder / SETTINGS), app_folder_type="config"))
+
+    def _client_api(self) -> ClientAPIExecutor:
+        """What runs the script at a site: in the job's process, or in one of its own."""
+        options = dict(self.options)
+        arguments: dict[str, Any]
+        if options.pop("launch_external_process"):
+            mode, command = ExecutionMode.EXTERNAL_PROCESS, f"{options.pop('command')} custom/{SCRIPT_NAME}"
+            arguments = {"command": command, **options}
+        else:
+            mode = ExecutionMode.IN_PROCESS
+            keys = ("server_expected_format", "memory_gc_rounds", "cuda_empty_cache")
+            arguments = {"task_script_path": SCRIPT_NAME, **{key: options[key] for key in keys}}
+        return ClientAPIExecutor(
+            execution_mode=mode,
+            params_exchange_format=ExchangeFormat.PYTORCH,
+            params_transfer_type=TransferType.FULL,  # the update is made here, and says so itself
+            **arguments,
+        )
