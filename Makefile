@@ -15,7 +15,7 @@ DEMO_ARGS ?= --rounds 12 --local_epochs 4 --overrides "{'size': [64, 64], 'chann
 	{'_target_': 'monai_fairfl.strategies.FedAvg'}, {'_target_': 'monai_fairfl.strategies.FedCE'}]"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick lint format bench clean
+.PHONY: help demo demo-flare test test-all test-quick lint format bench clean
 
 help: ## say what can be made
 	@echo "usage: make TARGET [PYTHON=python3.11]"
@@ -27,7 +27,17 @@ demo: $(READY) ## train a federation of six synthetic hospitals and write its re
 	$(BIN)/python -W ignore -m monai.bundle run --config_file $(BUNDLE)/configs/federate.json --bundle_root $(BUNDLE) \
 		--sites_root demo/hospitals --run_dir demo/run $(DEMO_ARGS)
 
-test: lint ## lint, then every test
+demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server and a process for each
+	$(BIN)/monai-fairfl demo-data --out demo/hospitals
+	rm -rf demo/flare
+	$(BIN)/monai-fairfl simulate-flare --bundle prostate_mri_segmentation --strategy FedCE --sites-root demo/hospitals \
+		--workspace demo/flare --num-rounds 6 --local-epochs 4 \
+		--overrides "{'size': [64, 64], 'channels': [16, 32, 64, 128]}"
+
+test: lint ## lint, then every test but those that start servers
+	$(PYTEST) -m "not poc"
+
+test-all: lint ## lint, then every test, servers and clients with mTLS on loopback included
 	$(PYTEST)
 
 test-quick: $(READY) ## the tests of less than about 3 seconds each

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "DataError", "FairFLError", "FederationError", "TransportAborted"]
+__all__ = ["ConfigError", "DataError", "FairFLError", "FederationError", "TransportAborted", "in_words"]
 
 
 class FairFLError(Exception):
@@ -33,3 +33,21 @@ class FederationError(FairFLError, RuntimeError):
 
 class TransportAborted(FederationError):
     """The engine that carries the messages ended the run; what was done can be resumed."""
+
+
+def in_words(error: BaseException) -> str:
+    """An error and what led to it, in one line for those who see no traceback.
+
+    >>> try:
+    ...     raise ValueError("no cases") from FileNotFoundError("/data is missing")
+    ... except ValueError as error:
+    ...     print(in_words(error))
+    ValueError: no cases; because of FileNotFoundError: /data is missing
+    """
+    words: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(words) < 5:
+        if not words or str(cause) not in words[-1]:
+            words.append(f"{type(cause).__name__}: {cause}")
+        cause = cause.__cause__
+    return "; because of ".join(words)

@@ -29,6 +29,7 @@ __all__ = [
     "Request",
     "Train",
     "Weights",
+    "failed",
     "refusal",
     "to_json",
     "usable_measurements",
@@ -227,6 +228,11 @@ class Reply:
     run: str = ""
     round: int = -1
     error: str | None = None
+
+
+def failed(request: Request, error: str) -> Reply:
+    """The reply to ``request`` of a client that could not answer it."""
+    return Reply(request.client, None, 0, id=request.id, run=request.run, round=request.round, error=error)
 
 
 def refusal(request: Request, reply: Reply, spec: ModelSpec) -> str | None:

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from monai_fairfl.aggregation import Aggregation, Replies
-from monai_fairfl.messages import Estimate, ModelSpec, Request, Weights, value_of
+from monai_fairfl.errors import FederationError
+from monai_fairfl.messages import Estimate, ModelSpec, Request, Weights, usable_measurements, value_of
 from monai_fairfl.strategies.parts import Parts, Reward, check_choice, words_of
 
 __all__ = ["RoundResult", "Rounds", "Strategy", "check_choice"]
@@ -142,16 +143,19 @@ class Strategy(ABC):
         return RoundResult(weights, aggregation, contributions, rewards, notes, found)
 
     def measured(self, replies: Replies, name: str, default: float | None = None) -> dict[str, float]:
-        """client -> its measurement ``name``; one that is absent becomes the mean of the others, and a note.
+        """client -> its measurement ``name``; one that is absent or not finite becomes the others' mean, and a note.
 
         Args:
             replies: of the exchange that asked for it.
             name: of the measurement.
             default: used when nobody sent it; an error when ``None``.
         """
-        known = {r.client: value_of(r.measurements[name]) for r in replies if name in r.measurements}
+        usable = {reply.client: usable_measurements(reply)[0] for reply in replies}
+        known = {client: value_of(found[name]) for client, found in usable.items() if name in found}
         if not known and default is None:
-            raise ValueError(f"{type(self).__name__} needs {name!r}, and no client of {replies.clients} measured it")
+            raise FederationError(
+                f"{type(self).__name__} needs {name!r}, and no client of {replies.clients} measured it"
+            )
         filler = sum(known.values()) / len(known) if known else float(default)  # type: ignore[arg-type]
         for client in replies.clients:
             if client not in known:

@@ -17,7 +17,7 @@ from itertools import chain, combinations
 
 from monai_fairfl.aggregation import Replies, sample_shares
 from monai_fairfl.errors import FederationError
-from monai_fairfl.messages import Estimate, Measure, Request, Weights
+from monai_fairfl.messages import Estimate, Measure, Request, Weights, usable_measurements
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.valuation import Game, exact_shapley
 
@@ -66,7 +66,7 @@ def coalition_values(
         replies = yield [Measure(c, model, ("score",)) for model in models.values() for c in local.clients]
         coalition_of = dict(zip(sorted(replies.requests), asked, strict=True))
         for reply in replies:
-            found = reply.measurements.get("score")
+            found = usable_measurements(reply)[0].get("score")
             mean = found["mean"] if isinstance(found, Mapping) else found
             if mean is not None:
                 scores.setdefault(coalition_of[reply.id], {})[reply.client] = (

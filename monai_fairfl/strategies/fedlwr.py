@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from monai_fairfl.aggregation import Replies, normalise, uniform
-from monai_fairfl.messages import Measure, Train
+from monai_fairfl.errors import FederationError
+from monai_fairfl.messages import Measure, Train, usable_measurements
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
 __all__ = ["FedLWR"]
@@ -98,12 +99,12 @@ class FedLWR(Strategy):
         low, high = self.clip if self.clip is not None else VARIANTS[self.variant][0]
         found: dict[str, dict[str, float]] = {}
         for reply in compared:
-            layers = reply.measurements.get(self.measurement)
+            layers = usable_measurements(reply)[0].get(self.measurement)
             for layer, value in layers.items() if isinstance(layers, Mapping) else ():
                 if layer != "mean":
                     found.setdefault(layer, {})[reply.client] = 1 - min(max(float(value), low), high)
         if not found:
-            raise ValueError(f"FedLWR needs {self.measurement!r}, and no client of {compared.clients} measured it")
+            raise FederationError(f"FedLWR needs {self.measurement!r}, and no client of {compared.clients} measured it")
         for by_client in found.values():
             filler = sum(by_client.values()) / len(by_client)
             for client in set(compared.clients) - set(by_client):

@@ -16,7 +16,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from monai_fairfl.messages import Reply, Request
+from monai_fairfl.errors import in_words
+from monai_fairfl.messages import Reply, Request, failed
 
 __all__ = ["Client", "InProcess"]
 
@@ -57,8 +58,7 @@ class InProcess:
                 reply = self._clients[request.client].answer(request)
             except Exception as error:
                 logger.debug("client %s failed", request.client, exc_info=True)
-                text = f"{type(error).__name__}: {error}"
-                reply = Reply(request.client, None, 0, id=request.id, run=request.run, round=request.round, error=text)
+                reply = failed(request, in_words(error))
             arrived(reply)
 
     def close(self) -> None:

@@ -12,14 +12,21 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("nvflare")
 
-from federations import CLIENTS, METHODS, assert_same_run, in_process, recipe  # noqa: E402
+from federations import BUNDLE, CLIENTS, METHODS, SETTINGS, assert_same_run, in_process, recipe  # noqa: E402
+from flare_poc import wait_for  # noqa: E402
 from nvflare.recipe.sim_env import SimEnv  # noqa: E402
+
+from monai_fairfl.ledger import read_ledger  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.nvflare]
 
@@ -46,10 +53,31 @@ def test_restarts_of_a_clients_process_between_tasks_change_nothing(hospitals: P
     assert_same_run(expected, tmp_path / "there" / "FedLWR" / "server" / "fairfl" / "FedLWR")
 
 
-def test_tensors_that_wait_on_disk_are_the_same_tensors(hospitals: Path, tmp_path: Path) -> None:
+def test_a_job_without_code_does_the_same(hospitals: Path, tmp_path: Path) -> None:
     expected = in_process("FedCE", hospitals, tmp_path / "here")
 
-    job = recipe("FedCE", hospitals, enable_tensor_disk_offload=True, custom_code=False)
+    job = recipe("FedCE", hospitals, custom_code=False)
     job.execute(SimEnv(clients=CLIENTS, workspace_root=str(tmp_path / "there")))
 
     assert_same_run(expected, tmp_path / "there" / "FedCE" / "server" / "fairfl" / "FedCE")
+
+
+def test_the_command_goes_on_after_a_crash_to_the_same_bits(hospitals: Path, tmp_path: Path) -> None:
+    expected = in_process("FedCE", hospitals, tmp_path / "here", rounds=4)
+    words = [*(sys.executable, "-m", "monai_fairfl", "simulate-flare", "--bundle", BUNDLE, "--strategy", "FedCE")]
+    words += ["--sites-root", str(hospitals), "--site-names", *CLIENTS, "--workspace", str(tmp_path / "there")]
+    words += ["--num-rounds", "4", "--overrides", str(SETTINGS), "--name", "FedCE", "--json"]
+    run = tmp_path / "there" / "kept" / "server" / "FedCE"
+
+    first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ledger = run / "ledger.jsonl"
+    wait_for("the second round", lambda: ledger.exists() and len(read_ledger(ledger)) >= 3)
+    family = psutil.Process(first.pid)
+    for process in [*family.children(recursive=True), family]:
+        process.kill()
+    first.wait(timeout=60)
+    assert read_ledger(ledger)[-1]["kind"] == "round"
+    answer = subprocess.run(words, check=True, capture_output=True, text=True, timeout=300).stdout
+
+    assert json.loads(answer)["run"] == str(run)
+    assert_same_run(expected, run)

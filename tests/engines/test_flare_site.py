@@ -8,7 +8,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""A site's settings, its refusals, policies of kits, jobs, curves, early stopping and folders: all without an engine."""
+"""A site's settings and refusals, policies of kits, jobs, curves, early stopping, folders: all without an engine."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from monai_fairfl.transports.in_process import InProcess
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 SITES = ("alder", "birch", "elm")
 ABSENT = "birch"  # in the second of two rounds
+SICK = "elm"  # sends NaN as every measurement there
 TWO_CLASSES = {"out_channels": 2}
 
 MADE: dict[str, Callable[[], Strategy]] = {
@@ -55,7 +57,7 @@ MADE: dict[str, Callable[[], Strategy]] = {
 
 
 class Watched(InProcess):
-    """Loses ``ABSENT`` in round 1, hands replies over in another order, and remembers what was asked."""
+    """Loses ``ABSENT`` and ``SICK``'s numbers in round 1, hands replies over in another order, remembers what was asked."""
 
     def __init__(self, clients: Mapping[str, Callable[[], FairMonaiAlgo]], backwards: bool):
         super().__init__(clients)
@@ -67,8 +69,13 @@ class Watched(InProcess):
         self.asked += requests
         replies: list[Reply] = []
         super().exchange([r for r in requests if (r.client, r.round) != (ABSENT, 1)], replies.append, timeout)
+        replies = [_without_numbers(reply) if (reply.client, reply.round) == (SICK, 1) else reply for reply in replies]
         for reply in reversed(replies) if self.backwards else replies:
             arrived(reply)
+
+
+def _without_numbers(reply: Reply) -> Reply:
+    return replace(reply, measurements=dict.fromkeys(reply.measurements, math.nan))
 
 
 def federation(strategy: Strategy, hospitals: Path, folder: Path, backwards: bool, **arguments: Any) -> Federation:
@@ -114,7 +121,7 @@ def test_every_strategy_keeps_the_promises_of_all(name: str, hospitals: Path, tm
     history = whole.run()
     first, second = history.rounds
 
-    # a client that is missing in the second round breaks nothing
+    # a client that is missing in the second round breaks nothing, nor does one whose numbers are not finite
     assert history.finished and set(first["measurements"]) == set(SITES)
     assert set(second["missing"]) == {ABSENT} and set(second["measurements"]) == set(SITES) - {ABSENT}
     assert set(history.records[-1]["scores"]) == set(SITES)

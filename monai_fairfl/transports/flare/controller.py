@@ -30,15 +30,16 @@ from nvflare.fuel.utils.memory_utils import cleanup_memory
 from monai_fairfl.errors import FairFLError, TransportAborted
 from monai_fairfl.federation import Federation
 from monai_fairfl.ledger import read_ledger
-from monai_fairfl.messages import Reply, Request
+from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.report import write_report_if_possible
 from monai_fairfl.strategies import Reward, Strategy, Weighting, compose
 from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.foreign import Scripts
 from monai_fairfl.transports.flare.initial import INITIAL, read_initial
+from monai_fairfl.transports.flare.kept import kept_folder
 from monai_fairfl.transports.flare.policy import NEEDS
 from monai_fairfl.transports.flare.tracking import EarlyStop, scalars_of
-from monai_fairfl.transports.flare.wire import failed, register_tensors
+from monai_fairfl.transports.flare.wire import register_tensors
 
 __all__ = ["FairFLController", "FlareTransport"]
 
@@ -181,7 +182,7 @@ class FairFLController(ModelController):
         """Run the federation; an error of its own ends the job, and says how to go on."""
         register_tensors()
         offload = setup_tensor_disk_offload(self.engine, self.enable_tensor_disk_offload, self.fl_ctx.get_job_id("job"))
-        folder = run_folder(Path(self.engine.get_workspace().get_root_dir()) / "fairfl", self.run_name, self.resume)
+        folder = run_folder(kept_folder(self.engine.get_workspace().get_root_dir()), self.run_name, self.resume)
         try:
             history = self._federation(folder).run(resume=folder.exists())
             self.info(f"{len(history.rounds)} rounds are done: {folder}")

@@ -25,6 +25,8 @@ from nvflare.recipe.sim_env import SimEnv
 
 from monai_fairfl import preflight
 from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.ledger import read_ledger
+from monai_fairfl.transports.flare.kept import HOME
 from monai_fairfl.transports.flare.recipe import FairFLRecipe
 
 __all__ = ["export_job", "simulate_job"]
@@ -65,8 +67,10 @@ def simulate_job(
 ) -> Path:
     """Run a federation in NVFlare's simulator: a server and a process for each site on this machine.
 
+    NVFlare's simulator empties its workspace at every start; what must outlive that is kept beside it.
+
     Args:
-        workspace: NVFlare's folder; a run in it that did not end goes on.
+        workspace: gets ``nvflare``, the simulator's own folder, and ``kept``; a run that did not end goes on.
         sites_root: one folder per site.
         site_names: those that take part; all by default.
         arguments: of :class:`~monai_fairfl.transports.flare.recipe.FairFLRecipe`.
@@ -80,16 +84,22 @@ def simulate_job(
     """
     sites = preflight.site_names(Path(sites_root), site_names, {})
     recipe = FairFLRecipe(sites_root=sites_root, **{"min_clients": len(sites), **arguments})
-    environment = SimEnv(clients=sites, workspace_root=str(Path(workspace).absolute()), log_config="concise")
+    folder = Path(workspace).absolute()
+    environment = SimEnv(clients=sites, workspace_root=str(folder / "nvflare"), log_config="concise")
+    before = os.environ.get(HOME)
+    os.environ[HOME] = str(folder / "kept")
     try:
         with _logs_to_stderr():
             recipe.execute(environment)
     except RuntimeError as error:
         raise FederationError(f"{error}; the same command goes on where it stopped") from error
-    runs = Path(workspace).absolute() / recipe.name / "server" / "fairfl"
-    newest = max(runs.glob("*/ledger.jsonl"), key=lambda ledger: ledger.stat().st_mtime, default=None)
-    if newest is None or '"kind":"end"' not in newest.read_text().splitlines()[-1]:
-        raise FederationError(f"the run did not end; {workspace}/{recipe.name}/server/log.txt says why")
+    finally:
+        os.environ.pop(HOME) if before is None else os.environ.update({HOME: before})
+    ledgers = (folder / "kept" / "server").glob("*/ledger.jsonl")
+    newest = max(ledgers, key=lambda ledger: ledger.stat().st_mtime, default=None)
+    if newest is None or read_ledger(newest)[-1]["kind"] != "end":
+        log = folder / "nvflare" / recipe.name / "server" / "log.txt"
+        raise FederationError(f"the run did not end, {log} says why; the same command goes on where it stopped")
     return newest.parent
 
 

@@ -22,7 +22,7 @@ from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.fedce import FedCEConstants
 
-from monai_fairfl.messages import Measurement, ModelSpec, Reply, Request, Weights
+from monai_fairfl.messages import Measurement, ModelSpec, Reply, Request, Weights, failed
 from monai_fairfl.strategies import FedCE, Strategy
 from monai_fairfl.transports.flare import wire
 
@@ -63,7 +63,7 @@ class Scripts:
             measured = measurements_of(model, request.client, self.strategy, self.key_metric, self.sign)
             return reply_from(model, request, self.strategy.spec, measured)
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            return wire.failed(request, f"its answer cannot be read ({type(error).__name__}: {error})")
+            return failed(request, f"its answer cannot be read ({type(error).__name__}: {error})")
 
 
 def coefficient(request: Request) -> float | None:

@@ -27,11 +27,12 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from monai_fairfl.bundles import bundle_names, find_bundle
 from monai_fairfl.client import FairMonaiAlgo
 from monai_fairfl.data.layouts import site_folders
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.files import safe_name
-from monai_fairfl.messages import Reply
+from monai_fairfl.messages import Reply, failed
 from monai_fairfl.site import bundle_client
-from monai_fairfl.transports.flare.wire import failed, reply_model, request_of
+from monai_fairfl.transports.flare.kept import kept_folder
+from monai_fairfl.transports.flare.wire import reply_model, request_of
 
 __all__ = ["SITE_FILE", "Site", "SiteSettings"]
 
@@ -125,13 +126,13 @@ class Site:
             request = request_of(model, self.name)
         except Exception as error:
             logger.exception("site %s cannot read its task", self.name)
-            return reply_model(Reply(self.name, None, 0, error=f"{type(error).__name__}: {error}"))
+            return reply_model(Reply(self.name, None, 0, error=in_words(error)))
         try:
             self._prepare(rounds=model.total_rounds or 1, first=request.round == 0)
             return reply_model(self._client.answer(request))
         except Exception as error:
             logger.exception("site %s cannot do task %d of round %d", self.name, request.id, request.round)
-            return reply_model(failed(request, f"{type(error).__name__}: {error}"))
+            return reply_model(failed(request, in_words(error)))
 
     def close(self) -> None:
         """The job is over."""
@@ -203,7 +204,7 @@ class Site:
         return bundle_client(
             self.bundle_root,
             self.name,
-            self.workspace / "fairfl" / self.name,
+            kept_folder(self.workspace) / self.name,
             dataset_dir=self.dataset_dir,
             group=next(groups, ""),
             device=settings.device or ("cuda:0" if torch.cuda.is_available() else "cpu"),

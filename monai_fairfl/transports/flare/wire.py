@@ -22,9 +22,9 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
-from monai_fairfl.messages import Estimate, Measurement, Reply, Request
+from monai_fairfl.messages import Estimate, Measurement, Reply, Request, failed
 
-__all__ = ["Arriving", "failed", "register_tensors", "reply_model", "reply_of", "request_model", "request_of"]
+__all__ = ["Arriving", "register_tensors", "reply_model", "reply_of", "request_model", "request_of"]
 
 META, BUFFERS = "fairfl", "fairfl_buffers"
 ASKED = ("task", "measure", "context", "id", "run", "round", "seed", "ledger_head")
@@ -111,11 +111,6 @@ def reply_of(model: FLModel, request: Request) -> Reply:
         return Reply(request.client, update, measurements=measurements, buffers=buffers, **known)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return failed(request, f"its answer cannot be read ({type(error).__name__}: {error})")
-
-
-def failed(request: Request, error: str) -> Reply:
-    """The reply to ``request`` of a client that could not answer it."""
-    return Reply(request.client, None, 0, id=request.id, run=request.run, round=request.round, error=error)
 
 
 def _plain(value: Measurement) -> Any:
