@@ -274,11 +274,11 @@ def test_a_strategy_of_one_model_works_with_what_scripts_send(strategy: Strategy
 
 
 def test_a_measurement_that_no_script_sends_is_named() -> None:
-    with pytest.raises(ValueError, match="FedGA needs 'local_loss'"):
+    with pytest.raises(FederationError, match="FedGA needs 'local_loss'"):
         aggregator = FairFLAggregator(FedGA())
         for number in range(2):
             one_round(aggregator, results(number))
-    with pytest.raises(ValueError, match="CFFL needs 'local_score'"):
+    with pytest.raises(FederationError, match="CFFL needs 'local_score'"):
         one_round(FairFLAggregator(CFFL()), results(0))
 
 

@@ -57,7 +57,7 @@ MADE: dict[str, Callable[[], Strategy]] = {
 
 
 class Watched(InProcess):
-    """Loses ``ABSENT`` and ``SICK``'s numbers in round 1, hands replies over in another order, remembers what was asked."""
+    """Loses ``ABSENT`` and ``SICK``'s numbers in round 1, changes the order of replies, remembers what was asked."""
 
     def __init__(self, clients: Mapping[str, Callable[[], FairMonaiAlgo]], backwards: bool):
         super().__init__(clients)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,12 @@ from nvflare.client.config import ExchangeFormat, TransferType
 from nvflare.job_config.api import FedJob
 from nvflare.job_config.file_source import FileSource
 
+from monai_fairfl import preflight
+from monai_fairfl.bundles import bundle_names, find_bundle
+from monai_fairfl.federate import initial_model
+from monai_fairfl.messages import ModelSpec, Weights
+from monai_fairfl.site import has_evaluation
+from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.flare.client import SCRIPT, SCRIPT_NAME, SETTINGS
 from monai_fairfl.transports.flare.executor import FairFLExecutor
 from monai_fairfl.transports.flare.site import SiteSettings
@@ -30,21 +35,45 @@ from monai_fairfl.transports.flare.site import SiteSettings
 __all__ = ["BundleSites"]
 
 
-@dataclass(frozen=True)
 class BundleSites:
     """The sites of a job run this package's client on their copy of a bundle.
 
     Args:
+        bundle: name of a bundle of this package, or the path of one.
+        strategy: of the federation.
+        min_clients: of the federation.
         settings: of :class:`~monai_fairfl.transports.flare.site.SiteSettings`, for every site.
         custom_code: by a script of the job; else by an executor of the installed package.
         options: of NVFlare's script runner, for every site.
         folder: gets the files that travel with the job.
+
+    Raises:
+        ConfigError: when bundle, strategy, overrides and number of clients do not go together.
     """
 
-    settings: Mapping[str, Any]
-    custom_code: bool
-    options: Mapping[str, Any]
-    folder: Path
+    def __init__(
+        self,
+        bundle: str,
+        strategy: Strategy,
+        min_clients: int,
+        settings: Mapping[str, Any],
+        custom_code: bool,
+        options: Mapping[str, Any],
+        folder: Path,
+    ):
+        shipped = bundle in bundle_names()
+        self.root = find_bundle(bundle) if shipped else Path(bundle).absolute()
+        self.settings: dict[str, Any] = {**settings, "bundle": bundle if shipped else str(self.root)}
+        self.custom_code, self.options, self.folder = custom_code, options, folder
+        train = preflight.train_config(self.root, self.settings["overrides"], self.settings["config"])
+        preflight.check_strategies([strategy], [f"client {i}" for i in range(min_clients)], train)
+        self.check({})
+        self.name = f"{self.root.name}-{strategy.name}"
+        self.federation = {"final": ["score", "test_score"] if has_evaluation(self.root) else ["score"]}
+
+    def initial(self, file: str | None) -> tuple[Weights, ModelSpec]:
+        """The bundle's network, built under the caller's seed, or the values of ``file``."""
+        return initial_model(self.root, self.settings["overrides"], file, self.settings["config"])
 
     def check(self, config: Mapping[str, Mapping[str, Any]]) -> None:
         """Refuse settings of single sites that no site knows.

@@ -26,19 +26,16 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 from torch import nn
 
 from monai_fairfl import catalogue, preflight
-from monai_fairfl.bundles import bundle_names, find_bundle
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.federate import initial_model
 from monai_fairfl.files import write_atomically
 from monai_fairfl.random_state import own_random_state
-from monai_fairfl.site import TRAIN, has_evaluation
+from monai_fairfl.site import TRAIN
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.flare.bundle_sites import BundleSites
 from monai_fairfl.transports.flare.controller import FairFLController
 from monai_fairfl.transports.flare.initial import INITIAL, write_initial
-from monai_fairfl.transports.flare.one_exchange import check_strategy
 from monai_fairfl.transports.flare.policy import allow
-from monai_fairfl.transports.flare.scripts import ScriptSites, check_federation, fedce_of, initial_of, key_mode
+from monai_fairfl.transports.flare.scripts import ScriptSites, check_federation, fedce_of, key_mode
 
 __all__ = ["FairFLRecipe", "strategy_of"]
 
@@ -157,40 +154,33 @@ class FairFLRecipe(Recipe):
         self.train_args, self.command = train_args, command  # NVFlare warns of secrets in them
         self.per_site: dict[str, dict[str, Any]] = {}
         self._files = TemporaryDirectory()  # of the job, until it is written
-        self._sites: BundleSites | ScriptSites
-        closing: Mapping[str, Any]
         options = {
             "launch_external_process": launch_external_process, "command": command, "launch_once": launch_once,
             "shutdown_timeout": shutdown_timeout, "server_expected_format": server_expected_format,
             "memory_gc_rounds": client_memory_gc_rounds, "cuda_empty_cache": cuda_empty_cache,
         }  # fmt: skip
+        self._sites: BundleSites | ScriptSites
+        scripts: dict[str, str] | None = None
         if bundle is None:
             self.strategy = strategy_of(fedce_of(fedce_mode) if strategy is None else strategy)
-            check_strategy(self.strategy, min_clients)
             check_federation(federation or {})
-            key_metric_mode = key_mode(key_metric, key_metric_mode, stop_cond)
-            self._sites = ScriptSites(str(train_script), train_args, options)
-            with own_random_state(seed):
-                initial = initial_of(model, trainable_param_names, initial_ckpt)
-            name, closing = name or self.strategy.name, {"final": [], "evaluate": []}
+            scripts = {"key_metric": key_metric, "key_metric_mode": key_mode(key_metric, key_metric_mode, stop_cond)}
+            self._sites = ScriptSites(
+                str(train_script), train_args, options, model, trainable_param_names, self.strategy, min_clients
+            )
         else:
             self.strategy = strategy_of("FedCE" if strategy is None else strategy)
-            shipped = str(bundle) in bundle_names()
-            root = find_bundle(str(bundle)) if shipped else Path(bundle).absolute()
-            train = preflight.train_config(root, overrides or {}, config)
-            preflight.check_strategies([self.strategy], [f"client {i}" for i in range(min_clients)], train)
             settings = {
-                "bundle": str(bundle) if shipped else str(root),
                 "sites_root": str(Path(sites_root).absolute()) if sites_root else "",
                 "config": list(config), "overrides": dict(overrides or {}), "local_epochs": local_epochs,
                 "device": device, "amp": amp, "threads": threads, "groups": dict(groups or {}), "check": check,
             }  # fmt: skip
-            self._sites = BundleSites(settings, custom_code, options, Path(self._files.name))
-            with own_random_state(seed):
-                initial = initial_model(root, overrides, initial_ckpt, config)
-            name = name or f"{root.name}-{self.strategy.name}"
-            closing = {"final": ["score", "test_score"] if has_evaluation(root) else ["score"]}
-        self._sites.check({})
+            self._sites = BundleSites(
+                str(bundle), self.strategy, min_clients, settings, custom_code, options, Path(self._files.name)
+            )
+        with own_random_state(seed):
+            initial = self._sites.initial(initial_ckpt)
+        name = name or self._sites.name
         write_initial(Path(self._files.name) / INITIAL, *initial)
         job = FedJob(name, min_clients)
         job.set_app_packages(["monai_fairfl"])  # installed at every site; a strategy of your own travels along
@@ -207,7 +197,7 @@ class FairFLRecipe(Recipe):
                 reward=parts.reward,
                 training=dict(parts.training) or None,
                 federation={
-                    **closing,
+                    **self._sites.federation,
                     "seed": seed,
                     "threads": threads,
                     "groups": dict(groups or {}),
@@ -218,7 +208,7 @@ class FairFLRecipe(Recipe):
                 best_model_filename=best_model_filename,
                 enable_tensor_disk_offload=enable_tensor_disk_offload,
                 memory_gc_rounds=server_memory_gc_rounds,
-                scripts={"key_metric": key_metric, "key_metric_mode": str(key_metric_mode)} if bundle is None else None,
+                scripts=scripts,
             )
         )
         job.add_file_to_server(str(Path(self._files.name) / INITIAL), dest_dir=INITIAL, app_folder_type="config")

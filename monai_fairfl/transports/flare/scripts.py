@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pydoc import locate
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE
@@ -31,7 +31,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.spec import read_spec
 from monai_fairfl.strategies import FedCE, Strategy
-from monai_fairfl.transports.flare.one_exchange import PACKAGE
+from monai_fairfl.transports.flare.one_exchange import PACKAGE, check_strategy
 
 __all__ = ["ScriptSites", "check_federation", "fedce_of", "initial_of", "key_mode"]
 
@@ -41,7 +41,6 @@ PER_SITE = (
 )
 
 
-@dataclass(frozen=True)
 class ScriptSites:
     """The sites of a job run ``train_script``; what NVFlare's recipes say of them.
 
@@ -49,11 +48,34 @@ class ScriptSites:
         train_script: path of the script.
         train_args: its arguments.
         options: of NVFlare's ``ScriptRunner``, for every site.
+        model: see :func:`initial_of`.
+        trainable_param_names: likewise.
+        strategy: of the federation.
+        min_clients: of the federation.
+
+    Raises:
+        ConfigError: when the strategy cannot work with scripts.
     """
 
-    train_script: str
-    train_args: str
-    options: Mapping[str, Any]
+    federation: ClassVar[Mapping[str, Any]] = {"final": [], "evaluate": []}
+
+    def __init__(
+        self,
+        train_script: str,
+        train_args: str,
+        options: Mapping[str, Any],
+        model: nn.Module | Mapping[str, Any] | None,
+        trainable_param_names: Sequence[str] | None,
+        strategy: Strategy,
+        min_clients: int,
+    ):
+        check_strategy(strategy, min_clients)
+        self.train_script, self.train_args, self.options = train_script, train_args, options
+        self.model, self.trainable_param_names, self.name = model, trainable_param_names, strategy.name
+
+    def initial(self, file: str | None) -> tuple[Weights, ModelSpec]:
+        """The user's model, or the values of ``file``."""
+        return initial_of(self.model, self.trainable_param_names, file)
 
     def check(self, config: Mapping[str, Mapping[str, Any]]) -> None:
         """Refuse settings of single sites that no script runner knows.
