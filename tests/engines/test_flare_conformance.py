@@ -17,6 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -24,6 +25,8 @@ pytest.importorskip("nvflare")
 
 from federations import BUNDLE, CLIENTS, METHODS, SETTINGS, assert_same_run, in_process, recipe  # noqa: E402
 from flare_poc import wait_for  # noqa: E402
+from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy  # noqa: E402
+from nvflare.app_common.filters.svt_privacy import SVTPrivacy  # noqa: E402
 from nvflare.recipe.sim_env import SimEnv  # noqa: E402
 
 from monai_fairfl.ledger import read_ledger  # noqa: E402
@@ -81,3 +84,20 @@ def test_the_command_goes_on_after_a_crash_to_the_same_bits(hospitals: Path, tmp
 
     assert json.loads(answer)["run"] == str(run)
     assert_same_run(expected, run)
+
+
+def test_nvflares_privacy_filters_change_what_leaves_a_site_and_the_run_goes_on(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    plain = read_ledger(in_process("FedCE", hospitals, tmp_path / "here") / "ledger.jsonl")
+
+    job = recipe("FedCE", hospitals)
+    job.add_client_output_filter(PercentilePrivacy(percentile=50, gamma=0.01), tasks=["train"])
+    job.add_client_output_filter(SVTPrivacy(fraction=0.5, epsilon=10.0), tasks=["train"])
+    job.execute(SimEnv(clients=CLIENTS, workspace_root=str(tmp_path / "there")))
+
+    filtered = read_ledger(tmp_path / "there" / "FedCE" / "server" / "fairfl" / "FedCE" / "ledger.jsonl")
+    assert len(filtered) == len(plain) and not any(record.get("missing") for record in filtered)
+    lengths = [np.diag(ledger[1]["gram"]["whole"]) for ledger in (filtered, plain)]
+    assert (lengths[0] < lengths[1]).all() and (lengths[0] > 0).all()
+    assert filtered[1]["measurements"] == plain[1]["measurements"]  # of the model that everybody received

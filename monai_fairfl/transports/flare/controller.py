@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nvflare.apis.analytix import AnalyticsDataType
-from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.tensor_disk_offload_context import cleanup_tensor_disk_offload, setup_tensor_disk_offload
@@ -38,7 +36,7 @@ from monai_fairfl.transports.flare.foreign import Scripts
 from monai_fairfl.transports.flare.initial import INITIAL, read_initial
 from monai_fairfl.transports.flare.kept import kept_folder
 from monai_fairfl.transports.flare.policy import NEEDS
-from monai_fairfl.transports.flare.tracking import EarlyStop, scalars_of
+from monai_fairfl.transports.flare.tracking import EarlyStop, scalars_of, show
 from monai_fairfl.transports.flare.wire import register_tensors
 
 __all__ = ["FairFLController", "FlareTransport"]
@@ -215,10 +213,9 @@ class FairFLController(ModelController):
 
     def _told(self, record: Mapping[str, Any]) -> None:
         """Every record of the ledger, for the job's receivers of metrics and for early stopping."""
-        with self.engine.new_context() as fl_ctx:
-            for tag, value, step in scalars_of(record):
-                dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
-                send_analytic_dxo(self, dxo, fl_ctx)
+        for scalar in scalars_of(record):
+            with self.engine.new_context() as fl_ctx:
+                show(fl_ctx, scalar)
         self._stopping.told(record)
         if self.memory_gc_rounds and record["kind"] == "round" and (record["round"] + 1) % self.memory_gc_rounds == 0:
             cleanup_memory()

@@ -15,35 +15,56 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsDataType
+from nvflare.apis.fl_constant import EventScope, FedEventHeader, FLContextKey, ReservedKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.utils.analytix_utils import create_analytic_dxo
 from nvflare.app_common.utils.math_utils import parse_compare_criteria
 
 from monai_fairfl.errors import ConfigError
 
-__all__ = ["EarlyStop", "mean_of", "scalars_of"]
+__all__ = ["EarlyStop", "mean_of", "scalars_of", "show"]
 
-Scalar = tuple[str, float, int]
+Scalar = tuple[str, str, float, int]
 
 
 def scalars_of(record: Mapping[str, Any]) -> Iterator[Scalar]:
-    """(tag, value, round) of everything in a ledger's record that makes a curve.
+    """(site, tag, value, round) of everything in a ledger's record that makes a curve.
 
-    Tags are ``MEASUREMENT/SITE`` and ``MEASUREMENT/mean``, ``aggregation_weight/SITE``, ``contribution/SITE`` and,
-    at the end of a run, ``final_MEASUREMENT/SITE`` of the model that a site would use.
+    A tag is the name of a measurement, ``aggregation_weight`` or ``contribution``; at the end of a run ``final_`` and a
+    measurement's name, of the model that the site would use. ``MEASUREMENT/mean`` is of no site, whose name is empty.
 
     >>> list(scalars_of({"kind": "round", "round": 1, "aggregation": {"elm": 0.4}, "contributions": {},
     ...                  "measurements": {"elm": {"global_score": {"mean": {"value": 0.5}, "gland": 0.5}}}}))
-    [('global_score/elm', 0.5, 1), ('global_score/mean', 0.5, 1), ('aggregation_weight/elm', 0.4, 1)]
+    [('elm', 'global_score', 0.5, 1), ('', 'global_score/mean', 0.5, 1), ('elm', 'aggregation_weight', 0.4, 1)]
     """
     if record["kind"] == "round":
         step = record["round"]
         yield from _by_measurement(record["measurements"], "", step)
-        for title, values in (("aggregation_weight", "aggregation"), ("contribution", "contributions")):
+        for tag, values in (("aggregation_weight", "aggregation"), ("contribution", "contributions")):
             for site, value in record[values].items():
                 if (number := _number(value)) is not None:
-                    yield f"{title}/{site}", number, step
+                    yield site, tag, number, step
     if record["kind"] == "end":
         own = {site: scores.get("own", {}) for site, scores in record["scores"].items()}
         yield from _by_measurement(own, "final_", 0)
+
+
+def show(fl_ctx: FLContext, scalar: Scalar) -> None:
+    """Hand one point of a curve to NVFlare's receivers: to a site's, as if the site had sent it, or to the server's.
+
+    MLflow's receiver has curves of sites only; TensorBoard's and Weights & Biases' have the means, too.
+    """
+    site, tag, value, step = scalar
+    data = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step).to_shareable()
+    event, scope = ANALYTIC_EVENT_TYPE, EventScope.LOCAL
+    if site:
+        event, scope = f"fed.{ANALYTIC_EVENT_TYPE}", EventScope.FEDERATION
+        data.set_peer_props({ReservedKey.IDENTITY_NAME: site})
+        data.set_header(FedEventHeader.DIRECTION, "in")  # it goes to nobody
+    fl_ctx.set_prop(FLContextKey.EVENT_SCOPE, scope, private=True, sticky=False)
+    fl_ctx.set_prop(FLContextKey.EVENT_DATA, data, private=True, sticky=False)
+    fl_ctx.get_engine().fire_event(event, fl_ctx)  # a component's own fire_event is always local
 
 
 def mean_of(record: Mapping[str, Any], name: str) -> float | None:
@@ -95,9 +116,9 @@ def _by_measurement(found: Mapping[str, Mapping[str, Any]], prefix: str, step: i
         numbers = {site: _number(values[name]) for site, values in found.items() if name in values}
         known = {site: number for site, number in numbers.items() if number is not None}
         for site, number in known.items():
-            yield f"{prefix}{name}/{site}", number, step
+            yield site, f"{prefix}{name}", number, step
         if known:
-            yield f"{prefix}{name}/mean", sum(known.values()) / len(known), step
+            yield "", f"{prefix}{name}/mean", sum(known.values()) / len(known), step
 
 
 def _number(value: Any) -> float | None:
