@@ -117,6 +117,29 @@ for file in sorted(root.rglob('*.py')):  # pkgutil would import the packages tha
     assert not {"nvflare", "flwr", "ray"} & modules_after(code, tmp_path)
 
 
+def test_without_nvflare_its_commands_say_what_to_install(tmp_path: Path) -> None:
+    code = """
+import importlib.util, sys
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == 'nvflare' else found(name, *rest)
+from monai_fairfl.cli import main
+sys.exit(main(['flare-policy', '--json']))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+    )
+    assert done.returncode == 2 and "pip install 'monai-fairfl[nvflare]'" in done.stdout
+
+
+def test_a_server_of_nvflare_does_not_load_monai(tmp_path: Path) -> None:
+    loaded = modules_after("import monai_fairfl.transports.flare.controller", tmp_path)
+    assert "nvflare" in loaded and not {"monai", "ignite", "nibabel", "plotly"} & loaded
+
+
 def test_every_module_begins_with_the_licence() -> None:
     bare = [
         str(file) for file in files_of_the_project() if file.suffix == ".py" and not file.read_text().startswith(HEADER)

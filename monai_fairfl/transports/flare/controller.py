@@ -29,7 +29,6 @@ from monai_fairfl.errors import FairFLError, TransportAborted
 from monai_fairfl.federation import Federation
 from monai_fairfl.ledger import read_ledger
 from monai_fairfl.messages import Reply, Request, failed
-from monai_fairfl.report import write_report_if_possible
 from monai_fairfl.strategies import Reward, Strategy, Weighting, compose
 from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.foreign import Scripts
@@ -224,6 +223,8 @@ class FairFLController(ModelController):
         """A copy of the results in the job's folder; the states to go on from stay in the workspace."""
         if not (folder / "ledger.jsonl").exists():
             return
+        from monai_fairfl.report import write_report_if_possible  # plotly and all: not before the end
+
         write_report_if_possible([folder], folder)
         target = Path(self.get_run_dir()) / "fairfl"
         shutil.copytree(

@@ -80,6 +80,8 @@ class FairFLRecipe(Recipe):
         custom_code: the sites run a script of the job (NVFlare calls that BYOC); ``False``: an executor of the
             installed package, which each site must allow, see ``monai-fairfl flare-policy``.
         timeout, resume: see :class:`FairFLController`.
+        task_interval: seconds that a site waits before it asks for its next task; NVFlare's own 2 is most of a small
+            round.
         initial_ckpt: a ``state_dict`` file to begin from, in place of a model built under ``seed``.
         seed: of everything.
         stop_cond, patience, best_model_filename, enable_tensor_disk_offload: see :class:`FairFLController`.
@@ -114,6 +116,7 @@ class FairFLRecipe(Recipe):
         check: bool = True,
         custom_code: bool = True,
         timeout: float = 0,
+        task_interval: float = 0.5,
         resume: bool = True,
         initial_ckpt: str | None = None,
         seed: int = 0,
@@ -211,6 +214,7 @@ class FairFLRecipe(Recipe):
                 scripts=scripts,
             )
         )
+        job.to_server({"server": {"task_request_interval": task_interval}})
         job.add_file_to_server(str(Path(self._files.name) / INITIAL), dest_dir=INITIAL, app_folder_type="config")
         super().__init__(job)
         if per_site_config:

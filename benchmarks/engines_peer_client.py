@@ -1,0 +1,92 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A site of NVIDIA FLARE's own recipes, for ``engines.py``: MONAI's ``MonaiAlgo`` in a script of the Client API.
+
+NVFlare starts it, with a file of settings. It trains on the batches that our sites train on, since it draws the same
+random numbers; for FedCE it also scores the model without this site, as NVFlare's ``PTFedCEHelper`` makes it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import nvflare.client as flare
+import torch
+from monai.fl.client import MonaiAlgo
+from monai.fl.utils.constants import ExtraItems, FlStatistics
+from monai.fl.utils.exchange_object import ExchangeObject
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_opt.pt.fedce import PTFedCEHelper
+
+from monai_fairfl.client_training import one_round
+from monai_fairfl.random_state import seed_of
+
+
+def client_of(site: str, settings: dict[str, Any]) -> MonaiAlgo:
+    """The site's ``MonaiAlgo``, given what our engine gives its own."""
+    folder = Path(settings["folder"]) / "sites" / site
+    arguments = {
+        "dataset_dir": str(Path(settings["hospitals"]) / site),
+        "datalist_file": str(folder / "datalist.json"),
+        "ckpt_dir": str(folder / "models"),
+        "output_dir": str(folder / "eval"),
+        "device": "$torch.device('cpu')",
+        **settings["overrides"],
+    }
+    algo = MonaiAlgo(settings["bundle"], settings["local_epochs"], train_kwargs=arguments, eval_kwargs=dict(arguments))
+    algo.initialize({ExtraItems.CLIENT_NAME: site})
+    return algo
+
+
+def score_without(algo: Any, model: FLModel, site: str, local: dict[str, torch.Tensor]) -> float:
+    """Mean Dice, on the site's validation images, of the received model less this site's last one."""
+    network, evaluator = algo.trainer.network, algo.train_workflow.evaluator
+    network.load_state_dict(model.params)
+    weight = PTFedCEHelper.get_contribution_weight(model, site)
+    evaluator.network = PTFedCEHelper.make_minus_model(network, local, weight)
+    try:
+        evaluator.run()
+    finally:
+        evaluator.network = network
+    return float(evaluator.state.metrics[evaluator.state.key_metric_name])
+
+
+def main(file: str) -> None:
+    """Train whenever a model comes."""
+    settings = json.loads(Path(file).read_text())
+    flare.init()
+    site = flare.get_site_name()
+    algo: Any = client_of(site, settings)
+    scores: list[float] = []  # of the models without this site
+    local: dict[str, torch.Tensor] = {}  # its own model after the last round
+    while flare.is_running():
+        model = flare.receive()
+        if settings["method"] == "FedCE":
+            scores.append(score_without(algo, model, site, local) if local else 0.0)
+        with one_round(algo.trainer, seed_of(0, site, model.current_round), []):
+            algo.train(ExchangeObject(weights=model.params))
+        sent = algo.get_weights()
+        steps = sent.statistics[FlStatistics.NUM_EXECUTED_ITERATIONS]
+        result = FLModel(ParamsType.DIFF, dict(sent.weights), meta={"NUM_STEPS_CURRENT_ROUND": steps})
+        if scores:
+            local = {name: tensor.detach().clone() for name, tensor in algo.trainer.network.state_dict().items()}
+            PTFedCEHelper.set_minus_model_score(result, 1.0 - sum(scores) / len(scores))
+        flare.send(result)
+    algo.finalize()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(print(__doc__))
+    main(sys.argv[1])
