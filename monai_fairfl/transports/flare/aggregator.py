@@ -12,12 +12,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,10 +35,10 @@ from nvflare.app_opt.pt.fedce import FedCEConstants
 from monai_fairfl.aggregation import Aggregation, Replies, uniform
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.exchange import Inbox, guarded
-from monai_fairfl.files import write_atomically
 from monai_fairfl.guards import DEFAULT
-from monai_fairfl.messages import ModelSpec, Request, to_json
-from monai_fairfl.strategies import RoundResult, Strategy, Weighting, compose
+from monai_fairfl.messages import ModelSpec, Request
+from monai_fairfl.strategies import Strategy, Weighting, compose
+from monai_fairfl.transports.flare.aggregator_state import STATE, AggregatorState
 from monai_fairfl.transports.flare.foreign import coefficient, measurements_of, reply_from
 from monai_fairfl.transports.flare.one_exchange import one_exchange, try_round
 from monai_fairfl.transports.flare.wire import Arriving
@@ -49,8 +47,6 @@ __all__ = ["STATE", "FairFLAggregator"]
 
 logger = logging.getLogger(__name__)
 
-STATE = "fairfl_aggregator.json"
-"""In the job's run directory at the server: what the strategy remembers, and each round's weights."""
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -106,7 +102,6 @@ class FairFLAggregator(ModelAggregator):
         self._sent: Mapping[str, torch.Tensor] | None = None
         self._results: dict[str, FLModel] = {}
         self._refused: dict[str, str] = {}
-        self._rounds: list[dict[str, Any]] = []
         self._origin: dict[str, torch.Tensor] = {}  # the sent model, from which all differences are told
 
     # ---- what NVFlare calls -----------------------------------------------------------------------------------
@@ -153,7 +148,7 @@ class FairFLAggregator(ModelAggregator):
         result = one_exchange(self.strategy, sorted(self._results), self._answer)
         if result.rewards is not None:
             _refuse_models(self.strategy)
-        self._keep(result)
+        self._state.keep(self._number(), result, {**self._replies.missing, **self._refused})
         arrays = isinstance(next(iter(self._results[self._replies.clients[0]].params.values())), np.ndarray)
         return FLModel(
             ParamsType.DIFF,
@@ -203,7 +198,8 @@ class FairFLAggregator(ModelAggregator):
             layers={name: name.rpartition(".")[0] for name in self._origin},
         )
         self.strategy.start(self._origin, self._known_clients(), spec)
-        self._resume()
+        self._state = AggregatorState(self.strategy, self.fl_ctx)
+        self._state.resume(self._number())
 
     def _answer(self, requests: list[Request]) -> Replies:
         """The results as replies, checked and guarded as everywhere."""
@@ -239,39 +235,6 @@ class FairFLAggregator(ModelAggregator):
         playing.close()
         known = {client: weight for client, weight in coefficients.items() if weight is not None}
         return {FedCEConstants.CONTRIBUTION_WEIGHTS: known} if known else {}
-
-    # ---- what stays -------------------------------------------------------------------------------------------
-
-    def _keep(self, result: RoundResult) -> None:
-        self._rounds.append(
-            {
-                "round": self._number(),
-                "aggregation": to_json(result.aggregation),
-                "contributions": to_json(result.contributions),
-                "missing": {**self._replies.missing, **self._refused},
-                "notes": dict(result.notes),
-            }
-        )
-        if (file := self._file()) is not None:
-            kept = {"strategy": self.strategy.name, "state": self.strategy.state_dict(), "rounds": self._rounds}
-            write_atomically(file, json.dumps(kept, indent=1).encode())
-
-    def _resume(self) -> None:
-        file, number = self._file(), self._number()
-        if file is None or not number or not file.exists():
-            return
-        kept = json.loads(file.read_text())
-        if kept["strategy"] != self.strategy.name:
-            raise ConfigError(f"{file} was written by {kept['strategy']}, now it is {self.strategy.name}: delete it")
-        self.strategy.load_state_dict(kept["state"])
-        self._rounds = [record for record in kept["rounds"] if record["round"] is None or record["round"] < number]
-
-    def _file(self) -> Path | None:
-        """Where the state is kept; nowhere outside a job."""
-        engine = self.fl_ctx.get_engine() if self.fl_ctx is not None else None
-        if engine is None:
-            return None
-        return Path(engine.get_workspace().get_run_dir(self.fl_ctx.get_job_id())) / STATE
 
     def _known_clients(self) -> list[str]:
         engine = self.fl_ctx.get_engine() if self.fl_ctx is not None else None

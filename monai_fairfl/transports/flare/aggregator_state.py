@@ -1,0 +1,76 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What an aggregator of NVFlare's own FedAvg workflow remembers between rounds: a file of the job's run directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.fl_context import FLContext
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.files import write_atomically
+from monai_fairfl.messages import to_json
+from monai_fairfl.strategies import RoundResult, Strategy
+
+__all__ = ["STATE", "AggregatorState"]
+
+STATE = "fairfl_aggregator.json"
+"""At the server: what the strategy remembers, and each round's weights. Clients do not receive it."""
+
+
+class AggregatorState:
+    """The strategy's state and the record of every round, for a server that is started again, and for you.
+
+    Args:
+        strategy: whose state it is.
+        fl_ctx: of the job; ``None`` outside a job, where nothing is kept.
+    """
+
+    def __init__(self, strategy: Strategy, fl_ctx: FLContext | None):
+        self.strategy, self.rounds = strategy, list[dict[str, Any]]()
+        self.file: Path | None = None
+        if fl_ctx is not None and (engine := fl_ctx.get_engine()) is not None:
+            self.file = Path(engine.get_workspace().get_run_dir(fl_ctx.get_job_id())) / STATE
+
+    def keep(self, number: int | None, result: RoundResult, missing: Mapping[str, str]) -> None:
+        """Write what round ``number`` brought."""
+        self.rounds.append(
+            {
+                "round": number,
+                "aggregation": to_json(result.aggregation),
+                "contributions": to_json(result.contributions),
+                "missing": dict(missing),
+                "notes": dict(result.notes),
+            }
+        )
+        if self.file is not None:
+            kept = {"strategy": self.strategy.name, "state": self.strategy.state_dict(), "rounds": self.rounds}
+            write_atomically(self.file, json.dumps(kept, indent=1).encode())
+
+    def resume(self, number: int | None) -> None:
+        """Take up what an earlier server left, unless round ``number`` is the first.
+
+        Raises:
+            ConfigError: when another strategy left it.
+        """
+        if self.file is None or not number or not self.file.exists():
+            return
+        kept = json.loads(self.file.read_text())
+        if kept["strategy"] != self.strategy.name:
+            raise ConfigError(
+                f"{self.file} was written by {kept['strategy']}, now it is {self.strategy.name}: delete it"
+            )
+        self.strategy.load_state_dict(kept["state"])
+        self.rounds = [record for record in kept["rounds"] if record["round"] is None or record["round"] < number]
