@@ -17,6 +17,7 @@ import pytest
 import torch
 from driving import CLIENTS, GOLDEN, drive
 
+from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import ModelSpec, Reply, Request
 from monai_fairfl.strategies import FedLWR
 from monai_fairfl.strategies.base import RoundResult
@@ -92,5 +93,5 @@ def test_what_a_client_did_not_measure_is_the_mean_of_the_others_and_noted() -> 
     got = [result.aggregation["first"][c] for c in CLIENTS]  # type: ignore[index]
     np.testing.assert_allclose(got, expected / expected.sum())
     assert "absent" in result.notes["2"]
-    with pytest.raises(ValueError, match="no client"):
+    with pytest.raises(FederationError, match="no client"):
         one_round(FedLWR(), {client: LAYERS for client in CLIENTS})

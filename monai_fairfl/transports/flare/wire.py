@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from nvflare.apis.fl_constant import FLMetaKey
+from nvflare.apis.utils.decomposers import flare_decomposers
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
@@ -32,7 +33,11 @@ TOLD = ("num_samples", "num_cases", "num_steps", "labelled", "id", "run", "round
 
 
 def register_tensors() -> None:
-    """Let NVFlare carry torch tensors; both ends must, else the other waits for ever. Never a pickle: safetensors."""
+    """Let NVFlare carry torch tensors; both ends must, else the other waits for ever. Never a pickle: safetensors.
+
+    NVFlare's own types come first: a type that is met before it is registered would be carried in another way.
+    """
+    flare_decomposers.register()
     fobs.register(TensorDecomposer)
 
 
