@@ -306,12 +306,13 @@ def test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet(tmp_path: 
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "fl"], cwd=tmp_path, check=True)
     python = tmp_path / "fl" / "bin" / "python"
     (packages,) = (tmp_path / "fl").glob("lib/python*/site-packages")
-    (packages / "rest.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
     subprocess.run([*pip, "--python", str(python), *install, "--no-deps"], cwd=tmp_path, check=True)
+    (packages / "rest.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
 
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     code = "import monai_fairfl.transports.flare as f, monai_fairfl.bundles as b; print(f.__file__, *b.bundle_names())"
     done = subprocess.run([python, "-W", "ignore", "-c", code], cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
     file, *bundles = done.stdout.decode().split()
     assert Path(file).is_relative_to(packages), done.stderr.decode()
     assert bundles == ["fundus_disc_cup_segmentation", "prostate_mri_segmentation"]
