@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -83,9 +83,9 @@ class Poc:
                 start_new_session=True,
             )
 
-    def processes(self, name: str, running: str = "") -> list[psutil.Process]:
-        """All processes of a site, its jobs and their trainers included; or those that run a script."""
-        kit, found = str(self.kits / name), []
+    def processes(self, name: str = "", running: str = "") -> list[psutil.Process]:
+        """All processes of a site, its jobs and their trainers included, or of all; or those that run a script."""
+        kit, found = str(self.kits / name if name else self.folder), []
         for process in psutil.process_iter(["cmdline", "cwd"]):
             words = [*(process.info["cmdline"] or ()), process.info["cwd"] or ""]
             if any(word == kit or word.startswith(kit + "/") for word in words):
@@ -127,6 +127,9 @@ def poc(folder: Path, clients: Sequence[str]) -> Iterator[Poc]:
         yield system
     finally:
         system.kill()
+        for process in system.processes():  # whatever else was started below this folder
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def wait_for(what: str, condition: object, seconds: float = 120.0) -> None:
