@@ -26,7 +26,7 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.files import write_atomically
 from monai_fairfl.messages import Weights, to_json
 
-__all__ = ["Ledger", "digest_of", "head_of", "read_ledger"]
+__all__ = ["Ledger", "digest_of", "head_of", "number_in", "read_ledger"]
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +108,19 @@ def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], str
         records.append(record)
         head = hashlib.sha256(line).hexdigest()
     return records, head
+
+
+def number_in(value: Any) -> float | None:
+    """The one number of a measurement or contribution as a ledger holds it: its value, or its ``"mean"``.
+
+    ``None`` where there is none: it was not finite, or is a mapping without a mean, such as one value per layer.
+
+    >>> number_in({"mean": {"value": 0.5, "stderr": None, "n": 2}, "gland": 0.5}), number_in({"layer": 0.5})
+    (0.5, None)
+    """
+    if isinstance(value, Mapping):
+        return number_in(value.get("value", value.get("mean")))
+    return float(value) if isinstance(value, (int, float)) else None
 
 
 def digest_of(weights: Weights) -> str:

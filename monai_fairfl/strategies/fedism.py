@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monai_fairfl.aggregation import normalise
-from monai_fairfl.messages import Train
+from monai_fairfl.messages import Measure, Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
 __all__ = ["FedISM"]
@@ -35,6 +35,8 @@ class FedISM(Strategy):
         beta: of the moving average, on the new value, in (0, 1]; 1: no averaging.
         rho: radius of the perturbation, in training and in measuring.
         alpha: GSAM's share of the orthogonal gradient; 0 is SAM.
+        salt: clients train with GSAM (SALT); ``False``: as the bundle says, and only the average is by sharpness
+            (SAGA, the ablation of the paper's Table 2). SALT alone: FedAvg composed with ``sam_rho``.
         reset_optimizer: forget the optimizer's moments before every round; ``None``: as the variant says.
         plus: FedISM+, a radius that grows, :math:`\rho_r = \rho \sqrt{(r + 1) / R}`.
         variant: ``"recommended"`` and ``"released"``: a new optimizer in every round, as in the authors' code;
@@ -63,6 +65,7 @@ class FedISM(Strategy):
         beta: float = 0.5,
         rho: float = 0.05,
         alpha: float = 0.1,
+        salt: bool = True,
         reset_optimizer: bool | None = None,
         plus: bool = False,
         variant: str = "recommended",
@@ -72,16 +75,23 @@ class FedISM(Strategy):
             raise ValueError(
                 f"FedISM: q and rho must be at least 0 and beta in (0, 1], got q={q}, beta={beta}, rho={rho}"
             )
-        self.q, self.beta, self.rho, self.alpha = q, beta, rho, alpha
+        self.q, self.beta, self.rho, self.alpha, self.salt = q, beta, rho, alpha, salt
         self.reset_optimizer, self.plus, self.variant = reset_optimizer, plus, variant
         self.average: dict[str, float] = {}
         self.rounds = 0
 
     def round(self, clients: Sequence[str]) -> Rounds:
         reset = self.variant != "paper" if self.reset_optimizer is None else self.reset_optimizer
-        context = {"sam_rho": self._radius(), "gsam_alpha": self.alpha, "reset_optimizer": float(reset)}
-        local = yield [Train(client, self.start_of(client), ("sharpness",), context) for client in clients]
-        sharpness = self.measured(local, "sharpness")
+        begin, radius = {"reset_optimizer": float(reset)}, {"sam_rho": self._radius()}
+        if self.salt:
+            context = {**begin, **radius, "gsam_alpha": self.alpha}
+            local = yield [Train(client, self.start_of(client), ("sharpness",), context) for client in clients]
+            sharpness = self.measured(local, "sharpness")
+        else:
+            sent = yield [Measure(client, self.start_of(client), ("sharpness",), radius) for client in clients]
+            found = self.measured(sent, "sharpness")
+            local = yield [Train(client, self.start_of(client), (), begin) for client in sent.clients]
+            sharpness = {client: found[client] for client in local.clients}
         weights = self._average(self._by_sharpness(sharpness))
         result = self.finish(local, weights, weights, details={"sharpness": sharpness})
         self.average, self.rounds = {**self.average, **weights}, self.rounds + 1

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.geometry import cosine
+from monai_fairfl.ledger import number_in
 
 __all__ = ["FreeRiders", "flag_free_riders", "free_rider_history", "free_rider_scores", "global_cosines"]
 
@@ -178,7 +179,7 @@ def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
         return {}
     measured = record["measurements"]
     errors = {
-        name: {client: 1 - _number(found[name]) for client, found in measured.items() if name in found}
+        name: {c: 1 - n for c, found in measured.items() if (n := number_in(found.get(name))) is not None}
         for name in ("global_score", "local_score")
     }
     clients = record["gram"]["clients"]
@@ -186,13 +187,6 @@ def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
     both = errors["global_score"].keys() & errors["local_score"].keys()
     known = {client: value for client, value in cosines.items() if client in both}
     return free_rider_scores(known, errors["global_score"], errors["local_score"], form)
-
-
-def _number(data: Any) -> float:
-    """A measurement as the ledger holds it: a number, an estimate's fields, or a mapping with ``"mean"``."""
-    if isinstance(data, Mapping):
-        return _number(data["mean"] if "mean" in data else data["value"])
-    return float(data)
 
 
 def _whole_model(aggregation: Mapping[str, Any]) -> dict[str, float]:

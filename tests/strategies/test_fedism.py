@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import CLIENTS, COMMON, GOLDEN, UPDATES, play, told, values
+from driving import CLIENTS, COMMON, GOLDEN, SPEC, UPDATES, drive, play, told, values, vector
 
+from monai_fairfl.messages import Reply, Request
 from monai_fairfl.strategies import FedISM
 
 WORKED = GOLDEN["fedism"]
@@ -57,6 +58,21 @@ def test_clients_are_asked_to_train_flat_and_the_radius_of_the_later_version_gro
     fresh = FedISM(reset_optimizer=False)
     fresh.start(strategy.weights, CLIENTS, strategy.spec)
     assert next(fresh.round(CLIENTS))[0].context == {"sam_rho": 0.05, "gsam_alpha": 0.1, "reset_optimizer": 0.0}
+
+
+def test_without_salt_sharpness_is_asked_for_beforehand_and_training_is_the_bundles_own() -> None:
+    def answer(request: Request) -> Reply:
+        if request.task == "train":
+            return Reply(request.client, {"w": vector(UPDATES[request.client])}, 1)
+        return Reply(request.client, None, 0, FIRST[request.client])
+
+    strategy = FedISM(salt=False, rho=0.1)
+    strategy.start({"w": vector(COMMON["w0"])}, CLIENTS, SPEC)
+    result, (asked, trained) = drive(strategy, CLIENTS, answer)
+    np.testing.assert_allclose(values(result.aggregation), WORKED["weights_q2"], atol=2e-6)
+    np.testing.assert_allclose(result.weights["w"], WORKED["aggregated_with_q2_round0"], atol=3e-6)
+    assert {(r.task, r.measure, r.context["sam_rho"]) for r in asked} == {("measure", ("sharpness",), 0.1)}
+    assert {(r.task, r.measure, tuple(r.context)) for r in trained} == {("train", (), ("reset_optimizer",))}
 
 
 @pytest.mark.parametrize("arguments", [{"q": -1.0}, {"beta": 0.0}, {"rho": -0.1}])

@@ -22,6 +22,7 @@ from nvflare.apis.utils.analytix_utils import create_analytic_dxo
 from nvflare.app_common.utils.math_utils import parse_compare_criteria
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.ledger import number_in
 
 __all__ = ["EarlyStop", "mean_of", "scalars_of", "show"]
 
@@ -43,7 +44,7 @@ def scalars_of(record: Mapping[str, Any]) -> Iterator[Scalar]:
         yield from _by_measurement(record["measurements"], "", step)
         for tag, values in (("aggregation_weight", "aggregation"), ("contribution", "contributions")):
             for site, value in record[values].items():
-                if (number := _number(value)) is not None:
+                if (number := number_in(value)) is not None:
                     yield site, tag, number, step
     if record["kind"] == "end":
         own = {site: scores.get("own", {}) for site, scores in record["scores"].items()}
@@ -69,9 +70,8 @@ def show(fl_ctx: FLContext, scalar: Scalar) -> None:
 
 def mean_of(record: Mapping[str, Any], name: str) -> float | None:
     """The sites' mean of one measurement of a round; ``None`` when nobody made it."""
-    values = [_number(found[name]) for found in record["measurements"].values() if name in found]
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    known = _known(record["measurements"], name)
+    return sum(known.values()) / len(known) if known else None
 
 
 class EarlyStop:
@@ -113,16 +113,14 @@ class EarlyStop:
 
 def _by_measurement(found: Mapping[str, Mapping[str, Any]], prefix: str, step: int) -> Iterator[Scalar]:
     for name in sorted({name for values in found.values() for name in values}):
-        numbers = {site: _number(values[name]) for site, values in found.items() if name in values}
-        known = {site: number for site, number in numbers.items() if number is not None}
+        known = _known(found, name)
         for site, number in known.items():
             yield site, f"{prefix}{name}", number, step
         if known:
             yield "", f"{prefix}{name}/mean", sum(known.values()) / len(known), step
 
 
-def _number(value: Any) -> float | None:
-    """The one number of a recorded measurement: its value, or its mean."""
-    if isinstance(value, Mapping):
-        return _number(value.get("value", value.get("mean")))
-    return float(value) if isinstance(value, (int, float)) else None
+def _known(found: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, float]:
+    """site -> its number of that name."""
+    numbers = {site: number_in(values.get(name)) for site, values in found.items()}
+    return {site: number for site, number in numbers.items() if number is not None}

@@ -1,0 +1,135 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Run a study, two cells at a time, each on one thread; what is done is not done again.
+
+python experiments/run.py                                    # the plan: what is done, what is left, how long it takes
+python experiments/run.py prostate --data DATA               # DATA/prostate/SITE/..., as in docs/data.md
+python experiments/run.py prostate --data DATA --only FedCE  # the cells whose name holds this
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from datetime import timedelta
+from pathlib import Path
+
+from study import ROOT, Cell, Study, rounded, studies
+from summary import summary
+
+import monai_fairfl
+from monai_fairfl.ledger import read_ledger
+
+
+def plan(names: Sequence[str]) -> str:
+    """Markdown: a row for every study, with the minutes of one thread that it took and is thought to take."""
+    lines = ["| study | what | cells | minutes each | hours of one thread | done |", "| --- " * 6 + "|"]
+    total = 0.0
+    for study in map(Study.read, names):
+        cells = list(study.cells())
+        hours = len(cells) * study.minutes / 60
+        total += hours
+        done = len(cells) - len(study.missing())
+        lines.append(f"| {study.name} | {study.what} | {len(cells)} | {study.minutes:g} | {hours:.1f} | {done} |")
+    return "\n".join([*lines, f"| all | | | | {total:.1f} | |"])
+
+
+def run_cell(study: Study, cell: Cell, data: Path, runs: Path) -> float:
+    """Train and test one cell, write its JSON, and remove what only a resumed run would need; returns the minutes.
+
+    Raises:
+        RuntimeError: the run failed; it says where its log is.
+    """
+    folder = runs / study.name / cell.name
+    folder.mkdir(parents=True, exist_ok=True)
+    root = study.sites_root(data, runs)
+    command = study.command(cell, str(root.absolute()), str(folder.absolute()), str(data.absolute()))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    started = time.monotonic()
+    if not (folder / "done").exists():  # else only the JSON is made anew, of a run whose checkpoints are gone
+        with (folder / "log.txt").open("a") as log:
+            code = subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT).returncode
+        _add_minutes(folder / "minutes.txt", (time.monotonic() - started) / 60)
+        if code or read_ledger(folder / "ledger.jsonl")[-1]["kind"] != "end":
+            raise RuntimeError(f"{study.name} {cell.name} ended before its last round; see {folder / 'log.txt'}")
+        (folder / "done").touch()
+    spent = float((folder / "minutes.txt").read_text())
+    where = f"DATA/{study.sites}" if isinstance(study.sites, str) else "SITES"
+    result = {
+        "study": study.name,
+        "setting": cell.setting,
+        "strategy": cell.strategy,
+        "fold": cell.fold,
+        "seed": cell.fold,
+        "command": shlex.join(["python", *study.command(cell, where, "RUN")[1:]]),
+        "version": monai_fairfl.__version__,
+        "minutes": round(spent, 1),
+        **summary(folder, study.keep),
+    }
+    study.results.mkdir(parents=True, exist_ok=True)
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in rounded(result).items()]
+    study.path(cell).write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    for spare in (folder / "checkpoints", folder / "updates", *folder.glob("sites/*/state/*.pt")):
+        shutil.rmtree(spare) if spare.is_dir() else spare.unlink(missing_ok=True)
+    return spent
+
+
+def _add_minutes(file: Path, minutes: float) -> None:
+    """All minutes that went into a cell, those of runs that were stopped included."""
+    file.write_text(f"{minutes + (float(file.read_text()) if file.exists() else 0.0):.3f}")
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", nargs="*", help=f"any of: {', '.join(studies())}; none: show the plan")
+    parser.add_argument("--data", type=Path, help="folder with prostate/ and fundus/; MONAI_FAIRFL_REALDATA by default")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the runs themselves; default: runs")
+    parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one thread each; default: 2")
+    parser.add_argument("--only", nargs="*", default=[""], help="parts of names: cells that hold one of them")
+    arguments = parser.parse_args()
+    if not arguments.study:
+        print(plan(studies()))
+        return
+    data = arguments.data or Path(os.environ.get("MONAI_FAIRFL_REALDATA", "realdata"))
+    todo = [(study, cell) for study in map(Study.read, arguments.study) for cell in study.missing()]
+    todo = [(study, cell) for study, cell in todo if any(part in cell.name for part in arguments.only)]
+    for study, _ in todo:
+        if isinstance(study.sites, str) and not (data / study.sites).is_dir():
+            sys.exit(f"{study.name} needs real images in {data / study.sites}; name their folder with --data")
+        study.sites_root(data, arguments.runs)
+    left = sum(study.minutes for study, _ in todo)
+    pool = ThreadPoolExecutor(arguments.jobs)
+    jobs = {pool.submit(run_cell, study, cell, data, arguments.runs): (study, cell) for study, cell in todo}
+    try:
+        for number, job in enumerate(as_completed(jobs), start=1):
+            study, cell = jobs[job]
+            left -= study.minutes
+            eta = timedelta(minutes=round(left / arguments.jobs))
+            outcome = job.exception() or f"{study.name} {cell.name}, {job.result():.1f} min"
+            print(f"{number}/{len(jobs)} {outcome}; about {eta} left", flush=True)
+    finally:  # Ctrl-C reaches the runs too, which end after their round; nothing new is begun
+        pool.shutdown(cancel_futures=True)
+    failed = sum(job.exception() is not None for job in jobs)
+    if failed:
+        sys.exit(f"{failed} of {len(jobs)} cells are not done; the same command goes on with them")
+
+
+if __name__ == "__main__":
+    main()

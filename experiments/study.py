@@ -1,0 +1,179 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A study: the same federation trained for every setting, strategy and fold, each of them one cell and one small JSON.
+
+``studies/NAME.json`` says what is run, ``python experiments/run.py NAME`` runs it, ``results/NAME/*.json`` is what it
+left. Tables and figures are made from these files alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.data import write_clinics, write_sites
+
+__all__ = ["HERE", "ROOT", "Cell", "Study", "rounded", "studies"]
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One federation of a study: a setting, a strategy, and the fold whose cases are tested; the seed is the fold."""
+
+    setting: str
+    strategy: str
+    fold: int
+
+    @property
+    def name(self) -> str:
+        """Of its result file and its folder of runs."""
+        return "-".join(part for part in (self.setting, self.strategy, f"fold{self.fold}") if part)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What ``studies/NAME.json`` says.
+
+    Args:
+        name: of the file, and of the folder of results.
+        bundle: its folder's name.
+        sites: a folder of real images within the data root; or of generated hospitals, ``{"kind": "prostate",
+            "size": [64, 64, 16], "seed": 0}``; or ``{"clients": 10}``: that many empty folders, for a partition.
+        strategies: name -> strategy, as in a federation's config.
+        folds: every case is tested in one.
+        repeats: the folds that are trained; all by default.
+        rounds: of every federation.
+        local_epochs: of every round.
+        overrides: plain values of the bundle's config, the same at all sites and for all strategies.
+        arguments: further keys of ``federate.json``; ``{data}`` in a text is the folder of real images.
+        settings: name -> what differs: ``overrides``, ``arguments``, and ``strategies``, those that it has.
+        keep: measurements of every round that the result keeps.
+        minutes: what one cell is thought to take on one thread, for the plan.
+        what: one sentence for the plan.
+    """
+
+    name: str
+    bundle: str
+    sites: str | Mapping[str, Any]
+    strategies: Mapping[str, Mapping[str, Any]]
+    folds: int
+    rounds: int
+    local_epochs: int
+    repeats: Sequence[int] = ()
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"": {}})
+    keep: Sequence[str] = ("global_score",)
+    minutes: float = 0.0
+    what: str = ""
+
+    @classmethod
+    def read(cls, name: str) -> Study:
+        """The study of that name."""
+        path = HERE / "studies" / f"{name}.json"
+        if not path.exists():
+            raise SystemExit(f"no study {name!r}; there are {', '.join(studies())}")
+        return cls(name=name, **json.loads(path.read_text()))
+
+    @property
+    def results(self) -> Path:
+        """Where its JSON files are."""
+        return HERE / "results" / self.name
+
+    def cells(self) -> Iterator[Cell]:
+        """All of them, fold by fold."""
+        for fold in self.repeats or range(self.folds):
+            for setting, differs in self.settings.items():
+                for strategy in differs.get("strategies", self.strategies):
+                    yield Cell(setting, strategy, fold)
+
+    def path(self, cell: Cell) -> Path:
+        """The cell's result."""
+        return self.results / f"{cell.name}.json"
+
+    def missing(self) -> list[Cell]:
+        """The cells that have no result."""
+        return [cell for cell in self.cells() if not self.path(cell).exists()]
+
+    def committed(self) -> list[dict[str, Any]]:
+        """All results, in the order of the cells.
+
+        Raises:
+            FileNotFoundError: one is missing.
+        """
+        return [json.loads(self.path(cell).read_text()) for cell in self.cells()]
+
+    def overrides_of(self, cell: Cell) -> dict[str, Any]:
+        """Plain values of the bundle's config."""
+        split = {"split_folds": self.folds, "split_seed": 0, "split_fold": cell.fold}
+        return {**split, **self.overrides, **self.settings[cell.setting].get("overrides", {})}
+
+    def command(self, cell: Cell, sites_root: str, run_dir: str, data: str = "DATA") -> list[str]:
+        """The exact command of a cell, from the project's folder on."""
+        values = {
+            "config_file": f"bundles/{self.bundle}/configs/federate.json",
+            "bundle_root": f"bundles/{self.bundle}",
+            "sites_root": sites_root,
+            "run_dir": run_dir,
+            "rounds": self.rounds,
+            "seed": cell.fold,
+            "local_epochs": self.local_epochs,
+            "strategies": [dict(self.strategies[cell.strategy])],
+            "overrides": self.overrides_of(cell),
+            **self.arguments,
+            **self.settings[cell.setting].get("arguments", {}),
+            "device": "cpu",
+            "report": False,
+            "resume": True,
+        }
+        words = [part for key, value in values.items() for part in (f"--{key}", str(value).replace("{data}", data))]
+        return [sys.executable, "-W", "ignore", "-m", "monai.bundle", "run", *words]
+
+    def sites_root(self, data: Path, runs: Path) -> Path:
+        """The folder of the sites; generated hospitals are written where they are not yet."""
+        if isinstance(self.sites, str):
+            return data / self.sites
+        root = runs / "sites" / "-".join(str(value) for value in self.sites.values()).replace(" ", "")
+        if "clients" in self.sites:
+            for number in range(self.sites["clients"]):
+                (root / f"client{number + 1:02d}").mkdir(parents=True, exist_ok=True)
+        elif not (root / "sites.json").exists():
+            write = write_sites if self.sites["kind"] == "prostate" else write_clinics
+            write(root, seed=self.sites["seed"], size=self.sites["size"], workers=2)
+        return root
+
+
+def studies() -> list[str]:
+    """The names of all studies."""
+    return sorted(path.stem for path in (HERE / "studies").glob("*.json"))
+
+
+def rounded(value: Any) -> Any:
+    """JSON's numbers to six digits, and ``None`` for what is not a number.
+
+    >>> rounded({"a": [0.123456789, float("nan"), 3]})
+    {'a': [0.123457, None, 3]}
+    """
+    if isinstance(value, Mapping):
+        return {key: rounded(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(each) for each in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
