@@ -18,7 +18,7 @@ from pathlib import Path
 
 from monai_fairfl.errors import ConfigError
 
-__all__ = ["bundle_names", "copy_bundle", "find_bundle"]
+__all__ = ["bundle_names", "copy_bundle", "find_bundle", "locate_bundle"]
 
 IGNORED = shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", ".*")  # a site's own weights and caches stay at home
 
@@ -47,6 +47,34 @@ def find_bundle(name: str) -> Path:
     if name not in names:
         raise ConfigError(f"no bundle {name!r} is shipped; there is {', '.join(names)}")
     return _home() / name
+
+
+def locate_bundle(bundle: str) -> Path:
+    """The root of a bundle that is given by name or by path; a shipped one comes first.
+
+    Args:
+        bundle: name of a shipped bundle, or the path of one.
+
+    Returns:
+        Its folder.
+
+    Raises:
+        ConfigError: it is neither.
+
+    >>> locate_bundle("prostate_mri_segmentation") == find_bundle("prostate_mri_segmentation")
+    True
+    >>> locate_bundle("/nowhere")
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: bundle '/nowhere' is neither a folder with configs/ here nor one of ...
+    """
+    names = bundle_names()
+    if bundle in names:
+        return find_bundle(bundle)
+    folder = Path(bundle).absolute()
+    if not (folder / "configs").is_dir():
+        raise ConfigError(f"bundle {bundle!r} is neither a folder with configs/ here nor one of {', '.join(names)}")
+    return folder
 
 
 def copy_bundle(name: str, folder: str | os.PathLike[str]) -> Path:

@@ -16,11 +16,7 @@ import copy
 import hashlib
 import json
 import logging
-import signal
-import threading
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +34,7 @@ from monai_fairfl.random_state import own_random_state
 from monai_fairfl.site import bundle_client, has_evaluation
 from monai_fairfl.spec import read_spec
 from monai_fairfl.strategies import FedAvg, Strategy
+from monai_fairfl.terminal import quiet, stopping_on_signals
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
 from monai_fairfl.valuing import check_valuations, value_run
@@ -153,7 +150,7 @@ class BundleFederation:
 
     def _federate(self, strategy: Strategy, folder: Path, names: list[str], resume: bool) -> History:
         federation = self._federation(strategy, folder, names)
-        with _stopping_on_signals(federation), _quiet():
+        with stopping_on_signals(federation.stop), quiet():
             return federation.run(resume)
 
     def _federation(self, strategy: Strategy, folder: Path, names: Sequence[str], **settings: Any) -> Federation:
@@ -173,7 +170,7 @@ class BundleFederation:
             return
         finished = {strategy.name: history.run_dir for strategy, history in zip(self.strategies, histories)}
         retrained = self.run_dir / "valuations" / f"retrained-{self._digest_of_settings(names)}"
-        with _quiet():
+        with quiet():
             for history in histories:
                 panel = Panel(self._transport(history.run_dir, names), names)
                 coalition_model = partial(self._coalition_model, finished, names)
@@ -203,7 +200,7 @@ class BundleFederation:
         size = min(len(coalition), self.federation.get("clients_per_round") or len(coalition))
         settings = {"min_clients": size, "evaluate": (), "final": (), "record_updates": False}
         federation = self._federation(strategy, folder, sorted(coalition), **settings)
-        with _stopping_on_signals(federation):
+        with stopping_on_signals(federation.stop):
             if not federation.run(resume=True).finished:
                 raise FederationError("stopped; the same command with --resume True goes on")
         return federation.strategy.weights
@@ -216,7 +213,7 @@ class BundleFederation:
             folder / "sites" / name,
             dataset_dir=self._data_of(name),
             datalist_file=self.run_dir / "datalists" / f"{name}.json",
-            group=next((group for group, sites in self.federation["groups"].items() if name in sites), ""),
+            groups=self.federation["groups"],
             device=self.device,
             amp=self.amp,
             rounds=self.rounds,
@@ -305,46 +302,3 @@ def _write_report(run_dir: Path, histories: Sequence[History]) -> None:
     report = write_report_if_possible([history.run_dir for history in histories], run_dir)
     if report is not None:
         print(f"{as_text(report)}\nReport: {run_dir / 'report.html'}")
-
-
-@contextmanager
-def _stopping_on_signals(federation: Federation) -> Iterator[None]:
-    """SIGINT and SIGTERM end the run after the present round; a second one at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: object) -> None:
-        logger.warning("stopping after this round; press again to stop at once")
-        federation.stop()
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """All loggers but ours at warnings only: MONAI and ignite write several lines per client and round."""
-    others = [
-        logging.getLogger(name) for name in logging.root.manager.loggerDict if not name.startswith("monai_fairfl")
-    ]
-    ours = logging.getLogger("monai_fairfl")
-    levels = {logger: logger.level for logger in [logging.root, ours, *others]}
-    for other in [logging.root, *others]:
-        other.setLevel(logging.WARNING)
-    for name in ("monai.bundle.workflows", "monai.data.nvimgcodec_pydicom_plugin"):  # per client, per reader
-        logging.getLogger(name).setLevel(logging.ERROR)
-    ours.setLevel(logging.INFO)
-    try:
-        with warnings.catch_warnings():
-            for noise in ("executing the bundle config", "NvImgCodecPydicomReader", ".*always_return_as_numpy"):
-                warnings.filterwarnings("ignore", message=noise)
-            yield
-    finally:
-        for each, level in levels.items():
-            each.setLevel(level)

@@ -201,6 +201,7 @@ class Federation:
         if checkpoint is None:
             self.ledger.keep(0)
             self.ledger.append(opening)
+            self.told(self.ledger.records[-1])
             return 0
         self.ledger.keep(checkpoint.round + 2)  # the opening, and rounds 0..r
         self._check_same(opening)

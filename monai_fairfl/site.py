@@ -37,7 +37,7 @@ def bundle_client(
     *,
     dataset_dir: str | Path,
     datalist_file: str | Path | None = None,
-    group: str = "",
+    groups: Mapping[str, Sequence[str]] | None = None,
     device: str = "cpu",
     amp: bool = False,
     rounds: int = 1,
@@ -55,7 +55,7 @@ def bundle_client(
         private: a folder of the site's own: state between rounds, checkpoints, evaluations, and its data list.
         dataset_dir: its images and labels.
         datalist_file: its data list; in ``private`` by default, made of ``dataset_dir`` where it is missing.
-        group: name of the group that it is in, or nothing.
+        groups: name -> sites, of the federation; the name of the one that it is in is the key ``group``, else nothing.
         device: for training, such as ``"cuda:0"``.
         amp: automatic mixed precision.
         rounds: of the federation; the learning rate decays over all its epochs.
@@ -66,7 +66,7 @@ def bundle_client(
     root, folder = Path(bundle_root).absolute(), Path(private).absolute()
     known = {
         "site": site,
-        "group": group,
+        "group": next((name for name, sites in (groups or {}).items() if site in sites), ""),
         "dataset_dir": str(Path(dataset_dir).absolute()),
         "datalist_file": str(Path(datalist_file or folder / "datalist.json").absolute()),
         "ckpt_dir": str(folder / "models"),

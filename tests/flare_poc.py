@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -58,8 +57,7 @@ class Poc:
         shutil.rmtree(folder / "poc")
         self.nvflare("poc", "prepare", "-i", str(folder / "project.yml"), "--force")
         self.kits = folder / "poc" / project["name"] / "prod_00"
-        self.admin = self.kits / "admin@nvidia.com"
-        self.kit = str(self.admin)
+        self.admin = str(self.kits / "admin@nvidia.com")
 
     def nvflare(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """NVFlare's own command line."""
@@ -97,7 +95,8 @@ class Poc:
         """Until all clients are connected."""
 
         def connected() -> bool:
-            found = self.nvflare("--format", "json", "system", "status", "--startup-kit", self.kit, check=False).stdout
+            words = ("--format", "json", "system", "status", "--startup-kit", self.admin)
+            found = self.nvflare(*words, check=False).stdout
             return all(f'"{client}"' in found for client in self.clients)
 
         wait_for("the connection of all clients", connected)
@@ -105,11 +104,7 @@ class Poc:
     def kill(self, *names: str) -> None:
         """``kill -9`` of everything that a site or the server runs."""
         for name in names or ("server", *self.clients):
-            for process in self.processes(name):
-                try:
-                    process.send_signal(signal.SIGKILL)
-                except psutil.NoSuchProcess:
-                    pass
+            _kill(self.processes(name))
             if name in self.started:
                 self.started.pop(name).wait(timeout=30)
 
@@ -127,9 +122,13 @@ def poc(folder: Path, clients: Sequence[str]) -> Iterator[Poc]:
         yield system
     finally:
         system.kill()
-        for process in system.processes():  # whatever else was started below this folder
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        _kill(system.processes())  # whatever else was started below this folder
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def wait_for(what: str, condition: object, seconds: float = 120.0) -> None:

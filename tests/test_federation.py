@@ -297,6 +297,47 @@ def test_the_best_model_by_validation_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "models" / "best.pt").exists()
 
 
+def test_every_record_is_told_once_it_is_written(tmp_path: Path) -> None:
+    ledger, told, lengths = tmp_path / "run" / "ledger.jsonl", [], []
+
+    def listen(record: Any) -> None:
+        told.append(record)
+        lengths.append(len(read_ledger(ledger)))
+
+    history = federation(tmp_path, told=listen).run()
+    assert told == history.records == read_ledger(ledger)
+    assert lengths == [1, 2, 3, 4, 5, 6]
+
+
+def test_after_a_resume_only_what_is_new_is_told(tmp_path: Path) -> None:
+    stopped = federation(tmp_path, told=lambda record: stopped.stop() if record.get("round") == 1 else None)
+    stopped.run()
+    told: list[Any] = []
+    federation(tmp_path, told=told.append).run(resume=True)
+    assert [(record["kind"], record.get("round")) for record in told] == [("round", 2), ("round", 3), ("end", None)]
+
+
+def test_a_concluded_run_ends_with_the_present_round_as_if_no_more_were_planned(tmp_path: Path) -> None:
+    concluded = federation(
+        tmp_path / "concluded", told=lambda record: concluded.conclude() if record.get("round") == 1 else None
+    )
+    history = concluded.run()
+    assert history.finished and [r["kind"] for r in history.records] == ["start", "round", "round", "end"]
+    assert all(set(scores["own"]) == {"score"} for scores in history.records[-1]["scores"].values())
+    assert set(history.records[-1]["scores"]) == set(TARGETS)
+    federation(tmp_path / "planned", rounds=2).run()
+    assert files_of(tmp_path / "concluded")[0] == files_of(tmp_path / "planned")[0]
+
+
+def test_without_final_measurements_nobody_is_asked_after_the_last_round(tmp_path: Path) -> None:
+    asked: list[Request] = []
+    history = federation(tmp_path, final=(), carrier=Faulty(lambda q, r: (asked.append(q), r)[1])).run()
+    assert len(asked) == 12 and {(q.task, q.round) for q in asked} == {("train", number) for number in range(4)}
+    end = history.records[-1]
+    assert history.finished and (end["kind"], end["scores"], end["missing"]) == ("end", {}, {})
+    assert (tmp_path / "run" / "models" / "global.pt").exists()
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [

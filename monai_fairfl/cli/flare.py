@@ -24,18 +24,20 @@ __all__ = ["add_commands"]
 
 def simulate_flare(args: argparse.Namespace) -> Answer:
     """Run a federation in NVIDIA FLARE's simulator: a server and one process per site on this machine."""
-    from monai_fairfl.report import as_text, write_report_if_possible
-    from monai_fairfl.transports.flare.export import simulate_job
+    from monai_fairfl.report import as_text
+    from monai_fairfl.transports.flare.jobs import simulate_job
 
     run = simulate_job(args.workspace, args.sites_root, args.site_names, **_arguments(args))
-    report = write_report_if_possible([run], run)
-    text = f"{as_text(report)}\nReport: {run / 'report.html'}" if report else f"{run}: done"
-    return Answer({"run": str(run), "report": str(run / "report.html") if report else None}, text)
+    page = run / "report.html"  # of the server, at the end of its job
+    if not page.exists():
+        return Answer({"run": str(run), "report": None}, f"{run}: done")
+    text = as_text(json.loads((run / "report.json").read_text()))
+    return Answer({"run": str(run), "report": str(page)}, f"{text}\nReport: {page}")
 
 
 def export_flare(args: argparse.Namespace) -> Answer:
     """Write a federation as a job folder for NVIDIA FLARE, with its seeded initial model."""
-    from monai_fairfl.transports.flare.export import export_job
+    from monai_fairfl.transports.flare.jobs import export_job
     from monai_fairfl.transports.flare.policy import ENTRY
 
     job = export_job(args.out, min_clients=args.min_clients, **_arguments(args))
@@ -50,10 +52,9 @@ def export_flare(args: argparse.Namespace) -> Answer:
 
 def _arguments(args: argparse.Namespace) -> dict[str, Any]:
     """Of the recipe: what was given on the command line."""
-    words = ("bundle", "num_rounds", "name", "local_epochs", "seed", "timeout", "initial_ckpt", "config", "overrides")
+    words = "bundle strategy num_rounds name local_epochs seed timeout initial_ckpt config overrides".split()
     given = {word: getattr(args, word) for word in words if getattr(args, word) is not None}
-    strategy = json.loads(args.strategy) if args.strategy.lstrip().startswith("{") else args.strategy
-    return given | {"strategy": strategy, "custom_code": not args.no_custom_code}
+    return given | {"custom_code": not args.no_custom_code}
 
 
 def flare_policy(args: argparse.Namespace) -> Answer:
@@ -73,15 +74,31 @@ def flare_policy(args: argparse.Namespace) -> Answer:
 
 
 def _plain_values(text: str) -> dict[str, Any]:
+    return _mapping(text, "a mapping such as \"{'size': [64, 64]}\"")
+
+
+def _strategy(text: str) -> str | dict[str, Any]:
+    if not text.lstrip().startswith("{"):
+        return text  # whether there is one of that name, the recipe says
+    example = '{"_target_": "monai_fairfl.strategies.ShapFed", "personalised": true}'
+    expected = f"a name, such as FedCE, or a configuration, such as '{example}'"
+    found = _mapping(text, expected)
+    if "_target_" not in found:
+        raise argparse.ArgumentTypeError(f"got {text!r} without _target_, expected {expected}")
+    return found
+
+
+def _mapping(text: str, expected: str) -> dict[str, Any]:
+    """Plain values as Python or JSON writes them."""
     try:
         found = ast.literal_eval(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, TypeError, ValueError):
         try:
             found = json.loads(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a mapping: {error}") from error
+            raise argparse.ArgumentTypeError(f"got {text!r} ({error}), expected {expected}") from error
     if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a mapping such as {{'size': [64, 64]}}")
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
     return found
 
 
@@ -94,7 +111,13 @@ def add_commands(add: Add) -> None:
     )
     sub.add_argument("--sites-root", required=True, metavar="DIR", help="one folder per hospital")
     sub.add_argument("--site-names", nargs="+", metavar="SITE", help="those that take part (default: all)")
-    sub.add_argument("--workspace", required=True, metavar="DIR", help="of NVFlare; goes on with what it holds")
+    sub.add_argument(
+        "--workspace",
+        required=True,
+        metavar="DIR",
+        help="gets nvflare/, the simulator's own, emptied at every start, and kept/, with the run in kept/server/NAME "
+        "and what the sites keep; goes on with a run that did not end",
+    )
     _add_arguments(sub)
 
     sub = add(
@@ -121,7 +144,13 @@ def add_commands(add: Add) -> None:
 def _add_arguments(sub: argparse.ArgumentParser) -> None:
     """What a federation needs to know on any engine."""
     sub.add_argument("--bundle", required=True, metavar="NAME|DIR", help="of this package, or a folder")
-    sub.add_argument("--strategy", default="FedCE", metavar="NAME|JSON", help="name or configuration (default: FedCE)")
+    sub.add_argument(
+        "--strategy",
+        type=_strategy,
+        default="FedCE",
+        metavar="NAME|JSON",
+        help="name or configuration (default: FedCE)",
+    )
     sub.add_argument("--num-rounds", type=positive, default=60, metavar="N", help="in all (default: 60)")
     sub.add_argument("--local-epochs", type=positive, default=1, metavar="N", help="of a round (default: 1)")
     sub.add_argument("--name", metavar="NAME", help="of the job and its run (default: BUNDLE-STRATEGY)")

@@ -13,17 +13,12 @@
 from __future__ import annotations
 
 from monai_fairfl.data.checks import check_cases, check_duplicates
+from monai_fairfl.data.content import cup_to_disc_ratio, structure_size
 from monai_fairfl.data.corruption import CorruptLabeld, CorruptQualityd, corrupted_cases
 from monai_fairfl.data.datalist import find_cases, find_sites, site_datalist, split_cases
 from monai_fairfl.data.fundus import NormaliseFieldd, OneViewd, RandDiscCropd, normalise_field
 from monai_fairfl.data.layouts import site_folders
-from monai_fairfl.data.partition import (
-    chosen_clients,
-    cup_to_disc_ratio,
-    partitioned_datalist,
-    repeat_case,
-    structure_size,
-)
+from monai_fairfl.data.partition import chosen_clients, partitioned_datalist, repeat_case
 from monai_fairfl.data.slices import SampleSlicesd
 from monai_fairfl.data.structures import LabelStructuresd, NestStructuresd, grey_levels
 from monai_fairfl.data.synthetic import SITES, Site, make_case, write_sites

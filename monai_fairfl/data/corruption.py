@@ -271,6 +271,7 @@ class CorruptLabeld(MapTransform):
         kind: ``"random_blob"``, ``"shift"`` or ``"erode_dilate"``.
         share: of the cases, 0 to 1, see :func:`corrupted_cases`.
         seed: decides with the cases' files which are chosen and how they are corrupted.
+        channels: numbers of the structures that are corrupted, 1 for the cup of disc and cup; ``None``: all.
         allow_missing_keys: whether keys may be absent.
 
     Returns (of a call):
@@ -293,12 +294,13 @@ class CorruptLabeld(MapTransform):
         kind: str = "random_blob",
         share: float = 0.2,
         seed: int = 0,
+        channels: Sequence[int] | None = None,
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
         if kind not in _LABEL_KINDS:
             raise ConfigError(f"kind={kind!r}: give one of {', '.join(_LABEL_KINDS)}.")
-        self.kind, self.seed = kind, seed
+        self.kind, self.seed, self.channels = kind, seed, channels
         first = str(self.keys[0])
         self._identity = {
             os.path.abspath(case[str(key)]): _name(case[first])
@@ -329,8 +331,13 @@ class CorruptLabeld(MapTransform):
                 f"{key!r} has values such as {label[wrong][0]:g}: give each structure its channel of zeros and ones"
                 " before this transform."
             )
+        if self.channels is not None and not set(self.channels) <= set(range(len(label))):
+            raise ConfigError(f"channels={list(self.channels)}: {key!r} has the channels 0 to {len(label) - 1}.")
         labelled = label.reshape(len(label), -1).min(axis=1) >= 0
         truth = label[labelled].reshape(-1, *label.shape[1:3], int(np.prod(label.shape[3:]))) > 0
         if truth.any():
-            label[labelled] = _LABEL_KINDS[self.kind](truth, rng).reshape(-1, *label.shape[1:])
+            corrupted = label.copy()
+            corrupted[labelled] = _LABEL_KINDS[self.kind](truth, rng).reshape(-1, *label.shape[1:])
+            chosen = slice(None) if self.channels is None else list(self.channels)
+            label[chosen] = corrupted[chosen]
         return convert_to_dst_type(label, value)[0]

@@ -72,9 +72,9 @@ def ellipse(shape: tuple[int, int], centre: tuple[float, float], radii: tuple[fl
     return inside.astype(np.float32)
 
 
-def wrong(label: np.ndarray, kind: str, file: str = "SITE/Case00.nii.gz", seed: int = 0) -> np.ndarray:
+def wrong(label: np.ndarray, kind: str, file: str = "SITE/Case00.nii.gz", seed: int = 0, **arguments: Any) -> np.ndarray:
     case = {"label": f"/data/{file}"}
-    transform = CorruptLabeld("label", [case], kind, share=1.0, seed=seed)
+    transform = CorruptLabeld("label", [case], kind, share=1.0, seed=seed, **arguments)
     return np.asarray(transform({"label": loaded(label, file)})["label"])
 
 
@@ -383,7 +383,17 @@ def test_a_labels_type_and_metadata_stay_and_the_input_is_not_touched(kind):
     assert (wrong(np.asarray(truth), kind, "SITE/Case01.nii.gz") != np.asarray(one)).any()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_the_chosen_structures_are_made_wrong_and_as_if_all_were(kind):
+    disc, cup = (ellipse((32, 32), (15, 15), radii) for radii in ((9, 8), (4, 5)))
+    label = np.stack([disc, cup])
+    both, one = wrong(label, kind), wrong(label, kind, channels=[1])
+    assert (one[0] == disc).all() and (one[1] == both[1]).all() and (one[1] != cup).any()
+
+
 def test_label_faults_are_explained():
+    with pytest.raises(ConfigError, match="the channels 0 to 0"):
+        wrong(np.ones((1, 4, 4)), "shift", channels=[1])
     for arguments in ({"kind": "none"}, {"share": 1.5}):
         with pytest.raises(ConfigError, match=next(iter(arguments))):
             CorruptLabeld("label", cases_of(3), **arguments)

@@ -51,7 +51,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Poc]:
 
 
 def run(system: Poc, job: FairFLRecipe) -> Any:
-    return job.execute(ProdEnv(startup_kit_location=str(system.admin), login_timeout=30))
+    return job.execute(ProdEnv(startup_kit_location=system.admin, login_timeout=30))
 
 
 def runs(system: Poc) -> Path:
@@ -87,7 +87,7 @@ def test_nvflares_own_command_line_runs_an_exported_job(system: Poc, hospitals: 
     words = [*program, "export-flare", "--bundle", BUNDLE, "--strategy", "FedCE", "--out", str(job), *settings]
     subprocess.run(words, check=True, env=system.environment)
 
-    admin = ("--startup-kit", system.kit)
+    admin = ("--startup-kit", system.admin)
     number = _job_id(system.nvflare("--format", "json", "job", "submit", "-j", str(job), *admin).stdout)
     system.nvflare("job", "wait", number, "--timeout", "300", *admin)
     assert "exported" in system.nvflare("job", "list", *admin).stdout

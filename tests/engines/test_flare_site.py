@@ -19,29 +19,31 @@ from typing import Any
 import pytest
 import torch
 from client_requests import tiny_model
-from conftest import TINY
+from driving import SPEC, LeastSquares, vector
 from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("nvflare")
 
+from federations import BUNDLE, SETTINGS  # noqa: E402
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST  # noqa: E402
 
 from monai_fairfl.cli import main  # noqa: E402
 from monai_fairfl.errors import ConfigError  # noqa: E402
+from monai_fairfl.federation import Federation  # noqa: E402
 from monai_fairfl.ledger import Ledger  # noqa: E402
 from monai_fairfl.messages import Request  # noqa: E402
+from monai_fairfl.report import as_text, write_report  # noqa: E402
 from monai_fairfl.strategies import FedAvg, Proportional, ShapFed, compose  # noqa: E402
-from monai_fairfl.transports.flare import FairFLRecipe  # noqa: E402
+from monai_fairfl.transports.flare import FairFLRecipe, jobs  # noqa: E402
 from monai_fairfl.transports.flare.controller import run_folder  # noqa: E402
 from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed  # noqa: E402
 from monai_fairfl.transports.flare.site import SITE_FILE, Site, SiteSettings  # noqa: E402
 from monai_fairfl.transports.flare.tracking import EarlyStop, scalars_of  # noqa: E402
 from monai_fairfl.transports.flare.wire import reply_of, request_model  # noqa: E402
+from monai_fairfl.transports.in_process import InProcess  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
-BUNDLE = "prostate_mri_segmentation"
-OVERRIDES = {key: value for key, value in TINY.items() if key != "decay_epochs"}
 
 
 # ---- settings ---------------------------------------------------------------------------------------------------
@@ -122,7 +124,7 @@ def ask(site: Site, **given: Any) -> Any:
 def test_a_site_trains_its_own_data_and_keeps_its_state_in_its_workspace(hospitals: Path, tmp_path: Path) -> None:
     (tmp_path / "local").mkdir()
     (tmp_path / SITE_FILE).write_text(json.dumps({"dataset_dir": str(hospitals / "elm")}))
-    site = Site("elm", tmp_path, {"bundle": BUNDLE, "overrides": OVERRIDES, "device": "cpu"})
+    site = Site("elm", tmp_path, {"bundle": BUNDLE, "overrides": SETTINGS, "device": "cpu"})
 
     reply = ask(site)
 
@@ -146,7 +148,7 @@ def test_a_site_without_the_bundle_says_what_to_do(tmp_path: Path) -> None:
 def test_a_site_checks_its_files_before_the_first_round(hospitals: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "Case00.nii.gz").write_bytes(b"no image")
-    site = Site("elm", tmp_path, {"bundle": BUNDLE, "dataset_dir": str(tmp_path / "data"), "overrides": OVERRIDES})
+    site = Site("elm", tmp_path, {"bundle": BUNDLE, "dataset_dir": str(tmp_path / "data"), "overrides": SETTINGS})
 
     assert "Case00" in str(ask(site).error)
 
@@ -212,7 +214,7 @@ def test_the_command_tells_checks_and_adds(tmp_path: Path, capsys: pytest.Captur
 
 
 def exported(folder: Path, **given: Any) -> tuple[dict[str, Any], dict[str, Any], Path]:
-    known: dict[str, Any] = {"bundle": BUNDLE, "min_clients": 2, "overrides": OVERRIDES, "name": "job"}
+    known: dict[str, Any] = {"bundle": BUNDLE, "min_clients": 2, "overrides": SETTINGS, "name": "job"}
     FairFLRecipe(**{**known, **given}).export(str(folder))
     config = folder / "job" / "app" / "config"
     server, client = (json.loads((config / f"config_fed_{end}.json").read_text()) for end in ("server", "client"))
@@ -250,7 +252,7 @@ def test_the_same_seed_gives_the_same_job(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_a_job_and_spares_what_is_no_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(OVERRIDES), "--num-rounds", "3", "--no-custom-code"]
+    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS), "--num-rounds", "3", "--no-custom-code"]
 
     assert main([*words, "--strategy", "CGSV", "--out", str(tmp_path / "job"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"job": str(tmp_path / "job"), "allow": ENTRY}
@@ -263,6 +265,57 @@ def test_the_command_writes_a_job_and_spares_what_is_no_job(tmp_path: Path, caps
     assert "unknown strategy 'FedSee'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flag", "text", "says"),
+    [
+        ("--strategy", '{"_target_": "monai_fairfl.strategies.FedCE", "mode": sum}', "Expecting value"),
+        ("--strategy", '{"name": "FedCE"}', "without _target_"),
+        ("--overrides", '{"size": [64}', "delimiter"),
+        ("--overrides", "[64, 64]", "expected a mapping"),
+    ],
+)
+def test_a_mistake_in_a_mapping_is_answered_with_what_was_given_and_an_example(
+    flag: str, text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["export-flare", "--bundle", BUNDLE, flag, text, "--out", str(tmp_path / "job")])
+
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert left.value.code == 2 and f"argument {flag}: got {text!r}" in error and says in error
+    example = {"--strategy": '{"_target_": "monai_fairfl.strategies.ShapFed"', "--overrides": "{'size': [64, 64]}"}
+    assert "expected" in error and example[flag] in error
+    assert not (tmp_path / "job").exists()
+
+
+def test_a_strategy_is_given_by_name_or_by_configuration(tmp_path: Path) -> None:
+    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS), "--out"]
+    configuration = '{"_target_": "monai_fairfl.strategies.ShapFed", "personalised": true}'
+    for arguments, name in ((["--strategy", configuration], "ShapFed-personalised"), ([], "FedCE")):
+        assert main([*words, str(tmp_path / name), *arguments]) == 0
+        assert json.loads((tmp_path / name / "meta.json").read_text())["name"] == f"{BUNDLE}-{name}"
+
+
+def test_the_simulators_command_tells_the_servers_report_and_leaves_it_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    clients = InProcess({name: lambda: LeastSquares([1.0]) for name in ("elm", "oak")})
+    Federation(FedAvg(), clients, 1, lambda: ({"w": vector([0.0])}, SPEC), run_dir=run).run()
+    expected, page = as_text(write_report([run], run)), run / "report.html"
+    monkeypatch.setattr(jobs, "simulate_job", lambda *arguments, **settings: run)
+    words = ["simulate-flare", "--bundle", BUNDLE, "--sites-root", "hospitals", "--workspace", "flare"]
+    written = page.stat().st_mtime_ns
+
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"{expected}\nReport: {page}\n"
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"run": str(run), "report": str(page)}
+    assert page.stat().st_mtime_ns == written
+    page.unlink()  # without plotly there is none
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"run": str(run), "report": None}
+
+
 def test_homomorphic_encryption_is_refused_by_the_strategys_name() -> None:
     from nvflare.apis.filter import Filter
 
@@ -272,7 +325,7 @@ def test_homomorphic_encryption_is_refused_by_the_strategys_name() -> None:
         "process": lambda self, shareable, context: shareable,
     }
     encryptor = type("HEModelEncryptor", (Filter,), members)()
-    recipe = FairFLRecipe(bundle=BUNDLE, strategy="CGSV", min_clients=2, overrides=OVERRIDES)
+    recipe = FairFLRecipe(bundle=BUNDLE, strategy="CGSV", min_clients=2, overrides=SETTINGS)
 
     for add in (recipe.add_client_output_filter, recipe.add_client_input_filter):
         with pytest.raises(ConfigError, match="CGSV cannot work under HEModelEncryptor"):
@@ -281,7 +334,7 @@ def test_homomorphic_encryption_is_refused_by_the_strategys_name() -> None:
 
 def test_too_few_clients_are_refused_before_anything_is_written() -> None:
     with pytest.raises(ConfigError, match="CGSV needs at least"):
-        FairFLRecipe(bundle=BUNDLE, strategy="CGSV", min_clients=1, overrides=OVERRIDES)
+        FairFLRecipe(bundle=BUNDLE, strategy="CGSV", min_clients=1, overrides=SETTINGS)
 
 
 # ---- curves, early stopping, folders ----------------------------------------------------------------------------
@@ -334,7 +387,8 @@ def test_a_condition_that_cannot_be_read_is_refused(condition: str | None, patie
 
 def test_a_job_submitted_again_goes_on_where_a_run_did_not_end_and_else_begins_anew(tmp_path: Path) -> None:
     first = run_folder(tmp_path, "fedce")
-    Ledger(first / "ledger.jsonl").append({"kind": "start"}) if first.mkdir() is None else None
+    first.mkdir()
+    Ledger(first / "ledger.jsonl").append({"kind": "start"})
 
     assert run_folder(tmp_path, "fedce") == first
     assert run_folder(tmp_path, "fedce", resume=False) == tmp_path / "fedce-2"
@@ -346,6 +400,6 @@ def test_composed_strategies_keep_their_name(tmp_path: Path) -> None:
     assert (
         compose(FedAvg(), training={"prox_mu": 0.01}).name
         in FairFLRecipe(
-            bundle=BUNDLE, strategy=compose(FedAvg(), training={"prox_mu": 0.01}), min_clients=2, overrides=OVERRIDES
+            bundle=BUNDLE, strategy=compose(FedAvg(), training={"prox_mu": 0.01}), min_clients=2, overrides=SETTINGS
         ).name
     )

@@ -23,7 +23,7 @@ from nvflare.job_config.api import FedJob
 from nvflare.job_config.file_source import FileSource
 
 from monai_fairfl import preflight
-from monai_fairfl.bundles import bundle_names, find_bundle
+from monai_fairfl.bundles import bundle_names, locate_bundle
 from monai_fairfl.federate import initial_model
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.site import has_evaluation
@@ -61,8 +61,7 @@ class BundleSites:
         options: Mapping[str, Any],
         folder: Path,
     ):
-        shipped = bundle in bundle_names()
-        self.root = find_bundle(bundle) if shipped else Path(bundle).absolute()
+        self.root, shipped = locate_bundle(bundle), bundle in bundle_names()
         self.settings: dict[str, Any] = {**settings, "bundle": bundle if shipped else str(self.root)}
         self.custom_code, self.options, self.folder = custom_code, options, folder
         train = preflight.train_config(self.root, self.settings["overrides"], self.settings["config"])

@@ -36,7 +36,6 @@ from monai_fairfl.transports.flare.initial import INITIAL, read_initial
 from monai_fairfl.transports.flare.kept import kept_folder
 from monai_fairfl.transports.flare.policy import NEEDS
 from monai_fairfl.transports.flare.tracking import EarlyStop, scalars_of, show
-from monai_fairfl.transports.flare.wire import register_tensors
 
 __all__ = ["FairFLController", "FlareTransport"]
 
@@ -177,7 +176,7 @@ class FairFLController(ModelController):
 
     def run(self) -> None:
         """Run the federation; an error of its own ends the job, and says how to go on."""
-        register_tensors()
+        wire.register_tensors()
         offload = setup_tensor_disk_offload(self.engine, self.enable_tensor_disk_offload, self.fl_ctx.get_job_id("job"))
         folder = run_folder(kept_folder(self.engine.get_workspace().get_root_dir()), self.run_name, self.resume)
         try:

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,7 @@ def allowed(kit: str | Path) -> bool:
     Raises:
         ConfigError: when there is no policy.
     """
-    listed = _policy(Path(kit))[1].get(LIST, DEFAULT_CLASS_ALLOW_LIST)
-    return any(entry in ("*", ENTRY) for entry in listed)
+    return _allows(_policy(Path(kit))[1])
 
 
 def allow(kit: str | Path) -> Path:
@@ -58,10 +58,14 @@ def allow(kit: str | Path) -> Path:
         ConfigError: when there is no policy.
     """
     file, policy = _policy(Path(kit))
-    if not allowed(kit):
+    if not _allows(policy):
         policy[LIST] = [*policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST), ENTRY]
     write_atomically(file, (json.dumps(policy, indent=2) + "\n").encode())
     return file
+
+
+def _allows(policy: Mapping[str, Any]) -> bool:
+    return any(entry in ("*", ENTRY) for entry in policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST))
 
 
 def _policy(kit: Path) -> tuple[Path, dict[str, Any]]:

@@ -24,13 +24,13 @@ import torch
 from monai.bundle import ConfigParser
 from nvflare.app_common.abstract.fl_model import FLModel
 
-from monai_fairfl.bundles import bundle_names, find_bundle
+from monai_fairfl.bundles import locate_bundle
 from monai_fairfl.client import FairMonaiAlgo
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.files import safe_name
 from monai_fairfl.messages import Reply, failed
-from monai_fairfl.site import bundle_client
+from monai_fairfl.site import TRAIN, bundle_client
 from monai_fairfl.transports.flare.kept import kept_folder
 from monai_fairfl.transports.flare.wire import reply_model, request_of
 
@@ -63,7 +63,7 @@ class SiteSettings:
     bundle: str = ""
     dataset_dir: str = ""
     sites_root: str = ""
-    config: tuple[str, ...] = ("configs/train.json",)
+    config: tuple[str, ...] = TRAIN
     overrides: Mapping[str, Any] = field(default_factory=dict)
     local_epochs: int = 1
     device: str = ""
@@ -154,16 +154,11 @@ class Site:
     @cached_property
     def bundle_root(self) -> Path:
         """The site's bundle: a path, or one of those that came with the package."""
-        bundle = self.settings.bundle
-        if bundle in bundle_names():
-            return find_bundle(bundle)
-        if not (Path(bundle) / "configs").is_dir():
-            raise ConfigError(
-                f"site {self.name}: bundle {bundle!r} is neither a folder with configs/ here nor one of "
-                f'{", ".join(bundle_names())}: write {{"bundle": "/path/of/the/bundle"}} into '
-                f"{self.workspace / SITE_FILE}"
-            )
-        return Path(bundle)
+        try:
+            return locate_bundle(self.settings.bundle)
+        except ConfigError as error:
+            fix = f'write {{"bundle": "/path/of/the/bundle"}} into {self.workspace / SITE_FILE}'
+            raise ConfigError(f"site {self.name}: {error}: {fix}") from error
 
     @cached_property
     def dataset_dir(self) -> Path:
@@ -200,13 +195,12 @@ class Site:
     @cached_property
     def _client(self) -> FairMonaiAlgo:
         settings = self.settings
-        groups = (group for group, sites in settings.groups.items() if self.name in sites)
         return bundle_client(
             self.bundle_root,
             self.name,
             kept_folder(self.workspace) / self.name,
             dataset_dir=self.dataset_dir,
-            group=next(groups, ""),
+            groups=settings.groups,
             device=settings.device or ("cuda:0" if torch.cuda.is_available() else "cpu"),
             amp=settings.amp,
             rounds=self._rounds,

@@ -94,7 +94,10 @@ def simulate_job(
     except RuntimeError as error:
         raise FederationError(f"{error}; the same command goes on where it stopped") from error
     finally:
-        os.environ.pop(HOME) if before is None else os.environ.update({HOME: before})
+        if before is None:
+            del os.environ[HOME]
+        else:
+            os.environ[HOME] = before
     ledgers = (folder / "kept" / "server").glob("*/ledger.jsonl")
     newest = max(ledgers, key=lambda ledger: ledger.stat().st_mtime, default=None)
     if newest is None or read_ledger(newest)[-1]["kind"] != "end":

@@ -1,0 +1,100 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""How much a label holds: one number of a case, by which a pool of cases is ranked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from monai.data import MetaTensor, PILReader
+from monai.transforms import LoadImage
+
+from monai_fairfl.cup_to_disc import vertical_cup_to_disc_ratio
+from monai_fairfl.data.layouts.files import is_nifti
+from monai_fairfl.data.structures import grey_levels
+from monai_fairfl.errors import DataError
+
+__all__ = ["cup_to_disc_ratio", "structure_size"]
+
+Ranges = tuple[tuple[str, float, float], ...]
+
+
+def structure_size(case: Mapping[str, Any]) -> float:
+    """Size of what is labelled: mm³ of a NIfTI volume, share of the picture's pixels (0 to 1) otherwise.
+
+    Photographs carry no pixel size, and cameras differ in resolution, so their pixels are not counted as they are.
+
+    Args:
+        case: the file ``label``; what is labelled has a value within one of the ranges of ``values``, or without these
+            a value above 0.
+
+    >>> import tempfile
+    >>> from monai_fairfl.data import SITES, find_cases, write_sites
+    >>> root = tempfile.mkdtemp()
+    >>> _ = write_sites(root, sites=SITES[:1], size=(48, 48, 8), cases=1)
+    >>> 1000 < structure_size(find_cases(f"{root}/alder")[0]) < 200000
+    True
+    """
+    return _structure_size(str(case["label"]), _ranges(case))
+
+
+def cup_to_disc_ratio(case: Mapping[str, Any]) -> float:
+    """Vertical cup-to-disc ratio of a fundus label, 0 to 1, see :mod:`monai_fairfl.cup_to_disc`.
+
+    Args:
+        case: the file ``label``, and ``values`` with the ranges of ``disc`` and ``cup``.
+
+    Raises:
+        DataError: the case has no disc, or its cup is not labelled.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> file = f"{tempfile.mkdtemp()}/eye.png"
+    >>> Image.fromarray(np.array([[0, 1, 0], [0, 2, 0], [0, 1, 0], [0, 1, 0]], np.uint8)).save(file)
+    >>> cup_to_disc_ratio({"label": file, "values": {"disc": [1, 2], "cup": [2, 2]}})
+    0.25
+    """
+    return _cup_to_disc_ratio(str(case["label"]), _ranges(case))
+
+
+def _ranges(case: Mapping[str, Any]) -> Ranges:
+    return tuple((name, float(low), float(high)) for name, (low, high) in (case.get("values") or {}).items())
+
+
+@cache  # every client of a federation in one process asks for the same labels
+def _structure_size(file: str, ranges: Ranges) -> float:
+    label = _read(file)
+    inside = [(label >= low) & (label <= high) for _, low, high in ranges] or [label > 0]
+    labelled = torch.stack(inside).any(0)
+    return float(labelled.sum() * label.pixdim.prod() if is_nifti(file) else labelled.float().mean())
+
+
+@cache
+def _cup_to_disc_ratio(file: str, ranges: Ranges) -> float:
+    label, found = _read(file), {name: (low, high) for name, low, high in ranges}
+    masks = [(label >= low) & (label <= high) for low, high in (found.get(name, (1, 0)) for name in ("disc", "cup"))]
+    ratio = vertical_cup_to_disc_ratio(torch.stack(masks).float()) if "cup" in found else math.nan
+    if math.isnan(ratio):
+        raise DataError(
+            f"{file} has no disc, or its cup is not labelled: leave its site out, or rank by structure_size."
+        )
+    return ratio
+
+
+def _read(file: str) -> MetaTensor:
+    reader = None if is_nifti(file) else PILReader(converter=grey_levels)
+    label: MetaTensor = LoadImage(reader=reader, image_only=True)(file)
+    return label

@@ -1,0 +1,62 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+from __future__ import annotations
+
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from monai.bundle import ConfigParser
+from PIL import Image
+
+from monai_fairfl.data.content import cup_to_disc_ratio, structure_size
+from monai_fairfl.errors import DataError
+
+
+def test_structure_size_is_in_cubic_millimetres_or_a_share_of_the_picture(tmp_path):
+    mask = np.zeros((6, 5, 4), np.uint8)
+    mask[1:3, 2, 1:3], mask[0, 0, 0] = 2, 1
+    nib.save(nib.Nifti1Image(mask, np.diag([0.5, 0.5, 3, 1])), tmp_path / "a_segmentation.nii.gz")
+    assert structure_size({"label": str(tmp_path / "a_segmentation.nii.gz")}) == pytest.approx(5 * 0.75)
+    Image.fromarray(mask[:, :, 1]).save(tmp_path / "a.png")
+    assert structure_size({"label": str(tmp_path / "a.png")}) == pytest.approx(2 / 30)
+
+
+def eye(file: Path, background: int, rim: int, cup: int, colour: bool = False) -> str:
+    rows, columns = np.ogrid[:60, :50]
+    pixels = np.full((60, 50), background, np.uint8)
+    pixels[((rows - 30) / 20) ** 2 + ((columns - 25) / 10) ** 2 <= 1] = rim
+    pixels[((rows - 30) / 10) ** 2 + ((columns - 25) / 8) ** 2 <= 1] = cup
+    Image.fromarray(np.repeat(pixels[..., None], 3, 2) if colour else pixels).save(file)
+    return str(file)
+
+
+@pytest.mark.parametrize("colour", [False, True], ids=["grey", "colour"])
+def test_the_cup_to_disc_ratio_is_one_of_heights_whatever_the_coding(tmp_path, colour):
+    coded = {"label": eye(tmp_path / "a.png", 0, 1, 2, colour), "values": {"disc": [1, 2], "cup": [2, 2]}}
+    inverted = {"label": eye(tmp_path / "b.png", 255, 128, 0, colour), "values": {"disc": [0, 200], "cup": [0, 50]}}
+    for case in (coded, inverted):
+        assert cup_to_disc_ratio(case) == pytest.approx(21 / 41)
+        assert structure_size(case) == pytest.approx(np.pi * 20 * 10 / 3000, rel=0.02)
+
+
+def test_an_eye_without_a_labelled_cup_is_named(tmp_path):
+    label = eye(tmp_path / "a.png", 0, 1, 1)
+    with pytest.raises(DataError, match="a.png"):
+        cup_to_disc_ratio({"label": label, "values": {"disc": [1, 255]}})
+
+
+@pytest.mark.parametrize("module", ["monai_fairfl.data", "monai_fairfl.data.content", "monai_fairfl.data.partition"])
+@pytest.mark.parametrize("measure", [structure_size, cup_to_disc_ratio])
+def test_a_configuration_finds_each_by_any_of_its_paths(module, measure):
+    config = {"content": {"_target_": f"{module}.{measure.__name__}", "_mode_": "callable"}}
+    assert ConfigParser(config).get_parsed_content("content") is measure

@@ -1,0 +1,34 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A site's client: what its configuration is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import CHECKOUT
+
+from monai_fairfl.site import TRAIN, bundle_client
+
+BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
+GROUPS = {"corrupted": ["birch"], "clean": ["alder", "elm"]}
+
+
+@pytest.mark.parametrize(("site", "group"), [("birch", "corrupted"), ("elm", "clean"), ("oak", "")])
+def test_a_configuration_that_asks_for_the_sites_group_is_told_its_name(tmp_path: Path, site: str, group: str) -> None:
+    config = [*TRAIN, "configs/corrupted_images.json"]
+
+    client = bundle_client(BUNDLE, site, tmp_path, dataset_dir=tmp_path, config=config, groups=GROUPS)
+
+    assert client.train_kwargs["group"] == client.eval_kwargs["group"] == group
+    plain = bundle_client(BUNDLE, site, tmp_path, dataset_dir=tmp_path, groups=GROUPS)
+    assert "group" not in plain.train_kwargs
