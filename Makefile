@@ -15,7 +15,7 @@ DEMO_ARGS ?= --rounds 12 --local_epochs 4 --overrides "{'size': [64, 64], 'chann
 	{'_target_': 'monai_fairfl.strategies.FedAvg'}, {'_target_': 'monai_fairfl.strategies.FedCE'}]"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-flare test test-all test-quick lint format bench clean
+.PHONY: help demo demo-flare test test-all test-quick lint format results bench clean
 
 help: ## say what can be made
 	@echo "usage: make TARGET [PYTHON=python3.11]"
@@ -52,6 +52,9 @@ format: $(READY) ## mend format and imports
 	$(BIN)/black --quiet .
 	$(BIN)/isort --quiet .
 	$(BIN)/ruff check --quiet --fix --exit-zero .
+
+results: $(READY) ## make the tables and figures of the experiments again, from their committed files
+	$(BIN)/python experiments/results.py
 
 bench: $(READY) ## run the benchmarks; each prints its table
 	@test -n "$(wildcard benchmarks/*.py)" || echo "no benchmark yet: put one in benchmarks/"

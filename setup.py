@@ -88,6 +88,7 @@ setup(
             "pytest",
             "pytest-xdist",
             "hypothesis",
+            "matplotlib",
             "black",
             "isort",
             "ruff",

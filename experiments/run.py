@@ -12,7 +12,7 @@
 
 python experiments/run.py                                    # the plan: what is done, what is left, how long it takes
 python experiments/run.py prostate --data DATA               # DATA/prostate/SITE/..., as in docs/data.md
-python experiments/run.py prostate --data DATA --only FedCE  # the cells whose name holds this
+python experiments/run.py prostate --data DATA --only 'FedCE-*'   # some of its cells
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import timedelta
+from fnmatch import fnmatch
 from pathlib import Path
 
 from study import ROOT, Cell, Study, rounded, studies
@@ -38,19 +39,27 @@ from monai_fairfl.ledger import read_ledger
 
 
 def plan(names: Sequence[str]) -> str:
-    """Markdown: a row for every study, with the minutes of one thread that it took and is thought to take."""
-    lines = ["| study | what | cells | minutes each | hours of one thread | done |", "| --- " * 6 + "|"]
-    total = 0.0
+    """Markdown: a row for every study, with the minutes of one thread that a cell is thought to take and took."""
+    lines = ["| study | what | cells | minutes each | hours in all | done | took, minutes each |", "| --- " * 7 + "|"]
+    planned = spent = 0.0
     for study in map(Study.read, names):
-        cells = list(study.cells())
-        hours = len(cells) * study.minutes / 60
-        total += hours
-        done = len(cells) - len(study.missing())
-        lines.append(f"| {study.name} | {study.what} | {len(cells)} | {study.minutes:g} | {hours:.1f} | {done} |")
-    return "\n".join([*lines, f"| all | | | | {total:.1f} | |"])
+        cells, done = list(study.cells()), [result["minutes"] for result in study.committed()]
+        planned, spent = planned + len(cells) * study.minutes / 60, spent + sum(done) / 60
+        took = f"{sum(done) / len(done):.1f}" if done else "–"
+        row = [
+            study.name,
+            study.what,
+            len(cells),
+            f"{study.minutes:g}",
+            f"{len(cells) * study.minutes / 60:.1f}",
+            len(done),
+            took,
+        ]
+        lines.append(f"| {' | '.join(map(str, row))} |")
+    return "\n".join([*lines, f"| all | | | | {planned:.1f} | | {spent:.1f} h in all |"])
 
 
-def run_cell(study: Study, cell: Cell, data: Path, runs: Path) -> float:
+def run_cell(study: Study, cell: Cell, root: Path, data: Path, runs: Path) -> float:
     """Train and test one cell, write its JSON, and remove what only a resumed run would need; returns the minutes.
 
     Raises:
@@ -58,7 +67,6 @@ def run_cell(study: Study, cell: Cell, data: Path, runs: Path) -> float:
     """
     folder = runs / study.name / cell.name
     folder.mkdir(parents=True, exist_ok=True)
-    root = study.sites_root(data, runs)
     command = study.command(cell, str(root.absolute()), str(folder.absolute()), str(data.absolute()))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     started = time.monotonic()
@@ -95,28 +103,38 @@ def _add_minutes(file: Path, minutes: float) -> None:
     file.write_text(f"{minutes + (float(file.read_text()) if file.exists() else 0.0):.3f}")
 
 
-def main() -> None:
-    """The command line."""
+def real_images() -> Path:
+    """The folder of real images, where it was not named."""
+    return Path(os.environ.get("MONAI_FAIRFL_REALDATA", "realdata"))
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """The command line, or these words in its place."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", nargs="*", help=f"any of: {', '.join(studies())}; none: show the plan")
     parser.add_argument("--data", type=Path, help="folder with prostate/ and fundus/; MONAI_FAIRFL_REALDATA by default")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the runs themselves; default: runs")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one thread each; default: 2")
-    parser.add_argument("--only", nargs="*", default=[""], help="parts of names: cells that hold one of them")
-    arguments = parser.parse_args()
+    parser.add_argument("--only", nargs="*", default=["*"], help="patterns of names, such as '*FedCE-fold0'")
+    arguments = parser.parse_args(words)
     if not arguments.study:
         print(plan(studies()))
         return
-    data = arguments.data or Path(os.environ.get("MONAI_FAIRFL_REALDATA", "realdata"))
+    data = arguments.data or real_images()
     todo = [(study, cell) for study in map(Study.read, arguments.study) for cell in study.missing()]
-    todo = [(study, cell) for study, cell in todo if any(part in cell.name for part in arguments.only)]
+    todo = [(study, cell) for study, cell in todo if any(fnmatch(cell.name, only) for only in arguments.only)]
+    roots: dict[str, Path] = {}
     for study, _ in todo:
         if isinstance(study.sites, str) and not (data / study.sites).is_dir():
             sys.exit(f"{study.name} needs real images in {data / study.sites}; name their folder with --data")
-        study.sites_root(data, arguments.runs)
+        if study.name not in roots:
+            roots[study.name] = study.sites_root(data, arguments.runs)
     left = sum(study.minutes for study, _ in todo)
     pool = ThreadPoolExecutor(arguments.jobs)
-    jobs = {pool.submit(run_cell, study, cell, data, arguments.runs): (study, cell) for study, cell in todo}
+    jobs = {
+        pool.submit(run_cell, study, cell, roots[study.name], data, arguments.runs): (study, cell)
+        for study, cell in todo
+    }
     try:
         for number, job in enumerate(as_completed(jobs), start=1):
             study, cell = jobs[job]

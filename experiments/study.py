@@ -112,12 +112,8 @@ class Study:
         return [cell for cell in self.cells() if not self.path(cell).exists()]
 
     def committed(self) -> list[dict[str, Any]]:
-        """All results, in the order of the cells.
-
-        Raises:
-            FileNotFoundError: one is missing.
-        """
-        return [json.loads(self.path(cell).read_text()) for cell in self.cells()]
+        """The results that are there, in the order of the cells."""
+        return [json.loads(path.read_text()) for path in map(self.path, self.cells()) if path.exists()]
 
     def overrides_of(self, cell: Cell) -> dict[str, Any]:
         """Plain values of the bundle's config."""
@@ -153,7 +149,7 @@ class Study:
         if "clients" in self.sites:
             for number in range(self.sites["clients"]):
                 (root / f"client{number + 1:02d}").mkdir(parents=True, exist_ok=True)
-        elif not (root / "sites.json").exists():
+        else:
             write = write_sites if self.sites["kind"] == "prostate" else write_clinics
             write(root, seed=self.sites["seed"], size=self.sites["size"], workers=2)
         return root

@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from monai_fairfl.ledger import number_in, read_ledger
 from monai_fairfl.valuation.free_riders import FORMS, free_rider_history
 
@@ -32,8 +34,8 @@ def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
 
     Args:
         run_dir: a finished run.
-        keep: measurements of every round; ``"free_riders"`` for the scores of FedCE's detection. Of one value per layer
-            the mean of the last ten rounds is kept.
+        keep: measurements of every round, ``"free_riders"`` for the scores of FedCE's detection, details of the last
+            round's record. Of one value per layer the mean of the last ten rounds is kept.
     """
     records = read_ledger(run_dir / "ledger.jsonl")
     rounds = [record for record in records if record["kind"] == "round"]
@@ -54,10 +56,14 @@ def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
         if name == "free_riders":
             histories = {form: free_rider_history(records, form) for form in FORMS}
             found[name] = {form: {"scores": h.scores, "flagged": h.flagged} for form, h in histories.items()}
+        elif name in rounds[-1]["details"]:
+            found[name] = rounds[-1]["details"][name]
         elif any(_layers(rounds[-1], site, name) for site in clients):
             found[name] = {site: _by_layer(rounds[-10:], site, name) for site in clients}
         else:
             found[name] = _series(rounds, clients, partial(_measured, name=name))
+    if (run_dir / "models" / f"{clients[0]}.pt").exists():
+        found["distance"] = _distances(run_dir / "models", clients)
     valuations = sorted((run_dir / "valuations").glob("*.json"))
     if valuations:
         found["valuations"] = {path.stem: json.loads(path.read_text()) for path in valuations}
@@ -88,6 +94,16 @@ def _layers(record: Record, site: str, name: str) -> dict[str, float]:
 def _by_layer(rounds: Sequence[Record], site: str, name: str) -> dict[str, float]:
     values = [_layers(record, site, name) for record in rounds]
     return {layer: sum(value[layer] for value in values) / len(values) for layer in values[0]}
+
+
+def _distances(models: Path, clients: Sequence[str]) -> dict[str, float]:
+    """site -> Euclidean distance of its own model from the global one, BatchNorm statistics left out."""
+    whole = torch.load(models / "global.pt", weights_only=True)
+    names = [name for name in whole if "running" not in name and "num_batches" not in name]
+    own = {client: torch.load(models / f"{client}.pt", weights_only=True) for client in clients}
+    return {
+        c: float(sum((state[n] - whole[n]).double().square().sum() for n in names)) ** 0.5 for c, state in own.items()
+    }
 
 
 def _tests(run_dir: Path, clients: Sequence[str], rounds: int) -> dict[str, Any]:

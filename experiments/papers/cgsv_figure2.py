@@ -1,0 +1,52 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""CGSV, Fig. 2: five even shares, three clients with 20, 40 and 60 % wrong labels.
+
+In what order do contributions come? The reward is the share of the step's entries that a client receives,
+tanh(r) / max tanh(r); the distance is that of its model from the server's at the end, as a multiple of the smallest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from figures import lines, panels
+from matplotlib.figure import Figure
+from reading import cases, markdown, read, shares, site_means
+
+STUDIES = ("wrong_labels",)
+WRONG = {"client01": "20 %", "client02": "40 %", "client03": "60 %", "client04": "none", "client05": "none"}
+
+
+def table() -> str:
+    """A row per client."""
+    results, rows = read("wrong_labels"), []
+    own = {name: site_means(cases(found)) for name, found in results.items()}
+    worth = {n: [shares(result) for result in results[n]] for n in ("CGSV", "ShapFed", "FedCE")}
+    for client, wrong in WRONG.items():
+        reward = [np.tanh(each[client]) / max(np.tanh(list(each.values()))) for each in worth["CGSV"]]
+        contributions = [f"{np.mean([each[client] for each in found]):.3f}" for found in worth.values()]
+        distances = [result["distance"][client] / min(result["distance"].values()) for result in results["CGSV"]]
+        dice = [f"{own[name][client]:.3f}" for name in ("Standalone", "FedAvg", "CGSV")]
+        rows.append([client, wrong, *contributions, f"{np.mean(reward):.2f}", f"{np.mean(distances):.2f}", *dice])
+    head = ["client", "wrong labels", "CGSV", "ShapFed", "FedCE", "reward", "distance from the server's model"]
+    return markdown([*head, "Dice alone", "Dice, FedAvg", "Dice, CGSV"], rows)
+
+
+def figure() -> Figure:
+    """CGSV's contributions by round, a panel per fold."""
+    results = read("wrong_labels")["CGSV"]
+    drawn, axes = panels([f"fold {result['fold']}" for result in results])
+    for axis, result in zip(axes, results):
+        lines(
+            axis, {f"{wrong} wrong ({c})": result["contributions"][c] for c, wrong in WRONG.items()}, y="contribution"
+        )
+    axes[0].legend(fontsize=6)
+    return drawn

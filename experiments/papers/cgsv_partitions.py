@@ -1,0 +1,54 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""CGSV, Tables 1 and 2: Dice, and the fairness of rewards, when one pool is dealt out evenly, unevenly, or one-sidedly.
+
+Fairness is the correlation over clients of Dice alone with Dice in the federation, times 100: who brings more should
+get more. Means over folds; intervals over folds.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from reading import Result, cases, interval_of, markdown, over_folds, read, site_means, words
+from study import Study
+
+from monai_fairfl.fairness import pearson
+
+STUDIES = ("rewards",)
+
+
+def table() -> str:
+    """A row per partition and method."""
+    rows = []
+    for setting in Study.read("rewards").settings:
+        results = read("rewards", setting)
+        for method, found in results.items():
+            if "beta" not in method:
+                rows.append([setting, method, *row(found, results["Standalone"])])
+    return markdown(HEAD, rows)
+
+
+HEAD = ["partition", "method", "mean Dice", "best client", "worst client", "fairness, Pearson x 100"]
+
+
+def row(found: list[Result], alone: list[Result]) -> list[str]:
+    """Dice and fairness of one method."""
+    means = site_means(cases(found))
+    pairs = list(zip(alone, found, strict=True))
+    fair = "–" if found is alone else words(over_folds(pairs, partial(_fairness)), 0)
+    return [words(interval_of(cases(found))), f"{max(means.values()):.3f}", f"{min(means.values()):.3f}", fair]
+
+
+def _fairness(pairs: list[tuple[Result, Result]]) -> float:
+    values = [100 * pearson(site_means(cases([alone])), site_means(cases([found]))).r for alone, found in pairs]
+    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")

@@ -1,0 +1,48 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""FedCE, Fig. 3: mean validation Dice over the sites by round.
+
+Means over folds, Savitzky-Golay smoothed (11 rounds, cubic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from figures import lines, panels
+from matplotlib.figure import Figure
+from reading import read
+from scipy.signal import savgol_filter
+
+STUDIES = ("prostate", "fundus")
+SHOWN = (
+    ("FedAvg", "FedCE", "FedCE-sum", "CGSV", "CFFL", "FedCI", "qFedAvg"),
+    ("FedAvg", "FedCE", "FedLWR", "ShapFed", "FedISM", "FedGA", "FairFed"),
+)
+
+
+def course(results: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    """Mean over sites and folds of the received model's validation Dice, one per round."""
+    return np.mean([np.mean(list(result["global_score"].values()), axis=0) for result in results], axis=0)
+
+
+def figure() -> Figure:
+    """Two panels of strategies for each task."""
+    drawn, axes = panels([f"{study}" for study in STUDIES for _ in SHOWN], across=2)
+    for number, axis in enumerate(axes):
+        results = read(STUDIES[number // 2])
+        smoothed = {name: savgol_filter(course(results[name]), 11, 3) for name in SHOWN[number % 2]}
+        lines(axis, smoothed, y="validation Dice")
+        axis.set_ylim(bottom=0.3)
+        axis.legend(fontsize=6)
+    return drawn

@@ -1,0 +1,39 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""FedCE, Table 2: who gains what: Pearson and Euclidean distance between sites' Dice alone and with a strategy."""
+
+from __future__ import annotations
+
+from reading import cases, markdown, read, site_means
+
+from monai_fairfl.fairness import performance_distance, performance_fairness_pearson
+
+STUDIES = ("prostate", "fundus")
+
+
+def table() -> str:
+    """A row per strategy; the correlation times 100, the distance in points of Dice, as in the paper."""
+    rows: dict[str, list[str]] = {}
+    for study in STUDIES:
+        results = read(study)
+        alone = site_means(cases(results["Standalone"]))
+        for strategy, found in results.items():
+            if strategy != "Standalone":
+                means = site_means(cases(found))
+                correlation = performance_fairness_pearson(alone, means)
+                cells = [
+                    f"{correlation.r:.1f}",
+                    f"{correlation.p_value:.2f}",
+                    f"{performance_distance(alone, means):.1f}",
+                ]
+                rows.setdefault(strategy, []).extend(cells)
+    head = ["strategy", *(f"{study}, {what}" for study in STUDIES for what in ("Pearson", "p", "Euclid"))]
+    return markdown(head, [[strategy, *cells] for strategy, cells in rows.items()])

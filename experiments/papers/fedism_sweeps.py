@@ -1,0 +1,37 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""FedISM, sweeps of q (how much the sharpest client counts) and beta (how fast weights follow).
+
+20 % of the clients have noise.
+"""
+
+from __future__ import annotations
+
+from papers.fedism_table1 import HEAD, groups_of, row
+from reading import markdown, read, shares
+
+STUDIES = ("quality",)
+SWEEPS = {
+    "q": {"0.5": "FedISM-q0.5", "1": "FedISM-q1", "2": "FedISM", "5": "FedISM-q5"},
+    "beta": {
+        "0.1": "FedISM-beta0.1", "0.3": "FedISM-beta0.3", "0.5": "FedISM", "0.7": "FedISM-beta0.7", "1": "FedISM-beta1",
+    },
+}  # fmt: skip
+
+
+def table() -> str:
+    """A row per value; the defaults, 2 and 0.5, are in both."""
+    results, corrupted, rows = read("quality", "noise20"), groups_of("noise20")["corrupted"], []
+    for name, values in SWEEPS.items():
+        for value, method in values.items():
+            weight = [sum(shares(result)[site] for site in corrupted) for result in results[method]]
+            rows.append([name, value, *row(results, method, "noise20"), f"{sum(weight) / len(weight):.2f}"])
+    return markdown(["parameter", "value", *HEAD[2:], "weight of the two corrupted clients"], rows)

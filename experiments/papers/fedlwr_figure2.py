@@ -1,0 +1,36 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Fed-LWR, Fig. 2: mean and standard deviation over sites of validation Dice, round by round; means over folds."""
+
+from __future__ import annotations
+
+import numpy as np
+from figures import lines, panels
+from matplotlib.figure import Figure
+from reading import read
+
+STUDIES = ("prostate", "fundus")
+SHOWN = ("FedAvg", "FedCE", "CGSV", "qFedAvg", "FedLWR")
+
+
+def figure() -> Figure:
+    """Mean to the left, standard deviation (ddof 0) to the right."""
+    titles = [f"{study}, {what}" for study in STUDIES for what in ("mean", "std over sites")]
+    drawn, axes = panels(titles, across=2, share=False)
+    for number, axis in enumerate(axes):
+        results, over_sites = read(STUDIES[number // 2]), (np.mean, np.std)[number % 2]
+        series = {}
+        for name in SHOWN:
+            scores = [np.array(list(result["global_score"].values())) for result in results[name]]
+            series[name] = np.mean([over_sites(score, axis=0) for score in scores], axis=0)
+        lines(axis, series, y="validation Dice")
+    axes[0].legend(fontsize=6)
+    return drawn

@@ -1,0 +1,35 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Fed-LWR, Table 3: cosine of features (v1), one encoder layer for all (v2), and the full method."""
+
+from __future__ import annotations
+
+from reading import cases, difference, interval_of, markdown, read, site_means, words
+
+from monai_fairfl.fairness import performance
+
+STUDIES = ("prostate", "prostate_ablations")
+ROWS = {"FedAvg": "FedAvg", "v1": "FedLWR-v1", "v2": "FedLWR-v2", "full": "FedLWR"}
+
+
+def table() -> str:
+    """On the folds that all were trained on; the gain is that of the full method, case by case."""
+    results, rows = read("prostate") | read("prostate_ablations"), []
+    folds = {result["fold"] for result in results["FedLWR-v1"]}
+    chosen = {name: [result for result in results[name] if result["fold"] in folds] for name in ROWS.values()}
+    for name, strategy in ROWS.items():
+        pooled = cases(chosen[strategy])
+        means = site_means(pooled)
+        summary = performance(means, ddof=0)
+        gain = words(difference(chosen["FedLWR"], chosen[strategy]), signed=True) if name != "full" else "–"
+        sites = [f"{mean:.3f}" for mean in means.values()]
+        rows.append([name, *sites, words(interval_of(pooled)), f"{summary.std:.3f}", gain])
+    return markdown(["version", *means, "mean Dice", "std", "gain of the full method over it"], rows)

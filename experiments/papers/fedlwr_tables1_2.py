@@ -1,0 +1,38 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Fed-LWR, Tables 1 and 2: mean Dice of every site, average, standard deviation over sites (ddof 0, as there)."""
+
+from __future__ import annotations
+
+from reading import cases, interval_of, markdown, read, site_means, words
+
+from monai_fairfl.fairness import performance
+
+STUDIES = ("prostate", "fundus")
+SHOWN = ("FedAvg", "qFedAvg", "CFFL", "CGSV", "FedCI", "FedCE", "Ditto", "FedLWR")
+
+
+def table() -> str:
+    """In the paper's layout, Dice in percent."""
+    return "\n\n".join(f"{study.capitalize()}:\n\n{_of(study)}" for study in STUDIES)
+
+
+def _of(study: str) -> str:
+    results, rows = read(study), []
+    for strategy in SHOWN:
+        pooled = cases(results[strategy])
+        means = site_means(pooled)
+        summary = performance(means, ddof=0)
+        average = words(
+            interval_of(pooled)._replace(**{k: 100 * v for k, v in interval_of(pooled)._asdict().items()}), 2
+        )
+        rows.append([strategy, *(f"{100 * mean:.2f}" for mean in means.values()), average, f"{100 * summary.std:.2f}"])
+    return markdown(["method", *means, "average", "std"], rows)

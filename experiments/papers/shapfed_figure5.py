@@ -1,0 +1,80 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""ShapFed, Fig. 5, on photographs: class values beside the true class-wise Shapley value and CGSV's one number.
+
+Five clients hold even shares; client01's cups are drawn anywhere, client02's discs. The truth is by reconstruction:
+every coalition's model of every round is scored on the validation images, for disc and cup apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from figures import heat_maps
+from matplotlib.figure import Figure
+from reading import Result, markdown, over_folds, read, shares, words
+from scipy.stats import spearmanr
+
+STUDIES = ("class_values",)
+CLASSES = ("disc", "cup")
+
+
+def table() -> str:
+    """Rank correlation with the truth over clients and classes, each class centred; a fold at a time."""
+    rows = []
+    for name, values in (("ShapFed, class values", class_values), ("CGSV, the same for all classes", cgsv)):
+        pairs = list(zip(truths(), values(), strict=True))
+        whole = over_folds([_agreement(*pair) for pair in pairs], np.mean)
+        each = [over_folds([_agreement(*pair, column) for pair in pairs], np.mean) for column in (0, 1)]
+        rows.append([name, *(words(found, 2) for found in (whole, *each))])
+    return markdown(["contribution", "both classes", *CLASSES], rows)
+
+
+def figure() -> Figure:
+    """Clients by classes, means over folds; every class divided by its largest absolute value."""
+    clients = list(read("class_values")["ShapFed"][0]["samples"])
+    names = {"true Shapley value": truths(), "ShapFed, class values": class_values(), "CGSV": cgsv()}
+    return heat_maps({name: np.mean(found, axis=0) for name, found in names.items()}, clients, CLASSES)
+
+
+def truths() -> list[np.ndarray]:
+    """Fold by fold: clients x classes."""
+    found = []
+    for result in read("class_values")["ShapFed"]:
+        of_class = {valuation["utility"]: valuation["values"] for valuation in result["valuations"].values()}
+        found.append(np.array([[of_class[name][c]["value"] for name in CLASSES] for c in result["samples"]]))
+    return found
+
+
+def class_values() -> list[np.ndarray]:
+    """ShapFed's, of the last round."""
+    results = read("class_values")["ShapFed"]
+    return [np.array([list(result["class_value"][c].values()) for c in result["samples"]]) for result in results]
+
+
+def cgsv() -> list[np.ndarray]:
+    """CGSV's contribution, once for each class."""
+    return [
+        np.array([[value] * len(CLASSES) for value in _in_order(result)]) for result in read("class_values")["CGSV"]
+    ]
+
+
+def _in_order(result: Result) -> Sequence[float]:
+    worth: Mapping[str, float] = shares(result)
+    return [worth[client] for client in result["samples"]]
+
+
+def _agreement(truth: np.ndarray, found: np.ndarray, column: int | None = None) -> float:
+    if column is not None:
+        return float(spearmanr(truth[:, column], found[:, column]).statistic)
+    scaled = [values / np.abs(values).max(axis=0) for values in (truth, found)]
+    return float(spearmanr(*(values.ravel() for values in scaled)).statistic)

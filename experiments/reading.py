@@ -1,0 +1,202 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Committed results: read, pooled over folds, and put into tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from study import HERE, Study
+
+from monai_fairfl.fairness import performance
+from monai_fairfl.intervals import Interval, bootstrap_site_mean
+
+__all__ = [
+    "NotFinished",
+    "Results",
+    "cases",
+    "closing",
+    "dice_table",
+    "difference",
+    "interval_of",
+    "markdown",
+    "measurement",
+    "over_folds",
+    "read",
+    "shares",
+    "site_means",
+    "words",
+]
+
+Result = Mapping[str, Any]
+LAST = 10
+"""Rounds over whose mean a method's weights are judged: single rounds of some methods are noisy."""
+
+
+class NotFinished(Exception):
+    """A result that a table needs is not there yet; says which."""
+
+
+class Results(dict[str, list[dict[str, Any]]]):
+    """strategy -> results of all folds; of those strategies that all folds are there of."""
+
+    def __missing__(self, strategy: str) -> list[dict[str, Any]]:
+        raise NotFinished(f"runs of {strategy}")
+
+
+def read(study: str, setting: str = "") -> Results:
+    """A study's results in its order.
+
+    Raises:
+        NotFinished: there is none; also when a strategy is asked for that is not complete.
+    """
+    which = Study.read(study)
+    paths: dict[str, list[Path]] = {}
+    for cell in which.cells():
+        if cell.setting == setting:
+            paths.setdefault(cell.strategy, []).append(which.path(cell))
+    done = {strategy: found for strategy, found in paths.items() if all(path.exists() for path in found)}
+    if not done:
+        raise NotFinished(f"runs of {study} {setting}".rstrip())
+    return Results({name: [json.loads(path.read_text()) for path in found] for name, found in done.items()})
+
+
+def measurement(name: str) -> dict[str, Any]:
+    """What an experiment measured itself, beside or without trainings."""
+    path = HERE / "results" / f"{name}.json"
+    if not path.exists():
+        raise NotFinished("the measurement itself")
+    return dict(json.loads(path.read_text()))
+
+
+def cases(results: Iterable[Result], column: str = "dice", model: str = "test") -> dict[str, dict[str, float]]:
+    """site -> case -> score over all folds, of the model that the site would use; unlabelled structures left out.
+
+    Raises:
+        ValueError: a case was tested in two folds.
+    """
+    pooled: dict[str, dict[str, float]] = {}
+    for result in results:
+        tests = result.get(model) or result["test"]
+        for site, scores in tests[column].items():
+            names = tests["cases"].get(site) or tests["cases"]["all"]
+            mine = {name: score for name, score in zip(names, scores, strict=True) if score is not None}
+            twice = set(mine) & set(pooled.setdefault(site, {}))
+            if twice:
+                raise ValueError(f"{result['strategy']}: {site} tested {sorted(twice)} in two folds")
+            pooled[site] |= mine
+    return {site: found for site, found in sorted(pooled.items()) if found}
+
+
+def site_means(pooled: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """site -> mean of its cases.
+
+    >>> site_means({"A": {"c1": 0.25, "c2": 0.75}})
+    {'A': 0.5}
+    """
+    return {site: float(np.mean(list(scores.values()))) for site, scores in pooled.items()}
+
+
+def interval_of(pooled: Mapping[str, Mapping[str, float]]) -> Interval:
+    """The mean over sites, with its bootstrap interval over cases."""
+    return bootstrap_site_mean({site: list(scores.values()) for site, scores in pooled.items()})
+
+
+def difference(one: Iterable[Result], other: Iterable[Result], sites: Sequence[str] | None = None) -> Interval:
+    """Mean over sites of the gain in Dice of ``one`` over ``other``, case by case, with its bootstrap interval."""
+    first, second = cases(one), cases(other)
+    chosen = sites or list(first)
+    gain = {site: [score - second[site][case] for case, score in first[site].items()] for site in chosen}
+    return bootstrap_site_mean(gain)
+
+
+def shares(result: Result) -> dict[str, float]:
+    """site -> its share of the contributions: their mean over the last ten rounds, negative ones 0, summing to one."""
+    last = {site: np.mean([v for v in values[-LAST:] if v is not None]) for site, values in _known(result).items()}
+    kept = {site: max(float(value), 0.0) for site, value in last.items()}
+    total = sum(kept.values())
+    return {site: value / total if total else 1 / len(kept) for site, value in kept.items()}
+
+
+def _known(result: Result) -> Mapping[str, Sequence[float | None]]:
+    found = result["contributions"] or result["aggregation"]
+    return {site: values for site, values in found.items() if any(v is not None for v in values)}
+
+
+def closing(result: Result, name: str, model: str = "own") -> dict[str, float]:
+    """site -> a closing measurement, such as ``"sharpness"``."""
+    return {site: found[model][name] for site, found in result["closing"].items()}
+
+
+def over_folds(values: Sequence[Any], statistic: Callable[[Sequence[Any]], float], seed: int = 0) -> Interval:
+    """A statistic of all folds, and its percentile interval over folds drawn with replacement (2000 times).
+
+    Few folds give a rough interval: of three there are ten different draws.
+
+    >>> over_folds([1.0, 2.0, 3.0], lambda found: sum(found) / len(found)).estimate
+    2.0
+    """
+    rng = np.random.default_rng(seed)
+    drawn = [statistic([values[i] for i in rng.integers(len(values), size=len(values))]) for _ in range(2000)]
+    low, high = np.nanquantile(drawn, [0.025, 0.975]) if np.isfinite(drawn).any() else (float("nan"), float("nan"))
+    return Interval(statistic(values), float(low), float(high))
+
+
+def words(interval: Interval, digits: int = 3, signed: bool = False) -> str:
+    """For a cell of a table.
+
+    >>> words(Interval(0.5, 0.25, 0.75)), words(Interval(0.5, 0.25, 0.75), 2, signed=True)
+    ('0.500 (0.250 to 0.750)', '+0.50 (+0.25 to +0.75)')
+    """
+    if np.isnan(interval.estimate):
+        return "–"
+    form = f"{{:{'+' if signed else ''}.{digits}f}}"
+    text = form.format(interval.estimate)
+    return text if np.isnan(interval.low) else f"{text} ({form.format(interval.low)} to {form.format(interval.high)})"
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table.
+
+    >>> print(markdown(["site", "Dice"], [["A", "0.5"]]))
+    | site | Dice |
+    | --- | --- |
+    | A | 0.5 |
+    """
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+
+
+def dice_table(study: str, structures: Sequence[str] = (), setting: str = "", baseline: str = "FedAvg") -> str:
+    """A strategy's Dice at every site, mean with interval, std over sites, worst site, gain over a baseline."""
+    results = read(study, setting)
+    parts = structures or ("dice",)
+    first = {part: cases(next(iter(results.values())), part) for part in parts}
+    heads = [
+        f"{part + ', ' if structures else ''}{site} ({len(first[part][site])})"
+        for part in parts
+        for site in first[part]
+    ]
+    rows = []
+    for strategy, found in results.items():
+        pooled = cases(found)
+        means = [f"{mean:.3f}" for part in parts for mean in site_means(cases(found, part)).values()]
+        summary, interval = performance(site_means(pooled)), interval_of(pooled)
+        gain = words(difference(found, results[baseline]), signed=True) if strategy != baseline else "–"
+        ends = f"{interval.low:.3f} to {interval.high:.3f}"
+        worst = f"{summary.worst:.3f} ({summary.worst_client})"
+        rows.append([strategy, *means, f"**{summary.mean:.3f}**", ends, f"{summary.std:.3f}", worst, gain])
+    head = ["strategy", *heads, "mean", "95 % interval", "std", "worst site", f"gain over {baseline}"]
+    return markdown(head, rows)

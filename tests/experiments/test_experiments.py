@@ -1,0 +1,155 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The published numbers are what the committed files say; a cell runs from its command to its JSON."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import CHECKOUT
+
+IMAGES = {"prostate": 34, "fundus": 165}
+
+
+@pytest.fixture(autouse=True)
+def _experiments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(CHECKOUT / "experiments"))
+
+
+def load(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in (CHECKOUT / "experiments" / "studies").glob("*.json"))
+
+
+def test_every_page_is_made_of_the_committed_files() -> None:
+    results = load("results")
+    for page in results.PAGES:
+        assert page.read_text() == results.filled(page.read_text()), f"{page}: run make results"
+
+
+def test_every_experiment_has_its_place_in_the_results() -> None:
+    results = load("results")
+    page = (CHECKOUT / "docs" / "results.md").read_text()
+    for name in results.papers():
+        module = results.load(name)
+        assert page.count(f"<!-- begin {name} -->") == page.count(f"<!-- end {name} -->") == 1
+        assert hasattr(module, "table") or hasattr(module, "figure")
+        assert set(module.STUDIES) <= set(names())
+
+
+@pytest.mark.parametrize("change", ["missing", "another number"])
+def test_a_missing_or_changed_file_is_noticed(change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results, study = load("results"), load("study")
+    page = next(page for page in results.PAGES if "prostate" in str(page))
+    shutil.copytree(CHECKOUT / "experiments" / "results", tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr(study.Study, "results", property(lambda self: tmp_path / self.name))
+    assert results.filled(page.read_text()) == page.read_text()
+    file = tmp_path / "prostate" / "FedAvg-fold1.json"
+    if change == "missing":
+        file.unlink()
+    else:
+        file.write_text(file.read_text().replace('"minutes": ', '"minutes": 1'))
+    assert results.filled(page.read_text()) != page.read_text()
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_studys_files_are_its_cells_and_no_others(name: str) -> None:
+    study = load("study").Study.read(name)
+    cells = {cell.name: cell for cell in study.cells()}
+    for path in study.results.glob("*.json"):
+        result, cell = json.loads(path.read_text()), cells[path.stem]
+        assert (result["study"], result["setting"], result["strategy"]) == (name, cell.setting, cell.strategy)
+        assert result["fold"] == result["seed"] == cell.fold
+        assert all(len(values) == study.rounds for values in (result["global_score"] or {}).values())
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_every_real_image_is_tested_once_by_every_complete_strategy(name: str) -> None:
+    reading = load("reading")
+    for results in reading.read(name).values():
+        assert sum(len(cases) for cases in reading.cases(results).values()) == IMAGES[name]
+
+
+def result(**scores: list[float]) -> dict[str, Any]:
+    cases = {site: [f"{site}{number}" for number in range(len(values))] for site, values in scores.items()}
+    return {"strategy": "FedAvg", "test": {"cases": cases, "dice": scores}}
+
+
+def test_means_are_over_cases_and_gains_are_case_by_case() -> None:
+    reading = load("reading")
+    one, other = [result(A=[0.5, 0.7], B=[0.9])], [result(A=[0.4, 0.6], B=[0.6])]
+    assert reading.site_means(reading.cases(one)) == pytest.approx({"A": 0.6, "B": 0.9})
+    assert reading.difference(one, other).estimate == pytest.approx((0.1 + 0.3) / 2)
+    assert reading.difference(one, other, ["A"]) == pytest.approx((0.1, 0.1, 0.1))
+    with pytest.raises(ValueError, match="FedAvg: A tested .*A0.* in two folds"):
+        reading.cases(one + one)
+
+
+def test_tests_common_to_all_sites_are_read_for_each_and_unlabelled_ones_left_out() -> None:
+    test = {"cases": {"all": ["c1", "c2"]}, "dice": {"A": [0.5, 0.7], "B": [None, None], "C": [None, 0.2]}}
+    assert load("reading").cases([{"strategy": "FedAvg", "test": test}]) == {
+        "A": {"c1": 0.5, "c2": 0.7},
+        "C": {"c2": 0.2},
+    }
+
+
+def test_shares_are_of_the_last_ten_rounds_and_never_negative() -> None:
+    series = {"A": [9.0] * 5 + [0.2] * 10, "B": [9.0] * 5 + [0.6] * 10, "C": [9.0] * 5 + [-1.0] * 10}
+    assert load("reading").shares({"contributions": series}) == pytest.approx({"A": 0.25, "B": 0.75, "C": 0.0})
+
+
+@pytest.mark.parametrize("module", ["reading", "study"])
+def test_examples_in_the_docstrings_run(module: str) -> None:
+    assert doctest.testmod(load(module)).failed == 0
+
+
+@pytest.mark.slow
+def test_a_cell_runs_from_its_command_to_its_json_and_is_not_run_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, run = load("study"), load("run")
+    monkeypatch.setattr(study.Study, "results", property(lambda self: tmp_path / "results" / self.name))
+    small = {"size": [32, 32], "working_size": 48, "channels": [4, 8]}
+    tiny = replace(
+        study.Study.read("six_fundus"), sites={"kind": "fundus", "size": 64, "seed": 0}, rounds=2, local_epochs=1,
+        folds=5, repeats=[3], overrides=small, keep=["global_score", "leave_one_out_error"],
+    )  # fmt: skip
+    cell = next(cell for cell in tiny.cells() if cell.strategy == "FedCE")
+    root = tiny.sites_root(tmp_path, tmp_path / "runs")
+    run.run_cell(tiny, cell, root, tmp_path, tmp_path / "runs")
+    found = json.loads(tiny.path(cell).read_text())
+    assert (found["strategy"], found["fold"], found["seed"], found["name"]) == ("FedCE", 3, 3, "FedCE")
+    assert len(found["test"]["dice"]) == 6 and all(found["test"]["cases"].values())
+    assert all(len(values) == 2 for values in found["leave_one_out_error"].values())
+    assert not list((tmp_path / "runs" / "six_fundus" / cell.name).glob("checkpoints"))
+    before = tiny.path(cell).read_bytes()
+    tiny.path(cell).unlink()
+    run.run_cell(tiny, cell, root, tmp_path, tmp_path / "runs")  # from what the run left: its checkpoints are gone
+    assert tiny.path(cell).read_bytes() == before
+
+
+def test_a_stopped_run_is_said_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, run = load("study"), load("run")
+    broken = replace(study.Study.read("six_fundus"), arguments={"no_such_key": 1})
+    cell = next(broken.cells())
+    with pytest.raises(RuntimeError, match=f"{cell.name} ended before its last round; see .*log.txt"):
+        run.run_cell(broken, cell, tmp_path, tmp_path, tmp_path / "runs")
+    assert "no_such_key" in (tmp_path / "runs" / "six_fundus" / cell.name / "log.txt").read_text()
