@@ -1,0 +1,138 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""CGSV, Table 3: seconds that it takes to value the clients of a round, and their ratio to training.
+
+The paper finds cosines at most 0.4 times as long as training, and valuing by validation (ECI) up to 141 times. Here we
+have six generated hospitals and a small U-Net, one after the other on one thread; seconds are the processor's.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from reading import markdown, measurement
+from study import ROOT
+
+from monai_fairfl.aggregation import Replies, sample_shares
+from monai_fairfl.data import write_sites
+from monai_fairfl.federate import BundleFederation
+from monai_fairfl.geometry import Geometry
+from monai_fairfl.recording import recorded_rounds
+from monai_fairfl.strategies import FedAvg
+from monai_fairfl.strategies.base import Rounds
+from monai_fairfl.valuation import FinishedRun, Game, Reconstruction, Valuation, cosine_game, exact_shapley
+from monai_fairfl.valuation.finished import Evaluator
+from monai_fairfl.valuation.utility import MeasuredModels
+
+STUDIES = ()
+ROUNDS, LOCAL_EPOCHS = 3, 2
+OVERRIDES = {"size": [64, 64], "channels": [16, 32, 64, 128]}
+
+
+class Timed(FedAvg):
+    """FedAvg that notes how long its clients trained in each round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        """As FedAvg's."""
+        generator = super().round(clients)
+        requests, begun = next(generator), time.process_time()
+        replies = yield requests
+        self.seconds.append(time.process_time() - begun)
+        try:
+            generator.send(replies)
+        except StopIteration as stop:
+            return stop.value
+        raise AssertionError("FedAvg asks once")
+
+
+class LastRound(Reconstruction):
+    """Values the last round alone, measures all its models itself, and notes how long that took."""
+
+    def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
+        """The last one."""
+        return super().games(run, evaluate)[-1:]
+
+    def measured(self, run: FinishedRun) -> MeasuredModels:
+        """Nothing was measured before."""
+        return MeasuredModels(run.run_dir / f"{self.name}.jsonl", "")
+
+    def value(self, run: FinishedRun) -> Valuation:
+        """As of any valuation; the sites load their images before the clock starts."""
+        run.panel.measure(recorded_rounds(run.run_dir)[-1].start(), self.utility.measurement)
+        begun = time.process_time()
+        found = super().value(run)
+        self.seconds, self.models = time.process_time() - begun, found.evaluations
+        return found
+
+
+def cosines(replies: Replies, exactly: bool) -> list[float]:
+    """CGSV's contributions from the updates alone, the Gram matrix made anew."""
+    geometry = Geometry(replies.matrix, replies.spec)
+    scale = np.array(list(sample_shares(replies).values())) / geometry.norms
+    if exactly:
+        return [float(v) for v in exact_shapley(cosine_game(geometry.gram, scale, replies.clients)).values.values()]
+    return [geometry.cosine(client, scale) for client in np.eye(len(replies))]
+
+
+def seconds_of(step: Callable[[], Any]) -> float:
+    """The median of nine runs."""
+    seconds = []
+    for _ in range(9):
+        begun = time.process_time()
+        step()
+        seconds.append(time.process_time() - begun)
+    return median(seconds)
+
+
+def measure(data: Path, runs: Path) -> dict[str, Any]:
+    """Train, value the last round by models, and time the server's steps on its recorded updates."""
+    torch.set_num_threads(1)
+    strategy, valuations = Timed(), [LastRound("leave_one_out"), LastRound("exact")]
+    bundle = ROOT / "bundles" / "prostate_mri_segmentation"
+    with tempfile.TemporaryDirectory() as folder:
+        sites, run = f"{folder}/sites", f"{folder}/run"
+        write_sites(sites, size=(64, 64, 16))
+        settings = {"overrides": OVERRIDES, "local_epochs": LOCAL_EPOCHS, "report": False, "record_updates": True}
+        BundleFederation(
+            str(bundle), sites, strategy, ROUNDS, run, valuations=valuations, evaluate=(), **settings
+        ).run()
+        replies = recorded_rounds(run)[-1].replies()
+    parameters = replies.matrix.rows.shape[1]
+    steps = {
+        "FedAvg: the average alone": (seconds_of(lambda: replies.average(sample_shares(replies))), 0),
+        "CGSV: psi": (seconds_of(lambda: cosines(replies, False)), 0),
+        "CGSV: exact, from the Gram matrix": (seconds_of(lambda: cosines(replies, True)), 0),
+        "leave-one-out of averaged models": (valuations[0].seconds, valuations[0].models),
+        "Shapley value of averaged models": (valuations[1].seconds, valuations[1].models),
+    }
+    return {"clients": len(replies), "parameters": parameters, "training": strategy.seconds, "steps": steps}
+
+
+def table() -> str:
+    """A row per step; training is the median round of all sites, one after the other."""
+    found = measurement("cgsv_overhead")
+    training = median(found["training"])
+    rows = [["training, one round", "–", f"{training:.2g}", "1"]]
+    for name, (seconds, models) in found["steps"].items():
+        rows.append([name, models or "–", f"{seconds:.2g}", f"{seconds / training:.1g}"])
+    size = f"{found['clients']} clients, {found['parameters']} parameters, {LOCAL_EPOCHS} local epochs"
+    return f"{size}:\n\n{markdown(['step', 'models scored', 'seconds', 'ratio to training'], rows)}"
