@@ -141,6 +141,21 @@ class Study:
         words = [part for key, value in values.items() for part in (f"--{key}", str(value).replace("{data}", data))]
         return [sys.executable, "-W", "ignore", "-m", "monai.bundle", "run", *words]
 
+    def model(self, cell: Cell, runs: Path, site: str = "") -> Path:
+        """The last model that a site would use, of a run that is still there.
+
+        Raises:
+            SystemExit: it is not; says how to get it.
+        """
+        models = runs / self.name / cell.name / "models"
+        own = models / f"{site}.pt"
+        found = own if site and own.exists() else models / "global.pt"
+        if not found.exists():
+            raise SystemExit(
+                f"{found} is not there, and models are not committed: delete {self.path(cell)} and train again"
+            )
+        return found
+
     def sites_root(self, data: Path, runs: Path) -> Path:
         """The folder of the sites; generated hospitals are written where they are not yet."""
         if isinstance(self.sites, str):

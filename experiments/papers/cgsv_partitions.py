@@ -46,7 +46,18 @@ def row(found: list[Result], alone: list[Result]) -> list[str]:
     means = site_means(cases(found))
     pairs = list(zip(alone, found, strict=True))
     fair = "–" if found is alone else words(over_folds(pairs, partial(_fairness)), 0)
-    return [words(interval_of(cases(found))), f"{max(means.values()):.3f}", f"{min(means.values()):.3f}", fair]
+    return [
+        words(interval_of({"all": _by_case(found)})),
+        f"{max(means.values()):.3f}",
+        f"{min(means.values()):.3f}",
+        fair,
+    ]
+
+
+def _by_case(found: list[Result]) -> dict[str, float]:
+    """case -> mean over the clients, who are all tested with the same photographs."""
+    pooled = list(cases(found).values())
+    return {case: float(np.mean([scores[case] for scores in pooled])) for case in pooled[0]}
 
 
 def _fairness(pairs: list[tuple[Result, Result]]) -> float:

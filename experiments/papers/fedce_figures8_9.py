@@ -72,9 +72,8 @@ def _of_study(study: Study, data: Path, runs: Path) -> dict[str, Any]:
         inferer, network = parser.get_parsed_content("validate#inferer"), parser.get_parsed_content("network_def")
         shown: dict[str, Any] = {}
         for method in METHODS:
-            models = runs / study.name / Cell("", method, 0).name / "models"
-            own = models / f"{site}.pt"
-            network.load_state_dict(torch.load(own if own.exists() else models / "global.pt", weights_only=True))
+            model = study.model(Cell("", method, 0), runs, site)
+            network.load_state_dict(torch.load(model, weights_only=True))
             with torch.no_grad():
                 shown[method] = _bits(_slice(inferer(image, network.eval())[0] > 0))
         found[site] = {"image": _grey(_slice(image[0])[:1]), "truth": _bits(_slice(label) > 0), **shown}

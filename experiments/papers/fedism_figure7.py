@@ -43,7 +43,7 @@ def measure(data: Path, runs: Path) -> dict[str, Any]:
     groups = study.settings["noise20"]["arguments"]["groups"]
     for method in METHODS:
         cell = Cell("noise20", method, 0)
-        weights = torch.load(runs / study.name / cell.name / "models" / "global.pt", weights_only=True)
+        weights = torch.load(study.model(cell, runs), weights_only=True)
         panel = _panel(study, cell, data, runs)
         along = direction(weights)
         losses = [
