@@ -13,7 +13,8 @@
 The rider's score divided by the highest of the others', mean over rounds 3 to 10 and over folds, for FedCE's product,
 for the product with the dissimilarity, and for the cosine with the global update alone (divided by the lowest of the
 others': a rider should be low). A flag is a score above five times the median of the others in three rounds running,
-as fixed beforehand.
+as fixed beforehand. `free_rider_fundus` is as in the paper: one image, and no augmentation. In the other two the rider
+repeats one volume, and everybody augments.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from matplotlib.figure import Figure
 from reading import markdown, read
 from study import Study
 
-STUDIES = ("free_rider", "free_rider_real")
+STUDIES = ("free_rider_fundus", "free_rider", "free_rider_real")
 FORMS = ("product", "dissimilarity")
 ROUNDS = slice(2, 10)
 

@@ -21,19 +21,21 @@ STUDIES = ("prostate", "fundus")
 
 def table() -> str:
     """A row per strategy; the correlation times 100, the distance in points of Dice, as in the paper."""
-    rows: dict[str, list[str]] = {}
-    for study in STUDIES:
-        results = read(study)
-        alone = site_means(cases(results["Standalone"]))
-        for strategy, found in results.items():
-            if strategy != "Standalone":
-                means = site_means(cases(found))
-                correlation = performance_fairness_pearson(alone, means)
-                cells = [
-                    f"{correlation.r:.1f}",
-                    f"{correlation.p_value:.2f}",
-                    f"{performance_distance(alone, means):.1f}",
-                ]
-                rows.setdefault(strategy, []).extend(cells)
+    found = {study: _of(study) for study in STUDIES}
+    strategies = dict.fromkeys(strategy for rows in found.values() for strategy in rows)
     head = ["strategy", *(f"{study}, {what}" for study in STUDIES for what in ("Pearson", "p", "Euclid"))]
-    return markdown(head, [[strategy, *cells] for strategy, cells in rows.items()])
+    nothing = ["–"] * 3
+    rows = [[name, *(cell for study in STUDIES for cell in found[study].get(name, nothing))] for name in strategies]
+    return markdown(head, rows)
+
+
+def _of(study: str) -> dict[str, list[str]]:
+    results = read(study)
+    alone, rows = site_means(cases(results["Standalone"])), {}
+    for strategy, found in results.items():
+        if strategy != "Standalone":
+            means = site_means(cases(found))
+            correlation = performance_fairness_pearson(alone, means)
+            distance = performance_distance(alone, means)
+            rows[strategy] = [f"{correlation.r:.1f}", f"{correlation.p_value:.2f}", f"{distance:.1f}"]
+    return rows
