@@ -48,8 +48,8 @@ def load(name: str) -> ModuleType:
 
 def missing(module: ModuleType) -> str:
     """What is not there yet, in words; nothing where all is."""
-    studies = [Study.read(name) for name in module.STUDIES]
-    absent = [f"{len(s.missing())} of {len(list(s.cells()))} runs of `{s.name}`" for s in studies if s.missing()]
+    needed = [Study.read(name) for name in module.STUDIES]
+    absent = [f"{len(s.missing())} of {len(list(s.cells()))} runs of `{s.name}`" for s in needed if s.missing()]
     return ", ".join(absent)
 
 
@@ -60,8 +60,8 @@ def measured(module: ModuleType) -> Path:
 
 def files(module: ModuleType) -> list[Path]:
     """The committed files that an experiment reads."""
-    studies = [Study.read(name) for name in module.STUDIES]
-    found = [study.path(cell) for study in studies for cell in study.cells()] + [measured(module)]
+    needed = [Study.read(name) for name in module.STUDIES]
+    found = [study.path(cell) for study in needed for cell in study.cells()] + [measured(module)]
     return [path for path in found if path.exists()]
 
 
@@ -70,8 +70,8 @@ def cost(module: ModuleType) -> str:
     found = [json.loads(path.read_text()) for path in files(module)]
     hours = sum(result["minutes"] for result in found) / 60
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files(module))).hexdigest()[:8]
-    studies = f" of {', '.join(f'`{name}`' for name in module.STUDIES)}" if module.STUDIES else ""
-    return f"{len(found)} files{studies}, {hours:.1f} h of one thread, checksum {digest}"
+    of = f" of {', '.join(f'`{name}`' for name in module.STUDIES)}" if module.STUDIES else ""
+    return f"{len(found)} file{'s' * (len(found) > 1)}{of}, {hours:.1f} h of one thread, checksum {digest}"
 
 
 def block(name: str) -> str:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -78,14 +77,13 @@ def run_cell(study: Study, cell: Cell, root: Path, data: Path, runs: Path) -> fl
             raise RuntimeError(f"{study.name} {cell.name} ended before its last round; see {folder / 'log.txt'}")
         (folder / "done").touch()
     spent = float((folder / "minutes.txt").read_text())
-    where = f"DATA/{study.sites}" if isinstance(study.sites, str) else "SITES"
     result = {
         "study": study.name,
         "setting": cell.setting,
         "strategy": cell.strategy,
         "fold": cell.fold,
         "seed": cell.fold,
-        "command": shlex.join(["python", *study.command(cell, where, "RUN")[1:]]),
+        "command": study.recorded_command(cell),
         "version": monai_fairfl.__version__,
         "minutes": round(spent, 1),
         **summary(folder, study.keep),
@@ -125,8 +123,9 @@ def main(words: Sequence[str] | None = None) -> None:
     todo = [(study, cell) for study, cell in todo if any(fnmatch(cell.name, only) for only in arguments.only)]
     roots: dict[str, Path] = {}
     for study, _ in todo:
-        if isinstance(study.sites, str) and not (data / study.sites).is_dir():
-            sys.exit(f"{study.name} needs real images in {data / study.sites}; name their folder with --data")
+        for folder in study.folders_of_data():
+            if not (data / folder).is_dir():
+                sys.exit(f"{study.name} needs real images in {data / folder}; name their folder with --data")
         if study.name not in roots:
             roots[study.name] = study.sites_root(data, arguments.runs)
     left = sum(study.minutes for study, _ in todo)

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -140,6 +142,15 @@ class Study:
         }
         words = [part for key, value in values.items() for part in (f"--{key}", str(value).replace("{data}", data))]
         return [sys.executable, "-W", "ignore", "-m", "monai.bundle", "run", *words]
+
+    def recorded_command(self, cell: Cell) -> str:
+        """The command without this machine's folders, for the result."""
+        where = f"DATA/{self.sites}" if isinstance(self.sites, str) else "SITES"
+        return shlex.join(["python", *self.command(cell, where, "RUN")[1:]])
+
+    def folders_of_data(self) -> list[str]:
+        """The folders of real images that it needs, within ``DATA``."""
+        return [self.sites] if isinstance(self.sites, str) else re.findall(r"{data}/([^']+)'", str(self.overrides))
 
     def model(self, cell: Cell, runs: Path, site: str = "") -> Path:
         """The last model that a site would use, of a run that is still there.

@@ -71,13 +71,14 @@ def test_a_missing_or_changed_file_is_noticed(change: str, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_studys_files_are_its_cells_and_no_others(name: str) -> None:
+def test_a_studys_files_are_its_cells_made_by_the_command_that_it_gives_now(name: str) -> None:
     study = load("study").Study.read(name)
     cells = {cell.name: cell for cell in study.cells()}
     for path in study.results.glob("*.json"):
         result, cell = json.loads(path.read_text()), cells[path.stem]
         assert (result["study"], result["setting"], result["strategy"]) == (name, cell.setting, cell.strategy)
         assert result["fold"] == result["seed"] == cell.fold
+        assert result["command"] == study.recorded_command(cell), f"{path} is of other settings: delete it"
         assert all(len(values) == study.rounds for values in (result["global_score"] or {}).values())
 
 
@@ -144,6 +145,14 @@ def test_a_cell_runs_from_its_command_to_its_json_and_is_not_run_twice(
     tiny.path(cell).unlink()
     run.run_cell(tiny, cell, root, tmp_path, tmp_path / "runs")  # from what the run left: its checkpoints are gone
     assert tiny.path(cell).read_bytes() == before
+
+
+def test_a_study_names_the_images_that_it_needs(tmp_path: Path) -> None:
+    read = load("study").Study.read
+    needed = {"prostate": ["prostate"], "six_fundus": [], "quality": ["fundus/DrishtiGS1"]}
+    assert {name: read(name).folders_of_data() for name in needed} == needed
+    with pytest.raises(SystemExit, match="quality needs real images in .*DrishtiGS1; name their folder with --data"):
+        load("run").main(["quality", "--data", str(tmp_path), "--runs", str(tmp_path / "runs")])
 
 
 def test_a_stopped_run_is_said_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
