@@ -177,7 +177,7 @@ class Study:
                 (root / f"client{number + 1:02d}").mkdir(parents=True, exist_ok=True)
         else:
             write = write_sites if self.sites["kind"] == "prostate" else write_clinics
-            write(root, seed=self.sites["seed"], size=self.sites["size"], workers=2)
+            write(root, workers=2, **{key: value for key, value in self.sites.items() if key != "kind"})
         return root
 
 

@@ -11,7 +11,7 @@
 """CGSV, Fig. 2: five even shares, three clients with 20, 40 and 60 % wrong labels.
 
 In what order do contributions come? The reward is the share of the step's entries that a client receives,
-tanh(r) / max tanh(r); the distance is that of its model from the server's at the end, as a multiple of the smallest.
+tanh(r) / max tanh(r); the distance is that of its model from the server's at the end, over all weights.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def table() -> str:
     for client, wrong in WRONG.items():
         reward = [np.tanh(each[client]) / max(np.tanh(list(each.values()))) for each in worth["CGSV"]]
         contributions = [f"{np.mean([each[client] for each in found]):.3f}" for found in worth.values()]
-        distances = [result["distance"][client] / min(result["distance"].values()) for result in results["CGSV"]]
+        distances = [result["distance"][client] for result in results["CGSV"]]
         dice = [f"{own[name][client]:.3f}" for name in ("Standalone", "FedAvg", "CGSV")]
         rows.append([client, wrong, *contributions, f"{np.mean(reward):.2f}", f"{np.mean(distances):.2f}", *dice])
     head = ["client", "wrong labels", "CGSV", "ShapFed", "FedCE", "reward", "distance from the server's model"]
