@@ -72,9 +72,9 @@ def ellipse(shape: tuple[int, int], centre: tuple[float, float], radii: tuple[fl
     return inside.astype(np.float32)
 
 
-def wrong(label: np.ndarray, kind: str, file: str = "SITE/Case00.nii.gz", seed: int = 0, **arguments: Any) -> np.ndarray:
+def wrong(label: np.ndarray, kind: str, file: str = "SITE/Case00.nii.gz", seed: int = 0, **more: Any) -> np.ndarray:
     case = {"label": f"/data/{file}"}
-    transform = CorruptLabeld("label", [case], kind, share=1.0, seed=seed, **arguments)
+    transform = CorruptLabeld("label", [case], kind, share=1.0, seed=seed, **more)
     return np.asarray(transform({"label": loaded(label, file)})["label"])
 
 
