@@ -24,7 +24,7 @@ from matplotlib import pyplot as plt  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
-__all__ = ["PALETTE", "bars", "heat_maps", "lines", "panels", "save"]
+__all__ = ["PALETTE", "heat_maps", "lines", "panels", "save"]
 
 # Okabe and Ito's colours for all kinds of sight, as in the report
 PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444", "#999999"]
@@ -64,22 +64,6 @@ def lines(axis: Axes, series: Mapping[str, Sequence[float | None]], x: str = "ro
         numbers = [np.nan if value is None else value for value in values]
         axis.plot(range(1, len(numbers) + 1), numbers, label=name)
     axis.set_xlabel(x)
-    axis.set_ylabel(y)
-
-
-def bars(axis: Axes, groups: Mapping[str, Mapping[str, float]], y: str = "") -> None:
-    """Groups of bars: group -> name -> value; names keep their colours."""
-    names = list(next(iter(groups.values())))
-    width = 0.8 / len(names)
-    for number, name in enumerate(names):
-        at = np.arange(len(groups)) + (number - (len(names) - 1) / 2) * width
-        axis.bar(at, [group.get(name, np.nan) for group in groups.values()], width, label=name)
-    axis.set_xticks(
-        np.arange(len(groups)),
-        list(groups),
-        rotation=30 if len(groups) > 4 else 0,
-        ha="right" if len(groups) > 4 else "center",
-    )
     axis.set_ylabel(y)
 
 

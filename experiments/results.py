@@ -29,7 +29,7 @@ from types import ModuleType
 
 import run
 from reading import NotFinished
-from study import HERE, ROOT, Study, rounded, studies
+from study import HERE, ROOT, Study, studies, write_result
 
 PAGES = [HERE / "README.md", ROOT / "docs" / "results.md", *sorted(ROOT.glob("bundles/*/docs/README.md"))]
 
@@ -67,9 +67,9 @@ def files(module: ModuleType) -> list[Path]:
 
 def cost(module: ModuleType) -> str:
     """How long it took, from the JSON files, and their checksum; studies are shared by experiments."""
-    found = [json.loads(path.read_text()) for path in files(module)]
-    hours = sum(result["minutes"] for result in found) / 60
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files(module))).hexdigest()[:8]
+    found = [path.read_bytes() for path in files(module)]
+    hours = sum(json.loads(content)["minutes"] for content in found) / 60
+    digest = hashlib.sha256(b"".join(found)).hexdigest()[:8]
     of = f" of {', '.join(f'`{name}`' for name in module.STUDIES)}" if module.STUDIES else ""
     return f"{len(found)} file{'s' * (len(found) > 1)}{of}, {hours:.1f} h of one thread, checksum {digest}"
 
@@ -131,10 +131,7 @@ def train(module: ModuleType, arguments: list[str], data: Path, runs: Path) -> N
         started = time.monotonic()
         found = module.measure(data, runs)
         minutes = round((time.monotonic() - started) / 60, 2)
-        lines = [
-            f"{json.dumps(key)}: {json.dumps(value)}" for key, value in rounded({"minutes": minutes, **found}).items()
-        ]
-        measured(module).write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        write_result(measured(module), {"minutes": minutes, **found})
 
 
 def main() -> None:

@@ -18,7 +18,6 @@ python experiments/run.py prostate --data DATA --only 'FedCE-*'   # some of its 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -30,7 +29,7 @@ from datetime import timedelta
 from fnmatch import fnmatch
 from pathlib import Path
 
-from study import ROOT, Cell, Study, rounded, studies
+from study import ROOT, Cell, Study, studies, write_result
 from summary import summary
 
 import monai_fairfl
@@ -88,9 +87,7 @@ def run_cell(study: Study, cell: Cell, root: Path, data: Path, runs: Path) -> fl
         "minutes": round(spent, 1),
         **summary(folder, study.keep),
     }
-    study.results.mkdir(parents=True, exist_ok=True)
-    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in rounded(result).items()]
-    study.path(cell).write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    write_result(study.path(cell), result)
     for spare in (folder / "checkpoints", folder / "updates", *folder.glob("sites/*/state/*.pt")):
         shutil.rmtree(spare) if spare.is_dir() else spare.unlink(missing_ok=True)
     return spent

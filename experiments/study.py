@@ -28,7 +28,7 @@ from typing import Any
 
 from monai_fairfl.data import write_clinics, write_sites
 
-__all__ = ["HERE", "ROOT", "Cell", "Study", "rounded", "studies"]
+__all__ = ["HERE", "ROOT", "Cell", "Study", "rounded", "studies", "write_result"]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -122,6 +122,10 @@ class Study:
         split = {"split_folds": self.folds, "split_seed": 0, "split_fold": cell.fold}
         return {**split, **self.overrides, **self.settings[cell.setting].get("overrides", {})}
 
+    def arguments_of(self, cell: Cell) -> dict[str, Any]:
+        """Further keys of ``federate.json``."""
+        return {**self.arguments, **self.settings[cell.setting].get("arguments", {})}
+
     def command(self, cell: Cell, sites_root: str, run_dir: str, data: str = "DATA") -> list[str]:
         """The exact command of a cell, from the project's folder on."""
         values = {
@@ -134,8 +138,7 @@ class Study:
             "local_epochs": self.local_epochs,
             "strategies": [dict(self.strategies[cell.strategy])],
             "overrides": self.overrides_of(cell),
-            **self.arguments,
-            **self.settings[cell.setting].get("arguments", {}),
+            **self.arguments_of(cell),
             "device": "cpu",
             "report": False,
             "resume": True,
@@ -184,6 +187,13 @@ class Study:
 def studies() -> list[str]:
     """The names of all studies."""
     return sorted(path.stem for path in (HERE / "studies").glob("*.json"))
+
+
+def write_result(path: Path, found: Mapping[str, Any]) -> None:
+    """A committed result: one line per key."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in rounded(found).items()]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def rounded(value: Any) -> Any:

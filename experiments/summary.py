@@ -27,6 +27,7 @@ from monai_fairfl.valuation.free_riders import FORMS, free_rider_history
 __all__ = ["summary"]
 
 Record = Mapping[str, Any]
+BY_LAYER = ("cka", "feature_cosine")
 
 
 def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
             found[name] = {form: {"scores": h.scores, "flagged": h.flagged} for form, h in histories.items()}
         elif name in rounds[-1]["details"]:
             found[name] = rounds[-1]["details"][name]
-        elif any(_layers(rounds[-1], site, name) for site in clients):
+        elif name in BY_LAYER and any(name in rounds[-1]["measurements"].get(site, {}) for site in clients):
             found[name] = {site: _by_layer(rounds[-10:], site, name) for site in clients}
         else:
             found[name] = _series(rounds, clients, partial(_measured, name=name))
@@ -84,16 +85,9 @@ def _series(rounds: Sequence[Record], clients: Sequence[str], value: Any) -> dic
     return series if any(number is not None for numbers in series.values() for number in numbers) else None
 
 
-def _layers(record: Record, site: str, name: str) -> dict[str, float]:
-    value = record["measurements"].get(site, {}).get(name)
-    numbers = value.items() if isinstance(value, Mapping) and "value" not in value else ()
-    classes = {key: number for key, number in numbers if isinstance(number, (int, float))}
-    return {key: number for key, number in classes.items() if key != "mean"} if len(classes) > 4 else {}
-
-
 def _by_layer(rounds: Sequence[Record], site: str, name: str) -> dict[str, float]:
-    values = [_layers(record, site, name) for record in rounds]
-    return {layer: sum(value[layer] for value in values) / len(values) for layer in values[0]}
+    values = [record["measurements"][site][name] for record in rounds]
+    return {layer: sum(v[layer] for v in values) / len(values) for layer in values[0] if layer != "mean"}
 
 
 def _distances(models: Path, clients: Sequence[str]) -> dict[str, float]:

@@ -15,7 +15,7 @@ Mean test Dice with interval, standard deviation over sites, worst site.
 
 from __future__ import annotations
 
-from reading import cases, difference, interval_of, markdown, read, site_means, words
+from reading import cases, difference, interval_of, markdown, on_common_folds, read, site_means, words
 
 from monai_fairfl.fairness import performance
 
@@ -28,8 +28,7 @@ def table() -> str:
     rows = []
     for study in ("six_prostate", "six_fundus", "prostate"):
         results = read(study) | (read("prostate_ablations") if study == "prostate" else {})
-        folds = {result["fold"] for result in results["FedCE-cos"]}
-        chosen = {name: [result for result in found if result["fold"] in folds] for name, found in results.items()}
+        chosen = on_common_folds(results, "FedCE-cos")
         for mode, strategy in MODES.items():
             pooled = cases(chosen[strategy])
             summary = performance(site_means(pooled))

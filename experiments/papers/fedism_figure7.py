@@ -41,19 +41,19 @@ def measure(data: Path, runs: Path) -> dict[str, Any]:
     """Method -> group -> mean loss at every step; needs the study's models in the folder of runs."""
     study, found = Study.read("quality"), {}
     groups = study.settings["noise20"]["arguments"]["groups"]
+    panel = _panel(study, Cell("noise20", METHODS[0], 0), data, runs)  # all methods have the same clients
     for method in METHODS:
         cell = Cell("noise20", method, 0)
         weights = torch.load(study.model(cell, runs), weights_only=True)
-        panel = _panel(study, cell, data, runs)
         along = direction(weights)
         losses = [
             panel.measure({n: w + t * along[n] if n in along else w for n, w in weights.items()}, "global_loss")
             for t in STEPS
         ]
-        panel.close()
         found[method] = {
             g: [float(np.mean([loss[site] for site in sites])) for loss in losses] for g, sites in groups.items()
         }
+    panel.close()
     return {"steps": STEPS.tolist(), "losses": found}
 
 
@@ -98,7 +98,7 @@ def figure() -> Figure:
 
 def _panel(study: Study, cell: Cell, data: Path, runs: Path) -> Panel:
     """The study's clients, asked apart from any federation."""
-    arguments = {**study.arguments, **study.settings[cell.setting]["arguments"]}
+    arguments = study.arguments_of(cell)
     overrides = study.overrides_of(cell) | {"pool": [str(data / "fundus" / "DrishtiGS1")]}
     root, private = study.sites_root(data, runs).absolute(), (runs / "landscape" / cell.name).absolute()
 

@@ -18,9 +18,11 @@ severity 5.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from reading import Result, cases, difference, interval_of, markdown, read, words
+from study import Study
+
+from monai_fairfl.intervals import Interval
 
 STUDIES = ("quality",)
 SETTINGS = {
@@ -55,7 +57,7 @@ def row(results: Mapping[str, Sequence[Result]], method: str, setting: str) -> l
     ]
 
 
-def group_dice(results: Sequence[Result], sites: Sequence[str]) -> Any:
+def group_dice(results: Sequence[Result], sites: Sequence[str]) -> Interval:
     """Dice of a group with its interval. All have the same model and the same tests, so one speaks for all."""
     pooled = cases(results)
     return interval_of({sites[0]: pooled[sites[0]]})
@@ -63,6 +65,4 @@ def group_dice(results: Sequence[Result], sites: Sequence[str]) -> Any:
 
 def groups_of(setting: str) -> dict[str, list[str]]:
     """``"corrupted"`` and ``"clean"`` clients of a setting."""
-    from study import Study
-
     return dict(Study.read("quality").settings[setting]["arguments"]["groups"])

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from reading import cases, difference, interval_of, markdown, read, site_means, words
+from reading import cases, difference, interval_of, markdown, on_common_folds, read, site_means, words
 
 from monai_fairfl.fairness import performance
 
@@ -23,8 +23,7 @@ ROWS = {"FedAvg": "FedAvg", "v1": "FedLWR-v1", "v2": "FedLWR-v2", "full": "FedLW
 def table() -> str:
     """On the folds that all were trained on; the gain is that of the full method, case by case."""
     results, rows = read("prostate") | read("prostate_ablations"), []
-    folds = {result["fold"] for result in results["FedLWR-v1"]}
-    chosen = {name: [result for result in results[name] if result["fold"] in folds] for name in ROWS.values()}
+    chosen = on_common_folds(results, "FedLWR-v1")
     for name, strategy in ROWS.items():
         pooled = cases(chosen[strategy])
         means = site_means(pooled)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from reading import cases, interval_of, markdown, read, site_means, words
 
 from monai_fairfl.fairness import performance
+from monai_fairfl.intervals import Interval
 
 STUDIES = ("prostate", "fundus")
 SHOWN = ("FedAvg", "qFedAvg", "CFFL", "CGSV", "FedCI", "FedCE", "Ditto", "FedLWR")
@@ -31,8 +32,6 @@ def _of(study: str) -> str:
         pooled = cases(results[strategy])
         means = site_means(pooled)
         summary = performance(means, ddof=0)
-        average = words(
-            interval_of(pooled)._replace(**{k: 100 * v for k, v in interval_of(pooled)._asdict().items()}), 2
-        )
+        average = words(Interval(*(100 * end for end in interval_of(pooled))), 2)
         rows.append([strategy, *(f"{100 * mean:.2f}" for mean in means.values()), average, f"{100 * summary.std:.2f}"])
     return markdown(["method", *means, "average", "std"], rows)

@@ -112,6 +112,15 @@ def test_tests_common_to_all_sites_are_read_for_each_and_unlabelled_ones_left_ou
     }
 
 
+def test_a_strategy_that_is_not_complete_is_said_also_of_joined_studies_and_common_folds() -> None:
+    reading = load("reading")
+    joined = reading.Results({"A": [{"fold": 0}, {"fold": 1}]}) | reading.Results({"B": [{"fold": 1}]})
+    assert reading.on_common_folds(joined, "B") == {"A": [{"fold": 1}], "B": [{"fold": 1}]}
+    for results in (joined, reading.on_common_folds(joined, "B")):
+        with pytest.raises(reading.NotFinished, match="runs of C"):
+            results["C"]
+
+
 def test_shares_are_of_the_last_ten_rounds_and_never_negative() -> None:
     series = {"A": [9.0] * 5 + [0.2] * 10, "B": [9.0] * 5 + [0.6] * 10, "C": [9.0] * 5 + [-1.0] * 10}
     assert load("reading").shares({"contributions": series}) == pytest.approx({"A": 0.25, "B": 0.75, "C": 0.0})
