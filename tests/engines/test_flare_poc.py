@@ -36,7 +36,7 @@ from monai_fairfl.bundles import copy_bundle  # noqa: E402
 from monai_fairfl.ledger import read_ledger  # noqa: E402
 from monai_fairfl.transports.flare.recipe import FairFLRecipe  # noqa: E402
 
-TRAINER, CONNECTED = "custom/fairfl_client.py", "trainer session established"
+TRAINER, CONNECTED = "custom/fairfl_client.py", "trainer session established: launch={} "
 
 pytestmark = [pytest.mark.slow, pytest.mark.nvflare, pytest.mark.poc]
 
@@ -108,12 +108,11 @@ def test_nvflares_own_command_line_runs_an_exported_job(system: Poc, hospitals: 
 def test_a_client_that_is_killed_in_mid_round_is_back_in_the_next(system: Poc, hospitals: Path) -> None:
     own_process = {"launch_external_process": True, "launch_once": False, "local_epochs": 100}
     started = run(system, recipe("FedCE", hospitals, 4, name="killed", min_clients=2, timeout=120, **own_process))
-    wait_for("the first round", lambda: len(rounds(system, "killed")) >= 1, 180)
-    earlier = {process.pid for process in system.processes("cedar", TRAINER)}
-    count = system.log("cedar").count(CONNECTED)
-    wait_for("cedar's next training", lambda: system.log("cedar").count(CONNECTED) > count)
-    trainers = [process for process in system.processes("cedar", TRAINER) if process.pid not in earlier]
-    assert trainers
+    wait_for("cedar's first training", lambda: CONNECTED.format(1) in system.log("cedar"), 180)
+    first = {process.pid for process in system.processes("cedar", TRAINER)}
+    wait_for("cedar's second training", lambda: CONNECTED.format(2) in system.log("cedar"), 180)
+    trainers = [process for process in system.processes("cedar", TRAINER) if process.pid not in first]
+    assert first and trainers
     for process in trainers:
         process.send_signal(signal.SIGKILL)
     started.get_result(timeout=600)
