@@ -16,10 +16,12 @@ Sites code the same structures differently: 0 and 255, 0 to 2 in a palette, dark
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from scipy.ndimage import distance_transform_edt
@@ -215,7 +217,18 @@ def _interval(members: Sequence[int], levels: Sequence[int], site: str) -> list[
 def recognise(files: Sequence[str], structures: Sequence[str], site: str = "") -> Values:
     """Read all masks of a site, a few at a time, and :func:`combine` their codings."""
     with ThreadPoolExecutor(WORKERS) as pool:
-        return combine(list(pool.map(lambda file: coding_of(read(file), file), files)), structures, site)
+        return combine(list(pool.map(_coding_in, files)), structures, site)
+
+
+def _coding_in(file: str) -> Coding:
+    """Coding of a mask file, read once a process: the clients of a pool share their files."""
+    state = os.stat(file)
+    return _coding_of_version(file, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=4096)
+def _coding_of_version(file: str, changed: int, size: int) -> Coding:
+    return coding_of(read(file), file)
 
 
 def check_values(values: Mapping[str, Sequence[int]], structures: Sequence[str], site: str = "") -> Values:

@@ -100,6 +100,17 @@ def test_the_cup_of_a_volume_is_found_too(tmp_path: Path) -> None:
     assert recognise([str(file)], STRUCTURES) == {"disc": [1, 2], "cup": [2, 2]}
 
 
+def test_a_mask_that_changes_on_disk_is_read_again(tmp_path: Path) -> None:
+    file = made.write(tmp_path / "a.png", made.mask(0, (0, 128, 255)))
+    assert (
+        recognise([str(file)], STRUCTURES)
+        == recognise([str(file)], STRUCTURES)
+        == {"disc": [64, 255], "cup": [192, 255]}
+    )
+    made.write(tmp_path / "a.png", made.mask(0, made.PALETTE))
+    assert recognise([str(file)], STRUCTURES) == {"disc": [1, 2], "cup": [2, 2]}
+
+
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
