@@ -14,12 +14,14 @@ The rider's score divided by the highest of the others', mean over rounds 3 to 1
 for the product with the dissimilarity, and for the cosine with the global update alone (divided by the lowest of the
 others': a rider should be low). A flag is a score above five times the median of the others in three rounds running,
 as fixed beforehand. `free_rider_controlled` is as in the paper: one image, always the same view, about fifty
-steps a round; `free_rider_fundus` has a tenth of the steps and changing views; in the other two the rider repeats one
-volume, and everybody augments.
+steps a round; `free_rider_dealt` is the same with the photographs dealt evenly, so that no clinic is unusual;
+`free_rider_fundus` has a tenth of the steps and changing views; in the other two the rider repeats one volume, and
+everybody augments.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,7 +31,7 @@ from matplotlib.figure import Figure
 from reading import markdown, read
 from study import Study
 
-STUDIES = ("free_rider_controlled", "free_rider_fundus", "free_rider", "free_rider_real")
+STUDIES = ("free_rider_controlled", "free_rider_dealt", "free_rider_fundus", "free_rider", "free_rider_real")
 FORMS = ("product", "dissimilarity")
 ROUNDS = slice(2, 10)
 
@@ -77,10 +79,10 @@ def _ratio(results: Sequence[Mapping[str, Any]], form: str, rider: str) -> str:
 
 
 def _flags(results: Sequence[Mapping[str, Any]], form: str, rider: str) -> str:
-    """Rounds, counted from 1, in which the rider was flagged, fold by fold; and who else was."""
+    """Rounds, counted from 1, in which the rider was flagged, fold by fold; and who else was, in how many folds."""
     found = [result["free_riders"][form]["flagged"] for result in results]
     rounds = [str(flags[rider] + 1) if rider in flags else "no" for flags in found]
-    accused = [site for flags in found for site in flags if site != rider]
-    return (f"round {', '.join(rounds)}" if rider != "nobody" else "") + (
-        f"; wrongly {', '.join(accused)}" if accused else "; nobody else" if rider != "nobody" else "nobody"
-    )
+    accused = Counter(site for flags in found for site in flags if site != rider)
+    wrongly = ", ".join(f"{site} {folds}×" for site, folds in accused.most_common())
+    words = [] if rider == "nobody" else [f"round {', '.join(rounds)}"]
+    return "; ".join([*words, f"wrongly {wrongly}" if wrongly else "nobody else" if words else "nobody"])
