@@ -66,7 +66,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             looks = (
                 f"In {run.name}, {site} has looked like a free rider since round {number}: its score was {SUSPICIOUS}"
             )
-            warnings.append(f"{looks}. That is a reason to ask, not a proof")
+            warnings.append(f"{looks}. So do honest sites unlike the others: a reason to ask, not a proof")
         strategies[run.name]["comparable"] = run.name in same and set(scores[run.name].numbers) == set(sites)
     return to_json(
         {
