@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from reading import markdown, measurement
 from study import ROOT, Cell, Study
 
-from monai_fairfl.messages import Weights
+from monai_fairfl.messages import Weights, value_of
 from monai_fairfl.site import bundle_client
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.valuation.utility import Panel
@@ -51,7 +51,7 @@ def measure(data: Path, runs: Path) -> dict[str, Any]:
             for t in STEPS
         ]
         found[method] = {
-            g: [float(np.mean([loss[site] for site in sites])) for loss in losses] for g, sites in groups.items()
+            g: [float(np.mean([value_of(loss[site]) for site in sites])) for loss in losses] for g, sites in groups.items()
         }
     panel.close()
     return {"steps": STEPS.tolist(), "losses": found}
