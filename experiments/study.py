@@ -56,7 +56,8 @@ class Study:
         name: of the file, and of the folder of results.
         bundle: its folder's name.
         sites: a folder of real images within the data root; or of generated hospitals, ``{"kind": "prostate",
-            "size": [64, 64, 16], "seed": 0}``; or ``{"clients": 10}``: that many empty folders, for a partition.
+            "size": [64, 64, 16], "seed": 0}``, with ``"spare": 4`` empty folders beside them, for more clients to deal
+            their images to; or ``{"clients": 10}``: empty folders alone, for real images that are dealt.
         strategies: name -> strategy, as in a federation's config.
         folds: every case is tested in one.
         repeats: the folds that are trained; all by default.
@@ -175,12 +176,13 @@ class Study:
         if isinstance(self.sites, str):
             return data / self.sites
         root = runs / "sites" / "-".join(str(value) for value in self.sites.values()).replace(" ", "")
-        if "clients" in self.sites:
-            for number in range(self.sites["clients"]):
-                (root / f"client{number + 1:02d}").mkdir(parents=True, exist_ok=True)
-        else:
+        generated = {key: value for key, value in self.sites.items() if key not in ("clients", "kind", "spare")}
+        if "kind" in self.sites:
             write = write_sites if self.sites["kind"] == "prostate" else write_clinics
-            write(root, workers=2, **{key: value for key, value in self.sites.items() if key != "kind"})
+            write(root, workers=2, **generated)
+        for kind in ("clients", "spare"):
+            for number in range(self.sites.get(kind, 0)):
+                (root / f"{kind.removesuffix('s')}{number + 1:02d}").mkdir(parents=True, exist_ok=True)
         return root
 
 

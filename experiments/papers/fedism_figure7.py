@@ -51,7 +51,8 @@ def measure(data: Path, runs: Path) -> dict[str, Any]:
             for t in STEPS
         ]
         found[method] = {
-            g: [float(np.mean([value_of(loss[site]) for site in sites])) for loss in losses] for g, sites in groups.items()
+            g: [float(np.mean([value_of(loss[site]) for site in sites])) for loss in losses]
+            for g, sites in groups.items()
         }
     panel.close()
     return {"steps": STEPS.tolist(), "losses": found}

@@ -29,9 +29,9 @@ SWEEPS = {
 
 def table() -> str:
     """A row per value; the defaults, 2 and 0.5, are in both."""
-    results, corrupted, rows = read("quality", "noise20"), groups_of("noise20")["corrupted"], []
+    results, groups, rows = read("quality", "noise20"), groups_of("quality", "noise20"), []
     for name, values in SWEEPS.items():
         for value, method in values.items():
-            weight = [sum(shares(result)[site] for site in corrupted) for result in results[method]]
-            rows.append([name, value, *row(results, method, "noise20"), f"{sum(weight) / len(weight):.2f}"])
-    return markdown(["parameter", "value", *HEAD[2:], "weight of the two corrupted clients"], rows)
+            weight = [sum(shares(result)[site] for site in groups["corrupted"]) for result in results[method]]
+            rows.append([name, value, *row(results, method, groups), f"{sum(weight) / len(weight):.2f}"])
+    return markdown(["parameter", "value", *HEAD, "weight of the two corrupted clients"], rows)

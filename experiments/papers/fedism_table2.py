@@ -12,14 +12,14 @@
 
 from __future__ import annotations
 
-from papers.fedism_table1 import HEAD, row
-from reading import markdown, read
+from papers.fedism_table1 import HEAD, SETTINGS, rows_of
+from reading import markdown
 
-STUDIES = ("quality",)
-ROWS = {"neither (FedAvg)": "FedAvg", "SALT only": "FedAvg-SALT", "SAGA only": "SAGA", "both (FedISM)": "FedISM"}
+STUDIES = ("quality", "quality_volumes")
+PARTS = {"neither (FedAvg)": "FedAvg", "SALT only": "FedAvg-SALT", "SAGA only": "SAGA", "both (FedISM)": "FedISM"}
 
 
 def table() -> str:
     """A row per combination."""
-    results = read("quality", "noise20")
-    return markdown(["parts", *HEAD[2:]], [[name, *row(results, method, "noise20")] for name, method in ROWS.items()])
+    settings = {key: what for key, what in SETTINGS.items() if key[1] == "noise20"}
+    return markdown(["images", "parts", *HEAD], rows_of(settings, PARTS))

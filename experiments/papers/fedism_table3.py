@@ -21,19 +21,17 @@ METHODS = ("FedAvg", "qFedAvg", "AFL", "FairFed", "FedCE", "FedGA")
 
 def table() -> str:
     """Each strategy without and with it, and what it adds, case by case."""
-    results, groups, rows = read("quality", "noise20"), groups_of("noise20"), []
+    results, groups, rows = read("quality", "noise20"), groups_of("quality", "noise20"), []
     for method in METHODS:
         added = [
             words(difference(results[f"{method}-SALT"], results[method], groups[group][:1]), signed=True)
             for group in ("clean", "corrupted")
         ]
-        rows.append(
-            [method, *row(results, method, "noise20")[:2], *row(results, f"{method}-SALT", "noise20")[:2], *added]
-        )
+        rows.append([method, *row(results, method, groups)[:2], *row(results, f"{method}-SALT", groups)[:2], *added])
     head = [
         "method",
-        *HEAD[2:4],
-        *(f"{name}, with SALT" for name in HEAD[2:4]),
+        *HEAD[:2],
+        *(f"{name}, with SALT" for name in HEAD[:2]),
         "SALT adds, clean",
         "SALT adds, corrupted",
     ]

@@ -25,7 +25,7 @@ STUDIES = ("quality",)
 
 def table() -> str:
     """A row per method."""
-    results, groups, rows = read("quality", "noise20"), groups_of("noise20"), []
+    results, groups, rows = read("quality", "noise20"), groups_of("quality", "noise20"), []
     for method in (*METHODS, "FedAvg-SALT", "SAGA"):
         found = [closing(result, "sharpness") for result in results[method]]
         cells = [_words([statistic(list(each.values())) for each in found]) for statistic in (np.mean, np.std)]
