@@ -102,9 +102,13 @@ class Study:
     def cells(self) -> Iterator[Cell]:
         """All of them, fold by fold."""
         for fold in self.repeats or range(self.folds):
-            for setting, differs in self.settings.items():
-                for strategy in differs.get("strategies", self.strategies):
+            for setting in self.settings:
+                for strategy in self.strategies_of(setting):
                     yield Cell(setting, strategy, fold)
+
+    def strategies_of(self, setting: str) -> list[str]:
+        """The names of those that are trained in it."""
+        return list(self.settings[setting].get("strategies", self.strategies))
 
     def path(self, cell: Cell) -> Path:
         """The cell's result."""
@@ -180,9 +184,9 @@ class Study:
         if "kind" in self.sites:
             write = write_sites if self.sites["kind"] == "prostate" else write_clinics
             write(root, workers=2, **generated)
-        for kind in ("clients", "spare"):
-            for number in range(self.sites.get(kind, 0)):
-                (root / f"{kind.removesuffix('s')}{number + 1:02d}").mkdir(parents=True, exist_ok=True)
+        for name, number in (("client", self.sites.get("clients", 0)), ("spare", self.sites.get("spare", 0))):
+            for index in range(number):
+                (root / f"{name}{index + 1:02d}").mkdir(parents=True, exist_ok=True)
         return root
 
 

@@ -25,9 +25,9 @@ def table() -> str:
 
 def _missed() -> str:
     results = {strategy: cases(found, "disc") for strategy, found in read("fundus").items()}
-    sites = list(next(iter(results.values())))
+    sites = {site: len(scores) for site, scores in next(iter(results.values())).items()}
     rows = []
-    for strategy, scores in results.items():
-        missed = [sum(dice < MISSED for dice in scores[site].values()) for site in sites]
+    for strategy, discs in results.items():
+        missed = [sum(dice < MISSED for dice in discs[site].values()) for site in sites]
         rows.append([strategy, *map(str, missed), str(sum(missed))])
-    return markdown(["strategy", *(f"{site} ({len(scores[site])})" for site in sites), "all"], rows)
+    return markdown(["strategy", *(f"{site} ({number})" for site, number in sites.items()), "all"], rows)

@@ -41,7 +41,7 @@ HEAD = ["clean", "corrupted", "corrupted, gain over FedAvg"]
 
 def table() -> str:
     """A row per setting and method, of the settings that are complete."""
-    return markdown(["images", "method", *HEAD], rows_of(SETTINGS, dict(zip(METHODS, METHODS))))
+    return markdown(["images", "method", *HEAD], rows_of(SETTINGS, {method: method for method in METHODS}))
 
 
 def rows_of(settings: Mapping[tuple[str, str], str], methods: Mapping[str, str]) -> list[list[str]]:
@@ -53,7 +53,8 @@ def rows_of(settings: Mapping[tuple[str, str], str], methods: Mapping[str, str])
     rows: list[list[str]] = []
     for (study, setting), what in settings.items():
         try:
-            results, groups, planned = read(study, setting), groups_of(study, setting), planned_for(study, setting)
+            results, groups = read(study, setting), groups_of(study, setting)
+            planned = Study.read(study).strategies_of(setting)
             here = {name: method for name, method in methods.items() if method in planned}
             rows += [[what, name, *row(results, method, groups)] for name, method in here.items()]
         except NotFinished:
@@ -80,8 +81,3 @@ def group_dice(results: Sequence[Result], sites: Sequence[str]) -> Interval:
 def groups_of(study: str, setting: str) -> dict[str, list[str]]:
     """``"corrupted"`` and ``"clean"`` clients of a setting."""
     return dict(Study.read(study).settings[setting]["arguments"]["groups"])
-
-
-def planned_for(study: str, setting: str) -> set[str]:
-    """The strategies of a setting."""
-    return {cell.strategy for cell in Study.read(study).cells() if cell.setting == setting}

@@ -222,7 +222,10 @@ def recognise(files: Sequence[str], structures: Sequence[str], site: str = "") -
 
 def _coding_in(file: str) -> Coding:
     """Coding of a mask file, read once a process: the clients of a pool share their files."""
-    state = os.stat(file)
+    try:
+        state = os.stat(file)
+    except OSError:
+        return coding_of(read(file), file)  # which says what is wrong with it
     return _coding_of_version(file, state.st_mtime_ns, state.st_size)
 
 

@@ -23,6 +23,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 
 from monai_fairfl.data import site_datalist
+from monai_fairfl.data.layouts import values
+from monai_fairfl.data.layouts.files import read
 from monai_fairfl.data.layouts.values import Coding, check_values, coding_of, combine, recognise
 from monai_fairfl.errors import DataError
 
@@ -102,13 +104,21 @@ def test_the_cup_of_a_volume_is_found_too(tmp_path: Path) -> None:
 
 def test_a_mask_that_changes_on_disk_is_read_again(tmp_path: Path) -> None:
     file = made.write(tmp_path / "a.png", made.mask(0, (0, 128, 255)))
-    assert (
-        recognise([str(file)], STRUCTURES)
-        == recognise([str(file)], STRUCTURES)
-        == {"disc": [64, 255], "cup": [192, 255]}
-    )
+    assert recognise([str(file)], STRUCTURES) == {"disc": [64, 255], "cup": [192, 255]}
     made.write(tmp_path / "a.png", made.mask(0, made.PALETTE))
     assert recognise([str(file)], STRUCTURES) == {"disc": [1, 2], "cup": [2, 2]}
+
+
+def test_a_mask_is_read_once_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, opened = [str(made.write(tmp_path / f"{n}.png", made.mask(n))) for n in range(3)], []
+    monkeypatch.setattr(values, "read", lambda file: opened.append(file) or read(file))
+    found = [recognise(files, STRUCTURES) for _ in range(3)]
+    assert sorted(opened) == files and found[0] == found[1] == found[2] == {"disc": [64, 255], "cup": [192, 255]}
+
+
+def test_a_mask_that_vanished_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="gone.png cannot be read as a picture .* copy it again from its source"):
+        recognise([str(tmp_path / "gone.png")], STRUCTURES)
 
 
 @pytest.mark.parametrize(
