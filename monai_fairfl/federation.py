@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import random
 import threading
 import time
@@ -29,10 +28,11 @@ from monai_fairfl.checkpoint import Checkpoint, Checkpoints
 from monai_fairfl.closing import closing_requests, closing_scores
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.exchange import Inbox, Transport, guarded
-from monai_fairfl.files import safe_name, save_state_dict
+from monai_fairfl.files import safe_name
 from monai_fairfl.guards import DEFAULT, Guard, Verdict
 from monai_fairfl.ledger import Ledger, digest_of
-from monai_fairfl.messages import ModelSpec, Request, Weights, usable_measurements, value_of
+from monai_fairfl.messages import ModelSpec, Request, Weights, usable_measurements
+from monai_fairfl.models import Models
 from monai_fairfl.progress import Progress
 from monai_fairfl.random_state import own_random_state, seed_of
 from monai_fairfl.recording import record_round
@@ -40,8 +40,6 @@ from monai_fairfl.records import opening_record, round_record
 from monai_fairfl.strategies.base import RoundResult, Strategy
 
 __all__ = ["Federation", "History", "Transport"]
-
-logger = logging.getLogger(__name__)
 
 Initial = Callable[[], tuple[Weights, ModelSpec]]
 """Builds the initial model: called inside ``run()``, under the run's seed."""
@@ -132,7 +130,6 @@ class Federation:
         self.record_updates, self.groups = record_updates, {name: list(of) for name, of in (groups or {}).items()}
         self.told = told
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", keep)
-        self.best: dict[str, float] = {}  # round and mean validation score of the best global model so far
         self._stop, self._enough = threading.Event(), threading.Event()
         self._next_id = 0
         self._verdicts: dict[str, Verdict] = {}
@@ -197,6 +194,7 @@ class Federation:
         self._withheld = frozenset((*spec.local, *(spec.buffers if self.buffers == "local" else ())))
         self.strategy.buffers, self.strategy.rounds_planned = self.buffers, self.rounds
         self.strategy.start(weights, clients, spec)
+        self.models = Models(self.run_dir / "models", spec, self._withheld)
         opening = self._opening(clients, spec, weights)
         if checkpoint is None:
             self.ledger.keep(0)
@@ -207,7 +205,7 @@ class Federation:
         self._check_same(opening)
         self.strategy.load_state_dict(checkpoint.state["strategy"])
         self.strategy.weights, self.strategy.rewards = checkpoint.weights, checkpoint.rewards
-        self.best = dict(checkpoint.state["best"])
+        self.models.best = dict(checkpoint.state["best"])
         return checkpoint.round + 1
 
     def _opening(self, clients: list[str], spec: ModelSpec, weights: Weights) -> dict[str, Any]:
@@ -235,30 +233,19 @@ class Federation:
         requests = closing_requests(strategy, clients, self.final) if self.final else []
         replies = self._exchange(requests, done, first=False)
         scores = closing_scores(strategy, replies, self.final)
-        self._keep_best(done - 1, [s["global"] if "global" in s else s["own"] for s in scores.values()], "score")
-        self._write_models()
+        of_global = [found["global"] if "global" in found else found["own"] for found in scores.values()]
+        self.models.keep_best(done - 1, strategy.weights, of_global, "score")
+        self.models.write(strategy.weights, strategy.rewards)
         self.ledger.append(
             {
                 "kind": "end",
                 "scores": scores,
                 "missing": replies.missing,
-                "best": self.best,
+                "best": self.models.best,
                 "model": digest_of(strategy.weights),
             }
         )
         self.told(self.ledger.records[-1])
-
-    def _write_models(self) -> None:
-        if self._withheld:
-            logger.info("the clients keep %d tensors of the model: each has its own whole one", len(self._withheld))
-        self._save_model("global", self.strategy.weights)
-        for client, weights in self.strategy.rewards.items():
-            self._save_model(safe_name(client), weights)
-
-    def _save_model(self, name: str, weights: Weights) -> None:
-        """``models/NAME.pt`` for inference; none where clients keep tensors, and each has a whole model of its own."""
-        if not self._withheld:
-            save_state_dict(self.run_dir / "models" / f"{name}.pt", self.strategy.spec.with_aliases(weights))
 
     # ---- one round --------------------------------------------------------------------------------------------
 
@@ -279,14 +266,14 @@ class Federation:
                     ) from None
         received = {r.client: usable_measurements(r)[0] for r in exchanges[0]}
         of_global = [m for client, m in received.items() if client not in self.strategy.rewards]
-        self._keep_best(number - 1, of_global, "global_score")
+        self.models.keep_best(number - 1, self.strategy.weights, of_global, "global_score")
         if self.record_updates:  # before the checkpoint, so that a round that is done is a recorded one
             record_round(self.run_dir, number, self.strategy.weights, exchanges[0], self.buffers)
         self.strategy.weights = result.weights
         if result.rewards is not None:
             self.strategy.rewards = result.rewards
         self.ledger.append(round_record(number, clients, result, exchanges, self._verdicts))
-        state = {"strategy": self.strategy.state_dict(), "best": self.best}
+        state = {"strategy": self.strategy.state_dict(), "best": self.models.best}
         self.checkpoints.save(Checkpoint(number, self.strategy.weights, self.strategy.rewards, state))
         self.told(self.ledger.records[-1])
         self.progress.round_done(number, time.monotonic() - begun, received, result)
@@ -347,13 +334,3 @@ class Federation:
             seed=seed_of(self.seed, request.client, number),
             **stamp,  # type: ignore[arg-type]
         )
-
-    def _keep_best(self, number: int, measured: Sequence[Mapping[str, Any]], name: str) -> None:
-        """Keep the present global model, of round ``number``, if its mean validation score is the best so far."""
-        scores = [value_of(m[name]) for m in measured if name in m]
-        if number < 0 or not scores:
-            return
-        score = sum(scores) / len(scores)
-        if not self.best or score > self.best["score"]:
-            self.best = {"round": number, "score": score}
-            self._save_model("best", self.strategy.weights)

@@ -302,7 +302,7 @@ def test_the_best_model_has_the_lowest_loss_where_low_is_good(tmp_path: Path) ->
     )
     history: History = run.run()
     lowest = float(np.mean([len(name) - 3 for name in CLIENTS]))  # what round 3 says of the model of round 2
-    assert run.best == {"round": 2, "score": pytest.approx(-lowest)}
+    assert run.models.best == {"round": 2, "score": pytest.approx(-lowest)}
     assert history.rounds[1]["measurements"]["elm"]["loss"] == 2.0
 
 

@@ -1,0 +1,64 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The models that a run leaves for inference."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from monai_fairfl.files import safe_name, save_state_dict
+from monai_fairfl.messages import Measurement, ModelSpec, Weights, value_of
+
+__all__ = ["Models"]
+
+logger = logging.getLogger(__name__)
+
+
+class Models:
+    """``global.pt``, ``best.pt`` and, where clients are rewarded, ``CLIENT.pt``: files that a bundle's network loads.
+
+    None is written where the clients keep tensors to themselves: each has a whole model of its own then.
+
+    Args:
+        folder: ``run_dir/models``.
+        spec: the model's tensors.
+        withheld: names of those that never leave the clients.
+    """
+
+    def __init__(self, folder: Path, spec: ModelSpec, withheld: Collection[str] = ()) -> None:
+        self.folder, self.spec, self.withheld = folder, spec, withheld
+        self.best: dict[str, float] = {}  # round and mean validation score of the best global model so far
+
+    def keep_best(
+        self, number: int, weights: Weights, measured: Sequence[Mapping[str, Measurement]], name: str
+    ) -> None:
+        """Write the global model of round ``number`` if its mean ``name`` over the clients is the best so far."""
+        scores = [value_of(of_client[name]) for of_client in measured if name in of_client]
+        if number < 0 or not scores:
+            return
+        score = sum(scores) / len(scores)
+        if not self.best or score > self.best["score"]:
+            self.best = {"round": number, "score": score}
+            self._save("best", weights)
+
+    def write(self, weights: Weights, rewards: Mapping[str, Weights]) -> None:
+        """The last global model, and every client's reward."""
+        if self.withheld:
+            logger.info("the clients keep %d tensors of the model: each has its own whole one", len(self.withheld))
+        self._save("global", weights)
+        for client, reward in rewards.items():
+            self._save(safe_name(client), reward)
+
+    def _save(self, name: str, weights: Weights) -> None:
+        if not self.withheld:
+            save_state_dict(self.folder / f"{name}.pt", self.spec.with_aliases(weights))
