@@ -33,7 +33,6 @@ __all__ = [
     "interval_of",
     "markdown",
     "measurement",
-    "on_common_folds",
     "over_folds",
     "read",
     "shares",
@@ -52,9 +51,6 @@ class NotFinished(Exception):
 
 class Results(dict[str, list[dict[str, Any]]]):
     """strategy -> results of all folds; of those strategies that all folds are there of."""
-
-    def __or__(self, other: Any) -> Results:
-        return Results({**self, **other})
 
     def __missing__(self, strategy: str) -> list[dict[str, Any]]:
         raise NotFinished(f"runs of {strategy}")
@@ -102,12 +98,6 @@ def cases(results: Iterable[Result], column: str = "dice", model: str = "test") 
                 raise ValueError(f"{result['strategy']}: {site} tested {sorted(twice)} in two folds")
             pooled[site] |= mine
     return {site: found for site, found in sorted(pooled.items()) if found}
-
-
-def on_common_folds(results: Results, least: str) -> Results:
-    """The results of the folds that ``least`` was trained on, of every strategy."""
-    folds = {result["fold"] for result in results[least]}
-    return Results({name: [r for r in found if r["fold"] in folds] for name, found in results.items()})
 
 
 def site_means(pooled: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

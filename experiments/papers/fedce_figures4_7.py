@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 from reading import markdown, read
 from study import Study
 
-STUDIES = ("free_rider_controlled", "free_rider_dealt", "free_rider_fundus", "free_rider", "free_rider_real")
+STUDIES = ("free_rider_controlled", "free_rider_dealt", "free_rider_fundus", "free_rider")
 FORMS = ("product", "dissimilarity")
 ROUNDS = slice(2, 10)
 

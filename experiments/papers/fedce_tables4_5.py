@@ -20,7 +20,7 @@ from reading import markdown, over_folds, read, words
 
 from monai_fairfl.fairness import leave_one_out_shares
 
-STUDIES = ("six_prostate", "six_fundus", "prostate_leave_one_out", "fundus_leave_one_out")
+STUDIES = ("six_prostate", "six_fundus")
 
 
 def table() -> str:

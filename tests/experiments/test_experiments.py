@@ -112,13 +112,10 @@ def test_tests_common_to_all_sites_are_read_for_each_and_unlabelled_ones_left_ou
     }
 
 
-def test_a_strategy_that_is_not_complete_is_said_also_of_joined_studies_and_common_folds() -> None:
+def test_a_strategy_that_is_not_complete_is_said() -> None:
     reading = load("reading")
-    joined = reading.Results({"A": [{"fold": 0}, {"fold": 1}]}) | reading.Results({"B": [{"fold": 1}]})
-    assert reading.on_common_folds(joined, "B") == {"A": [{"fold": 1}], "B": [{"fold": 1}]}
-    for results in (joined, reading.on_common_folds(joined, "B")):
-        with pytest.raises(reading.NotFinished, match="runs of C"):
-            results["C"]
+    with pytest.raises(reading.NotFinished, match="runs of C"):
+        reading.Results({"A": [{"fold": 0}]})["C"]
 
 
 def test_shares_are_of_the_last_ten_rounds_and_never_negative() -> None:
