@@ -203,7 +203,9 @@ def test_nvflares_poc_environment_starts_and_stops_everything(
     with poc(tmp_path, CLIENTS) as prepared:  # for its project file, with a free port
         for name in ("HOME", "PATH", "PYTHONPATH", "NVFLARE_POC_WORKSPACE", "OMP_NUM_THREADS"):
             monkeypatch.setenv(name, prepared.environment[name])
-        environment = PocEnv(num_clients=3, project_conf_path=str(tmp_path / "project.yml"))
+        environment = PocEnv(
+            num_clients=3, project_conf_path=str(tmp_path / "project.yml"), extra={"login_timeout": 60}
+        )
         try:
             started = recipe("FedAvg", hospitals).execute(environment)
             result = started.get_result(timeout=300, clean_up=False)  # by default NVFlare deletes it here

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from nvflare.apis.controller_spec import ClientTask, Task
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.utils.tensor_disk_offload_context import cleanup_tensor_disk_offload, setup_tensor_disk_offload
@@ -111,6 +112,17 @@ class FlareTransport:
         """NVFlare ends the clients with the job."""
 
 
+class _EachOnce(list[ClientTask]):
+    """What was sent of a task. NVFlare 2.9 adds it again when it is sent again while a task of another site waits.
+
+    Its keeper of tasks then ends with a ``KeyError`` on removing it twice, and the job waits for ever.
+    """
+
+    def append(self, sent: ClientTask) -> None:
+        if sent not in self:
+            super().append(sent)
+
+
 class FairFLController(ModelController):
     """Runs a :class:`~monai_fairfl.federation.Federation` as the workflow of an NVFlare job.
 
@@ -189,6 +201,11 @@ class FairFLController(ModelController):
         finally:
             cleanup_tensor_disk_offload(self.engine, offload)
             self._hand_over(folder)
+
+    def broadcast(self, task: Task, *arguments: Any, **options: Any) -> None:
+        """Schedule a task so that a site may ask for it twice: its process was started anew, or an answer came late."""
+        task.client_tasks = _EachOnce()
+        super().broadcast(task, *arguments, **options)
 
     def _federation(self, folder: Path) -> Federation:
         strategy = self.strategy
