@@ -70,6 +70,35 @@ def prior(known: Mapping[str, float], clients: Iterable[str]) -> dict[str, float
     return {client: known.get(client, 1 / (len(known) + 1)) for client in clients}
 
 
+def place(known: Mapping[str, float], clients: Iterable[str]) -> dict[str, float]:
+    """Weights of before of those who are here, of sum one: the known ones, their mean for one never seen.
+
+    >>> place({"A": 0.5, "B": 0.3, "C": 0.2}, ["A", "B", "C"])
+    {'A': 0.5, 'B': 0.3, 'C': 0.2}
+    >>> place({"A": 0.25, "B": 0.75}, ["B", "C"])
+    {'B': 0.6, 'C': 0.4}
+    """
+    newcomer = sum(known.values()) / len(known) if known else 1.0
+    before = {client: known.get(client, newcomer) for client in clients}
+    return before if set(before) == set(known) else normalise(before)
+
+
+def beside_absent(known: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
+    """The new ``weights`` of those who are here beside the ``known`` ones of those who are away, of sum one.
+
+    Those who are here divide among them what they had before, so that nobody loses its place by being away.
+
+    >>> beside_absent({"A": 0.5, "B": 0.3, "C": 0.2}, {"A": 0.5, "B": 0.5})
+    {'A': 0.4, 'B': 0.4, 'C': 0.2}
+    """
+    away = {client: weight for client, weight in known.items() if client not in weights}
+    if not away:
+        return dict(weights)
+    newcomer = sum(known.values()) / len(known)
+    theirs = sum(known.get(client, newcomer) for client in weights)
+    return normalise(dict(sorted({**away, **{client: theirs * weight for client, weight in weights.items()}}.items())))
+
+
 class Replies(list[Reply]):
     """Replies of one exchange, sorted by (client, id), checked and guarded.
 
@@ -207,7 +236,7 @@ class Replies(list[Reply]):
                 averaged[name] = torch.stack(values).amax(0) if values[0].ndim else torch.stack(values).max()
                 continue
             rho = self._rho(weights if policy == "aggregation" else sample_shares(self), name)[holders]
-            averaged[name] = weighted_mean(values, rho)
+            averaged[name] = weighted_mean(values, rho if rho.any() else torch.ones_like(rho))
         return averaged
 
 

@@ -98,14 +98,15 @@ def play_round(
 
 
 def drive(
-    strategy: Strategy, clients: Sequence[str], answer: Callable[[Request], Reply], spec: ModelSpec = SPEC
+    strategy: Strategy, clients: Sequence[str], answer: Callable[[Request], Reply | None], spec: ModelSpec = SPEC
 ) -> tuple[RoundResult, list[list[Request]]]:
-    """One round of any number of exchanges with ``answer`` in place of the clients; the requests of each too."""
+    """One round of any number of exchanges with ``answer`` in place of the clients, ``None`` where one is silent."""
     generator, exchanges = strategy.round(clients), []
     requests = next(generator)
     while True:
         exchanges.append([replace(request, id=i) for i, request in enumerate(requests)])
-        replies = [replace(answer(request), id=request.id) for request in exchanges[-1]]
+        answered = ((answer(request), request.id) for request in exchanges[-1])
+        replies = [replace(reply, id=id) for reply, id in answered if reply is not None]
         try:
             requests = generator.send(Replies(replies, exchanges[-1], spec))
         except StopIteration as stop:

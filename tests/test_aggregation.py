@@ -81,6 +81,10 @@ def test_buffers_are_normalised_when_weights_do_not_sum_to_one() -> None:
     assert batchnorm_replies().average({"A": 1.0, "B": 1.0})["bn.mean"].item() == 4.0
 
 
+def test_buffers_that_only_clients_of_weight_zero_sent_are_averaged_plainly() -> None:
+    assert batchnorm_replies().average({"A": 0.0, "B": 0.0})["bn.mean"].item() == 4.0
+
+
 def test_clients_that_started_from_own_models_average_these_models() -> None:
     starts = {"A": vector([1.0]), "B": vector([3.0])}
     requests = [Request(c, "train", {"w": w}, id=i) for i, (c, w) in enumerate(starts.items())]

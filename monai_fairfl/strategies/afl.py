@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from monai_fairfl.aggregation import normalise
+from monai_fairfl.aggregation import normalise, place
 from monai_fairfl.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
@@ -64,10 +64,11 @@ class AFL(Strategy):
             worst = max(loss, key=lambda client: loss[client])
             weights = {client: float(client == worst) for client in loss}
             return self.finish(local, weights, weights)
-        every = {**dict.fromkeys(self.clients, 1 / len(self.clients)), **self.mixture}
+        every = place(self.mixture, sorted({*self.clients, *loss}))
         weights = normalise({c: every[c] for c in loss})
         result = self.finish(local, weights, weights)
-        self.mixture = project_to_simplex({c: m + self.step * loss.get(c, 0.0) for c, m in every.items()})
+        mean = sum(loss.values()) / len(loss)  # for those who are away
+        self.mixture = project_to_simplex({c: m + self.step * loss.get(c, mean) for c, m in every.items()})
         return result
 
 

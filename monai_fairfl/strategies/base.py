@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
@@ -87,6 +88,7 @@ class Strategy(ABC):
     buffers: str = "aggregation"
     rounds_planned: int = 0
     parts: Parts = Parts()
+    _before: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -99,6 +101,9 @@ class Strategy(ABC):
         self.weights, self.rewards, self.spec = weights, {}, spec
         self.clients = sorted(clients)
         self._notes: dict[str, str] = {}
+        if self._before is None:
+            self._before = copy.deepcopy(self.state_dict())
+        self.load_state_dict(copy.deepcopy(self._before))  # so that a second run knows nothing of the first
 
     def start_of(self, client: str) -> Weights:
         """The model ``client`` continues from: its reward, else the global model."""

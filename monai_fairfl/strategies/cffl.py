@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from monai_fairfl.aggregation import normalise
+from monai_fairfl.aggregation import beside_absent, normalise, place
 from monai_fairfl.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
@@ -83,10 +83,12 @@ class CFFL(Strategy):
         return result
 
     def _update(self, score: dict[str, float]) -> dict[str, float]:
+        known = {c: r for c, r in self.reputation.items() if r > 0}
         reputable = [c for c in score if self.reputation.get(c, 1.0) > 0] or list(score)
+        before = place(known, reputable) if known else dict.fromkeys(reputable, 0.0)
         share = normalise({c: score[c] for c in reputable})
         alpha = self.alpha * (1 + self.rounds / max(self.rounds_planned, 1)) if self.grow else self.alpha
-        moved = {c: self.fade * self.reputation.get(c, 0.0) + (1 - self.fade) * share[c] for c in reputable}
+        moved = {c: self.fade * before[c] + (1 - self.fade) * share[c] for c in reputable}
         fresh = normalise({c: math.sinh(alpha * value) for c, value in moved.items()})
         kept = {c: r if r >= self.threshold / len(reputable) else 0.0 for c, r in fresh.items()}
-        return {**self.reputation, **dict.fromkeys(score, 0.0), **normalise(kept)}
+        return {**dict.fromkeys([*self.reputation, *score], 0.0), **beside_absent(known, normalise(kept))}

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from monai_fairfl.aggregation import Replies, normalise, prior, sample_shares
+from monai_fairfl.aggregation import Replies, beside_absent, normalise, place, sample_shares
 from monai_fairfl.messages import Train, Weights
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 from monai_fairfl.strategies.coalitions import contribution_index
@@ -98,9 +98,9 @@ class CGSV(Strategy):
         unit = {client: gamma / norm if norm > 1e-12 else 0.0 for client, norm in length.items()}
         weights = self._weights(local)
         psi = self._contributions(local, weights, unit)
-        moved = {c: self.alpha * self.reputation.get(c, 0.0) + (1 - self.alpha) * psi[c] for c in psi}
-        known = {**self.reputation, **{c: max(value, 1e-3) for c, value in moved.items()}}
-        reputation = normalise(known)
+        before = place(self.reputation, psi) if self.reputation else dict.fromkeys(psi, 0.0)
+        moved = {c: max(self.alpha * before[c] + (1 - self.alpha) * psi[c], 1e-3) for c in psi}
+        reputation = beside_absent(self.reputation, normalise(moved))
         result = self.finish(
             local, weights, {c: reputation[c] for c in weights}, self._reward(local, index),
             start=self.weights, scale=unit, details={"cosine": psi, "reputation": reputation},
@@ -112,7 +112,7 @@ class CGSV(Strategy):
         """The reputations of before this round; at first, and for the baselines of the reward, shares of images."""
         if not self.reputation or self.reward not in ("cosine", None):
             return sample_shares(local)
-        return normalise(prior(self.reputation, local.clients))
+        return normalise(place(self.reputation, local.clients))
 
     def _contributions(
         self, local: Replies, weights: Mapping[str, float], unit: Mapping[str, float]
@@ -139,9 +139,7 @@ class _Shares(Reward):
     """A part of the step by other quantities than the contributions."""
 
     def __init__(self, mask: Sparsified, worth: Mapping[str, float]):
-        positive = {client: max(value, 0.0) for client, value in worth.items()}
-        most = max(positive.values()) or 1.0
-        self.mask, self.ratios = mask, {client: value / most for client, value in positive.items()}
+        self.mask, self.ratios = mask, Sparsified(ratio="share").ratios(worth)
 
     def __call__(
         self, replies: Replies, old: Weights, new: Weights, contributions: object

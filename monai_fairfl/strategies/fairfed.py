@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.aggregation import normalise, sample_shares
+from monai_fairfl.aggregation import beside_absent, normalise, place, sample_shares
 from monai_fairfl.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
@@ -62,7 +62,8 @@ class FairFed(Strategy):
         overall = sum(share[c] * score[c] for c in score)
         gap = {c: abs(score[c] - (overall if self.variant == "paper" else share[c] * score[c])) for c in score}
         mean = sum(gap.values()) / len(gap)
-        weights = normalise({c: self.weight.get(c, share[c]) - self.beta * (gap[c] - mean) for c in gap})
+        before = place(self.weight, gap) if self.weight else share
+        weights = normalise({c: before[c] - self.beta * (gap[c] - mean) for c in gap})
         result = self.finish(local, weights, weights, details={"gap": gap})
-        self.weight = {**self.weight, **weights}
+        self.weight = beside_absent(self.weight, weights)
         return result

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from monai_fairfl.aggregation import normalise
+from monai_fairfl.aggregation import beside_absent, normalise, place
 from monai_fairfl.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
@@ -66,20 +66,21 @@ class FedGA(Strategy):
         local = yield [Train(client, self.start_of(client), ("global_loss", "local_loss")) for client in clients]
         averaged, own = self.measured(local, "global_loss"), self.measured(local, "local_loss")
         gap = {c: averaged[c] - self.loss[c] for c in local.clients if c in self.loss}
-        before = {c: self.weight.get(c, 1 / len(self.clients)) for c in local.clients}
-        weights = normalise(self._adjust(before, gap))
+        weights = normalise(self._adjust(place(self.weight, local.clients), gap))
         result = self.finish(local, weights, weights, details={"gap": gap} if gap else None)
-        self.weight, self.rounds = {**self.weight, **weights}, self.rounds + 1
+        self.weight, self.rounds = beside_absent(self.weight, weights), self.rounds + 1
         self.loss = own
         return result
 
     def _adjust(self, weight: Mapping[str, float], gap: Mapping[str, float]) -> dict[str, float]:
-        """``weight`` moved along the gaps; a client without one, new or away last round, keeps its own."""
-        mean = sum(gap.values()) / len(gap) if gap and self.centred else 0.0
-        centred = {c: g - mean for c, g in gap.items()}
-        most = max((abs(g) for g in centred.values()), default=0.0)
+        """``weight`` moved along the gaps; the mean gap is that of a client without one, new or away last round."""
+        if not gap:
+            return dict(weight)
+        mean = sum(gap.values()) / len(gap)
+        centred = {c: gap.get(c, mean) - (mean if self.centred else 0.0) for c in weight}
+        most = max(abs(g) for g in centred.values())
         if most == 0:
             return dict(weight)
         # the gaps of round r belong to the average that ended round r - 1
         rate = self.step / len(self.clients) * (1 - (self.rounds - 1) / max(self.rounds_planned, self.rounds))
-        return {c: min(max(a + rate * centred.get(c, 0.0) / most, 0.0), 1.0) for c, a in weight.items()}
+        return {c: min(max(a + rate * centred[c] / most, 0.0), 1.0) for c, a in weight.items()}

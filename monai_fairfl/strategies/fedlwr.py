@@ -44,8 +44,8 @@ class FedLWR(Strategy):
             most similarities are above 0.99, and clipping there makes their layers uniform.
         similarity: ``"cka"``, or ``"cosine"`` of the features (ablation v1).
         layerwise: ``False``: the weights of one layer for the whole model (ablation v2).
-        encoder_layer: that layer's name; ``None``: the first of the layers with the most output channels, in a
-            U-Net the last of the encoder.
+        encoder_layer: that layer's name; ``None``: the widest, by the smaller of its input and output channels, in a
+            U-Net at the bottom.
         variant: ``"recommended"``: biased CKA on validation images, clipped to [1e-4, 0.99]; ``"paper"``: on training
             images, not clipped; ``"released"``: unbiased mini-batch CKA on validation images, clipped.
 
@@ -85,6 +85,7 @@ class FedLWR(Strategy):
         anchor = {**self.weights, **local.average(uniform(local.clients), self.buffers)}
         context = VARIANTS[self.variant][1]
         compared = yield [Measure(client, anchor, (self.measurement,), context) for client in local.clients]
+        local = local.without({r.id: "not in phase two" for r in local if r.client not in compared.clients})
         shift = self._shifts(compared)
         weights: dict[str, Any] = {layer: normalise(by_client) for layer, by_client in shift.items()}
         if not self.layerwise:
@@ -117,7 +118,8 @@ class FedLWR(Strategy):
             if self.encoder_layer not in scored:
                 raise ValueError(f"FedLWR: encoder_layer {self.encoder_layer!r} is not a scored layer: {list(scored)}")
             return self.encoder_layer
-        width = {self.spec.layers[n]: len(self.weights[n]) for n in self.spec.parameters if self.weights[n].ndim > 1}
+        kernels = {n: self.weights[n] for n in self.spec.parameters if self.weights[n].ndim > 1}
+        width = {self.spec.layers[n]: min(kernel.shape[:2]) for n, kernel in kernels.items()}  # transposed ones, too
         return max((layer for layer in scored if layer in width), key=lambda layer: width[layer])
 
 

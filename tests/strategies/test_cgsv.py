@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from driving import CLIENTS, COMMON, GOLDEN, SAMPLES, UPDATES, play, play_round, values, vector
 
-from monai_fairfl.strategies import CGSV
+from monai_fairfl.strategies import CGSV, Sparsified
+from monai_fairfl.strategies.cgsv import _Shares
 
 WORKED = GOLDEN["cgsv"]
 SECOND = dict(zip(CLIENTS, GOLDEN["fedce"]["updates_round1"], strict=True))
@@ -98,6 +99,12 @@ def test_baselines_of_the_reward() -> None:
     assert [CLIENTS.index(c) for c in receiver] == WORKED["RR_receiver_rounds_1_to_4"]
     others = results[0].rewards
     np.testing.assert_allclose(others["2"]["w"], np.array(COMMON["w0"]) + UPDATES["2"])  # type: ignore[index]
+
+
+def test_everybody_receives_the_whole_step_while_no_index_is_above_zero() -> None:
+    """As the model is in early rounds, when no coalition's Dice is above 0."""
+    index = dict.fromkeys(CLIENTS, 0.0)
+    assert _Shares(Sparsified(), index).ratios == dict.fromkeys(CLIENTS, 1.0)
 
 
 def test_without_gamma_the_clients_own_steps_decide_the_length() -> None:

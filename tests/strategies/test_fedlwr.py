@@ -16,10 +16,14 @@ import numpy as np
 import pytest
 import torch
 from driving import CLIENTS, GOLDEN, drive
+from monai.networks.nets import BasicUNet, UNet
+from torch import nn
 
 from monai_fairfl.errors import FederationError
+from monai_fairfl.features import scored_layers
 from monai_fairfl.messages import ModelSpec, Reply, Request
-from monai_fairfl.strategies import FedLWR
+from monai_fairfl.spec import read_spec
+from monai_fairfl.strategies import FedLWR, Mixed, Reward, Sparsified, Strategy, compose
 from monai_fairfl.strategies.base import RoundResult
 
 WORKED = GOLDEN["fedlwr"]
@@ -29,13 +33,17 @@ LOCAL = dict(zip(CLIENTS, WORKED["layer1_params"], strict=True))
 SIMILARITY = dict(zip(LAYERS, WORKED["delta_layers_x_clients"], strict=True))
 
 
-def one_round(strategy: FedLWR, missing: Mapping[str, tuple[str, ...]] = {}) -> tuple[RoundResult, list[list[Request]]]:
+def one_round(
+    strategy: Strategy, missing: Mapping[str, tuple[str, ...]] = {}, silent: str = ""
+) -> tuple[RoundResult, list[list[Request]]]:
     """Clients whose layers become LOCAL from zero, and whose features are alike as in the worked example."""
 
-    def answer(request: Request) -> Reply:
+    def answer(request: Request) -> Reply | None:
         if request.task == "train":
             update = {name: torch.tensor(LOCAL[request.client], dtype=torch.float64) for name in SPEC.parameters}
             return Reply(request.client, update, 1)
+        if request.client == silent:
+            return None
         (name,) = request.measure
         column = CLIENTS.index(request.client)
         alike = {
@@ -84,6 +92,32 @@ def test_one_layer_can_decide_for_the_whole_model() -> None:
         assert one_round(FedLWR())[0].details["similarity"][client] == pytest.approx(clipped)
     with pytest.raises(ValueError, match="'fourth' is not a scored layer"):
         one_round(FedLWR(layerwise=False, encoder_layer="fourth"))
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        UNet(2, 1, 1, (8, 16, 32, 64), (2, 2, 2), num_res_units=2),
+        UNet(2, 1, 1, (8, 16, 32, 64), (2, 2, 2)),
+        BasicUNet(2, 1, 1, features=(8, 8, 16, 32, 64, 8)),
+    ],
+    ids=["residual UNet", "UNet", "BasicUNet"],
+)
+def test_the_layer_that_decides_is_at_the_bottom_of_a_u_net(network: nn.Module) -> None:
+    """Upward, transposed convolutions have more input channels, which come first in their kernels."""
+    strategy, modules = FedLWR(layerwise=False), dict(network.named_modules())
+    strategy.start(network.state_dict(), CLIENTS, read_spec(network))
+    layer = modules[strategy._encoder(dict.fromkeys(sorted(scored_layers(network))))]
+    assert isinstance(layer, nn.Conv2d) and layer.out_channels == 64
+
+
+@pytest.mark.parametrize("reward", [None, Sparsified(), Mixed()])
+def test_who_is_gone_in_phase_two_is_not_averaged(reward: Reward | None) -> None:
+    strategy = FedLWR() if reward is None else compose(FedLWR(), reward=reward)
+    result, _ = one_round(strategy, silent="2")
+    assert all(set(weights) == {"1", "3"} for weights in result.aggregation.values())  # type: ignore[union-attr]
+    expected = {c: result.aggregation["first"][c] * torch.tensor(LOCAL[c]) for c in ("1", "3")}  # type: ignore[index]
+    np.testing.assert_allclose(result.weights["first.weight"], sum(expected.values()), rtol=1e-6)
 
 
 def test_what_a_client_did_not_measure_is_the_mean_of_the_others_and_noted() -> None:
