@@ -105,6 +105,8 @@ class CoarseToFineInferer(Inferer):
                 if square is None or all(s.stop - s.start > 0.8 * n for s, n in zip(square, image.shape[1:])):
                     break
                 near = look(image[None, :, square[0], square[1]])[0]
+                if not bool((near[self.channel] > 0).any()):
+                    break
                 found.fill_(FAR)
                 found[:, square[0], square[1]] = near
         return logits

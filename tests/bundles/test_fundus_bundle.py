@@ -32,12 +32,15 @@ SMALL = {"size": [32, 32], "channels": [4, 8, 16], "working_size": 64, "device":
 def test_each_structure_keeps_its_largest_part_and_the_cup_lies_in_the_disc(name: str) -> None:
     config: dict[str, Any] = json.loads((BUNDLE / "configs" / f"{name}.json").read_text())
     chain = config["postprocessing" if name == "inference" else "validate#postprocessing"]["transforms"]
-    named = [step for step in chain if isinstance(step, dict) and "Largest" in step["_target_"]]
+    steps = [step for step in chain if step == "@nesting" or "Largest" in str(step)]
     nesting = json.loads((BUNDLE / "configs" / "train.json").read_text())["nesting"]
-    parser = ConfigParser({"largest_component": True, "steps": [*named, nesting]})
+    parser = ConfigParser(
+        {"largest_component": True, "structures": ["disc", "cup"], "nesting": nesting, "steps": steps}
+    )
     masks = torch.zeros(2, 32, 32)
     masks[0, 4:20, 4:20], masks[0, 28:30, 28:30] = 1, 1  # a disc, and an island
-    masks[1, 8:16, 8:24], masks[1, 1:3, 1:3] = 1, 1  # a cup that leaves the disc, and an island
+    masks[1, 8:16, 8:24], masks[1, 5:7, 5:7] = 1, 1  # a cup that leaves the disc, and an island in the disc
+    masks[1, 22:32, 0:20] = 1  # a patch beside the disc, larger than the cup
     case = {"pred": masks}
     for step in parser.get_parsed_content("steps"):
         case = step(case)
