@@ -26,7 +26,7 @@ import torch
 from monai_fairfl import preflight
 from monai_fairfl.checkpoint import Checkpoints
 from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.federation import Federation, History
 from monai_fairfl.files import write_atomically
 from monai_fairfl.messages import ModelSpec, Weights
@@ -64,7 +64,7 @@ class BundleFederation:
         device: for training, such as ``"cpu"`` or ``"cuda:0"``.
         amp: automatic mixed precision.
         local_epochs: epochs of local training per round.
-        resume: continue what ``run_dir`` holds.
+        resume: continue what ``run_dir`` holds; refused where overrides, local epochs or data are others.
         initial: a ``state_dict`` file to begin from; ``None``: built under the seed.
         report: write ``report.html`` and ``report.json`` at the end.
         valuations: made of each finished run, see ``docs/valuation.md``.
@@ -123,12 +123,12 @@ class BundleFederation:
         preflight.check_strategies(self.strategies, names, train)
         check_valuations(self.valuations, self.bundle_root, names, self.federation)
         preflight.check_sites({name: self._data_of(name) for name in names}, self._check_of(names))
+        self._check_same(names)
         self._write_config(names)
         histories = []
         for strategy in self.strategies:
-            folder = self.run_dir if len(self.strategies) == 1 else self.run_dir / strategy.name
-            ledger = folder / "ledger.jsonl"
-            history = self._federate(strategy, folder, names, resume=self.resume and ledger.exists())
+            folder = self._folder_of(strategy)
+            history = self._federate(strategy, folder, names, resume=self.resume and _begun(folder))
             histories.append(history)
             if not history.finished:
                 logger.info("stopped after %d rounds; the same command with --resume True goes on", len(history.rounds))
@@ -243,6 +243,7 @@ class BundleFederation:
             "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
             "strategies": [strategy.name for strategy in self.strategies],
             "sites": {name: self.sites.get(name, {}) for name in names},
+            "data": {name: self._data_of(name) for name in names},
             "config": self.config,
             "overrides": self.overrides,
             "rounds": self.rounds,
@@ -260,10 +261,34 @@ class BundleFederation:
         config["federation"] = {key: value for key, value in self.federation.items() if key not in harmless}
         return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
+    def _check_same(self, names: Sequence[str]) -> None:
+        """What trains is the same before and after a stop: a run is one experiment."""
+        file = self.run_dir / "config.json"
+        if not (self.resume and file.exists() and any(_begun(self._folder_of(s)) for s in self.strategies)):
+            return
+        begun, now = json.loads(file.read_text()), json.loads(json.dumps(self._config_of(names), default=str))
+        pairs = {key: (begun.get(key), now[key]) for key in ("bundle", "config", "overrides", "local_epochs", "amp")}
+        for key, of in (("files", [Path(file).name for file in self.config]), ("sites", names), ("data", names)):
+            common = [name for name in of if name in begun.get(key, {}) and name in now[key]]
+            pairs |= {f"{key} of {name}": (begun[key][name], now[key][name]) for name in common}
+        for key, (before, after) in pairs.items():
+            if before != after:
+                raise ConfigError(
+                    f"{self.run_dir} was begun with {key} = {before!r}, now it is {after!r}: resume with the same, or "
+                    f"choose another run_dir. Where the same data only moved, correct their folder in {file}"
+                )
+
+    def _folder_of(self, strategy: Strategy) -> Path:
+        return self.run_dir if len(self.strategies) == 1 else self.run_dir / strategy.name
+
     def _write_config(self, names: Sequence[str]) -> None:
         """``config.json``, and the valuations' names in it."""
         config = {**self._config_of(names), "valuations": [valuation.name for valuation in self.valuations]}
         write_atomically(self.run_dir / "config.json", json.dumps(config, indent=4, default=str).encode())
+
+
+def _begun(folder: Path) -> bool:
+    return (folder / "ledger.jsonl").exists()
 
 
 def initial_model(

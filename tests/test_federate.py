@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,17 @@ import numpy as np
 import pytest
 import torch
 from conftest import CHECKOUT, TINY
+from driving import SPEC, vector
+from linear_federation import START, LinearClient
 
+from monai_fairfl import federate
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.federate import BundleFederation
+from monai_fairfl.federation import History
 from monai_fairfl.ledger import read_ledger
 from monai_fairfl.preflight import check_groups, check_strategies, site_names, train_config
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone
+from monai_fairfl.transports.in_process import InProcess
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 OVERRIDES = {k: v for k, v in TINY.items() if k != "decay_epochs"}
@@ -144,6 +150,48 @@ def test_ctrl_c_ends_after_the_round_and_says_how_to_go_on(three: Path, tmp_path
     assert process.returncode == 0 and "the same command with --resume True goes on" in output
     records = read_ledger(tmp_path / "run" / "ledger.jsonl")
     assert records[-1]["kind"] == "round"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"overrides": {"learning_rate": 0.1}}, "overrides = .*0.003.* now it is .*0.1"),
+        ({"local_epochs": 5}, "local_epochs = 1, now it is 5"),
+        ({"sites": {"rowan": {"learning_rate": 0.1}}}, "sites of rowan"),
+        ({"sites_root": "moved"}, "data of .* = .*correct their folder in .*config.json"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_run_is_not_resumed_with_what_trains_otherwise(
+    change: dict[str, Any], words: str, three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients whose updates are known take the place of training; everything else is the command's own."""
+    clients = dict(zip(sorted(site.name for site in three.iterdir() if site.is_dir()), "ABC", strict=True))
+    monkeypatch.setattr(
+        BundleFederation,
+        "_transport",
+        lambda self, folder, names: InProcess({n: partial(LinearClient, clients[n], []) for n in names}),
+    )
+    monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
+    shutil.copytree(three, tmp_path / "moved")
+
+    def run(rounds: int, resume: bool, **changed: Any) -> History:
+        given = {"sites_root": str(three), "overrides": {"learning_rate": 0.003}, "local_epochs": 1, **changed}
+        if given["sites_root"] == "moved":
+            given["sites_root"] = str(tmp_path / "moved")
+        strategy, folder = FedAvg(), str(tmp_path / "run")
+        federation = BundleFederation(
+            str(BUNDLE), strategies=strategy, rounds=rounds, run_dir=folder, resume=resume, report=False, **given
+        )
+        return federation.run()[0]
+
+    run(2, resume=False)
+    config, ledger = (tmp_path / "run" / name for name in ("config.json", "ledger.jsonl"))
+    before = config.read_bytes(), ledger.read_bytes()
+    with pytest.raises(ConfigError, match=words):
+        run(4, resume=True, **change)
+    assert (config.read_bytes(), ledger.read_bytes()) == before
+    assert len(run(4, resume=True).rounds) == 4
 
 
 @pytest.mark.slow
