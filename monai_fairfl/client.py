@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ignite.engine import Engine
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import ExtraItems, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
@@ -31,11 +30,11 @@ from monai_fairfl.client_training import (
     train_personal,
     with_new_optimizer,
 )
-from monai_fairfl.files import safe_name, save_state_dict
+from monai_fairfl.files import save_state_dict
 from monai_fairfl.handlers import TrainLoss
 from monai_fairfl.measurements import MEASUREMENTS, Memory
 from monai_fairfl.messages import Measurement, Reply, Request, Weights
-from monai_fairfl.probe import Probe
+from monai_fairfl.probe import Probe, handlers_that
 from monai_fairfl.spec import read_spec
 from monai_fairfl.training_probe import TrainingProbe
 
@@ -102,7 +101,7 @@ class FairMonaiAlgo(MonaiAlgo):
         trainer: Any = self.trainer
         self.spec = read_spec(trainer.network)
         if not self.all_handlers:
-            _remove_handlers(trainer, (ValidationHandler, StatsHandler))
+            trainer._event_handlers = handlers_that(_is_needed, trainer)
         self._initial = state_of(trainer)
 
     def train(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> None:
@@ -164,7 +163,7 @@ class FairMonaiAlgo(MonaiAlgo):
                 own = past.personal["local"]
                 measurements |= self._measure("personal", request, own, past)
             if request.context.get("closing", 0) and own is not None:
-                save_state_dict(self.states.folder / f"{safe_name(request.run)}-own.pt", self.spec.with_aliases(own))
+                save_state_dict(self.states.path(request.run, "own.pt"), self.spec.with_aliases(own))
             return Reply(request.client, None, 0, measurements, id=request.id, run=request.run, round=request.round)
         self._restore(request, past)
         counter = self._train(request, received)
@@ -230,7 +229,7 @@ class FairMonaiAlgo(MonaiAlgo):
             if value is not None:
                 values[name] = value
             if request.context.get("closing", 0) and isinstance(probe, Probe) and probe.cases:
-                self.states.save_cases(f"{request.run}-{name}-{request.round}-{request.id}", probe.cases)
+                self.states.save_cases(request.run, f"{name}-{request.round:d}-{request.id:d}", probe.cases)
         return values
 
     def _probe(self, data: str) -> Probe | TrainingProbe | None:
@@ -310,6 +309,5 @@ def _asks_for(of: str, request: Request) -> bool:
     return any(MEASUREMENTS[name].of == of for name in request.measure if name in MEASUREMENTS)
 
 
-def _remove_handlers(engine: Engine, kinds: tuple[type, ...]) -> None:
-    for event, entries in engine._event_handlers.items():
-        engine._event_handlers[event] = [entry for entry in entries if not isinstance(handler_owner(entry[0]), kinds)]
+def _is_needed(handler: Any) -> bool:
+    return not isinstance(handler_owner(handler), (ValidationHandler, StatsHandler))

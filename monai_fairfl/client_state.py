@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,8 @@ from typing import Any
 import torch
 from monai.engines import SupervisedTrainer
 
-from monai_fairfl.files import safe_name, write_atomically
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.files import write_atomically
 from monai_fairfl.messages import Weights
 from monai_fairfl.probe import load_weights
 
@@ -63,18 +65,34 @@ class ClientState:
         for old in [r for r in rounds if r > number] + sorted(r for r in rounds if r <= number)[: -self.keep]:
             self._path(run, old).unlink()
 
-    def save_cases(self, name: str, cases: Mapping[str, Mapping[str, float]]) -> None:
-        """The cases' own scores of a measurement stay at this site: ``name.csv`` in its private folder."""
+    def save_cases(self, run: str, name: str, cases: Mapping[str, Mapping[str, float]]) -> None:
+        """The cases' own scores of a measurement stay at this site: ``RUN-name.csv`` in its private folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         columns = list(next(iter(cases.values())))
         lines = [",".join([case, *(f"{scores[column]:.6f}" for column in columns)]) for case, scores in cases.items()]
-        (self.folder / f"{safe_name(name)}.csv").write_text("\n".join([",".join(["case", *columns]), *lines]) + "\n")
+        self.path(run, f"{name}.csv").write_text("\n".join([",".join(["case", *columns]), *lines]) + "\n")
+
+    def path(self, run: str, name: str) -> Path:
+        """This client's file ``name`` of ``run``.
+
+        Raises:
+            ConfigError: when the run's name, which the server chose, could lead out of the folder or is no file name.
+
+        >>> ClientState("private").path("fedce-2", "own.pt").as_posix()
+        'private/fedce-2-own.pt'
+        """
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}", run):
+            raise ConfigError(
+                f"run name {run!r} cannot be used: give it 1 to 128 letters, digits, '_', '-', '.' or spaces, "
+                "beginning with a letter, a digit or '_'"
+            )
+        return self.folder / f"{run}-{name}"
 
     def _rounds(self, run: str) -> list[int]:
-        return [int(path.stem.rpartition("-")[2]) for path in self.folder.glob(f"{safe_name(run)}-round-*.pt")]
+        return [int(path.stem.rpartition("-")[2]) for path in self.folder.glob(self.path(run, "round-*.pt").name)]
 
     def _path(self, run: str, number: int) -> Path:
-        return self.folder / f"{safe_name(run)}-round-{number:04d}.pt"
+        return self.path(run, f"round-{number:04d}.pt")
 
 
 class Past:

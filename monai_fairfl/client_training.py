@@ -68,6 +68,7 @@ def chosen_handlers(context: Mapping[str, float]) -> list[TrainingHandler]:
 @contextmanager
 def one_round(trainer: SupervisedTrainer, seed: int, handlers: Sequence[TrainingHandler]) -> Iterator[None]:
     """Inside, ``trainer`` has these handlers, and all random numbers follow from ``seed``."""
+    trainer._internal_run_generator = None  # after a failure ignite would go on with what is left of that run
     with ExitStack() as stack:
         stack.enter_context(own_random_state(seed))
         for handler in handlers:

@@ -15,11 +15,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from ignite.engine import Engine
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator
 from torch import nn
@@ -27,7 +29,7 @@ from torch import nn
 from monai_fairfl.messages import Estimate, Weights
 from monai_fairfl.random_state import own_random_state
 
-__all__ = ["Probe", "load_weights", "loaded"]
+__all__ = ["Probe", "handlers_that", "load_weights", "loaded"]
 
 KEPT = ("Workflow._register_decollate", "Workflow._register_postprocessing")
 
@@ -90,9 +92,8 @@ class Probe:
         """The evaluator with only what makes the score, and its state put back afterwards."""
         engine: Any = self.engine
         handlers, state = engine._event_handlers, engine.state
-        engine._event_handlers = type(handlers)(list)
-        for event, entries in handlers.items():
-            engine._event_handlers[event] = [entry for entry in entries if _makes_the_score(entry[0])]
+        engine._event_handlers = handlers_that(_makes_the_score, engine)
+        engine._internal_run_generator = None  # after a failure ignite would go on with what is left of that run
         engine.state = copy.copy(state)
         engine.state.metrics, engine.state.metric_details = {}, {}
         try:
@@ -111,6 +112,15 @@ def estimate(values: torch.Tensor) -> Estimate:
     n = len(known)
     stderr = round(float(known.std()) / math.sqrt(n), 12) if n > 1 else None
     return Estimate(round(float(known.mean()), 12) if n else float("nan"), stderr, n)
+
+
+def handlers_that(fit: Callable[[Callable[..., Any]], bool], engine: Engine) -> defaultdict[Any, list[Any]]:
+    """The engine's handlers that ``fit``, by event: what its ``_event_handlers`` shall be.
+
+    An event without any is left out: while ``EXCEPTION_RAISED`` is there, ignite takes exceptions for handled.
+    """
+    kept = {event: [entry for entry in entries if fit(entry[0])] for event, entries in engine._event_handlers.items()}
+    return defaultdict(list, {event: entries for event, entries in kept.items() if entries})
 
 
 def _makes_the_score(handler: Callable[..., Any]) -> bool:

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from monai_fairfl import preflight
 from monai_fairfl.client import FairMonaiAlgo
 
@@ -71,7 +73,7 @@ def bundle_client(
         "datalist_file": str(Path(datalist_file or folder / "datalist.json").absolute()),
         "ckpt_dir": str(folder / "models"),
         "output_dir": str(folder / "eval"),
-        "device": f"$torch.device('{device}')",
+        "device": f"$torch.device('{torch.device(device)}')",
         "amp": amp,
         "decay_epochs": rounds * local_epochs,
     }

@@ -16,6 +16,7 @@ import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,60 @@ def test_a_bundle_without_evaluate_json_works(prostate_client: Maker, model: Any
     client = prostate_client(bundle=str(tmp_path / "bundle"))
     reply = score_of(client, model[0], "score", "test_score")
     assert set(reply.measurements) == {"score"}
+
+
+def broken(function: Callable[..., Any], at: int, error: Exception) -> Callable[..., Any]:
+    """``function``, whose call number ``at`` raises."""
+    calls = count(1)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == at:
+            raise error
+        return function(*args, **kwargs)
+
+    return call
+
+
+def test_a_step_that_fails_is_an_error_and_not_a_shorter_epoch_and_a_retry_trains_all_of_it(
+    prostate_client: Maker, model: Any
+) -> None:
+    client, untouched = prostate_client(batch_size=1), prostate_client(batch_size=1, state="untouched")
+    expected = [train(untouched, model[0], number) for number in range(2)]
+    assert expected[0].num_steps == 2
+    for number in range(2):
+        client.initialize({})
+        loss = client.trainer.loss_function
+        client.trainer.loss_function = broken(loss, 2, MemoryError("out of memory"))
+        with pytest.raises(MemoryError, match="out of memory"):
+            train(client, model[0], number)
+        client.trainer.loss_function = loss
+        retried = train(client, model[0], number)
+        assert retried.num_steps == 2 and same(retried.update, expected[number].update)
+
+
+def test_a_case_that_cannot_be_scored_is_an_error_and_not_a_score_of_the_others(
+    prostate_client: Maker, model: Any
+) -> None:
+    client = prostate_client(split_fractions=[0.25, 0.5, 0.25])
+    expected = score_of(client, model[0]).measurements["score"]["mean"]  # type: ignore[index]
+    assert expected.n == 2  # type: ignore[union-attr]
+    evaluator = client.train_workflow.evaluator
+    inferer = evaluator.inferer
+    evaluator.inferer = broken(inferer, 2, OSError("Case07.nii.gz is truncated"))
+    with pytest.raises(OSError, match="Case07"):
+        score_of(client, model[0])
+    evaluator.inferer = inferer
+    assert score_of(client, model[0]).measurements["score"]["mean"] == expected  # type: ignore[index]
+
+
+def test_a_long_run_keeps_its_state_its_cases_and_its_model(prostate_client: Maker, model: Any, tmp_path: Path) -> None:
+    run = "fundus_disc_cup_segmentation-ShapFed-personalised-2.".ljust(128, "x")
+    client = prostate_client()
+    parameters = {name: model[0][name] for name in model[1].parameters}
+    client.answer(Request("alder", "train", parameters, run=run, round=0))
+    client.answer(Request("alder", "measure", parameters, ("test_score",), {"closing": 1.0}, run=run, round=60, id=3))
+    names = ["round-0000.pt", "test_score-60-3.csv", "own.pt"]
+    assert {path.name for path in (tmp_path / "alder" / "state").iterdir()} == {f"{run}-{name}" for name in names}
 
 
 def test_the_sites_own_privacy_filter_acts_on_the_update(prostate_client: Maker, model: Any) -> None:

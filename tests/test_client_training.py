@@ -18,8 +18,8 @@ from driving import GOLDEN
 from small_trainers import ONE_BATCH, Point, half_mean_square, least_squares, trainer_of
 from torch import nn
 
-from monai_fairfl.client_state import state_of
-from monai_fairfl.client_training import chosen_handlers, train_personal, with_new_optimizer
+from monai_fairfl.client_state import load_state, state_of
+from monai_fairfl.client_training import chosen_handlers, one_round, train_personal, with_new_optimizer
 from monai_fairfl.handlers import SharpnessAware
 
 DITTO = GOLDEN["ditto"]
@@ -71,6 +71,27 @@ def test_the_usual_training_never_notices() -> None:
         return network.weight.detach()
 
     assert torch.equal(weights_after(True), weights_after(False))
+
+
+def test_a_training_that_failed_begins_anew_and_does_not_end_at_once() -> None:
+    x, y = least_squares()
+    network, steps = nn.Linear(3, 1, dtype=torch.float64), []
+
+    def loss(predicted: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        steps.append(len(target))
+        if len(steps) == 2:
+            raise MemoryError("out of memory")
+        return half_mean_square(predicted, target)
+
+    loader = [{"image": a, "label": b} for a, b in zip(x.split(4), y.split(4), strict=True)]
+    trainer = trainer_of(network, loader, loss, torch.optim.SGD(network.parameters(), 0.1))
+    begin = state_of(trainer)
+    with pytest.raises(MemoryError), one_round(trainer, 0, []):
+        trainer.run()
+    load_state(trainer, begin)
+    with one_round(trainer, 0, []):
+        trainer.run()
+    assert steps == [4] * 5  # one step, the one that failed, and all three
 
 
 def test_handlers_take_the_whole_context_and_come_in_a_fixed_order() -> None:

@@ -32,3 +32,11 @@ def test_a_configuration_that_asks_for_the_sites_group_is_told_its_name(tmp_path
     assert client.train_kwargs["group"] == client.eval_kwargs["group"] == group
     plain = bundle_client(BUNDLE, site, tmp_path, dataset_dir=tmp_path, groups=GROUPS)
     assert "group" not in plain.train_kwargs
+
+
+def test_a_device_is_one_of_torchs_and_brings_no_code(tmp_path: Path) -> None:
+    client = bundle_client(BUNDLE, "elm", tmp_path, dataset_dir=tmp_path, device="cuda:0")
+
+    assert client.train_kwargs["device"] == "$torch.device('cuda:0')"
+    with pytest.raises(RuntimeError, match="Invalid device"):
+        bundle_client(BUNDLE, "elm", tmp_path, dataset_dir=tmp_path, device="cpu' if __import__('os') else 'cpu")

@@ -13,9 +13,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
+import numpy as np
 import pytest
 import torch
 from client_requests import tiny_model
@@ -75,6 +78,59 @@ def test_a_job_must_not_bring_code_into_a_sites_configuration(overrides: dict[st
     with pytest.raises(ConfigError, match="must not bring code"):
         SiteSettings.of({"overrides": overrides}, {})
     assert SiteSettings.of({}, {"overrides": overrides}).overrides == overrides  # the site itself may
+
+
+CODE = "__import__('os').getcwd()"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"device": f"cpu' if {CODE} else 'cpu"}, "a device of torch"),
+        ({"device": "gpu"}, "a device of torch"),
+        ({"device": 0}, "a device of torch"),
+        ({"amp": f"$not {CODE}"}, "true or false"),
+        ({"amp": 1}, "true or false"),
+        ({"local_epochs": f"$len({CODE})"}, "a whole number from 1"),
+        ({"local_epochs": 0}, "a whole number from 1"),
+        ({"local_epochs": True}, "a whole number from 1"),
+        ({"threads": 1.5}, "a whole number from 1"),
+        ({"groups": {f"${CODE}": ["elm"]}}, "names -> sites"),
+        ({"groups": ["elm"]}, "names -> sites"),
+    ],
+)
+def test_a_setting_is_of_its_type_so_that_it_brings_no_code_into_a_configuration(
+    settings: dict[str, Any], says: str
+) -> None:
+    name = next(iter(settings))
+    with pytest.raises(ConfigError, match=f"the job sets {name} to .* it must be {says}"):
+        SiteSettings.of(settings, {})
+    with pytest.raises(ConfigError, match=f"{SITE_FILE} sets {name} to .* it must be {says}"):
+        SiteSettings.of({}, settings)
+
+
+def test_no_override_of_a_job_replaces_what_the_site_sets_at_whatever_depth() -> None:
+    own = {"dataset_dir": "/data", "device": "cpu", "overrides": {"batch_size": 2, "cache_rate": 0.0}}
+    deep = {"datalist#dataset_dir": "/other", "train::dataloader::batch_size": 64, "train#trainer#device": "cuda:7"}
+    job = {"overrides": {"dataset_dir": "/other", "device": "cuda:7", "batch_size": 64, **deep, "size": [64, 64]}}
+
+    assert SiteSettings.of(job, own).overrides == {"size": [64, 64], "batch_size": 2, "cache_rate": 0.0}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"datalist_file": "/other/list.json"},
+        {"ckpt_dir": "../../other"},
+        {"train#dataset#data": [{"image": "/other/Case00.nii.gz", "label": "/other/Case00_segmentation.nii.gz"}]},
+    ],
+)
+def test_a_site_that_says_where_its_data_is_is_not_sent_to_other_files(overrides: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="name the file or folder '.*other.*', and the site's own dataset_dir"):
+        SiteSettings.of({"overrides": overrides}, {"dataset_dir": "/data"})
+    assert SiteSettings.of({"overrides": overrides}, {}).overrides == overrides  # a trial, all on one machine
+    own = {"dataset_dir": "/data", "overrides": overrides}
+    assert SiteSettings.of({}, own).overrides == overrides  # the site itself may
 
 
 plain = st.recursive(
@@ -151,6 +207,36 @@ def test_a_site_checks_its_files_before_the_first_round(hospitals: Path, tmp_pat
     site = Site("elm", tmp_path, {"bundle": BUNDLE, "dataset_dir": str(tmp_path / "data"), "overrides": SETTINGS})
 
     assert "Case00" in str(ask(site).error)
+
+
+def site_without_labels(hospitals: Path, folder: Path) -> Site:
+    shutil.copytree(hospitals / "elm", folder / "elm")
+    for file in (folder / "elm").glob("*segmentation*"):
+        image = nib.load(file)
+        nib.save(nib.Nifti1Image(np.zeros(image.shape, np.uint8), image.affine), file)  # type: ignore[attr-defined]
+    return Site("elm", folder, {"bundle": BUNDLE, "dataset_dir": str(folder / "elm"), "overrides": SETTINGS})
+
+
+@pytest.mark.parametrize("rounds", [(0, 0, 1), (5,)])
+def test_a_site_whose_files_fail_the_check_never_takes_part_unchecked(
+    rounds: tuple[int, ...], hospitals: Path, tmp_path: Path
+) -> None:
+    site = site_without_labels(hospitals, tmp_path)
+
+    assert all("labels are empty" in str(ask(site, round=number).error) for number in rounds)
+
+
+def test_files_are_checked_once_and_not_again_when_a_process_goes_on_from_the_sites_state(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[str] = []
+    monkeypatch.setattr(Site, "_check", lambda site: checks.append(site.name))
+    job = {"bundle": BUNDLE, "dataset_dir": str(hospitals / "elm"), "overrides": SETTINGS, "device": "cpu"}
+    first = Site("elm", tmp_path, job)
+
+    assert [ask(first, round=number).error for number in (0, 0, 1)] == [None] * 3 and checks == ["elm"]
+    assert ask(Site("elm", tmp_path, job), round=2).error is None and checks == ["elm"]
+    assert ask(Site("elm", tmp_path, job), run="another", round=2).error is None and checks == ["elm", "elm"]
 
 
 def test_a_task_of_another_workflow_is_answered_with_the_reason(tmp_path: Path) -> None:

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from monai.bundle import ConfigParser
+from monai.bundle import ConfigParser, ReferenceResolver
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from monai_fairfl.bundles import locate_bundle
@@ -29,7 +29,7 @@ from monai_fairfl.client import FairMonaiAlgo
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.files import safe_name
-from monai_fairfl.messages import Reply, failed
+from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.site import TRAIN, bundle_client
 from monai_fairfl.transports.flare.kept import kept_folder
 from monai_fairfl.transports.flare.wire import reply_model, request_of
@@ -57,7 +57,7 @@ class SiteSettings:
         amp: automatic mixed precision.
         threads: of torch on the processor; more than one changes bits.
         groups: name -> sites.
-        check: read every image before the first round.
+        check: read every image before the first round that the site takes part in.
     """
 
     bundle: str = ""
@@ -76,9 +76,12 @@ class SiteSettings:
     def of(cls, job: Mapping[str, Any], own: Mapping[str, Any], where: str = SITE_FILE) -> SiteSettings:
         """The job's settings, then the site's own; the overrides of both count.
 
+        What the site sets, as a setting or an override, no override of the job replaces, at whatever depth. A site that
+        says where its data is is not sent to other files by a job.
+
         Raises:
-            ConfigError: for an unknown key, or an override of the job that is an expression: it would be the job's
-                code, run by the site.
+            ConfigError: for an unknown key, a value of the wrong type, or an override of the job that is an expression,
+                which would be the job's code, run by the site, or names a file of the site.
 
         >>> SiteSettings.of({"bundle": "a", "overrides": {"amp": True}}, {"bundle": "/data/b"}).bundle
         '/data/b'
@@ -92,7 +95,7 @@ class SiteSettings:
             unknown = sorted(set(keys) - set(known))
             if unknown:
                 raise ConfigError(f"{source} sets {unknown[0]!r}, which no site knows; known are {', '.join(known)}")
-        overrides = dict(job.get("overrides") or {})
+        overrides, own_overrides = dict(job.get("overrides") or {}), dict(own.get("overrides") or {})
         if code := _code_in(overrides):
             raise ConfigError(
                 f"the job's overrides hold the expression or class {code!r}, and a job's settings must not bring code: "
@@ -101,7 +104,18 @@ class SiteSettings:
         for file in job.get("config") or ():
             if Path(file).is_absolute() or ".." in Path(file).parts:
                 raise ConfigError(f"the job's config {file!r} must be a file of the bundle, such as configs/train.json")
-        values = {**job, **own, "overrides": {**overrides, **(own.get("overrides") or {})}}
+        fixed = {*own, *own_overrides}
+        overrides = {key: value for key, value in overrides.items() if fixed.isdisjoint((key, _last_part(key)))}
+        if "dataset_dir" in own and (file := _file_in(overrides)):
+            raise ConfigError(
+                f"the job's overrides name the file or folder {file!r}, and the site's own dataset_dir says where its "
+                f"data is: leave it out of the job, or let the site write it into the overrides of {where}"
+            )
+        values = {**job, **own, "overrides": {**overrides, **own_overrides}}
+        for name, (fits, meaning) in MUST_BE.items():
+            if name in values and not fits(values[name]):
+                source = where if name in own else "the job"
+                raise ConfigError(f"{source} sets {name} to {values[name]!r}, and it must be {meaning}")
         return cls(**{**values, "config": tuple(values.get("config") or cls.config)})
 
 
@@ -128,7 +142,7 @@ class Site:
             logger.exception("site %s cannot read its task", self.name)
             return reply_model(Reply(self.name, None, 0, error=in_words(error)))
         try:
-            self._prepare(rounds=model.total_rounds or 1, first=request.round == 0)
+            self._prepare(request, rounds=model.total_rounds or 1)
             return reply_model(self._client.answer(request))
         except Exception as error:
             logger.exception("site %s cannot do task %d of round %d", self.name, request.id, request.round)
@@ -174,11 +188,11 @@ class Site:
             )
         return found[self.name]
 
-    def _prepare(self, rounds: int, first: bool) -> None:
+    def _prepare(self, request: Request, rounds: int) -> None:
         torch.set_num_threads(self.settings.threads)  # of this thread: NVFlare may use another for each task
         self._rounds = rounds
-        if first and self.settings.check and not self._checked:
-            self._check()
+        if not self._checked and self.settings.check and not self._client.states.before(request.run, request.round):
+            self._check()  # a site with a state of an earlier round passed it, in a process before this one
         self._checked = True
 
     def _check(self) -> None:
@@ -208,6 +222,47 @@ class Site:
             config=settings.config,
             overrides=settings.overrides,
         )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_device(value: Any) -> bool:
+    try:
+        return value == "" or (isinstance(value, str) and bool(torch.device(value)))
+    except RuntimeError:
+        return False
+
+
+def _are_groups(value: Any) -> bool:
+    try:
+        return isinstance(value, Mapping) and all(map(safe_name, value))
+    except ValueError:
+        return False
+
+
+MUST_BE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "local_epochs": (_is_count, "a whole number from 1"),
+    "threads": (_is_count, "a whole number from 1"),
+    "amp": (lambda value: isinstance(value, bool), "true or false"),
+    "device": (_is_device, "a device of torch, such as 'cuda:0' or 'cpu'"),
+    "groups": (_are_groups, "names -> sites, each name of letters, digits, '_', '-', '.' and spaces"),
+}
+"""Settings that become part of a configuration, where another text than these could be code."""
+
+
+def _last_part(key: str) -> str:
+    return str(ReferenceResolver.split_id(key)[-1])
+
+
+def _file_in(value: Any) -> str:
+    """The first text in ``value`` that is the path of a file outside the folder where the job runs."""
+    if isinstance(value, (Mapping, list, tuple)):
+        parts = value.values() if isinstance(value, Mapping) else value
+        return next(filter(None, map(_file_in, parts)), "")
+    outside = isinstance(value, str) and (Path(value).is_absolute() or ".." in Path(value).parts)
+    return value if outside else ""
 
 
 def _code_in(value: Any) -> str:
