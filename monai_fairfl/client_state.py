@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -22,8 +21,7 @@ from typing import Any
 import torch
 from monai.engines import SupervisedTrainer
 
-from monai_fairfl.errors import ConfigError
-from monai_fairfl.files import write_atomically
+from monai_fairfl.files import safe_name, write_atomically
 from monai_fairfl.messages import Weights
 from monai_fairfl.probe import load_weights
 
@@ -81,12 +79,7 @@ class ClientState:
         >>> ClientState("private").path("fedce-2", "own.pt").as_posix()
         'private/fedce-2-own.pt'
         """
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}", run):
-            raise ConfigError(
-                f"run name {run!r} cannot be used: give it 1 to 128 letters, digits, '_', '-', '.' or spaces, "
-                "beginning with a letter, a digit or '_'"
-            )
-        return self.folder / f"{run}-{name}"
+        return self.folder / f"{safe_name(run, 'run name', 128)}-{name}"
 
     def _rounds(self, run: str) -> list[int]:
         return [int(path.stem.rpartition("-")[2]) for path in self.folder.glob(self.path(run, "round-*.pt").name)]

@@ -27,7 +27,11 @@ from monai_fairfl.messages import ModelSpec, Reply, Request, Weights, refusal
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Inbox", "Transport", "guarded"]
+__all__ = ["Inbox", "TooFewClients", "Transport", "enough", "guarded"]
+
+
+class TooFewClients(Exception):
+    """An exchange that too few clients answered."""
 
 
 class Transport(Protocol):
@@ -122,3 +126,18 @@ def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Mapping
             {id: f"quarantined: {v.reason}" for id, v in found.items() if v.action == "quarantine"}
         )
     return replies, verdicts
+
+
+def enough(replies: Replies, least: int) -> Replies:
+    """``replies``, if at least ``least`` clients are among them.
+
+    Raises:
+        TooFewClients: else; it tells who is missing, and why.
+    """
+    if len(replies.clients) < least:
+        asked = {request.client for request in replies.requests.values()}
+        raise TooFewClients(
+            f"{len(replies.clients)} of {len(asked)} clients answered, min_clients is {least}; "
+            f"missing: {replies.missing}"
+        )
+    return replies

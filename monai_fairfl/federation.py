@@ -18,8 +18,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,8 +28,8 @@ from monai_fairfl.aggregation import BUFFER_POLICIES, Replies
 from monai_fairfl.checkpoint import Checkpoint, Checkpoints
 from monai_fairfl.closing import closing_requests, closing_scores
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.exchange import Inbox, Transport, guarded
-from monai_fairfl.files import safe_name
+from monai_fairfl.exchange import Inbox, TooFewClients, Transport, enough, guarded
+from monai_fairfl.files import held, safe_name
 from monai_fairfl.guards import DEFAULT, Guard, Verdict
 from monai_fairfl.ledger import Ledger, digest_of
 from monai_fairfl.messages import ModelSpec, Request, Weights, usable_measurements
@@ -36,13 +37,15 @@ from monai_fairfl.models import Models
 from monai_fairfl.progress import Progress
 from monai_fairfl.random_state import own_random_state, seed_of
 from monai_fairfl.recording import record_round
-from monai_fairfl.records import opening_record, round_record
+from monai_fairfl.records import check_same, opening_record, round_record, training_of
 from monai_fairfl.strategies.base import RoundResult, Strategy
 
 __all__ = ["Federation", "History", "Transport"]
 
 Initial = Callable[[], tuple[Weights, ModelSpec]]
 """Builds the initial model: called inside ``run()``, under the run's seed."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,6 @@ class History:
         return [record for record in self.records if record["kind"] == "round"]
 
 
-class _TooFewClients(Exception):
-    pass
-
-
 class Federation:
     """Runs ``rounds`` rounds of ``strategy`` over ``transport``, resumable to the bit.
 
@@ -72,9 +71,9 @@ class Federation:
         rounds: rounds in all, those of an earlier part of a resumed run included.
         initial: builds the initial model under the seed; returns its tensors and specification.
         guards: checks of every exchange's updates, in order.
-        run_dir: everything is written here.
-        min_clients: fewest clients that must answer every exchange of a round; with fewer the round is undone.
-        retries: how often an undone round is tried again before the run stops, resumably.
+        run_dir: everything is written here; its last part is the run's name.
+        min_clients: fewest clients that must answer every exchange; with fewer the round, or the end, is undone.
+        retries: how often what was undone is tried again before the run stops, resumably.
         timeout: seconds an exchange may take; ``None``: no limit.
         evaluate: measurements added to the first exchange of every round (of the model received then).
         final: measurements that close the run, of the model each client would use and of the global one.
@@ -82,11 +81,12 @@ class Federation:
         keep: checkpoints kept.
         seed: of the initial model, client sampling and every client's training.
         threads: torch threads; more than one changes bits.
-        clients_per_round: clients drawn for each round; ``None``: all.
+        clients_per_round: clients drawn for each round, at least ``min_clients``; ``None``: all.
         local_norm: normalisation layers never leave the clients (FedBN); with any strategy.
         record_updates: keep every round's updates in ``run_dir/updates`` for valuations: N + 1 models a round on disk.
         groups: name -> clients that the report shows the mean of, such as those whose images were corrupted.
         told: called with every record of the ledger as it is written, for live curves, or to :meth:`conclude`.
+        replayed: called with every record of before that a resumed run keeps, before its first round.
 
     Raises:
         ConfigError: when an argument is out of range; it names argument, value and range.
@@ -114,8 +114,12 @@ class Federation:
         record_updates: bool = False,
         groups: Mapping[str, Sequence[str]] | None = None,
         told: Callable[[Mapping[str, Any]], None] = lambda record: None,
+        replayed: Callable[[Mapping[str, Any]], None] = lambda record: None,
     ):
-        for name, value, least in (("rounds", rounds, 1), ("min_clients", min_clients, 1), ("threads", threads, 1)):
+        whole = [("rounds", rounds, 1), ("min_clients", min_clients, 1), ("threads", threads, 1)]
+        if clients_per_round is not None:
+            whole.append(("clients_per_round", clients_per_round, min_clients))
+        for name, value, least in whole:
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
         if buffers not in BUFFER_POLICIES:
@@ -124,11 +128,12 @@ class Federation:
             raise ConfigError(f"strategy must be a monai_fairfl Strategy, got {type(strategy).__name__}")
         self.strategy, self.transport, self.rounds, self.initial = strategy, transport, rounds, initial
         self.guards, self.run_dir = tuple(guards), Path(run_dir)
+        safe_name(self.run_dir.name, "the run's name, the last part of run_dir,", most=128)
         self.min_clients, self.retries, self.timeout = min_clients, retries, timeout
         self.evaluate, self.final, self.buffers = tuple(evaluate), tuple(final), buffers
         self.seed, self.threads, self.clients_per_round, self.local_norm = seed, threads, clients_per_round, local_norm
         self.record_updates, self.groups = record_updates, {name: list(of) for name, of in (groups or {}).items()}
-        self.told = told
+        self.told, self.replayed = told, replayed
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", keep)
         self._stop, self._enough = threading.Event(), threading.Event()
         self._next_id = 0
@@ -156,16 +161,17 @@ class Federation:
         threads = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
-            done = self._begin(resume)
-            with Progress(self.rounds, done, self.strategy.name) as self.progress:
-                for number in range(done, self.rounds):
-                    if self._stop.is_set():
-                        return History(self.run_dir, self.ledger.records, finished=False)
-                    self._round(number)
-                    if self._enough.is_set():
-                        break
-                self._finish()
-            return History(self.run_dir, self.ledger.records, finished=True)
+            with held(self.run_dir):
+                done = self._begin(resume)
+                with Progress(self.rounds, done, self.strategy.name) as self.progress:
+                    for number in range(done, self.rounds):
+                        if self._enough.is_set():
+                            break
+                        if self._stop.is_set():
+                            return History(self.run_dir, self.ledger.records, finished=False)
+                        self._round(number)
+                    self._finish()
+                return History(self.run_dir, self.ledger.records, finished=True)
         finally:
             torch.set_num_threads(threads)
             self.transport.close()
@@ -185,7 +191,6 @@ class Federation:
             raise FederationError(
                 f"{self.run_dir} already holds a run: resume it (--resume True) or choose another run_dir"
             )
-        self.run_dir.mkdir(parents=True, exist_ok=True)
         checkpoint = self.checkpoints.load() if resume else None
         self.ledger = Ledger(ledger_path)
         with own_random_state(self.seed):
@@ -201,11 +206,18 @@ class Federation:
             self.ledger.append(opening)
             self.told(self.ledger.records[-1])
             return 0
-        self.ledger.keep(checkpoint.round + 2)  # the opening, and rounds 0..r
-        self._check_same(opening)
+        kept = checkpoint.round + 2  # the opening, and rounds 0..r
+        ended = [record["kind"] for record in self.ledger.records[kept:]] == ["end"]
+        if ended and self.rounds <= checkpoint.state.get("rounds", checkpoint.round + 1):  # no more than planned then
+            kept += 1
+            self.conclude()
+        check_same(self.run_dir, self.ledger.records[0], opening)
+        self.ledger.keep(kept)
         self.strategy.load_state_dict(checkpoint.state["strategy"])
         self.strategy.weights, self.strategy.rewards = checkpoint.weights, checkpoint.rewards
         self.models.best = dict(checkpoint.state["best"])
+        for record in self.ledger.records:
+            self.replayed(record)
         return checkpoint.round + 1
 
     def _opening(self, clients: list[str], spec: ModelSpec, weights: Weights) -> dict[str, Any]:
@@ -214,24 +226,16 @@ class Federation:
             self.run_dir.name, self.strategy, clients, spec, weights, {name: getattr(self, name) for name in settings}
         )
 
-    def _check_same(self, opening: Mapping[str, Any]) -> None:
-        recorded = self.ledger.records[0]
-        for key, value in opening.items():
-            if key not in ("run", "clients") and recorded.get(key) != value:
-                raise FederationError(
-                    f"{self.run_dir} was begun with {key} = {recorded.get(key)!r}, now it is {value!r}: "
-                    "resume with the same settings, or choose another run_dir"
-                )
-
     def _finish(self) -> None:
         """Measure what every client would use and the global model, and write the models."""
         if self.ledger.records[-1]["kind"] == "end":
             return
         strategy, clients = self.strategy, sorted(self.transport.clients)
         done = sum(record["kind"] == "round" for record in self.ledger.records)
-        self._next_id = 0
-        requests = closing_requests(strategy, clients, self.final) if self.final else []
-        replies = self._exchange(requests, done, first=False)
+        replies = Replies([], [], strategy.spec)
+        if self.final:
+            requests = closing_requests(strategy, clients, self.final)
+            replies = self._tried("the end", done, partial(self._exchange, requests, done, first=False))
         scores = closing_scores(strategy, replies, self.final)
         of_global = [found["global"] if "global" in found else found["own"] for found in scores.values()]
         self.models.keep_best(done - 1, strategy.weights, of_global, "score")
@@ -251,32 +255,38 @@ class Federation:
 
     def _round(self, number: int) -> None:
         begun = time.monotonic()
-        snapshot = json.dumps(self.strategy.state_dict())
         clients = self._sample(number)
-        for attempt in range(self.retries + 1):
-            try:
-                result, exchanges = self._play(number, clients)
-                break
-            except _TooFewClients as reason:
-                self.strategy.load_state_dict(json.loads(snapshot))
-                if attempt == self.retries:
-                    raise FederationError(
-                        f"round {number}: {reason}. Nothing of this round was kept; {number} rounds are done. "
-                        f"Bring the clients back and run the same command with --resume True"
-                    ) from None
+        result, exchanges = self._tried(f"round {number}", number, partial(self._play, number, clients))
         received = {r.client: usable_measurements(r)[0] for r in exchanges[0]}
         of_global = [m for client, m in received.items() if client not in self.strategy.rewards]
         self.models.keep_best(number - 1, self.strategy.weights, of_global, "global_score")
         if self.record_updates:  # before the checkpoint, so that a round that is done is a recorded one
-            record_round(self.run_dir, number, self.strategy.weights, exchanges[0], self.buffers)
+            record_round(self.run_dir, number, self.strategy.weights, training_of(exchanges), self.buffers)
         self.strategy.weights = result.weights
         if result.rewards is not None:
             self.strategy.rewards = result.rewards
         self.ledger.append(round_record(number, clients, result, exchanges, self._verdicts))
-        state = {"strategy": self.strategy.state_dict(), "best": self.models.best}
+        state = {"strategy": self.strategy.state_dict(), "best": self.models.best, "rounds": self.rounds}
         self.checkpoints.save(Checkpoint(number, self.strategy.weights, self.strategy.rewards, state))
         self.told(self.ledger.records[-1])
         self.progress.round_done(number, time.monotonic() - begun, received, result)
+
+    def _tried(self, what: str, done: int, attempt: Callable[[], T]) -> T:
+        """``attempt()``, undone and tried again while too few clients answer; at last an error to resume from."""
+        snapshot = json.dumps(self.strategy.state_dict())
+        failures = 0
+        while True:
+            self._next_id, self._verdicts = 0, {}
+            try:
+                return attempt()
+            except TooFewClients as reason:
+                self.strategy.load_state_dict(json.loads(snapshot))
+                failures += 1
+                if failures > self.retries:
+                    raise FederationError(
+                        f"{what}: {reason}. Nothing of it was kept; {done} rounds are done. "
+                        f"Bring the clients back and run the same command with --resume True"
+                    ) from None
 
     def _sample(self, number: int) -> list[str]:
         clients = sorted(self.transport.clients)
@@ -288,18 +298,11 @@ class Federation:
         """Drive the strategy's generator through one round."""
         generator = self.strategy.round(clients)
         exchanges: list[Replies] = []
-        self._next_id, self._verdicts = 0, {}
         try:
             requests = next(generator)
             while True:
-                replies = self._exchange(requests, number, first=not exchanges)
-                if len(replies.clients) < self.min_clients:
-                    raise _TooFewClients(
-                        f"{len(replies.clients)} of {len({r.client for r in requests})} clients answered, "
-                        f"min_clients is {self.min_clients}; missing: {replies.missing}"
-                    )
-                exchanges.append(replies)
-                requests = generator.send(replies)
+                exchanges.append(self._exchange(requests, number, first=not exchanges))
+                requests = generator.send(exchanges[-1])
         except StopIteration as stop:
             return stop.value, exchanges
         finally:
@@ -316,7 +319,7 @@ class Federation:
         self.transport.exchange(stamped, inbox.arrived, self.timeout)
         replies, verdicts = guarded(inbox.replies(), self.guards)
         self._verdicts |= verdicts
-        return replies
+        return enough(replies, self.min_clients)
 
     def _stamp(self, request: Request, id: int, number: int, first: bool) -> Request:
         measure = tuple(dict.fromkeys((*self.evaluate, *request.measure))) if first else request.measure

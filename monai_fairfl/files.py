@@ -14,20 +14,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save as dump_tensors
 
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Weights
 
 __all__ = [
     "MANIFEST",
+    "held",
     "read_listed",
     "safe_name",
     "save_state_dict",
@@ -36,7 +40,35 @@ __all__ = [
     "write_folder",
 ]
 
+logger = logging.getLogger(__name__)
+
 MANIFEST = "manifest.json"
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold ``folder`` for one run; it is free again when that ends, however it ends.
+
+    Raises:
+        FederationError: when another run holds it.
+    """
+    import fcntl  # here, not at the top: Windows has none, and reads what a run left without
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FederationError(
+                f"{folder} is in use by another run: wait until that has ended, or choose another run_dir or name"
+            ) from None
+        except OSError as error:
+            logger.warning("%s cannot be held for one run (%s): start no second one in it", folder, error)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough: a forked process has the file open, too
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:
@@ -89,22 +121,27 @@ def tensors_as_bytes(weights: Weights) -> bytes:
     return dump_tensors({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()})
 
 
-def safe_name(client: str) -> str:
-    """``client``, if it can be a file name everywhere.
+def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
+    """``name``, if it can be a file name everywhere.
+
+    Args:
+        name: of a client, or of a run.
+        what: it is, for the message.
+        most: characters.
 
     Raises:
-        ValueError: for names with other characters than letters, digits, ``_``, ``-``, ``.`` and space, names that do
-            not begin with a letter, a digit or ``_``, or that are longer than 64 characters.
+        ConfigError: for names with other characters than letters, digits, ``_``, ``-``, ``.`` and space, names that do
+            not begin with a letter, a digit or ``_``, or that are longer than ``most`` characters.
 
     >>> safe_name("RUNMC-3T")
     'RUNMC-3T'
     """
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,63}", client):
-        raise ValueError(
-            f"client name {client!r} cannot be used: give it 1 to 64 letters, digits, '_', '-', '.' or spaces, "
+    if not re.fullmatch(rf"[A-Za-z0-9_][A-Za-z0-9_. -]{{0,{most - 1}}}", name):
+        raise ConfigError(
+            f"{what} {name!r} cannot be used: give it 1 to {most} letters, digits, '_', '-', '.' or spaces, "
             "beginning with a letter, a digit or '_'"
         )
-    return client
+    return name
 
 
 def save_state_dict(path: Path, weights: Weights) -> None:

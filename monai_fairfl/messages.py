@@ -283,6 +283,9 @@ def _differs(what: str, sent: Weights, reference: Weights, names: Sequence[str])
 def usable_measurements(reply: Reply) -> tuple[dict[str, Measurement], list[str]]:
     """The finite measurements of a reply, and the names of those that are not (dropped, never averaged).
 
+    A measurement is a plain number, an :class:`Estimate` of one, or a mapping of these that holds ``"mean"``; what is
+    anything else counts as not finite.
+
     >>> usable_measurements(Reply("A", None, 1, {"score": float("nan"), "train_loss": 0.3}))
     ({'train_loss': 0.3}, ['score'])
     """
@@ -292,10 +295,21 @@ def usable_measurements(reply: Reply) -> tuple[dict[str, Measurement], list[str]
 
 def _is_finite(value: object) -> bool:
     if isinstance(value, Mapping):
-        return bool(value) and all(_is_finite(v) for v in value.values())
-    if isinstance(value, Estimate):
-        return _is_finite(value.value)
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return "mean" in value and all(_is_estimate(item) for item in value.values())
+    return _is_estimate(value)
+
+
+def _is_estimate(value: object) -> bool:
+    if not isinstance(value, Estimate):
+        return _is_number(value)
+    return _is_number(value.value) and (value.stderr is None or _is_number(value.stderr)) and isinstance(value.n, int)
+
+
+def _is_number(value: object) -> bool:
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer too large for a float
+        return False
 
 
 def to_json(value: Any) -> Any:

@@ -13,15 +13,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from monai_fairfl.aggregation import Replies
+from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import Verdict
 from monai_fairfl.ledger import digest_of
 from monai_fairfl.messages import ModelSpec, Weights, usable_measurements
 from monai_fairfl.strategies.base import RoundResult, Strategy
 
-__all__ = ["opening_record", "round_record"]
+__all__ = ["check_same", "opening_record", "round_record", "training_of"]
 
 
 def opening_record(
@@ -46,6 +48,26 @@ def opening_record(
     }
 
 
+def check_same(run_dir: Path, recorded: Mapping[str, Any], opening: Mapping[str, Any]) -> None:
+    """That a run which is resumed was begun with the settings of now.
+
+    Raises:
+        FederationError: when not; it names the setting and both values.
+    """
+    for key, value in opening.items():
+        if key not in ("run", "clients") and recorded.get(key) != value:
+            raise FederationError(
+                f"{run_dir} was begun with {key} = {recorded.get(key)!r}, now it is {value!r}: "
+                "resume with the same settings, or choose another run_dir"
+            )
+
+
+def training_of(exchanges: Sequence[Replies]) -> Replies:
+    """Of a round's exchanges the first that trained: its replies carry updates. Where none did, the first."""
+    trained = (replies for replies in exchanges if all(reply.update is not None for reply in replies))
+    return next(trained, exchanges[0])
+
+
 def round_record(
     number: int,
     clients: Sequence[str],
@@ -57,7 +79,7 @@ def round_record(
 
     ``global_score`` is of the model received in this round, which is the result of the round before.
     """
-    local = exchanges[0]
+    local = training_of(exchanges)
     measured: dict[str, dict[str, Any]] = {}
     not_finite: dict[str, list[str]] = {}
     for reply in (reply for replies in exchanges for reply in replies):

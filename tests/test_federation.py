@@ -10,12 +10,17 @@
 # limitations under the License.
 from __future__ import annotations
 
+import fcntl
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from driving import SPEC, LeastSquares, crash_before_checkpoint, vector
@@ -23,7 +28,7 @@ from driving import SPEC, LeastSquares, crash_before_checkpoint, vector
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.federation import Federation
 from monai_fairfl.ledger import read_ledger
-from monai_fairfl.messages import Measure, Reply, Request, Train
+from monai_fairfl.messages import Estimate, Measure, Reply, Request, Train
 from monai_fairfl.random_state import seed_of
 from monai_fairfl.strategies import FedAvg, FedCE, Rounds, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
@@ -139,6 +144,30 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     assert files_of(tmp_path)[0] == before
 
 
+def nobody(request: Request, reply: Reply) -> Reply:
+    raise AssertionError(f"{request.client} was asked")
+
+
+def test_resuming_a_finished_run_keeps_its_end_and_asks_nobody(tmp_path: Path) -> None:
+    ended = federation(tmp_path).run()
+    assert federation(tmp_path, carrier=Faulty(nobody)).run(resume=True).records == ended.records
+
+
+def test_resuming_a_concluded_run_keeps_its_end_and_asks_nobody_unless_more_rounds_are_wanted(tmp_path: Path) -> None:
+    concluded = federation(tmp_path, told=lambda record: concluded.conclude() if record.get("round") == 1 else None)
+    ended = concluded.run()
+    assert federation(tmp_path, carrier=Faulty(nobody)).run(resume=True).records == ended.records
+    assert len(federation(tmp_path, rounds=5).run(resume=True).rounds) == 5
+
+
+def test_a_finished_run_that_is_resumed_with_other_settings_keeps_its_end(tmp_path: Path) -> None:
+    federation(tmp_path).run()
+    before = files_of(tmp_path)[0]
+    with pytest.raises(FederationError, match="begun with seed"):
+        federation(tmp_path, seed=7, rounds=9).run(resume=True)
+    assert files_of(tmp_path)[0] == before
+
+
 def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
     federation(tmp_path / "parts", rounds=2).run()
     federation(tmp_path / "parts", rounds=4).run(resume=True)
@@ -220,6 +249,62 @@ def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(tmp_path: P
     federation(tmp_path / "parts").run(resume=True)
     federation(tmp_path / "whole").run()
     assert files_of(tmp_path / "parts")[0] == files_of(tmp_path / "whole")[0]
+
+
+def test_an_end_that_too_few_answer_is_tried_again_and_changes_no_bit(tmp_path: Path) -> None:
+    federation(tmp_path / "plain").run()
+    asked: list[str] = []
+
+    def lose_first_try(request: Request, reply: Reply) -> Reply | None:
+        asked.extend([request.client] * (request.round == 4))
+        return None if 0 < len(asked) <= 3 else reply
+
+    federation(tmp_path / "retried", carrier=Faulty(lose_first_try)).run()
+    assert files_of(tmp_path / "plain")[0] == files_of(tmp_path / "retried")[0] and len(asked) == 6
+
+
+def test_an_end_that_too_few_answer_for_good_stops_the_run_and_can_be_resumed(tmp_path: Path) -> None:
+    gone = Faulty(lambda request, reply: None if request.round == 4 and request.client != "A" else reply)
+    with pytest.raises(FederationError, match=r"the end: 1 of 3 clients answered.*4 rounds are done.*--resume True"):
+        federation(tmp_path / "parts", carrier=gone).run()
+    assert read_ledger(tmp_path / "parts/run/ledger.jsonl")[-1]["kind"] == "round"
+    federation(tmp_path / "parts").run(resume=True)
+    federation(tmp_path / "whole").run()
+    assert files_of(tmp_path / "parts")[0] == files_of(tmp_path / "whole")[0]
+
+
+def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_path: Path) -> None:
+    second: list[str] = []
+
+    def start_another(record: Any) -> None:
+        if record.get("round") == 1:
+            with pytest.raises(FederationError, match="run is in use by another run: wait until") as refused:
+                federation(tmp_path / "two").run(resume=True)
+            second.append(str(refused.value))
+
+    federation(tmp_path / "two", told=start_another).run()
+    federation(tmp_path / "one").run()
+    assert len(second) == 1 and files_of(tmp_path / "one")[0] == files_of(tmp_path / "two")[0]
+
+
+def test_a_folder_is_free_again_when_its_run_was_killed(tmp_path: Path) -> None:
+    held = "import os, signal; from pathlib import Path; from monai_fairfl.files import held\n"
+    code = held + f"with held(Path({str(tmp_path / 'run')!r})): os.kill(os.getpid(), signal.SIGKILL)"
+    path = os.pathsep.join(sys.path)
+    killed = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**os.environ, "PYTHONPATH": path})
+    assert killed.returncode == -9 and (tmp_path / "run" / ".lock").exists()
+    assert federation(tmp_path).run().finished
+
+
+def test_a_file_system_without_locks_holds_no_run_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unsupported(file: Any, how: int) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    assert federation(tmp_path).run().finished
+    assert "start no second one in it" in caplog.text
 
 
 def test_one_client_is_too_few_for_fedce_and_enough_for_fedavg(tmp_path: Path) -> None:
@@ -317,6 +402,24 @@ def test_after_a_resume_only_what_is_new_is_told(tmp_path: Path) -> None:
     assert [(record["kind"], record.get("round")) for record in told] == [("round", 2), ("round", 3), ("end", None)]
 
 
+def test_a_resumed_run_replays_the_records_it_keeps_before_it_asks_anybody(tmp_path: Path) -> None:
+    crash_before_checkpoint(federation(tmp_path), 2)  # round 2 is in the ledger, but not done
+    heard: list[Any] = []
+    note = lambda record: heard.append((record["kind"], record.get("round")))  # noqa: E731
+    asked = Faulty(lambda request, reply: (heard.append("asked"), reply)[1])
+    federation(tmp_path, carrier=asked, replayed=note).run(resume=True)
+    assert heard[:4] == [("start", None), ("round", 0), ("round", 1), "asked"] and set(heard[3:]) == {"asked"}
+
+
+def test_what_is_replayed_may_conclude_the_run_before_its_next_round(tmp_path: Path) -> None:
+    stopped = federation(tmp_path / "parts", told=lambda record: stopped.stop() if record.get("round") == 1 else None)
+    stopped.run()
+    resumed = federation(tmp_path / "parts", replayed=lambda record: resumed.conclude())
+    assert resumed.run(resume=True).finished
+    federation(tmp_path / "planned", rounds=2).run()
+    assert files_of(tmp_path / "parts")[0] == files_of(tmp_path / "planned")[0]
+
+
 def test_a_concluded_run_ends_with_the_present_round_as_if_no_more_were_planned(tmp_path: Path) -> None:
     concluded = federation(
         tmp_path / "concluded", told=lambda record: concluded.conclude() if record.get("round") == 1 else None
@@ -346,11 +449,42 @@ def test_without_final_measurements_nobody_is_asked_after_the_last_round(tmp_pat
         ({"buffers": "mean"}, "'mean'"),
         ({"threads": 0}, "threads"),
         ({"min_clients": True}, "min_clients"),
+        ({"clients_per_round": 0}, "clients_per_round must be a whole number of at least 2, got 0"),
+        ({"clients_per_round": 0, "min_clients": 1}, "clients_per_round must be a whole number of at least 1, got 0"),
+        ({"clients_per_round": 2, "min_clients": 3}, "clients_per_round must be a whole number of at least 3, got 2"),
+        ({"clients_per_round": 2.5}, "2.5"),
     ],
 )
 def test_bad_settings_are_refused_by_name(tmp_path: Path, settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         federation(tmp_path, **settings)
+
+
+@pytest.mark.parametrize("name", ["lr=0.01", ".hidden", "x" * 129, "-x"])
+def test_a_folder_whose_name_cannot_be_the_runs_is_refused_at_once_with_the_rule(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"the run's name, the last part of run_dir, .*1 to 128 letters"):
+        Federation(FedAvg(), transport(), 1, initial, run_dir=tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["fundus_disc_cup_segmentation-ShapFed-personalised-2", "y" * 128, "only-Site 4"])
+def test_a_long_name_of_a_run_is_as_good_as_a_short_one(tmp_path: Path, name: str) -> None:
+    assert Federation(FedAvg(), transport(), 1, initial, run_dir=tmp_path / name).run().finished
+
+
+@pytest.mark.parametrize("name", ["z" * 65, "-x", "a/b"])
+def test_clients_names_stay_short_and_plain(tmp_path: Path, name: str) -> None:
+    clients = InProcess({each: lambda: LeastSquares([0.0, 1.0]) for each in ("A", name)})
+    with pytest.raises(ConfigError, match="client name .*1 to 64 letters"):
+        federation(tmp_path, FedAvg(), clients).run()
+
+
+@pytest.mark.parametrize(
+    "odd", [{"gland": 0.5}, Estimate({"a": 0.5}, None, 1), Estimate(0.5, np.float32(0.1), 3), 10**400]  # type: ignore
+)
+def test_one_clients_odd_measurement_is_listed_and_the_federation_goes_on(tmp_path: Path, odd: Any) -> None:
+    carrier = Faulty(lambda q, r: replace(r, measurements=dict.fromkeys(r.measurements, odd)) if q.client == "C" else r)
+    history = federation(tmp_path, FedAvg(), carrier).run()
+    assert history.finished and all(record["not_finite"] == {"C": ["global_score"]} for record in history.rounds)
 
 
 def test_something_else_than_a_strategy_is_refused(tmp_path: Path) -> None:

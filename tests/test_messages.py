@@ -10,6 +10,7 @@
 # limitations under the License.
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -117,3 +118,36 @@ def test_spec_survives_json_and_adds_aliases() -> None:
 
 def test_to_json_turns_nan_into_null() -> None:
     assert to_json({"a": [1.0], "b": float("inf")}) == {"a": [1.0], "b": None}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"gland": 0.5},
+        {"mean": {"mean": 0.5}},
+        {"mean": 0.5, "gland": True},
+        {"mean": 0.5, "gland": math.inf},
+        {"mean": "0.5"},
+        Estimate({"mean": 0.5}),  # type: ignore[arg-type]
+        Estimate(True),
+        Estimate(0.5, math.nan, 2),
+        Estimate(0.5, "0.1", 2),  # type: ignore[arg-type]
+        Estimate(0.5, None, 2.0),  # type: ignore[arg-type]
+        10**400,
+        {"mean": 10**400},
+        [0.5],
+        None,
+    ],
+)
+def test_a_measurement_that_is_no_number_estimate_or_mapping_with_a_mean_is_not_usable(value: object) -> None:
+    assert usable_measurements(reply(measurements={"score": value, "loss": 1})) == ({"loss": 1}, ["score"])
+
+
+@pytest.mark.parametrize(
+    "value", [1, 0.5, Estimate(0.5), Estimate(1, 0.1, 3), {"mean": 0.5}, {"mean": Estimate(0.5), "gland": 1}]
+)
+def test_a_usable_measurement_has_one_number_and_is_plain_json(value: object) -> None:
+    usable, bad = usable_measurements(reply(measurements={"score": value}))
+    assert usable == {"score": value} and not bad
+    assert math.isfinite(value_of(usable["score"])) and json.dumps(to_json(usable), allow_nan=False)

@@ -24,7 +24,7 @@ from monai_fairfl.federation import Federation
 from monai_fairfl.ledger import Ledger, digest_of
 from monai_fairfl.messages import ModelSpec, Reply, Request
 from monai_fairfl.recording import record_round, recorded_rounds
-from monai_fairfl.strategies import FedAvg, Strategy
+from monai_fairfl.strategies import FedAvg, FedISM, Strategy
 from monai_fairfl.transports.in_process import InProcess
 
 TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0], "C": [2.0, 2.0]}
@@ -133,3 +133,15 @@ def test_only_tensors_and_json_are_on_disk(tmp_path: Path) -> None:
         f"round-0000/clients/{c}.safetensors" for c in TARGETS
     }
     assert set(load_file(tmp_path / "updates/round-0000/clients/A.safetensors")) == {"w"}
+
+
+def test_the_exchange_that_trained_is_recorded_whatever_was_measured_before_it(tmp_path: Path) -> None:
+    """FedISM without SALT measures the received model first."""
+    history = federation(tmp_path, strategy=FedISM(salt=False)).run()
+    for record in history.rounds:
+        assert record["samples"] == dict.fromkeys("ABC", 10) and record["cases"] == dict.fromkeys("ABC", 2)
+        assert record["gram"]["clients"] == ["A", "B", "C"] and set(record["measurements"]["A"]) > {"sharpness"}
+    for recorded, record in zip(recorded_rounds(tmp_path), history.rounds, strict=True):
+        updates = torch.stack([reply.update["w"] for reply in recorded.replies()])  # type: ignore[index]
+        assert recorded.samples == dict.fromkeys("ABC", 10)
+        assert torch.allclose(updates @ updates.T, torch.tensor(record["gram"]["whole"], dtype=torch.float64))

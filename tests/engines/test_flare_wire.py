@@ -157,3 +157,13 @@ def test_arrays_are_as_good_as_tensors() -> None:
     model.params["w"] = np.array([1.5, 2.5], np.float32)
 
     assert torch.equal(reply_of(model, request()).update["w"], torch.tensor([1.5, 2.5]))  # type: ignore[index]
+
+
+def test_a_site_that_could_not_read_its_request_is_heard_all_the_same() -> None:
+    """It does not know which request it answers."""
+    unread = FLModel(metrics={}, meta={"fairfl": {"error": "unknown context key"}})
+    inbox = Inbox([request()], SPEC, SENT)
+    for answer in (reply_model(Reply("elm", None, 0, error="unknown context key")), unread):
+        inbox.arrived(reply_of(answer, request()))
+
+    assert inbox.replies().missing == {"elm": "error: unknown context key"}

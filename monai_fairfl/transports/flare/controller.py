@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -70,6 +71,7 @@ class FlareTransport:
             TransportAborted: when the job was aborted.
         """
         begun, answered = time.monotonic(), set()
+        limit = math.ceil(timeout or 0)  # NVFlare's are whole seconds; 0: none
         for request in requests:
 
             def received(model: FLModel, request: Request = request) -> bool:
@@ -82,14 +84,14 @@ class FlareTransport:
                 task_name=TASKS[request.task],
                 data=self.messages.request_model(request, self.rounds),
                 targets=[request.client],
-                timeout=max(1, round(timeout)) if timeout else 0,
+                timeout=limit,
                 callback=received,
             )
         while self.controller.get_num_standing_tasks():
             if self.controller.abort_signal.triggered:
                 raise TransportAborted("the job was aborted")
             time.sleep(0.1)
-        if timeout is None or time.monotonic() - begun < timeout:
+        if not limit or time.monotonic() - begun < limit:
             for request in requests:
                 if request.id not in answered:
                     arrived(failed(request, UNTOLD))
@@ -221,6 +223,7 @@ class FairFLController(ModelController):
             min_clients=self.min_clients,
             timeout=self.timeout or None,
             told=self._told,
+            replayed=lambda record: self._stopping.told(record),
             **{"final": ("score", "test_score"), **(self.federation or {})},
         )
         self._stopping = EarlyStop(self.stop_cond, self.patience, federation.conclude)

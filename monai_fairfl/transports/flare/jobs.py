@@ -26,6 +26,7 @@ from nvflare.recipe.sim_env import SimEnv
 from monai_fairfl import preflight
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.ledger import read_ledger
+from monai_fairfl.transports.flare.controller import run_folder
 from monai_fairfl.transports.flare.kept import HOME
 from monai_fairfl.transports.flare.recipe import FairFLRecipe
 
@@ -86,6 +87,7 @@ def simulate_job(
     recipe = FairFLRecipe(sites_root=sites_root, **{"min_clients": len(sites), **arguments})
     folder = Path(workspace).absolute()
     environment = SimEnv(clients=sites, workspace_root=str(folder / "nvflare"), log_config="concise")
+    run = run_folder(folder / "kept" / "server", recipe.name, arguments.get("resume", True))
     before = os.environ.get(HOME)
     os.environ[HOME] = str(folder / "kept")
     try:
@@ -98,12 +100,11 @@ def simulate_job(
             del os.environ[HOME]
         else:
             os.environ[HOME] = before
-    ledgers = (folder / "kept" / "server").glob("*/ledger.jsonl")
-    newest = max(ledgers, key=lambda ledger: ledger.stat().st_mtime, default=None)
-    if newest is None or read_ledger(newest)[-1]["kind"] != "end":
+    records = read_ledger(run / "ledger.jsonl") if (run / "ledger.jsonl").exists() else []
+    if not records or records[-1]["kind"] != "end":
         log = folder / "nvflare" / recipe.name / "server" / "log.txt"
         raise FederationError(f"the run did not end, {log} says why; the same command goes on where it stopped")
-    return newest.parent
+    return run
 
 
 @contextmanager

@@ -109,6 +109,8 @@ def reply_of(model: FLModel, request: Request) -> Reply:
     """
     try:
         told, meta = model.meta[META], model.meta
+        if told["error"] is not None:  # which request it answers it may not know, having failed to read it
+            return failed(request, str(told["error"]))
         known = {name: told[name] for name in TOLD} | {"labelled": tuple(map(bool, told["labelled"]))}
         update = None if model.params is None else Arriving(model.params)
         buffers = dict(Arriving(meta[BUFFERS])) if BUFFERS in meta else None
