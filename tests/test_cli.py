@@ -110,6 +110,22 @@ def test_sizes_of_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "'0' is not a whole number above 0" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["demo-data", "--out", "x"], ["datalist", "x"]])
+def test_seeds_below_zero_are_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([*command, "--seed", "-1"])
+    assert left.value.code == 2
+    assert "'-1' is not a whole number from 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [["--kind", "fundus", "--size", "1"], ["--size", "48", "4", "8"]])
+def test_sizes_that_show_no_structure_are_refused(
+    size: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "at least" in run_json(capsys, "demo-data", "--out", tmp_path / "x", *size, code=2)["error"]
+    assert not (tmp_path / "x").exists()
+
+
 def test_datalist_of_a_root_checks_and_splits_every_site(
     hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["Add", "Answer", "positive"]
+__all__ = ["Add", "Answer", "positive", "whole"]
 
 
 class Answer(NamedTuple):
@@ -29,6 +29,13 @@ class Answer(NamedTuple):
 
 Add = Callable[[str, Callable[[argparse.Namespace], Answer], str], argparse.ArgumentParser]
 """Adds a command: its name, the function, whose docstring is its help, and examples."""
+
+
+def whole(text: str) -> int:
+    """A whole number from 0, for ``type=`` of an argument."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
+    return int(text)
 
 
 def positive(text: str) -> int:

@@ -19,10 +19,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.command import Add, Answer, positive
+from monai_fairfl.cli.command import Add, Answer, positive, whole
 from monai_fairfl.errors import ConfigError
 
 __all__ = ["add_commands"]
+
+SMALLEST = {"prostate": 12, "fundus": 32}  # pixels a side, from which on structures are seen
 
 
 def try_(args: argparse.Namespace) -> Answer:
@@ -44,6 +46,9 @@ def demo_data(args: argparse.Namespace) -> Answer:
         raise ConfigError(
             f"--size of {args.kind} is {'X Y Z' if args.kind == 'prostate' else 'one number'}, got {size}"
         )
+    least = SMALLEST[args.kind]
+    if min(size[:2]) < least:
+        raise ConfigError(f"--size of {args.kind} is at least {least} in plane, got {size}: less shows no structure")
     workers = os.cpu_count() or 1
     if args.kind == "prostate":
         sites = write_sites(args.out, seed=args.seed, size=(size[0], size[1], size[2]), workers=workers)
@@ -121,7 +126,7 @@ def add_commands(add: Add) -> None:
     sub.add_argument(
         "--kind", choices=("prostate", "fundus"), default="prostate", help="of images (default: prostate, MRI)"
     )
-    sub.add_argument("--seed", type=int, default=0, help="decides every image (default: 0)")
+    sub.add_argument("--seed", type=whole, default=0, help="decides every image (default: 0)")
     sub.add_argument(
         "--size",
         type=positive,
@@ -151,7 +156,7 @@ def add_commands(add: Add) -> None:
     )
     sub.add_argument("--folds", type=int, metavar="K", help="cross-validation in K folds instead of 0.5/0.25/0.25")
     sub.add_argument("--fold", type=int, default=0, metavar="F", help="the fold that is tested, from 0 (default: 0)")
-    sub.add_argument("--seed", type=int, default=0, metavar="S", help="of the shuffle (default: 0)")
+    sub.add_argument("--seed", type=whole, default=0, metavar="S", help="of the shuffle (default: 0)")
     only = sub.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help="read everything and tell in a table; write nothing")
     only.add_argument("--out", metavar="FILE", help="write the list there; for ROOT a folder that gets SITE.json")

@@ -27,7 +27,7 @@ import numpy as np
 
 from monai_fairfl.data import layouts
 from monai_fairfl.data.layouts import Case, Found
-from monai_fairfl.data.layouts.files import WORKERS, grey, is_nifti, read, read_nifti
+from monai_fairfl.data.layouts.files import WORKERS, grey, is_nifti, left_out, read, read_nifti
 from monai_fairfl.data.layouts.values import Coding, Values, check_values, coding_of, combine
 from monai_fairfl.errors import DataError
 
@@ -53,6 +53,7 @@ class FileFacts:
         labels: different values of a label; of a noisy mask those that its pixels gather at.
         slices: slices of a label with a value that is not background.
         coding: of a mask that is a picture.
+        deep: a picture with more than 8 bits a channel.
     """
 
     path: str
@@ -65,6 +66,7 @@ class FileFacts:
     labels: tuple[int, ...] = ()
     slices: int = 0
     coding: Coding | None = None
+    deep: bool = False
 
 
 class Inspection(NamedTuple):
@@ -113,6 +115,10 @@ def inspect_site(
     lines: list[dict[str, Any]] = []
     for image, label in files:
         wrong = _problems(image, label)
+        if structures and image.deep:
+            wrong.append(
+                f"{image.path} has more than 8 bits a channel, which a training in colour cuts off; save it with 8"
+            )
         problems += wrong
         lines += [] if wrong else [_line(image, label, base)]
     codings = [label.coding for _, label in files if label.coding and label.coding.levels]
@@ -184,10 +190,11 @@ def _picture(path: str, is_label: bool) -> FileFacts:
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     facts = FileFacts(path, "", pixels.shape[:2], channels, _digest(pixels if plain is None else plain))
     if not is_label:
-        return facts
+        return replace(facts, deep=pixels.itemsize > 1)
     coding = coding_of(pixels, path)
     slices = int(bool(coding.foreground))
-    facts = replace(facts, labels=coding.levels, slices=slices, coding=coding)
+    labels = tuple(sorted({*coding.levels, *coding.hidden}))
+    facts = replace(facts, labels=labels, slices=slices, coding=coding)
     if coding.levels:
         return facts
     if plain is None and coding.colours <= MOST_COLOURS:
@@ -233,7 +240,7 @@ def _line(image: FileFacts, label: FileFacts, base: Path) -> dict[str, Any]:
 
 def _notes(found: Found, files: Sequence[tuple[FileFacts, FileFacts]], site: Path) -> list[str]:
     """Channels that need a choice or that differ, and what the layout has to say."""
-    notes = [f"{site}: {note}" for note in found.notes]
+    notes = [f"{site}: {note}" for note in (*found.notes, *left_out(found.cases))]
     channels = Counter(image.channels for image, _ in files)
     if found.channels and max(channels, default=1) > 1:
         names = ", ".join(f"{number}: {name}" for number, name in enumerate(found.channels))

@@ -20,6 +20,7 @@ from monai.config import KeysCollection
 from monai.transforms import MapTransform
 from PIL import Image
 
+from monai_fairfl.data.layouts.files import as_stored
 from monai_fairfl.errors import ConfigError, DataError
 
 __all__ = ["LabelStructuresd", "NestStructuresd", "grey_levels"]
@@ -97,10 +98,14 @@ class NestStructuresd(MapTransform):
 def grey_levels(image: Image.Image) -> Image.Image:
     """A label image as one channel of grey levels or palette numbers: the ``converter`` of MONAI's ``PILReader``.
 
+    Raises:
+        DataError: of a picture that the check refuses too, see :func:`~monai_fairfl.data.layouts.files.as_stored`.
+
     >>> grey_levels(Image.new("RGB", (2, 2), (128, 128, 128))).getextrema()
     (128, 128)
     """
-    return image if image.mode in ("P", "L", "I;16", "I", "1") else image.convert("L")
+    stored = as_stored(image)
+    return stored.convert("L") if stored.mode in ("LA", "RGB", "RGBA") else stored
 
 
 def _name(label: Any) -> str:

@@ -43,6 +43,19 @@ PLANES = ("sagittal", "coronal")
 File = tuple[Path, Any]  # with its header
 
 
+def _files_under(folder: Path) -> Iterator[Path]:
+    """Every file of a folder at any depth, in folders before those that are links to others; none twice."""
+    starts, seen = [folder], set()
+    for start in starts:  # grows by the links found
+        for where, folders, names in os.walk(start):
+            if (real := os.path.realpath(where)) in seen:  # links may form a loop
+                folders.clear()
+                continue
+            seen.add(real)
+            starts += [Path(where, name) for name in sorted(folders) if os.path.islink(Path(where, name))]
+            yield from (Path(where, name) for name in names)
+
+
 def _is_dicom(path: Path) -> bool:
     """Whether a file says that it is DICOM, by its name or as PS3.10 asks."""
     if not path.is_file() or path.name == "DICOMDIR" or path.name.startswith("."):
@@ -172,7 +185,7 @@ def _convert(case: Case, files: Sequence[File], modality: str, scratch: Path) ->
 
 
 def _named(folder: Path, series: dict[str, list[File]], taken: set[str]) -> Iterator[tuple[str, str, str]]:
-    """UID, folder and name of every series: of its folders, its number where they hold several, and its UID at last."""
+    """UID, folder and name of every series: of its folders, its number where they hold several, at last its UID."""
     folders = {uid: Path(os.path.commonpath([path.parent for path, _ in files])) for uid, files in series.items()}
     shared = Counter(folders.values())
     short = {}
@@ -183,7 +196,7 @@ def _named(folder: Path, series: dict[str, list[File]], taken: set[str]) -> Iter
         short[uid] = "_".join(parts)
     often = Counter([*short.values(), *taken])
     for uid, name in short.items():
-        yield uid, str(folders[uid]), name if often[name] == 1 else f"{name}_{uid.rpartition('.')[2]}"
+        yield uid, str(folders[uid]), name if often[name] == 1 else f"{name}_{uid}"
 
 
 def dicom_cases(folder: Path, scratch: Path, modality: str, series: str, taken: set[str]) -> list[Case]:
@@ -196,7 +209,7 @@ def dicom_cases(folder: Path, scratch: Path, modality: str, series: str, taken: 
         series: pattern of the SeriesDescription.
         taken: names of other cases.
     """
-    files = sorted(path for path in folder.rglob("*") if _is_dicom(path))
+    files = sorted(path for path in _files_under(folder) if _is_dicom(path))
     if not files:
         return []
     if not optional_import("pydicom")[1]:
@@ -209,10 +222,14 @@ def dicom_cases(folder: Path, scratch: Path, modality: str, series: str, taken: 
         for uid, members in found.items()
         if fnmatch(str(members[0][1].get("SeriesDescription") or "").lower(), series.lower())
     }
-    cases = []
+    cases, names = [], set(taken)
     for uid, where, name in _named(folder, wanted, taken):
         about = {"series_description": str(wanted[uid][0][1].get("SeriesDescription") or "")}
         cases.append(case := Case(name, source=where, series=uid, results=about))
+        if name in names:
+            case.skip("its outputs would have the names of another's; rename its folder, or the file of this name")
+            continue
+        names.add(name)
         _convert(case, wanted[uid], modality, scratch)
         broken = [path.name for path in unreadable if path.parent in {file.parent for file, _ in wanted[uid]}]
         if case.image and broken:

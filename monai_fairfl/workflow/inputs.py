@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from monai.data import NibabelReader
 
+from monai_fairfl.data.layouts.files import stem
 from monai_fairfl.errors import DataError
 from monai_fairfl.workflow.cases import Case, Cases
 from monai_fairfl.workflow.dicom import dicom_cases
@@ -58,19 +60,28 @@ def _checked(path: Path, problem: Callable[[Path], str | None]) -> str | None:
         return f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())}); copy it again from its source"
 
 
+def _in_any_case(pattern: str) -> str:
+    """A glob pattern that takes capital and small letters alike.
+
+    >>> _in_any_case("*.n[i1]")
+    '*.[nN][i1]'
+    """
+    return re.sub(r"\[.+?\]|[a-zA-Z]", lambda m: m[0] if len(m[0]) > 1 else f"[{m[0].lower()}{m[0].upper()}]", pattern)
+
+
 def file_cases(folder: Path, pattern: str, problem: Callable[[Path], str | None]) -> Iterator[Case]:
     """The files of a folder as cases; those with a problem, or with the name of another, are skipped ones.
 
     Args:
         folder: where the files are.
-        pattern: of their names, relative to the folder. Names with ``_segmentation`` are left out.
+        pattern: of their names, relative to the folder, in any case of letters; ``_segmentation`` is left out.
         problem: says what is wrong with a file and what to do, or nothing; may raise on unreadable ones.
     """
     seen: dict[str, Path] = {}
-    for path in sorted(folder.glob(pattern)):
+    for path in sorted(folder.glob(_in_any_case(pattern))):
         if "_segmentation" in path.name.lower() or not path.is_file():
             continue
-        name = Path(path.name.removesuffix(".gz")).stem
+        name = stem(path)
         first = seen.setdefault(name, path)
         if first == path:
             case, wrong = Case(name, source=str(path), image=str(path)), _checked(path, problem)
@@ -95,7 +106,8 @@ def find_images(
     Args:
         folder: with NIfTI files, DICOM files in folders of any depth and mixture, or both.
         report: JSON file of the run's table, in the folder of its outputs.
-        pattern: of the NIfTI files' names, relative to the folder. Names with ``_segmentation`` are left out.
+        pattern: of the NIfTI files' names, relative to the folder, in any case of letters. Names with ``_segmentation``
+            are left out.
         modality: of the DICOM series.
         series: pattern of the SeriesDescription, as of file names (``*``, ``?``), in any case of letters. Other series
             are left out without a word.

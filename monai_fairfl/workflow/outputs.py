@@ -38,7 +38,7 @@ class SaveOverlayd(CaseFile):
         cases: of the run.
         output_dir: folder for the files.
         output_postfix: of their names.
-        reader: MONAI's reader of the images, see ``LoadImage``.
+        reader: MONAI's reader of the images, see ``LoadImage``; of ``PILReader`` in RGB, as the network's.
 
     >>> from monai_fairfl.workflow import Cases
     >>> SaveOverlayd("pred", Cases([], "table.json"), output_dir="masks").output_postfix
@@ -56,7 +56,10 @@ class SaveOverlayd(CaseFile):
         reader: str = "NibabelReader",
     ):
         super().__init__(keys, cases, output_dir, output_postfix)
-        self.load = LoadImage(reader=reader, ensure_channel_first=True)
+        colours: dict[str, Any] = {}
+        if reader == "PILReader":
+            colours = {"converter": lambda picture: picture.convert("RGB")}
+        self.load = LoadImage(reader=reader, ensure_channel_first=True, **colours)
 
     def save(self, case: Case, pred: MetaTensor, path: Path) -> None:
         Image.fromarray(overlay(self.load(case.image), pred)).save(path)

@@ -21,6 +21,7 @@ from monai.data import MetaTensor
 from PIL import Image
 
 from monai_fairfl.cup_to_disc import vertical_cup_to_disc_ratio
+from monai_fairfl.data.layouts.files import fault_of
 from monai_fairfl.errors import DataError
 from monai_fairfl.workflow.cases import Case, CaseFile, CaseOutput, Cases
 from monai_fairfl.workflow.inputs import file_cases
@@ -40,13 +41,15 @@ def photograph_problem(path: Path) -> str | None:
     'the same colour in all 64 x 64 pixels; export it again'
     """
     with Image.open(path) as image:
-        frames, mode = getattr(image, "n_frames", 1), image.mode
+        frames, fault, mode = getattr(image, "n_frames", 1), fault_of(image), image.mode
         pixels = np.asarray(image.convert("RGB"))
     width, height = pixels.shape[1], pixels.shape[0]
     if frames > 1:
         return f"{frames} pictures in one file; store each in a file of its own"
-    if mode in ("1", "I", "F", "I;16"):
-        return f"mode {mode!r} instead of colour; export the colour photograph"
+    if fault:
+        return fault
+    if mode not in ("L", "LA", "P", "RGB", "RGBA"):
+        return f"mode {mode!r} instead of colour of 8 bits; export the colour photograph"
     if min(width, height) < 32:
         return f"{width} x {height} pixels; export it at full size"
     if (pixels == pixels[0, 0]).all():

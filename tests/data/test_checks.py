@@ -115,6 +115,29 @@ def test_masks_that_disagree_are_a_problem_where_structures_are_asked_for(tmp_pa
     assert "values name 'disk'" in problem_of(site, STRUCTURES, {"disk": [1, 255]})
 
 
+def test_masks_that_mix_classes_and_grey_levels_are_a_problem_until_their_values_are_given(tmp_path: Path) -> None:
+    site = made.folders(tmp_path, values=(0, 1, 255))
+    assert "masks/eye00.png has the values [0, 1, 255], of which 1 could be the noise" in problem_of(site, STRUCTURES)
+    by_hand = {"disc": [1, 255], "cup": [255, 255]}
+    assert check_cases(site, STRUCTURES, by_hand)["values"] == by_hand
+    assert check_cases(site, STRUCTURES, {"disc": [1, 1]})["labels"] == [0, 1, 255]
+
+
+def test_photographs_that_a_training_in_colour_would_cut_off_are_a_problem(tmp_path: Path) -> None:
+    site = made.folders(tmp_path)
+    made.write(site / "images" / "eye02.png", made.photo(2)[..., 0].astype(np.uint16) * 257)
+    assert "eye02.png has more than 8 bits a channel, which a training in colour cuts" in problem_of(site, STRUCTURES)
+    with pytest.warns(UserWarning, match="differ in their channels"):
+        assert check_cases(site)["num_cases"] == 4  # grey slices of 16 bits are no fault
+
+
+def test_images_in_folders_beside_the_cases_are_a_warning(tmp_path: Path) -> None:
+    site = made.folders(tmp_path)
+    made.write(site / "images" / "batch2" / "eye09.png", made.photo(9))
+    with pytest.warns(UserWarning, match=r"1 image\(s\) in .*images/batch2 are left out"):
+        assert check_cases(site)["num_cases"] == 4
+
+
 @pytest.mark.parametrize("values", [made.GREY, made.DOFE])
 def test_an_empty_mask_is_a_warning_and_only_empty_ones_are_a_problem(tmp_path: Path, values: tuple[int, ...]) -> None:
     site = made.folders(tmp_path, values=values)

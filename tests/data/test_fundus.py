@@ -32,6 +32,7 @@ from monai_fairfl.data import (
     grey_levels,
 )
 from monai_fairfl.data.fundus import square_around
+from monai_fairfl.data.layouts.files import grey, read
 from monai_fairfl.errors import ConfigError, DataError
 
 STRUCTURES = ["disc", "cup"]
@@ -84,6 +85,34 @@ def test_masks_of_every_mode_are_read_as_stored(mode: str, tmp_path: Path) -> No
     reader = {"reader": "PILReader", "converter": grey_levels}
     found = Compose([LoadImaged("label", **reader), EnsureChannelFirstd("label")])({"label": tmp_path / "mask.png"})  # type: ignore[arg-type]
     assert np.array_equal(found["label"][0].numpy().T, stored)  # MONAI reads the width first
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16", "I;16B", "F"])
+def test_training_reads_a_mask_as_the_check_does(mode: str, tmp_path: Path) -> None:
+    stored = np.array([[0, 1, 0], [1, 1, 0]], np.uint8)
+    if mode.startswith("I;16"):
+        wide = (stored * np.uint16(1000)).astype(">u2" if mode.endswith("B") else "<u2")
+        image = Image.frombytes(mode, (3, 2), wide.tobytes())
+    else:
+        deep = {"1": stored > 0, "I": stored * np.int32(70000), "F": stored * np.float32(1000)}
+        image = Image.fromarray(deep.get(mode, stored))
+        image = image if mode in deep else image.convert(mode)
+    image.save(tmp_path / "mask.tif")
+    with Image.open(tmp_path / "mask.tif") as opened:
+        assert opened.mode == mode
+    load = LoadImaged("label", reader="PILReader", converter=grey_levels)
+    found = load({"label": str(tmp_path / "mask.tif")})["label"].numpy().T
+    checked = grey(read(tmp_path / "mask.tif"))
+    assert checked is not None and checked.dtype.isnative  # torch takes no other
+    assert np.array_equal(found, checked) and np.array_equal(found > 0, stored > 0)
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "LAB"])
+def test_masks_in_colours_of_print_are_refused_by_check_and_training(mode: str, tmp_path: Path) -> None:
+    Image.new(mode, (4, 4)).save(tmp_path / "mask.tif")
+    for reading in (read, lambda file: grey_levels(Image.open(file))):
+        with pytest.raises(DataError, match=rf"mask.tif has the colours {mode}.*; save it in grey or RGB"):
+            reading(tmp_path / "mask.tif")
 
 
 def test_of_a_stereo_pair_the_left_view_is_taken_and_invertd_puts_it_back() -> None:

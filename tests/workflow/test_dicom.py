@@ -105,7 +105,38 @@ def test_names_stay_apart_when_folders_and_numbers_do_not_tell_series_apart(tmp_
         write_series(tmp_path / "in", VOLUME, names=f"{patient}{{}}.dcm")
     cases = found(tmp_path / "in")
     assert len({case.name for case in cases}) == len(cases.images) == 2
-    assert all(case.series and case.name == f"series5_{case.series.rpartition('.')[2]}" for case in cases)
+    assert all(case.name == f"series5_{case.series}" for case in cases)
+
+
+def test_series_whose_uids_end_alike_keep_their_own_images(tmp_path: Path) -> None:
+    for patient, level in enumerate((0, 5000)):  # as Siemens numbers them
+        uid = f"1.3.12.2.1107.5.2.32.35177.201307171154187683412037{patient}.0.0.0"
+        write_series(tmp_path / "in", VOLUME + level, names=f"{patient}{{}}.dcm", SeriesInstanceUID=uid)
+    cases = found(tmp_path / "in")
+    images = [nib.Nifti1Image.from_filename(image["image"]).get_fdata() for image in cases.images]
+    np.testing.assert_array_equal(images, [VOLUME.transpose(2, 1, 0), VOLUME.transpose(2, 1, 0) + 5000])
+
+
+def test_a_series_whose_name_another_case_has_is_skipped_and_overwrites_nothing(tmp_path: Path) -> None:
+    write_series(tmp_path / "in", VOLUME, names="a{}.dcm", SeriesInstanceUID="1.2.3")
+    write_series(tmp_path / "in", VOLUME, names="b{}.dcm", SeriesInstanceUID="1.2.4")
+    nib.save(nib.Nifti1Image(VOLUME.astype(np.float32), np.eye(4)), tmp_path / "in" / "series5_1.2.3.nii")
+    cases = found(tmp_path / "in")
+    assert [(case.name, bool(case.image)) for case in cases] == [
+        ("series5_1.2.3", True),
+        ("series5_1.2.3", False),
+        ("series5_1.2.4", True),
+    ]
+    assert "its outputs would have the names of another's; rename" in cases.cases[1].problems[0]
+
+
+def test_folders_that_are_links_are_searched_once_and_loops_end(tmp_path: Path) -> None:
+    write_series(tmp_path / "in" / "P1", VOLUME)
+    write_series(tmp_path / "archive" / "P2", VOLUME)
+    (tmp_path / "in" / "P2").symlink_to(tmp_path / "archive" / "P2")
+    (tmp_path / "in" / "A").symlink_to(tmp_path / "in" / "P1")
+    (tmp_path / "in" / "P1" / "up").symlink_to(tmp_path / "in")
+    assert [(case.name, len(case.files)) for case in found(tmp_path / "in")] == [("P1", 6), ("P2", 6)]
 
 
 def test_files_need_no_extension_and_documents_of_a_study_are_left_out(tmp_path: Path) -> None:

@@ -46,6 +46,13 @@ def test_volumes_are_found_compressed_or_not_and_masks_left_out(tmp_path: Path) 
     assert [case.name for case in found(tmp_path / "in", tmp_path, pattern="**/*.nii.gz")] == ["b", "c"]
 
 
+def test_endings_in_capital_letters_are_found_too(tmp_path: Path) -> None:
+    for name in ("a.NII.GZ", "b.NII", "deeper/c.NII.GZ"):
+        save(tmp_path / "in" / name.lower(), VOLUME).rename(tmp_path / "in" / name)
+    assert [case.name for case in found(tmp_path / "in", tmp_path)] == ["a", "b"]
+    assert [case.name for case in found(tmp_path / "in", tmp_path, pattern="**/*.nii.gz")] == ["a", "c"]
+
+
 def colour(path: Path) -> None:
     save(path, np.zeros((6, 6, 4), dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")]))
 

@@ -74,3 +74,18 @@ def test_photographs_get_overlays_too(tmp_path: Path) -> None:
     plain = ~ndimage.binary_dilation(expected, iterations=3)
     sampled = np.asarray(Image.fromarray(photograph).resize((960, 640), Image.Resampling.BILINEAR))
     np.testing.assert_array_equal(picture[plain], sampled[plain])
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "P", "L"])
+def test_photographs_of_every_mode_get_the_overlay_of_their_colours(mode: str, tmp_path: Path) -> None:
+    colours = Image.fromarray(np.random.default_rng(0).integers(0, 200, (40, 60, 3), dtype=np.uint8)).convert(mode)
+    pictures = []
+    for name, photograph in (("stored", colours), ("rgb", colours.convert("RGB"))):
+        photograph.save(tmp_path / f"{name}.png")
+        case = Case(name, source=f"{name}.png", image=str(tmp_path / f"{name}.png"))
+        pred = MetaTensor(torch.zeros(1, 60, 40), meta={"filename_or_obj": case.image})
+        SaveOverlayd("pred", Cases([case], tmp_path / "table.json"), tmp_path, reader="PILReader")({"pred": pred})
+        assert case.status == "segmented", case.problems
+        with Image.open(tmp_path / case.results["overlay"]) as opened:
+            pictures.append(np.asarray(opened))
+    np.testing.assert_array_equal(*pictures)

@@ -14,22 +14,34 @@ from __future__ import annotations
 
 import os
 import re
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import nibabel as nib
 import numpy as np
-from nibabel.filebasedimages import ImageFileError
-from nibabel.spatialimages import HeaderDataError
-from PIL import Image
+from PIL import ExifTags, Image
 
 from monai_fairfl.data.layouts.base import Case, all_named
 from monai_fairfl.errors import DataError
 
-__all__ = ["WORKERS", "as_cases", "grey", "images_in", "is_nifti", "pair", "patients_of", "read", "read_nifti", "stem"]
+__all__ = [
+    "WORKERS",
+    "as_cases",
+    "as_stored",
+    "fault_of",
+    "grey",
+    "images_in",
+    "is_nifti",
+    "left_out",
+    "pair",
+    "patients_of",
+    "read",
+    "read_nifti",
+    "stem",
+]
 
 WORKERS = min(4, os.cpu_count() or 1)  # each holds one image
+MODES = ("1", "L", "P", "LA", "RGB", "RGBA", "I", "I;16", "I;16B", "F")  # of Pillow; greys or colours of light
 
 _IMAGE = re.compile(r"(?P<stem>.+)(?P<ending>\.nii(\.gz)?|\.png|\.jpe?g|\.tiff?|\.bmp)", re.IGNORECASE)
 _SUFFIX = re.compile(r"[_\-. ][A-Za-z_\-. ]+")  # _mask, _OD; not _2, which is another image
@@ -58,6 +70,15 @@ def images_in(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if _IMAGE.fullmatch(p.name) and p.name[0] != "." and p.is_file())
 
 
+def left_out(cases: Sequence[Case]) -> list[str]:
+    """A note for each folder with images that lies beside those of the cases, but holds none of theirs."""
+    folders = {Path(case[key]).parent for case in cases for key in ("image", "label")}
+    entries = [entry for folder in folders if folder.is_dir() for entry in os.scandir(folder)]
+    beside = {Path(entry) for entry in entries if entry.is_dir() and entry.name[0] != "."}
+    counts = {folder: len(images_in(folder)) for folder in sorted(beside - folders)}
+    return [f"{n} image(s) in {folder} are left out; move them up to be used" for folder, n in counts.items() if n]
+
+
 def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
     """Header and values of a NIfTI file.
 
@@ -67,8 +88,42 @@ def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
     try:
         nifti = nib.load(path)
         return nifti, np.asanyarray(nifti.dataobj)  # type: ignore[return-value, attr-defined]
-    except (OSError, EOFError, ValueError, zlib.error, ImageFileError, HeaderDataError) as error:
+    except Exception as error:  # a damaged file makes readers raise of many kinds
         raise DataError(f"{path} cannot be read as NIfTI ({error}); copy it again from its source") from error
+
+
+def fault_of(picture: Image.Image) -> str:
+    """Why the pixels of a picture are not what its viewers show, and the fix; empty when they are.
+
+    Args:
+        picture: opened, not loaded: Pillow turns a TIFF as it loads it, and forgets that it was turned.
+
+    >>> fault_of(Image.new("CMYK", (2, 2)))
+    'has the colours CMYK, which programs make grey in different ways; save it in grey or RGB'
+    """
+    if picture.mode not in MODES:
+        return f"has the colours {picture.mode}, which programs make grey in different ways; save it in grey or RGB"
+    turn = picture.getexif().get(ExifTags.Base.Orientation, 1)
+    if turn in range(2, 9):
+        return f"is shown turned (EXIF orientation {turn}), but read as it lies in the file; save it upright"
+    return ""
+
+
+def as_stored(picture: Image.Image) -> Image.Image:
+    """A picture whose values numpy takes as they are stored. The check and the training both read through it.
+
+    Args:
+        picture: opened; palette images keep the numbers of their colours.
+
+    Raises:
+        DataError: its pixels are not what viewers show, see :func:`fault_of`.
+
+    >>> as_stored(Image.frombytes("I;16B", (1, 1), bytes([1, 0]))).getpixel((0, 0))
+    256
+    """
+    if fault := fault_of(picture):
+        raise DataError(f"{getattr(picture, 'filename', '') or 'a picture'} {fault}")
+    return picture.convert("I") if picture.mode == "I;16B" else picture  # whose bytes torch does not take
 
 
 def read(path: str | Path) -> np.ndarray:
@@ -81,15 +136,17 @@ def read(path: str | Path) -> np.ndarray:
         H x W or H x W x C of a picture, the volume of a NIfTI file.
 
     Raises:
-        DataError: it cannot be read to its end, or has several pages.
+        DataError: it cannot be read to its end, has several pages, or has a :func:`fault_of` a picture.
     """
     if is_nifti(path):
         return read_nifti(path)[1]
     try:
         with Image.open(path) as picture:
             pages = getattr(picture, "n_frames", 1)
-            pixels = np.asarray(picture, np.uint8 if picture.mode == "1" else None)
-    except (OSError, EOFError, ValueError, SyntaxError, zlib.error, Image.DecompressionBombError) as error:
+            pixels = np.asarray(as_stored(picture), np.uint8 if picture.mode == "1" else None)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file makes readers raise of many kinds
         raise DataError(f"{path} cannot be read as a picture ({error}); copy it again from its source") from error
     if pages > 1:
         raise DataError(f"{path} has {pages} pages; store one image in each file")

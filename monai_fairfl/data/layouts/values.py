@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from scipy.ndimage import distance_transform_edt
+from scipy.ndimage import distance_transform_edt, maximum_filter, minimum_filter
 
 from monai_fairfl.data.layouts.files import WORKERS, grey, is_nifti, read
 from monai_fairfl.errors import DataError
@@ -53,6 +53,7 @@ class Coding:
         background: the level that dominates its border.
         depth: level -> mean distance of its pixels from the background.
         colours: number of different values.
+        hidden: other values that fill areas, as structures do and noise does not.
     """
 
     file: str
@@ -60,6 +61,7 @@ class Coding:
     background: int = 0
     depth: Mapping[int, float] = field(default_factory=dict)
     colours: int = 0
+    hidden: tuple[int, ...] = ()
 
     @property
     def foreground(self) -> frozenset[int]:
@@ -88,9 +90,13 @@ def coding_of(pixels: np.ndarray, file: str = "") -> Coding:
     levels = _levels(values, counts)
     if not levels:
         return Coding(file, colours=len(values))
+    hidden: tuple[int, ...] = ()
+    if len(levels) < len(values):  # noise, or what looks like it
+        hidden = _hidden(mask, values, counts, levels)
+        levels = levels if hidden else tuple(map(_usual, levels))
     edge = np.concatenate([mask[0].ravel(), mask[-1].ravel(), mask[:, 0].ravel(), mask[:, -1].ravel()])
     background = Counter(_nearest(edge, levels).tolist()).most_common(1)[0][0]
-    return Coding(file, levels, background, _depth(mask, levels, background), len(values))
+    return Coding(file, levels, background, _depth(mask, levels, background), len(values), hidden)
 
 
 def _histogram(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -116,7 +122,18 @@ def _levels(values: np.ndarray, counts: np.ndarray) -> tuple[int, ...]:
         if enough and min(abs(value - level) for level in levels) > 3 * RINGING:
             levels.append(value)
     stray = np.abs(values[:, None] - np.array(levels)).min(axis=1) > RINGING
-    return tuple(sorted(map(_usual, levels))) if counts[stray].sum() <= STRAY * foreground else ()
+    return tuple(sorted(levels)) if counts[stray].sum() <= STRAY * foreground else ()
+
+
+def _hidden(mask: np.ndarray, values: np.ndarray, counts: np.ndarray, levels: Sequence[int]) -> tuple[int, ...]:
+    """The values that are no levels but fill areas, 3 x 3 pixels and more, with ``LEAST`` of the foreground."""
+    least = LEAST * max(1, counts[np.abs(values - values[counts.argmax()]) > RINGING].sum())
+    often = set(values[counts >= least].tolist()).difference(levels)
+    if not often:
+        return ()
+    size = (3, 3, 1)[: mask.ndim]
+    flat, areas = _histogram(mask[minimum_filter(mask, size) == maximum_filter(mask, size)])
+    return tuple(int(value) for value, area in zip(flat.tolist(), areas) if value in often and area >= least)
 
 
 def _usual(level: int) -> int:
@@ -182,6 +199,9 @@ def _disagrees(coding: Coding, order: Sequence[int], background: int, most: int)
     usual = f"the other masks have {background} outside and {' around '.join(map(str, order)) or 'nothing'} inside"
     if not coding.levels:
         return f"has {coding.colours} different values that do not gather at a few levels"
+    if coding.hidden:
+        every, near = sorted({*coding.levels, *coding.hidden}), ", ".join(map(str, coding.hidden))
+        return f"has the values {every}, of which {near} could be the noise of JPEG but fill whole areas"
     found = f"has the values {list(coding.levels)}"
     if len(coding.foreground) > most:
         return f"{found}, more than background and {most} nested structures have"

@@ -19,9 +19,9 @@ import public_layouts as made
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import ExifTags, Image
 
-from monai_fairfl.data.layouts.files import grey, images_in, pair, patients_of, read
+from monai_fairfl.data.layouts.files import as_cases, grey, images_in, left_out, pair, patients_of, read
 from monai_fairfl.errors import DataError
 
 
@@ -103,6 +103,37 @@ def test_unreadable_pictures_are_named(tmp_path: Path) -> None:
     pages[0].save(tmp_path / "p.tif", save_all=True, append_images=pages[1:])
     with pytest.raises(DataError, match="p.tif has 3 pages; store one image"):
         read(tmp_path / "p.tif")
+
+
+def test_files_damaged_in_their_first_bytes_are_named(tmp_path: Path) -> None:
+    content = bytearray(made.write(tmp_path / "a.nii", made.volume(1)).read_bytes())
+    content[108:112] = np.float32(np.inf).tobytes()  # where the voxels begin: nibabel raises OverflowError
+    (tmp_path / "a.nii").write_bytes(content)
+    with pytest.raises(DataError, match=r"a.nii cannot be read as NIfTI \(.*copy it again"):
+        read(tmp_path / "a.nii")
+    content = bytearray(made.write(tmp_path / "a.tif", made.mask(1)).read_bytes())
+    end = 10 + 12 * int.from_bytes(content[8:10], "little")  # of the list of tags, where the next page's place is
+    content[end : end + 4] = len(content).to_bytes(4, "little")
+    (tmp_path / "a.tif").write_bytes(content + bytes(8))  # a page without tags: Pillow raises TypeError
+    with pytest.raises(DataError, match=r"a.tif cannot be read as a picture \(.*copy it again"):
+        read(tmp_path / "a.tif")
+
+
+def test_a_picture_that_viewers_show_turned_is_refused(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    for ending in ("jpg", "png", "tif"):
+        Image.fromarray(made.mask(3)[:, :30]).save(tmp_path / f"a.{ending}", exif=exif)
+        with pytest.raises(DataError, match=rf"a.{ending} is shown turned \(EXIF orientation 6\).*; save it upright"):
+            read(tmp_path / f"a.{ending}")
+
+
+def test_folders_with_images_beside_those_of_the_cases_are_noted(tmp_path: Path) -> None:
+    for name in ("images/7.png", "images/batch2/8.png", "images/.cache/9.png", "masks/7.png"):
+        made.write(tmp_path / name, made.mask(1))
+    (tmp_path / "masks" / "notes").mkdir()
+    cases = as_cases([(tmp_path / "images" / "7.png", tmp_path / "masks" / "7.png")])
+    assert left_out(cases) == [f"1 image(s) in {tmp_path}/images/batch2 are left out; move them up to be used"]
 
 
 @pytest.mark.parametrize(("left", "right"), [("G-1-L", "G-1-R"), ("p7_OD", "p7_OS"), ("p7 left", "p7 right")])

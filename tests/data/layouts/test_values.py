@@ -141,6 +141,32 @@ def test_a_mask_that_disagrees_is_named_with_its_values_and_the_fix(odd: np.ndar
         combine(codings, STRUCTURES, "elm")
 
 
+@pytest.mark.parametrize(
+    ("coding", "near"),
+    [((0, 1, 255), "1"), ((0, 240, 255), "255"), ((255, 254, 0), "254"), ((0, 16, 255), "16"), ((255, 1, 0), "0")],
+)
+def test_numbers_of_classes_among_grey_levels_are_refused_and_not_taken_for_noise(
+    coding: tuple[int, ...], near: str
+) -> None:
+    words = rf"has the values \[{', '.join(map(str, sorted(coding)))}\], of which {near} could be the noise of JPEG"
+    with pytest.raises(DataError, match=rf"elm: 0.png {words}.*give values=\{{'disc': \[lowest, highest\]"):
+        values_of(made.mask(0, coding))
+
+
+def test_classes_with_a_rim_of_unsure_pixels_are_refused() -> None:
+    mask = made.mask(0, made.PALETTE, size=96, radius=30, cup=14)
+    mask[(made.mask(0, (0, 1), 96, 32) > 0) & (made.mask(0, (0, 1), 96, 28) == 0)] = 255
+    with pytest.raises(DataError, match=r"has the values \[0, 1, 2, 255\], of which 1, 2 could be the noise"):
+        values_of(mask)
+    assert check_values({"disc": [1, 2], "cup": [2, 2]}, STRUCTURES) == {"disc": [1, 2], "cup": [2, 2]}
+
+
+@pytest.mark.parametrize("quality", [50, 75, 95])
+def test_a_level_that_jpeg_has_moved_hides_nothing(quality: int) -> None:
+    for coding in ((0, 240), (0, 100, 200), (20, 250)):
+        assert coding_of(jpeg(made.mask(2, coding, size=128, radius=40, cup=20), quality)).hidden == ()
+
+
 def test_more_levels_than_nested_structures_are_refused() -> None:
     four = made.mask(0, (0, 1, 2))
     four[:3, :3] = 3
