@@ -31,6 +31,7 @@ from monai_fairfl.federation import Federation, History
 from monai_fairfl.files import write_atomically
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.random_state import own_random_state
+from monai_fairfl.records import check_same
 from monai_fairfl.site import bundle_client, has_evaluation
 from monai_fairfl.spec import read_spec
 from monai_fairfl.strategies import FedAvg, Strategy
@@ -122,8 +123,8 @@ class BundleFederation:
             preflight.train_config(self.bundle_root, self.overrides | additions, files)
         preflight.check_strategies(self.strategies, names, train)
         check_valuations(self.valuations, self.bundle_root, names, self.federation)
-        preflight.check_sites({name: self._data_of(name) for name in names}, self._check_of(names))
         self._check_same(names)
+        preflight.check_sites({name: self._data_of(name) for name in names}, self._check_of(names))
         self._write_config(names)
         histories = []
         for strategy in self.strategies:
@@ -262,21 +263,22 @@ class BundleFederation:
         return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
     def _check_same(self, names: Sequence[str]) -> None:
-        """What trains is the same before and after a stop: a run is one experiment."""
+        """What trains is the same before and after a stop, as far as ``config.json`` tells."""
         file = self.run_dir / "config.json"
         if not (self.resume and file.exists() and any(_begun(self._folder_of(s)) for s in self.strategies)):
             return
-        begun, now = json.loads(file.read_text()), json.loads(json.dumps(self._config_of(names), default=str))
-        pairs = {key: (begun.get(key), now[key]) for key in ("bundle", "config", "overrides", "local_epochs", "amp")}
+        before = self._trains(json.loads(file.read_text()), names)
+        now = self._trains(json.loads(json.dumps(self._config_of(names), default=str)), names)
+        common = {key: value for key, value in now.items() if key in before}  # sites may come and go
+        hint = f". Where the same data only moved, correct their folder in {file}"
+        check_same(self.run_dir, before, common, ConfigError, hint)
+
+    def _trains(self, config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        """What of ``config.json`` decides how these sites train."""
+        found = {key: config.get(key) for key in ("bundle", "config", "overrides", "local_epochs", "amp")}
         for key, of in (("files", [Path(file).name for file in self.config]), ("sites", names), ("data", names)):
-            common = [name for name in of if name in begun.get(key, {}) and name in now[key]]
-            pairs |= {f"{key} of {name}": (begun[key][name], now[key][name]) for name in common}
-        for key, (before, after) in pairs.items():
-            if before != after:
-                raise ConfigError(
-                    f"{self.run_dir} was begun with {key} = {before!r}, now it is {after!r}: resume with the same, or "
-                    f"choose another run_dir. Where the same data only moved, correct their folder in {file}"
-                )
+            found |= {f"{key} of {name}": config[key][name] for name in of if name in config.get(key, {})}
+        return found
 
     def _folder_of(self, strategy: Strategy) -> Path:
         return self.run_dir if len(self.strategies) == 1 else self.run_dir / strategy.name

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.aggregation import Replies
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.guards import Verdict
 from monai_fairfl.ledger import digest_of
 from monai_fairfl.messages import ModelSpec, Weights, usable_measurements
@@ -48,17 +48,30 @@ def opening_record(
     }
 
 
-def check_same(run_dir: Path, recorded: Mapping[str, Any], opening: Mapping[str, Any]) -> None:
-    """That a run which is resumed was begun with the settings of now.
+def check_same(
+    run_dir: Path,
+    recorded: Mapping[str, Any],
+    now: Mapping[str, Any],
+    error: type[FairFLError] = FederationError,
+    hint: str = "",
+) -> None:
+    """That a run which is resumed was begun with the settings of now: a run is one experiment.
+
+    Args:
+        run_dir: of the run.
+        recorded: settings that it was begun with.
+        now: those of now; the run's name and the clients may differ.
+        error: class of the error.
+        hint: added to its message.
 
     Raises:
-        FederationError: when not; it names the setting and both values.
+        FairFLError: when they differ; it names the setting and both values.
     """
-    for key, value in opening.items():
+    for key, value in now.items():
         if key not in ("run", "clients") and recorded.get(key) != value:
-            raise FederationError(
+            raise error(
                 f"{run_dir} was begun with {key} = {recorded.get(key)!r}, now it is {value!r}: "
-                "resume with the same settings, or choose another run_dir"
+                f"resume with the same settings, or choose another run_dir{hint}"
             )
 
 
