@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,16 +91,20 @@ def round_record(
 ) -> dict[str, Any]:
     """One round: who was asked and who answered, what each measured, the Gram matrix, weights and contributions.
 
-    ``global_score`` is of the model received in this round, which is the result of the round before.
+    ``global_score`` is of the model received in this round, which is the result of the round before. Scores of the models
+    of coalitions are none of a client's own: what a method makes of them is in ``details``.
     """
     local = training_of(exchanges)
     measured: dict[str, dict[str, Any]] = {}
     not_finite: dict[str, list[str]] = {}
-    for reply in (reply for replies in exchanges for reply in replies):
-        usable, bad = usable_measurements(reply)
-        measured.setdefault(reply.client, {}).update(usable)
-        if bad:
-            not_finite.setdefault(reply.client, []).extend(bad)
+    for replies in exchanges:
+        asked = Counter(request.client for request in replies.requests.values())
+        for reply in replies:
+            usable, bad = usable_measurements(reply)
+            if asked[reply.client] == 1:  # else they are of several models, such as those of coalitions
+                measured.setdefault(reply.client, {}).update(usable)
+            if bad:
+                not_finite.setdefault(reply.client, []).extend(bad)
     trained = all(reply.update is not None for reply in local)
     return {
         "kind": "round",

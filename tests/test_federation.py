@@ -30,7 +30,7 @@ from monai_fairfl.federation import Federation
 from monai_fairfl.ledger import read_ledger
 from monai_fairfl.messages import Estimate, Measure, Reply, Request, Train
 from monai_fairfl.random_state import seed_of
-from monai_fairfl.strategies import FedAvg, FedCE, Rounds, Standalone, Strategy
+from monai_fairfl.strategies import FedAvg, FedCE, FedCI, LeaveOneOut, Rounds, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
 
 TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0], "C": [2.0, 2.0]}
@@ -83,6 +83,15 @@ def test_a_run_leaves_ledger_models_and_scores(tmp_path: Path, strategy: type[St
     personal = strategy is Standalone
     assert all(set(s) == ({"own", "global"} if personal else {"own"}) for s in scores.values())
     assert (tmp_path / "run" / "models" / "A.pt").exists() == personal
+
+
+@pytest.mark.parametrize("strategy", [FedCI, LeaveOneOut])
+def test_scores_of_coalitions_models_are_not_recorded_as_a_clients_own(
+    tmp_path: Path, strategy: type[Strategy]
+) -> None:
+    rounds = federation(tmp_path, strategy(), evaluate=("global_score",)).run().rounds
+    assert all(set(measured) == {"global_score"} for r in rounds for measured in r["measurements"].values())
+    assert all(r["details"] for r in rounds)
 
 
 def test_same_seed_same_bits_other_seed_other_bits(tmp_path: Path) -> None:

@@ -268,6 +268,19 @@ def test_the_entry_is_added_to_the_sites_list_once_and_the_rest_stays(tmp_path: 
     assert json.loads(file.read_text()) == expected
 
 
+@pytest.mark.parametrize(
+    ("content", "told"), [("{", "is no JSON"), ("[]", "must be an object"), ('{"class_allow_list": "x"}', "is a list")]
+)
+def test_a_broken_policy_is_named_and_kept(tmp_path: Path, content: str, told: str) -> None:
+    file = kit(tmp_path) / "local" / "resources.json"
+    file.write_text(content)
+
+    with pytest.raises(ConfigError, match=f"resources.json.*{told}"):
+        allow(tmp_path)
+
+    assert file.read_text() == content
+
+
 def test_without_a_list_nvflares_own_is_kept(tmp_path: Path) -> None:
     file = allow(kit(tmp_path))
 

@@ -72,7 +72,15 @@ def _policy(kit: Path) -> tuple[Path, dict[str, Any]]:
     own = kit / "local" / "resources.json"
     for file in (own, kit / "local" / "resources.json.default"):
         if file.exists():
-            return own, json.loads(file.read_text())
+            try:
+                policy = json.loads(file.read_text())
+            except ValueError as error:
+                raise ConfigError(
+                    f"{file} is no JSON ({error}): mend it, or delete it to begin anew from the default"
+                ) from None
+            if not isinstance(policy, dict) or not isinstance(policy.get(LIST, []), list):
+                raise ConfigError(f"{file} must be an object whose {LIST!r}, if it has any, is a list: mend it by hand")
+            return own, policy
     raise ConfigError(
         f"{kit} is no startup kit of a server or client: it has no local/resources.json.default. Give the folder that "
         "'nvflare provision' or 'nvflare poc prepare' made for the site"
