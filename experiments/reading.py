@@ -31,6 +31,7 @@ __all__ = [
     "dice_table",
     "difference",
     "interval_of",
+    "joined",
     "markdown",
     "measurement",
     "over_folds",
@@ -71,6 +72,13 @@ def read(study: str, setting: str = "") -> Results:
     if not done:
         raise NotFinished(f"runs of {study} {setting}".rstrip())
     return Results({name: [json.loads(path.read_text()) for path in found] for name, found in done.items()})
+
+
+def joined(*names: str) -> Results:
+    """Results of studies that differ in their folds only: of those strategies that all of them have."""
+    first, *others = (read(name) for name in names)
+    common = [strategy for strategy in first if all(strategy in other for other in others)]
+    return Results({strategy: sum((other[strategy] for other in others), first[strategy]) for strategy in common})
 
 
 def measurement(name: str) -> dict[str, Any]:
@@ -179,9 +187,8 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
 
 
-def dice_table(study: str, structures: Sequence[str] = (), setting: str = "", baseline: str = "FedAvg") -> str:
+def dice_table(results: Results, structures: Sequence[str] = (), baseline: str = "FedAvg") -> str:
     """A strategy's Dice at every site, mean with interval, std over sites, worst site, gain over a baseline."""
-    results = read(study, setting)
     parts = structures or ("dice",)
     first = {part: cases(next(iter(results.values())), part) for part in parts}
     heads = [

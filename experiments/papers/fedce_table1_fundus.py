@@ -20,7 +20,7 @@ MISSED = 0.5  # Dice below which a disc counts as not found
 
 def table() -> str:
     """A row per strategy; the gain over FedAvg is case by case. Then, how many discs were missed altogether."""
-    return f"{dice_table('fundus', ('disc', 'cup'))}\n\nDiscs not found (Dice below {MISSED:g}):\n\n{_missed()}"
+    return f"{dice_table(read('fundus'), ('disc', 'cup'))}\n\nDiscs not found (Dice below {MISSED:g}):\n\n{_missed()}"
 
 
 def _missed() -> str:

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from conftest import CHECKOUT
 
-IMAGES = {"prostate": 34, "fundus": 165}
+IMAGES = {("prostate", "prostate_other_folds"): 34, ("prostate",): 20, ("fundus",): 165}
 
 
 @pytest.fixture(autouse=True)
@@ -82,11 +82,13 @@ def test_a_studys_files_are_its_cells_made_by_the_command_that_it_gives_now(name
         assert all(len(values) == study.rounds for values in (result["global_score"] or {}).values())
 
 
-@pytest.mark.parametrize("name", IMAGES)
-def test_every_real_image_is_tested_once_by_every_complete_strategy(name: str) -> None:
+@pytest.mark.parametrize("names", IMAGES, ids=" and ".join)
+def test_every_real_image_is_tested_once_by_every_complete_strategy(names: tuple[str, ...]) -> None:
     reading = load("reading")
-    for results in reading.read(name).values():
-        assert sum(len(cases) for cases in reading.cases(results).values()) == IMAGES[name]
+    found = reading.joined(*names)
+    assert {"FedAvg", "FedCE"} <= set(found)
+    for results in found.values():
+        assert sum(len(cases) for cases in reading.cases(results).values()) == IMAGES[names]
 
 
 def result(**scores: list[float]) -> dict[str, Any]:
