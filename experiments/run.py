@@ -81,7 +81,7 @@ def run_cell(study: Study, cell: Cell, root: Path, data: Path, runs: Path) -> fl
         "setting": cell.setting,
         "strategy": cell.strategy,
         "fold": cell.fold,
-        "seed": cell.fold,
+        "seed": study.seed_of(cell),
         "command": study.recorded_command(cell),
         "version": monai_fairfl.__version__,
         "minutes": round(spent, 1),

@@ -36,7 +36,7 @@ ROOT = HERE.parent
 
 @dataclass(frozen=True)
 class Cell:
-    """One federation of a study: a setting, a strategy, and the fold whose cases are tested; the seed is the fold."""
+    """One federation of a study: a setting, a strategy, and the fold whose cases are tested."""
 
     setting: str
     strategy: str
@@ -131,6 +131,10 @@ class Study:
         """Further keys of ``federate.json``."""
         return {**self.arguments, **self.settings[cell.setting].get("arguments", {})}
 
+    def seed_of(self, cell: Cell) -> int:
+        """Of the whole run: the fold, unless the setting names another."""
+        return int(self.arguments_of(cell).get("seed", cell.fold))
+
     def command(self, cell: Cell, sites_root: str, run_dir: str, data: str = "DATA") -> list[str]:
         """The exact command of a cell, from the project's folder on."""
         values = {
@@ -139,7 +143,7 @@ class Study:
             "sites_root": sites_root,
             "run_dir": run_dir,
             "rounds": self.rounds,
-            "seed": cell.fold,
+            "seed": self.seed_of(cell),
             "local_epochs": self.local_epochs,
             "strategies": [dict(self.strategies[cell.strategy])],
             "overrides": self.overrides_of(cell),

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from reading import cases, dice_table, markdown, read
+from reading import Results, cases, dice_table, markdown, read
 
 STUDIES = ("fundus",)
 MISSED = 0.5  # Dice below which a disc counts as not found
@@ -20,14 +20,17 @@ MISSED = 0.5  # Dice below which a disc counts as not found
 
 def table() -> str:
     """A row per strategy; the gain over FedAvg is case by case. Then, how many discs were missed altogether."""
-    return f"{dice_table(read('fundus'), ('disc', 'cup'))}\n\nDiscs not found (Dice below {MISSED:g}):\n\n{_missed()}"
+    results = read("fundus")
+    return f"{dice_table(results, ('disc', 'cup'))}\n\n{missed(results)}"
 
 
-def _missed() -> str:
-    results = {strategy: cases(found, "disc") for strategy, found in read("fundus").items()}
-    sites = {site: len(scores) for site, scores in next(iter(results.values())).items()}
+def missed(results: Results) -> str:
+    """How many discs of every site were not found, a row per strategy."""
+    discs = {strategy: cases(found, "disc") for strategy, found in results.items()}
+    sites = {site: len(scores) for site, scores in next(iter(discs.values())).items()}
     rows = []
-    for strategy, discs in results.items():
-        missed = [sum(dice < MISSED for dice in discs[site].values()) for site in sites]
-        rows.append([strategy, *map(str, missed), str(sum(missed))])
-    return markdown(["strategy", *(f"{site} ({number})" for site, number in sites.items()), "all"], rows)
+    for strategy, found in discs.items():
+        lost = [sum(dice < MISSED for dice in found[site].values()) for site in sites]
+        rows.append([strategy, *map(str, lost), str(sum(lost))])
+    head = ["strategy", *(f"{site} ({number})" for site, number in sites.items()), "all"]
+    return f"Discs not found (Dice below {MISSED:g}):\n\n{markdown(head, rows)}"

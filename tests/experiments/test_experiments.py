@@ -77,7 +77,7 @@ def test_a_studys_files_are_its_cells_made_by_the_command_that_it_gives_now(name
     for path in study.results.glob("*.json"):
         result, cell = json.loads(path.read_text()), cells[path.stem]
         assert (result["study"], result["setting"], result["strategy"]) == (name, cell.setting, cell.strategy)
-        assert result["fold"] == result["seed"] == cell.fold
+        assert (result["fold"], result["seed"]) == (cell.fold, study.seed_of(cell))
         assert result["command"] == study.recorded_command(cell), f"{path} is of other settings: delete it"
         assert all(len(values) == study.rounds for values in (result["global_score"] or {}).values())
 
