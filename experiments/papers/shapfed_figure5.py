@@ -26,17 +26,30 @@ from scipy.stats import spearmanr
 
 STUDIES = ("class_values",)
 CLASSES = ("disc", "cup")
+WRONG = ("client01, cups anywhere", "client02, discs anywhere")
 
 
 def table() -> str:
-    """Rank correlation with the truth over clients and classes, each class centred; a fold at a time."""
+    """What the two wrong clients are worth, the honest ones' mean being 1; then rank correlations with the truth."""
+    found = {"true Shapley value": truths(), "ShapFed, class values": class_values(), "CGSV, one number": cgsv()}
     rows = []
-    for name, values in (("ShapFed, class values", class_values), ("CGSV, the same for all classes", cgsv)):
-        pairs = list(zip(truths(), values(), strict=True))
+    for name, values in found.items():
+        scaled = [value / value[len(WRONG) :].mean(axis=0) for value in values]
+        cells = [over_folds([float(value[c, k]) for value in scaled], np.mean) for c in (0, 1) for k in (0, 1)]
+        rows.append([name, *(words(cell, 2) for cell in cells)])
+    worth = markdown(["worth", *(f"{client}: {name}" for client in WRONG for name in CLASSES)], rows)
+    return f"{worth}\n\nRank correlation with the true value, over the clients, a fold at a time:\n\n{_correlations(found)}"
+
+
+def _correlations(found: Mapping[str, Sequence[np.ndarray]]) -> str:
+    truth, *methods = found
+    rows = []
+    for name in methods:
+        pairs = list(zip(found[truth], found[name], strict=True))
         whole = over_folds([_agreement(*pair) for pair in pairs], np.mean)
         each = [over_folds([_agreement(*pair, column) for pair in pairs], np.mean) for column in (0, 1)]
-        rows.append([name, *(words(found, 2) for found in (whole, *each))])
-    return markdown(["contribution", "both classes", *CLASSES], rows)
+        rows.append([name, *(words(cell, 2) for cell in (whole, *each))])
+    return markdown(["contribution", "both classes, each divided by its largest", *CLASSES], rows)
 
 
 def figure() -> Figure:
