@@ -82,7 +82,6 @@ setup(
         "report": REPORT,
         "tracking": TRACKING,
         "nvflare": NVFLARE,
-        "flower": ["flwr>=1.40"],
         "dicom": DICOM,
         "dev": [
             "pytest",

@@ -58,11 +58,13 @@ def panels(
     return figure, axes[: len(titles)]
 
 
-def lines(axis: Axes, series: Mapping[str, Sequence[float | None]], x: str = "round", y: str = "") -> None:
-    """One line per name, from round 1 on; gaps where a value is missing."""
+def lines(
+    axis: Axes, series: Mapping[str, Sequence[float | None]], x: str = "round", y: str = "", first: int = 1
+) -> None:
+    """One line per name, from round ``first`` on; gaps where a value is missing."""
     for name, values in series.items():
         numbers = [np.nan if value is None else value for value in values]
-        axis.plot(range(1, len(numbers) + 1), numbers, label=name)
+        axis.plot(range(first, first + len(numbers)), numbers, label=name)
     axis.set_xlabel(x)
     axis.set_ylabel(y)
 

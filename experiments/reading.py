@@ -26,6 +26,7 @@ from monai_fairfl.intervals import Interval, bootstrap_site_mean
 __all__ = [
     "NotFinished",
     "Results",
+    "by_fold",
     "cases",
     "closing",
     "dice_table",
@@ -100,6 +101,8 @@ def cases(results: Iterable[Result], column: str = "dice", model: str = "test") 
         tests = result.get(model) or result["test"]
         for site, scores in tests[column].items():
             names = tests["cases"].get(site) or tests["cases"]["all"]
+            if len(set(names)) < len(names):
+                raise ValueError(f"{result['strategy']}: {site} has several cases of one name")
             mine = {name: score for name, score in zip(names, scores, strict=True) if score is not None}
             twice = set(mine) & set(pooled.setdefault(site, {}))
             if twice:
@@ -124,10 +127,19 @@ def interval_of(pooled: Mapping[str, Mapping[str, float]]) -> Interval:
 
 def difference(one: Iterable[Result], other: Iterable[Result], sites: Sequence[str] | None = None) -> Interval:
     """Mean over sites of the gain in Dice of ``one`` over ``other``, case by case, with its bootstrap interval."""
+    return bootstrap_site_mean({site: list(gains.values()) for site, gains in _gains(one, other, sites).items()})
+
+
+def by_fold(one: Sequence[Result], other: Sequence[Result], sites: Sequence[str] | None = None) -> str:
+    """The same gain in each fold: how far one training differs from the next."""
+    pairs = zip(one, other, strict=True)
+    means = [site_means(_gains([first], [second], sites)).values() for first, second in pairs]
+    return ", ".join(f"{np.mean(list(of)):+.3f}" for of in means)
+
+
+def _gains(one: Iterable[Result], other: Iterable[Result], sites: Sequence[str] | None) -> dict[str, dict[str, float]]:
     first, second = cases(one), cases(other)
-    chosen = sites or list(first)
-    gain = {site: [score - second[site][case] for case, score in first[site].items()] for site in chosen}
-    return bootstrap_site_mean(gain)
+    return {site: {c: score - second[site][c] for c, score in first[site].items()} for site in sites or first}
 
 
 def shares(result: Result) -> dict[str, float]:
@@ -157,7 +169,9 @@ def over_folds(values: Sequence[Any], statistic: Callable[[Sequence[Any]], float
     2.0
     """
     rng = np.random.default_rng(seed)
-    drawn = [statistic([values[i] for i in rng.integers(len(values), size=len(values))]) for _ in range(2000)]
+    draws = [tuple(sorted(rng.integers(len(values), size=len(values)))) for _ in range(2000)]
+    found = {draw: statistic([values[i] for i in draw]) for draw in sorted(set(draws))}
+    drawn = [found[draw] for draw in draws]
     low, high = np.nanquantile(drawn, [0.025, 0.975]) if np.isfinite(drawn).any() else (float("nan"), float("nan"))
     return Interval(statistic(values), float(low), float(high))
 
@@ -204,6 +218,7 @@ def dice_table(results: Results, structures: Sequence[str] = (), baseline: str =
         gain = words(difference(found, results[baseline]), signed=True) if strategy != baseline else "–"
         ends = f"{interval.low:.3f} to {interval.high:.3f}"
         worst = f"{summary.worst:.3f} ({summary.worst_client})"
-        rows.append([strategy, *means, f"**{summary.mean:.3f}**", ends, f"{summary.std:.3f}", worst, gain])
-    head = ["strategy", *heads, "mean", "95 % interval", "std", "worst site", f"gain over {baseline}"]
+        folds = by_fold(found, results[baseline]) if strategy != baseline else "–"
+        rows.append([strategy, *means, f"**{summary.mean:.3f}**", ends, f"{summary.std:.3f}", worst, gain, folds])
+    head = ["strategy", *heads, "mean", "95 % interval", "std", "worst site", f"gain over {baseline}", "fold by fold"]
     return markdown(head, rows)

@@ -33,6 +33,9 @@ from monai_fairfl.training_probe import TrainingProbe
 
 __all__ = ["MEASUREMENTS", "Memory", "leave_one_out_error", "leave_one_out_model", "score"]
 
+LEAST_IMAGES = 4
+"""For CKA: the biased estimate of two images is 1 whatever the models, the unbiased one needs four."""
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -104,7 +107,8 @@ def leave_one_out_model(weights: Weights, local: Weights, previous_weight: float
 def cka(probe: Probe | TrainingProbe, weights: Weights, memory: Memory, context: Context) -> Measurement | None:
     """Fed-LWR's CKA of each layer (MICCAI 2024, Eq. 3-4), of this client's trained model and ``weights``, the anchor.
 
-    Layer -> CKA, and ``"mean"`` over the layers. ``cka_unbiased`` takes the mini-batch estimator of the authors' code.
+    Layer -> CKA, and ``"mean"`` over the layers; nothing of fewer than four images: of two, the biased estimate is 1
+    whatever the models. ``cka_unbiased`` takes the mini-batch estimator of the authors' code.
     """
     grams: dict[str, list[torch.Tensor]] = {}
     for layer, *pair in _features(probe, weights, memory):
@@ -112,9 +116,8 @@ def cka(probe: Probe | TrainingProbe, weights: Weights, memory: Memory, context:
         for total, piece in zip(sums, pair, strict=True):
             total += centred_gram(piece)
     unbiased = bool(context.get("cka_unbiased", 0))
-    least = 4 if unbiased else 2  # images; fewer say nothing
     alike: Callable[..., float] = minibatch_cka if unbiased else cka_of_grams
-    return _by_layer({layer: alike(*pair) for layer, pair in grams.items() if len(pair[0]) >= least})
+    return _by_layer({layer: alike(*pair) for layer, pair in grams.items() if len(pair[0]) >= LEAST_IMAGES})
 
 
 def feature_cosine(

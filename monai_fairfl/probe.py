@@ -84,7 +84,7 @@ class Probe:
             and len(data) == count
             and all(isinstance(d, dict) and "image" in d for d in data)
         ):
-            return [Path(str(d["image"])).name for d in data]
+            return distinct_names([str(d["image"]) for d in data])
         return [str(i) for i in range(count)]
 
     @contextlib.contextmanager
@@ -100,6 +100,22 @@ class Probe:
             yield engine
         finally:
             engine._event_handlers, engine.state = handlers, state
+
+
+def distinct_names(paths: Sequence[str]) -> list[str]:
+    """The files' names, with as many of their folders as it takes to tell them apart; numbers where nothing does.
+
+    >>> distinct_names(["a/elm/Case00.nii.gz", "a/oak/Case00.nii.gz"])
+    ['elm/Case00.nii.gz', 'oak/Case00.nii.gz']
+    >>> distinct_names(["a/Case00.nii.gz", "a/Case01.nii.gz"])
+    ['Case00.nii.gz', 'Case01.nii.gz']
+    """
+    parts = [Path(path).parts for path in paths]
+    for depth in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(of[-depth:]) for of in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(number) for number in range(len(paths))]
 
 
 def estimate(values: torch.Tensor) -> Estimate:

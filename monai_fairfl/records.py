@@ -91,8 +91,8 @@ def round_record(
 ) -> dict[str, Any]:
     """One round: who was asked and who answered, what each measured, the Gram matrix, weights and contributions.
 
-    ``global_score`` is of the model received in this round, which is the result of the round before. Scores of the models
-    of coalitions are none of a client's own: what a method makes of them is in ``details``.
+    ``global_score`` is of the model received in this round, which is the result of the round before. Scores of the
+    models of coalitions are none of a client's own: what a method makes of them is in ``details``.
     """
     local = training_of(exchanges)
     measured: dict[str, dict[str, Any]] = {}

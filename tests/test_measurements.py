@@ -16,11 +16,12 @@ import pytest
 import torch
 from monai.data import DataLoader, Dataset
 from monai.engines import SupervisedEvaluator
+from monai.handlers import MeanDice, from_engine
 from torch import nn
 
 from monai_fairfl.cka import cka as cka_of_features
 from monai_fairfl.measurements import MEASUREMENTS, Memory
-from monai_fairfl.messages import value_of
+from monai_fairfl.messages import Estimate, value_of
 from monai_fairfl.probe import Probe
 
 
@@ -89,7 +90,10 @@ def test_without_a_model_of_this_round_there_is_nothing_to_compare(probe: Probe)
     assert measured("feature_cosine", probe, weights(1), None) is None
 
 
-@pytest.mark.parametrize(("images", "unbiased", "said"), [(1, 0, False), (2, 0, True), (3, 1, False), (4, 1, True)])
+@pytest.mark.parametrize(
+    ("images", "unbiased", "said"),
+    [(1, 0, False), (2, 0, False), (3, 0, False), (4, 0, True), (3, 1, False), (4, 1, True)],
+)
 def test_too_few_images_say_nothing(probe: Probe, images: int, unbiased: int, said: bool) -> None:
     probe.engine.data_loader.dataset.data = probe.engine.data_loader.dataset.data[:images]  # type: ignore[union-attr]
     probe.engine.state.epoch_length = None
@@ -101,3 +105,21 @@ def test_the_networks_weights_are_as_before(probe: Probe) -> None:
     before = {k: v.clone() for k, v in probe.engine.network.state_dict().items()}
     measured("cka", probe, weights(1), weights(2))
     assert all(torch.equal(before[k], v) for k, v in probe.engine.network.state_dict().items())
+
+
+def test_cases_of_one_name_in_several_folders_all_count() -> None:
+    files = [{"image": f"data/{site}/Case{case}.nii.gz"} for site in ("elm", "oak") for case in range(3)]
+
+    def read(item: dict[str, str]) -> dict[str, Any]:
+        shown = torch.full((1, 4, 4), float("oak" in item["image"]))
+        return {"image": shown, "label": torch.ones(1, 4, 4)}
+
+    metric = MeanDice(output_transform=from_engine(["pred", "label"]))
+    loader = DataLoader(Dataset(files, read), 1)
+    evaluator = SupervisedEvaluator(torch.device("cpu"), loader, nn.Identity(), key_val_metric={"dice": metric})
+    probe = Probe(evaluator)
+
+    assert probe.score({})["mean"] == Estimate(0.5, pytest.approx(0.3**0.5 / 6**0.5), 6)
+    assert {name: scores["dice"] for name, scores in probe.cases.items()} == {
+        f"{site}/Case{case}.nii.gz": float(site == "oak") for site in ("elm", "oak") for case in range(3)
+    }

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 from figures import lines, panels
 from matplotlib.figure import Figure
-from reading import cases, markdown, read, shares, site_means
+from reading import cases, interval_of, markdown, over_folds, read, shares, words
 
 STUDIES = ("wrong_labels",)
 WRONG = {"client01": "20 %", "client02": "40 %", "client03": "60 %", "client04": "none", "client05": "none"}
@@ -28,14 +28,15 @@ WRONG = {"client01": "20 %", "client02": "40 %", "client03": "60 %", "client04":
 def table() -> str:
     """A row per client."""
     results, rows = read("wrong_labels"), []
-    own = {name: site_means(cases(found)) for name, found in results.items()}
+    own = {name: cases(found) for name, found in results.items()}
     worth = {n: [shares(result) for result in results[n]] for n in ("CGSV", "ShapFed", "FedCE")}
     for client, wrong in WRONG.items():
         reward = [np.tanh(each[client]) / max(np.tanh(list(each.values()))) for each in worth["CGSV"]]
-        contributions = [f"{np.mean([each[client] for each in found]):.3f}" for found in worth.values()]
+        contributions = [words(over_folds([each[client] for each in found], np.mean)) for found in worth.values()]
         distances = [result["distance"][client] for result in results["CGSV"]]
-        dice = [f"{own[name][client]:.3f}" for name in ("Standalone", "FedAvg", "CGSV")]
-        rows.append([client, wrong, *contributions, f"{np.mean(reward):.2f}", f"{np.mean(distances):.2f}", *dice])
+        others = [words(over_folds(values, np.mean), 2) for values in (reward, distances)]
+        dice = [words(interval_of({client: own[name][client]})) for name in ("Standalone", "FedAvg", "CGSV")]
+        rows.append([client, wrong, *contributions, *others, *dice])
     head = ["client", "wrong labels", "CGSV", "ShapFed", "FedCE", "reward", "distance from the server's model"]
     return markdown([*head, "Dice alone", "Dice, FedAvg", "Dice, CGSV"], rows)
 

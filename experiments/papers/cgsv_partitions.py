@@ -11,7 +11,7 @@
 """CGSV, Tables 1 and 2: Dice, and the fairness of rewards, when one pool is dealt out evenly, unevenly, or one-sidedly.
 
 Fairness is the correlation over clients of Dice alone with Dice in the federation, times 100: who brings more should
-get more. Means over folds; intervals over folds.
+get more. Where all receive one model it is not defined. Means over folds; intervals over folds.
 """
 
 from __future__ import annotations

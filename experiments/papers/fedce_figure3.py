@@ -42,7 +42,7 @@ def figure() -> Figure:
     for number, axis in enumerate(axes):
         results = read(STUDIES[number // 2])
         smoothed = {name: savgol_filter(course(results[name]), 11, 3) for name in SHOWN[number % 2]}
-        lines(axis, smoothed, y="validation Dice")
+        lines(axis, smoothed, "rounds done", "validation Dice", first=0)
         axis.set_ylim(bottom=0.3)
         axis.legend(fontsize=6)
     return drawn

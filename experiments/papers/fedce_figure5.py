@@ -16,9 +16,11 @@ beside those of the run without it; means over folds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from papers.fedce_table3 import mean_of
-from reading import markdown, read, shares
+from papers.fedce_table3 import Fold, mean_of
+from reading import markdown, over_folds, read, shares, words
 from scipy.stats import pearsonr
 from study import Study
 
@@ -30,16 +32,28 @@ def table() -> str:
     """A row per site left out."""
     rows = []
     for study, whole in WHOLE.items():
-        everybody = mean_of([shares(result) for result in read(whole)["FedCE"]])
+        everybody = [shares(result) for result in read(whole)["FedCE"]]
         for setting in Study.read(study).settings:
-            found = mean_of([shares(result) for result in read(study, setting)["FedCE"]])
-            rest = sum(everybody[site] for site in found)
-            before = {site: everybody[site] / rest for site in found}
-            change = {site: found[site] - before[site] for site in found}
-            most = max(change, key=lambda site: abs(change[site]))
-            r = pearsonr(list(before.values()), list(found.values())).statistic
-            mean = np.mean(np.abs(list(change.values())))
-            rows.append(
-                [whole, setting.removeprefix("without_"), f"{r:.2f}", f"{mean:.3f}", f"{most}, {change[most]:+.3f}"]
-            )
+            folds = list(zip(everybody, [shares(result) for result in read(study, setting)["FedCE"]], strict=True))
+            before, after = _means(folds)
+            most = max(after, key=lambda site: abs(after[site] - before[site]))
+            cells = [words(over_folds(folds, statistic), digits) for statistic, digits in ((_pearson, 2), (_change, 3))]
+            rows.append([whole, setting.removeprefix("without_"), *cells, f"{most}, {after[most] - before[most]:+.3f}"])
     return markdown(["study", "left out", "Pearson", "mean change of a share", "largest change"], rows)
+
+
+def _means(folds: Sequence[Fold]) -> Fold:
+    """Means over folds of the others' shares, before, divided by their sum, and after."""
+    everybody, after = mean_of([whole for whole, _ in folds]), mean_of([without for _, without in folds])
+    rest = sum(everybody[site] for site in after)
+    return {site: everybody[site] / rest for site in after}, after
+
+
+def _pearson(folds: Sequence[Fold]) -> float:
+    before, after = _means(folds)
+    return float(pearsonr(list(before.values()), list(after.values())).statistic)
+
+
+def _change(folds: Sequence[Fold]) -> float:
+    before, after = _means(folds)
+    return float(np.mean([abs(after[site] - before[site]) for site in after]))

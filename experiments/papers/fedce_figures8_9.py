@@ -10,7 +10,8 @@
 # limitations under the License.
 """FedCE, Figs 8 and 9: the methods' outlines side by side, on a test image of every generated hospital.
 
-The middle slice of the first test volume of fold 0, and the first test photograph; real images are not published here.
+The middle slice of the first test volume of fold 0, and the first test photograph, as the network outlines them, before
+the largest part is kept; real images are not published here.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
 # limitations under the License.
 """FedCE, Table 1, control: what chance does: FedAvg trained again, from another seed.
 
-The same splits, rounds and images; another first model, another order of images, other augmentation. The intervals of the
-other tables are over cases, and know nothing of this.
+The same splits, rounds and images; another first model, another order of images, other augmentation. The intervals of
+the other tables are over cases, and know nothing of this.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 from papers.fedism_table1 import HEAD, groups_of, row
-from reading import markdown, read, shares
+from reading import markdown, over_folds, read, shares, words
 
 STUDIES = ("quality",)
 SWEEPS = {
@@ -33,5 +34,5 @@ def table() -> str:
     for name, values in SWEEPS.items():
         for value, method in values.items():
             weight = [sum(shares(result)[site] for site in groups["corrupted"]) for result in results[method]]
-            rows.append([name, value, *row(results, method, groups), f"{sum(weight) / len(weight):.2f}"])
+            rows.append([name, value, *row(results, method, groups), words(over_folds(weight, np.mean), 2)])
     return markdown(["parameter", "value", *HEAD, "weight of the two corrupted clients"], rows)

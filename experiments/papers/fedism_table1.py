@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reading import NotFinished, Result, cases, difference, interval_of, markdown, read, words
+from reading import NotFinished, Result, by_fold, cases, difference, interval_of, markdown, read, words
 from study import Study
 
 from monai_fairfl.intervals import Interval
@@ -36,7 +36,7 @@ SETTINGS = {
     ("quality_volumes", "blur20"): "volumes, motion blur, 20 %",
 }
 METHODS = ("FedAvg", "qFedAvg", "AFL", "FairFed", "FedCE", "FedGA", "FedISM")
-HEAD = ["clean", "corrupted", "corrupted, gain over FedAvg"]
+HEAD = ["clean", "corrupted", "corrupted, gain over FedAvg", "fold by fold"]
 
 
 def table() -> str:
@@ -65,11 +65,9 @@ def rows_of(settings: Mapping[tuple[str, str], str], methods: Mapping[str, str])
 
 def row(results: Mapping[str, Sequence[Result]], method: str, groups: Mapping[str, Sequence[str]]) -> list[str]:
     """Clean Dice, corrupted Dice, and the gain in the latter."""
-    gain = words(difference(results[method], results["FedAvg"], groups["corrupted"][:1]), signed=True)
-    return [
-        *(words(group_dice(results[method], groups[group])) for group in ("clean", "corrupted")),
-        gain if method != "FedAvg" else "–",
-    ]
+    both = results[method], results["FedAvg"], groups["corrupted"][:1]
+    gain = [words(difference(*both), signed=True), by_fold(*both)] if method != "FedAvg" else ["–", "–"]
+    return [*(words(group_dice(results[method], groups[group])) for group in ("clean", "corrupted")), *gain]
 
 
 def group_dice(results: Sequence[Result], sites: Sequence[str]) -> Interval:

@@ -31,7 +31,7 @@ def table() -> str:
         cells = [_words([statistic(list(each.values())) for each in found]) for statistic in (np.mean, np.std)]
         cells += [_words([np.mean([each[site] for site in sites]) for each in found]) for sites in groups.values()]
         rows.append([method, *cells])
-    return markdown(["method", "mean", "std over clients", *(f"{group} clients" for group in groups)], rows)
+    return markdown(["method", "mean", "std over clients (ddof 0)", *(f"{group} clients" for group in groups)], rows)
 
 
 def _words(values: list[float]) -> str:

@@ -31,6 +31,6 @@ def figure() -> Figure:
         for name in SHOWN:
             scores = [np.array(list(result["global_score"].values())) for result in results[name]]
             series[name] = np.mean([over_sites(score, axis=0) for score in scores], axis=0)
-        lines(axis, series, y="validation Dice")
+        lines(axis, series, "rounds done", "validation Dice", first=0)
     axes[0].legend(fontsize=6)
     return drawn

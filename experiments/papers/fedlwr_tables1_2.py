@@ -18,7 +18,7 @@ from monai_fairfl.fairness import performance
 from monai_fairfl.intervals import Interval
 
 STUDIES = ("prostate", "fundus")
-SHOWN = ("FedAvg", "qFedAvg", "CFFL", "CGSV", "FedCI", "FedCE", "Ditto", "FedLWR")
+SHOWN = ("Standalone", "FedAvg", "qFedAvg", "CFFL", "CGSV", "Ditto", "FedCE-sum", "FedCE", "FedLWR")
 
 
 def table() -> str:

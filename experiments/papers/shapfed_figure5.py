@@ -31,21 +31,22 @@ WRONG = ("client01, cups anywhere", "client02, discs anywhere")
 
 def table() -> str:
     """What the two wrong clients are worth, the honest ones' mean being 1; then rank correlations with the truth."""
-    found = {"true Shapley value": truths(), "ShapFed, class values": class_values(), "CGSV, one number": cgsv()}
+    found = {"ShapFed, class values": class_values(), "CGSV, one number": cgsv()}
+    found |= {f"true Shapley value, {name}'s run": truths(name) for name in ("ShapFed", "CGSV")}
     rows = []
     for name, values in found.items():
         scaled = [value / value[len(WRONG) :].mean(axis=0) for value in values]
         cells = [over_folds([float(value[c, k]) for value in scaled], np.mean) for c in (0, 1) for k in (0, 1)]
         rows.append([name, *(words(cell, 2) for cell in cells)])
     worth = markdown(["worth", *(f"{client}: {name}" for client in WRONG for name in CLASSES)], rows)
-    return f"{worth}\n\nRank correlation with the true value, over the clients, a fold at a time:\n\n{_correlations(found)}"
+    what = "Rank correlation with the true value of the method's own run, over the clients, a fold at a time:"
+    return f"{worth}\n\n{what}\n\n{_correlations(found)}"
 
 
 def _correlations(found: Mapping[str, Sequence[np.ndarray]]) -> str:
-    truth, *methods = found
     rows = []
-    for name in methods:
-        pairs = list(zip(found[truth], found[name], strict=True))
+    for name in list(found)[:2]:
+        pairs = list(zip(found[f"true Shapley value, {name.partition(',')[0]}'s run"], found[name], strict=True))
         whole = over_folds([_agreement(*pair) for pair in pairs], np.mean)
         each = [over_folds([_agreement(*pair, column) for pair in pairs], np.mean) for column in (0, 1)]
         rows.append([name, *(words(cell, 2) for cell in (whole, *each))])
@@ -55,14 +56,14 @@ def _correlations(found: Mapping[str, Sequence[np.ndarray]]) -> str:
 def figure() -> Figure:
     """Clients by classes, means over folds; every class divided by its largest absolute value."""
     clients = list(read("class_values")["ShapFed"][0]["samples"])
-    names = {"true Shapley value": truths(), "ShapFed, class values": class_values(), "CGSV": cgsv()}
+    names = {"true Shapley value": truths("ShapFed"), "ShapFed, class values": class_values(), "CGSV": cgsv()}
     return heat_maps({name: np.mean(found, axis=0) for name, found in names.items()}, clients, CLASSES)
 
 
-def truths() -> list[np.ndarray]:
-    """Fold by fold: clients x classes."""
+def truths(strategy: str) -> list[np.ndarray]:
+    """Of a strategy's own training, fold by fold: clients x classes."""
     found = []
-    for result in read("class_values")["ShapFed"]:
+    for result in read("class_values")[strategy]:
         of_class = {valuation["utility"]: valuation["values"] for valuation in result["valuations"].values()}
         found.append(np.array([[of_class[name][c]["value"] for name in CLASSES] for c in result["samples"]]))
     return found

@@ -43,6 +43,7 @@ class Ditto(Strategy):
 
     paper = "Li et al., ICML 2021"
     client_does = "trains the global model and its own"
+    client_sends = "update, 1 number"
     cost = "2 x training"
     personal = True
 

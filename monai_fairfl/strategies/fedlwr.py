@@ -47,7 +47,8 @@ class FedLWR(Strategy):
         encoder_layer: that layer's name; ``None``: the widest, by the smaller of its input and output channels, in a
             U-Net at the bottom.
         variant: ``"recommended"``: biased CKA on validation images, clipped to [1e-4, 0.99]; ``"paper"``: on training
-            images, not clipped; ``"released"``: unbiased mini-batch CKA on validation images, clipped.
+            images, not clipped; ``"released"``: unbiased mini-batch CKA on validation images, clipped. A client with
+            fewer than four such images measures nothing.
 
     Layers are matched by module name. A layer that was not scored is averaged uniformly. The contribution reported for
     a client is its mean weight over layers.
@@ -105,7 +106,10 @@ class FedLWR(Strategy):
                 if layer != "mean":
                     found.setdefault(layer, {})[reply.client] = 1 - min(max(float(value), low), high)
         if not found:
-            raise FederationError(f"FedLWR needs {self.measurement!r}, and no client of {compared.clients} measured it")
+            raise FederationError(
+                f"FedLWR needs {self.measurement!r}, and no client of {compared.clients} measured it. CKA takes at "
+                "least four images: with fewer validation images use variant='paper', which compares on training ones"
+            )
         for by_client in found.values():
             filler = sum(by_client.values()) / len(by_client)
             for client in set(compared.clients) - set(by_client):

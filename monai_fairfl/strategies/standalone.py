@@ -32,7 +32,7 @@ class Standalone(Strategy):
 
     paper = "the baseline of all five papers"
     client_does = "trains"
-    client_sends = "its model, for the final comparison only"
+    client_sends = "update, which only makes its own next model"
 
     def __init__(self, variant: str = "paper"):
         check_choice(self, "variant", variant, ("paper",))

@@ -8,4 +8,4 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Transports: in this process, over NVIDIA FLARE, over Flower. Each only implements ``exchange``."""
+"""Transports: in this process, over NVIDIA FLARE. Each only implements ``exchange``."""

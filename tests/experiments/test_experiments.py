@@ -82,6 +82,16 @@ def test_a_studys_files_are_its_cells_made_by_the_command_that_it_gives_now(name
         assert all(len(values) == study.rounds for values in (result["global_score"] or {}).values())
 
 
+@pytest.mark.parametrize("name", names())
+def test_a_results_cases_are_all_that_the_run_tested(name: str) -> None:
+    reading, study = load("reading"), load("study").Study.read(name)
+    for result in study.committed():
+        for site, scores in reading.cases([result]).items():
+            tested = result["closing"][site]["own"]
+            whole = tested.get("personal_test_score", tested["test_score"])
+            assert sum(scores.values()) / len(scores) == pytest.approx(whole, abs=1e-4), (result["command"], site)
+
+
 @pytest.mark.parametrize("names", IMAGES, ids=" and ".join)
 def test_every_real_image_is_tested_once_by_every_complete_strategy(names: tuple[str, ...]) -> None:
     reading = load("reading")

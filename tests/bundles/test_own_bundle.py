@@ -1,0 +1,91 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The guide's bundle of another organ: it knows nothing of this package, and every kind of method federates it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from monai_fairfl.ledger import read_ledger
+
+CHECKOUT = Path(__file__).parents[2]
+GUIDE = (CHECKOUT / "docs" / "guide.md").read_text()
+METHODS = ["Standalone", "FedCE", "CGSV", "FedLWR", "ShapFed", "FedISM", "Ditto", "FedCI"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Three hospitals with three volumes each: a noisy ball."""
+    rng = np.random.default_rng(0)
+    for site in ("A", "B", "C"):
+        for case in range(3):
+            centre = rng.uniform(9, 15, size=(3, 1, 1, 1))
+            label = (((np.indices((24, 24, 24)) - centre) ** 2).sum(0) < 36).astype(np.uint8)
+            image = (label + rng.normal(0, 0.3, label.shape)).astype(np.float32)
+            for kind, volume in (("imagesTr", image), ("labelsTr", label)):
+                file = tmp_path / "data" / site / kind / f"case{case}.nii.gz"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                nib.save(nib.Nifti1Image(volume, np.eye(4)), file)
+    return tmp_path / "data"
+
+
+def command(tmp_path: Path) -> list[str]:
+    """The guide's two commands, with copies of its folders: the first is done, the second is returned."""
+    copied, federate = re.search(r"(cp .*?)\n(python .*?)\n```", GUIDE, re.DOTALL).groups()  # type: ignore[union-attr]
+    bundle = tmp_path / "own_bundle"
+    shutil.copytree(CHECKOUT / "docs" / "examples" / "own_bundle", bundle)
+    source, target = (word.replace("docs/examples/own_bundle", str(bundle)) for word in shlex.split(copied)[1:])
+    shutil.copy(CHECKOUT / source, target)
+    places = {"docs/examples/own_bundle": str(bundle), "DATA": str(tmp_path / "data"), "runs/": f"{tmp_path}/runs/"}
+    words = shlex.split(federate.replace("\\\n", " "))
+    for old, new in places.items():
+        words = [word.replace(old, new) for word in words]
+    return [sys.executable, "-W", "ignore", *words[1:]]
+
+
+@pytest.mark.slow
+def test_the_guides_bundle_federates_as_the_guide_says(data: Path, tmp_path: Path) -> None:
+    subprocess.run(command(tmp_path), check=True, cwd=CHECKOUT)
+
+    records = read_ledger(tmp_path / "runs" / "spleen" / "ledger.jsonl")
+    scores = [
+        float(np.mean([m["global_score"]["mean"]["value"] for m in r["measurements"].values()])) for r in records[1:4]
+    ]
+    assert scores[0] < scores[-1]  # it learns
+    assert set(records[1]["measurements"]["A"]["global_score"]) >= {"mean"}
+    assert sum(records[3]["aggregation"].values()) == pytest.approx(1)
+
+
+@pytest.mark.slow
+def test_every_kind_of_method_federates_it(data: Path, tmp_path: Path) -> None:
+    words = command(tmp_path)
+    chosen = [{"_target_": f"monai_fairfl.strategies.{name}"} for name in METHODS]
+    at = words.index("--strategy#_target_")
+    words[at : at + 2] = ["--strategies", str(chosen)]
+    words[words.index("--rounds") + 1] = "2"
+
+    subprocess.run(words, check=True, cwd=CHECKOUT)
+
+    report = json.loads((tmp_path / "runs" / "spleen" / "report.json").read_text())
+    assert [found["strategy"] for found in report["strategies"].values()] == METHODS
+    for name, found in report["strategies"].items():
+        assert found["finished"], name
+        assert all(0 < site["score"]["value"] <= 1 for site in found["sites"].values()), name
