@@ -100,11 +100,11 @@ def as_table(found: Mapping[str, Mapping[str, Any]]) -> str:
     with console.capture() as captured:
         console.print(table)
     lines = [line.rstrip() for line in captured.get().strip("\n").splitlines()]
-    legend = (
-        "Needs: what every site must be able to measure. A round is one exchange where no phases are named; the models "
-        "of coalitions (FedCI, LeaveOneOut) are scored eight at a time."
-    )
-    return "\n".join([*lines, "", legend, "One strategy in full: monai-fairfl strategies NAME"])
+    legend = [
+        "Needs: what every site must be able to measure. A round is one exchange where no phases are named;",
+        "models of coalitions (FedCI, LeaveOneOut) are scored eight at a time.",
+    ]
+    return "\n".join([*lines, "", *legend, "One strategy in full: monai-fairfl strategies NAME"])
 
 
 def as_page(name: str, entry: Mapping[str, Any]) -> str:
