@@ -15,6 +15,7 @@ from __future__ import annotations
 from monai_fairfl.workflow.cases import Case, CaseOutput, Cases
 from monai_fairfl.workflow.dicom_seg import SaveDicomSegd, write_dicom_seg
 from monai_fairfl.workflow.inputs import file_cases, find_images
+from monai_fairfl.workflow.model import require_model
 from monai_fairfl.workflow.outputs import MeasureVolumed, SaveOverlayd
 from monai_fairfl.workflow.overlays import overlay
 from monai_fairfl.workflow.photographs import MeasureCupToDiscd, SaveMaskd, find_photographs
@@ -32,5 +33,6 @@ __all__ = [
     "find_images",
     "find_photographs",
     "overlay",
+    "require_model",
     "write_dicom_seg",
 ]

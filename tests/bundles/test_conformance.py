@@ -32,6 +32,7 @@ from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl.bundles import bundle_names, copy_bundle
 from monai_fairfl.data import CLINICS, SITES, write_clinics, write_sites
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.ledger import read_ledger
 
 ROOT = Path(__file__).parents[2]
@@ -320,6 +321,18 @@ def test_inference_says_what_to_do_without_weights_or_images(
     with pytest.raises(RuntimeError) as missing:
         bundle.run(INFERENCE, site / bundle.images, tmp_path, ckpt_path=str(tmp_path / "none.pt"))
     assert "No trained weights at" in str(missing.value.__cause__) and "--ckpt_path" in str(missing.value.__cause__)
+    other = torch.load(trained, weights_only=True)
+    name = next(iter(other.get("model", other)))
+    other.get("model", other)[name] = torch.zeros(7)
+    torch.save(other, tmp_path / "other.pt")
+    (tmp_path / "text.pt").write_text("no model")
+    for file, says in (
+        ("other.pt", f"of another network: {name} is (7,) in the file"),
+        ("text.pt", "is no state_dict"),
+    ):
+        with pytest.raises(RuntimeError) as wrong:
+            bundle.run(INFERENCE, site / bundle.images, tmp_path, ckpt_path=str(tmp_path / file))
+        assert isinstance(wrong.value.__cause__, ConfigError) and says in str(wrong.value.__cause__)
     (tmp_path / "empty").mkdir()
     with pytest.raises(RuntimeError) as empty:
         bundle.run(INFERENCE, tmp_path / "empty", tmp_path, ckpt_path=str(trained))
