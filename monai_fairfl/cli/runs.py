@@ -32,7 +32,7 @@ def report(args: argparse.Namespace) -> Answer:
 
 
 def verify(args: argparse.Namespace) -> Answer:
-    """Check the chain of a run's ledger: that no record was edited, removed or added in between."""
+    """Check the chain of a run's ledger: that nothing before its last record was damaged or changed by itself."""
     from monai_fairfl.report.collect import find_runs, read_run
 
     runs = {}

@@ -84,7 +84,9 @@ def write_report_if_possible(run_dirs: Sequence[str | Path], out: str | Path) ->
         return write_report(run_dirs, out)
     except FairFLError as error:
         logger.warning("no report.html: %s", error)
-        return None
+    except Exception:  # whatever is wrong with a page, the run is done and its ledger whole
+        logger.exception("no report.html")
+    return None
 
 
 def as_text(report: Mapping[str, Any]) -> str:

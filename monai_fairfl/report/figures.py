@@ -64,11 +64,14 @@ def small_multiples(
         horizontal_spacing=0.03,
         vertical_spacing=BETWEEN / inner,
     )
+    named: set[str] = set()
     for panel, found in enumerate(series.values()):
         for number, site in enumerate(sites):
             points = found.get(site) or []
-            for trace in _traces(site, points, number, bands):
-                trace.showlegend = trace.showlegend and panel == 0
+            traces, known = _traces(site, points, number, bands), site in named
+            named |= {site} if points else set()
+            for trace in traces:
+                trace.showlegend = trace.showlegend and bool(points) and not known
                 figure.add_trace(trace, panel // across + 1, panel % across + 1)
     figure.update_layout(
         template="plotly_white", height=ABOVE + inner + BELOW, margin={"l": 60, "r": 16, "t": ABOVE, "b": BELOW},

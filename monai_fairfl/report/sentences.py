@@ -69,7 +69,7 @@ def _sentence(report: Mapping[str, Any], name: str | None, site: str) -> str:
     mine = found["sites"].get(site)
     if mine is None:
         return f"{site} did not take part in {name}."
-    clauses = [_score(report, name, site), _contribution(found, mine), _left_behind(mine)]
+    clauses = [_score(report, name, site), _contribution(found, mine), _left_behind(mine, found["measurement"])]
     unfinished = "" if found["finished"] else f"So far ({rounds_words(found)}), "
     return unfinished + "; ".join(clause for clause in clauses if clause) + "."
 
@@ -144,22 +144,22 @@ def _contribution(found: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
     return f"its contribution{last} is {contribution['value']:.2f}" + (f" ({', '.join(details)})" if details else "")
 
 
-def _left_behind(mine: Mapping[str, Any]) -> str:
+def _left_behind(mine: Mapping[str, Any], measurement: str) -> str:
     found = mine["left_behind"]
     if found is None:
         return "" if mine["score"] is None else "whether it is left behind cannot be told"
-    if not found["verdict"]:
-        return "it is not left behind"
-    reasons, noise = [], []
+    reasons = []
     if found["below_mean"] is not None:
         deviations = f" ({found['deviations']:.1f} standard deviations)" if found["deviations"] else ""
         reasons.append(f"{found['below_mean']:.3f}{deviations} below the sites' mean")
-        noise.append(mine["score"]["stderr"] is not None and found["below_mean"] < mine["score"]["stderr"])
     if found["below_alone"] is not None:
         reasons.append(f"more than {MARGIN} below what it reaches alone")
-        noise.append(bool(mine["gain"]["within_noise"]))
-    doubt = ", though that is within the noise of its cases" if all(noise) else ""
-    return f"it is left behind: its Dice is {' and '.join(reasons)}{doubt}"
+    if found["verdict"]:
+        return f"it is left behind: its Dice is {' and '.join(reasons)}"
+    if found["doubtful"]:
+        cases = cases_words(mine["score"]["n"], measurement) if mine["score"]["n"] else "its cases"
+        return f"it may be left behind: its Dice is {' and '.join(reasons)}, which {cases} cannot tell from chance"
+    return "it is not left behind"
 
 
 def _with_error(score: Mapping[str, Any], measurement: str) -> str:

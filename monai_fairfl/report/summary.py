@@ -34,8 +34,8 @@ from monai_fairfl.report.series import (
 
 __all__ = ["summarise"]
 
-NO_ESTIMATE = ("Ditto", "FedAvg", "Standalone")
-"""Strategies whose weights follow from sizes alone: what they report as contributions says nothing of anybody's."""
+NO_ESTIMATE = ("AFL", "Ditto", "FairFed", "FedAvg", "FedGA", "FedISM", "FedLWR", "QFedAvg", "Standalone")
+"""Strategies that choose weights, by size or to be fair, and estimate nobody's contribution."""
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
@@ -52,9 +52,11 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         it is left behind.
     """
     shown = shown_measurement(runs)
-    warnings = _differences(runs) + _structures(runs, shown)
+    warnings: list[str] = []
+    groups = [dict(run.start.get("groups") or {}) for run in runs]
     sites = sorted({site for run in runs for site in run.sites})
     scores = {run.name: scores_of(run, shown, warnings) for run in runs}
+    warnings = _differences(runs, scores) + _structures(runs, shown) + warnings
     standalone = next((run.name for run in runs if run.strategy == "Standalone"), None)
     same = comparable(scores, shown)
     alone = scores[standalone].numbers if standalone in same else {}
@@ -63,10 +65,8 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         yardstick = alone if run.strategy != "Standalone" and run.name in same else {}
         strategies[run.name] = _strategy(run, scores[run.name], yardstick, shown)
         for site, number in strategies[run.name]["flagged"].items():
-            looks = (
-                f"In {run.name}, {site} has looked like a free rider since round {number}: its score was {SUSPICIOUS}"
-            )
-            warnings.append(f"{looks}. So do honest sites unlike the others: a reason to ask, not a proof")
+            looks = f"In {run.name}, the free-rider score of {site} was {SUSPICIOUS}, the third of them round {number}"
+            warnings.append(f"{looks}. So are honest sites' that are unlike the others: a reason to ask, not a proof")
         strategies[run.name]["comparable"] = run.name in same and set(scores[run.name].numbers) == set(sites)
     return to_json(
         {
@@ -77,8 +77,8 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             "free_rider_rule": FREE_RIDER_RULE,
             "standalone": standalone,
             "focus": _focus(strategies, {run.name: validation_mean(run) for run in runs}),
-            "sites": {site: _site(site, runs) for site in sites},
-            "groups": next((dict(run.start["groups"]) for run in runs if run.start.get("groups")), {}),
+            "sites": {site: _site(site, runs) | {"scored": _scored(site, scores)} for site in sites},
+            "groups": groups[0] if all(of == groups[0] for of in groups) else {},  # else a column would mix sites
             "strategies": strategies,
             "events": [event for run in runs for event in events(run)],
             "warnings": warnings,
@@ -117,11 +117,7 @@ def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str) ->
                 "gain": gained.get(site),
                 "contribution": contributions[site][-1] if contributions.get(site) else None,
                 "aggregation_weight": weights[site][-1] if weights.get(site) else None,
-                "left_behind": (
-                    None
-                    if run.strategy == "Standalone"
-                    else left_behind(site, values, gained[site]["value"] if site in gained else None)
-                ),
+                "left_behind": (None if run.strategy == "Standalone" else left_behind(site, numbers, gained.get(site))),
             }
             for site in run.sites
         },
@@ -137,9 +133,13 @@ def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str) ->
 
 
 def _focus(strategies: Mapping[str, Mapping[str, Any]], validation: Mapping[str, float | None]) -> str | None:
-    """The federated strategy that the sentences speak of: best mean on validation cases, never chosen on test cases."""
+    """The federated strategy that the sentences speak of: best mean on validation cases, never chosen on test cases.
+
+    Of those with a score of every site, where there are any: means over other sites are of other patients.
+    """
     federated = [name for name, found in strategies.items() if found["strategy"] != "Standalone"]
-    candidates = [name for name in federated if strategies[name]["finished"]] or federated
+    whole = [name for name in federated if strategies[name]["comparable"]] or federated
+    candidates = [name for name in whole if strategies[name]["finished"]] or whole
     return max(candidates, key=lambda name: (validation[name] is not None, validation[name] or 0.0), default=None)
 
 
@@ -152,7 +152,18 @@ def _site(site: str, runs: Sequence[Run]) -> dict[str, int | None]:
     return told
 
 
-def _differences(runs: Sequence[Run]) -> list[str]:
+def _scored(site: str, scores: Mapping[str, Shown]) -> int | None:
+    """Cases behind the site's shown Dice: the fewest of all runs."""
+    known = [of.numbers[site].n for of in scores.values() if site in of.numbers]
+    return min((n for n in known if n is not None), default=None)
+
+
+def _told(run: Run, key: str) -> dict[str, int]:
+    """What each site last told of its training data."""
+    return {site: number for record in run.rounds for site, number in record.get(key, {}).items() if number}
+
+
+def _differences(runs: Sequence[Run], scores: Mapping[str, Shown]) -> list[str]:
     """What makes the runs hard to compare."""
     found = []
     facts: dict[str, list[Any]] = {
@@ -160,6 +171,10 @@ def _differences(runs: Sequence[Run]) -> list[str]:
         "seeds": [run.start.get("seed") for run in runs],
         "numbers of rounds": [len(run.rounds) for run in runs],
         "initial models": [run.start.get("model") for run in runs],
+        "training cases": [_told(run, "cases") for run in runs],
+        "images per epoch": [_told(run, "samples") for run in runs],
+        "groups": [run.start.get("groups") or {} for run in runs],
+        "scored cases": [{site: number.n for site, number in of.numbers.items()} for of in scores.values()],
     }
     for what, values in facts.items():
         if any(value != values[0] for value in values):
@@ -173,6 +188,8 @@ def _structures(runs: Sequence[Run], shown: str) -> list[str]:
     for run in runs:
         for site, models in ((run.end or {}).get("scores") or {}).items():
             score = (models.get("own") or {}).get(shown)
+            if score is None:
+                continue
             names = tuple(sorted(set(score) - {"mean", "value", "stderr", "n"})) if isinstance(score, Mapping) else ()
             found.setdefault(names, set()).add(site)
     if len(found) < 2:

@@ -23,7 +23,8 @@ from typing import Any
 import pytest
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.report import write_report
+from monai_fairfl.report import write_report, write_report_if_possible
+from monai_fairfl.report.figures import small_multiples
 
 pytest.importorskip("jinja2")
 pytest.importorskip("plotly")
@@ -243,7 +244,7 @@ def test_free_rider_scores_notes_and_missing_weights_are_on_the_page(write_run: 
         "FedAvg", dict.fromkeys(sites, 0.8), rounds=[{"measurements": measured, "gram": gram, **shares}] * 3
     )
     page = page_of(run, write_run("Standalone", dict.fromkeys(sites, 0.7)))
-    assert "yew has looked like a free rider since round 2" in page.text
+    assert "the free-rider score of yew was above 5 times" in page.text
     assert [line["name"] for line in figure(page, "free-riders")[0]] == sites
     assert "cka absent: mean of the others used" in page.text
     assert "Standalone averages nothing and has no weights" in page.text
@@ -294,3 +295,21 @@ def test_the_report_goes_to_the_one_folder_or_to_what_holds_all(write_run: Write
     assert (runs[0] / "report.html").exists()
     returned = write_report(runs)
     assert json.loads((runs[0].parent / "report.json").read_text()) == returned
+
+
+def test_a_site_that_the_first_strategy_lacks_is_in_the_legend() -> None:
+    point = [{"round": 0, "value": 0.5}]
+    series = {"Standalone": {"elm": point}, "FedAvg": {"elm": point, "oak": point}}
+    traces = small_multiples(series, ["elm", "oak"], "Dice")["data"]  # type: ignore[index]
+    assert [trace["name"] for trace in traces if trace.get("showlegend")] == ["elm", "oak"]
+
+
+def test_a_page_that_cannot_be_made_never_costs_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*arguments: Any) -> None:
+        raise KeyError("a number that nobody foresaw")
+
+    monkeypatch.setattr("monai_fairfl.report.write_report", broken)
+    assert write_report_if_possible([tmp_path], tmp_path) is None
+    assert "a number that nobody foresaw" in caplog.text

@@ -22,8 +22,8 @@ import pytest
 from scipy import stats
 
 from monai_fairfl.ledger import Ledger
-from monai_fairfl.report.collect import load_runs
-from monai_fairfl.report.comparison import left_behind
+from monai_fairfl.report.collect import Number, load_runs
+from monai_fairfl.report.comparison import half_width, left_behind
 from monai_fairfl.report.summary import summarise
 
 WriteRun = Callable[..., Path]
@@ -53,7 +53,7 @@ def test_scores_gains_and_fairness_are_those_of_the_ledgers(comparison: Path) ->
 def test_the_header_holds_sites_seed_rounds_and_verified_heads(comparison: Path) -> None:
     report = summarise(load_runs([comparison]))
     assert list(report["strategies"]) == ["Standalone", "FedAvg", "FedCE"]
-    assert report["sites"]["hazel"] == {"cases": 6, "images": 48}
+    assert report["sites"]["hazel"] == {"cases": 6, "images": 48, "scored": 3}
     found = report["strategies"]["FedCE"]
     assert (found["rounds"], found["seed"], found["finished"], found["chain_verified"]) == (4, 0, True, True)
     assert report["warnings"] == []
@@ -105,7 +105,7 @@ def test_free_rider_scores_are_shown_and_a_flagged_site_is_warned_of(write_run: 
     assert scores == pytest.approx([0.4 / np.sqrt(3)] * 3)
     assert found["flagged"] == {"yew": 2}
     (warning,) = report["warnings"]
-    assert warning.startswith("In FedAvg, yew has looked like a free rider since round 2: ")
+    assert warning.startswith("In FedAvg, the free-rider score of yew was above 5 times")
     assert "above 5 times the median of the other sites' in 3 consecutive rounds" in warning
 
 
@@ -213,10 +213,30 @@ def test_the_sentences_speak_of_the_strategy_that_validates_best_not_of_the_one_
     assert summarise(load_runs([first, second]))["focus"] == "FedAvg"
 
 
+def test_the_sentences_never_speak_of_a_strategy_that_lacks_a_weak_site(write_run: WriteRun) -> None:
+    whole = edit_end(
+        write_run("FedAvg", {"elm": 0, "oak": 0}),
+        {"elm": {"own": {"score": 0.9, "test_score": 0.9}}, "oak": {"own": {"score": 0.4, "test_score": 0.4}}},
+    )
+    part = edit_end(write_run("FedCE", {"elm": 0, "oak": 0}), {"elm": {"own": {"score": 0.8, "test_score": 0.8}}})
+    assert summarise(load_runs([whole, part]))["focus"] == "FedAvg"
+
+
+def test_other_test_cases_and_other_groups_are_warned_of_and_not_mixed(write_run: WriteRun) -> None:
+    one = write_run("FedAvg", {"elm": (0.8, 0.1, 5), "oak": (0.8, 0.1, 5)}, groups={"clean": ["elm"]})
+    two = write_run("FedCE", {"elm": (0.8, 0.1, 4), "oak": (0.8, 0.1, 5)}, groups={"clean": ["oak"]})
+    report = summarise(load_runs([one, two]))
+    assert [w.split(":")[0] for w in report["warnings"]] == [
+        "The runs have different groups", "The runs have different scored cases"
+    ]  # fmt: skip
+    assert report["groups"] == {} and report["sites"]["elm"]["scored"] == 4
+
+
 @pytest.mark.parametrize(
     ("scores", "gain", "verdict"),
     [
         ({"A": 0.5, "B": 0.8, "C": 0.8, "D": 0.8}, None, True),
+        ({"A": 0.77, "B": 0.8, "C": 0.8, "D": 0.8}, None, False),  # far by deviations, near by Dice
         ({"A": 0.8, "B": 0.8, "C": 0.8}, None, False),
         ({"A": 0.1 + 0.2, "B": 0.3, "C": 0.3}, None, False),  # equal but for rounding
         ({"A": 0.75, "B": 0.8, "C": 0.9}, None, False),
@@ -227,13 +247,23 @@ def test_the_sentences_speak_of_the_strategy_that_validates_best_not_of_the_one_
     ],
 )
 def test_left_behind_follows_its_two_rules(scores: dict[str, float], gain: float | None, verdict: bool) -> None:
-    found = left_behind("A", scores, gain)
-    assert found is not None and found["verdict"] is verdict
+    numbers = {site: Number(value, 0.001, 30) for site, value in scores.items()}
+    found = left_behind("A", numbers, None if gain is None else {"value": gain, "within_noise": False})
+    assert found is not None and (found["verdict"], found["doubtful"]) == (verdict, False)
+
+
+@pytest.mark.parametrize(("stderr", "n"), [(None, 1), (0.05, 2), (0.2, 30)])
+def test_where_the_cases_cannot_tell_it_is_doubtful(stderr: float | None, n: int) -> None:
+    low = {"A": Number(0.5, stderr, n), **{site: Number(0.8) for site in "BCD"}}
+    found = left_behind("A", low, {"value": -0.1, "within_noise": None if stderr is None else True})
+    assert found is not None and (found["verdict"], found["doubtful"]) == (False, True)
+    test, interval = stats.ttest_1samp([0.4, 0.6], 0.75), half_width(0.1, 2)  # n = 2, standard error 0.1
+    assert interval is not None and (abs(0.5 - 0.75) > interval) == (test.pvalue < 0.05)
 
 
 @pytest.mark.parametrize("scores", [{"A": 0.1}, {"A": 0.1, "B": 0.9}, {"B": 0.9, "C": 0.9, "D": 0.9}])
 def test_where_no_rule_applies_nothing_is_claimed(scores: dict[str, float]) -> None:
-    assert left_behind("A", scores, None) is None
+    assert left_behind("A", {site: Number(value, 0.001, 30) for site, value in scores.items()}, None) is None
 
 
 def ledger(run: Path) -> list[dict[str, Any]]:
@@ -257,8 +287,9 @@ def test_sites_scored_on_other_structures_are_told(write_run: WriteRun) -> None:
     Ledger(run / "ledger.jsonl").append({"kind": "end", "scores": {
         "drions": {"own": {"test_score": {"mean": 0.8, "disc": 0.8}}},
         "drishti": {"own": {"test_score": {"mean": 0.7, "disc": 0.9, "cup": 0.5}}},
+        "idrid": {"own": {"score": {"mean": 0.7, "disc": 0.7}}},
     }})  # fmt: skip
     (warning,) = summarise(load_runs([run]))["warnings"]
-    assert "drishti: cup, disc; drions: disc" in warning
+    assert "drishti: cup, disc; drions: disc)" in warning  # and not a site without a test score
     alike = write_run("FedCE", {"drions": 0.8, "drishti": 0.7})
     assert not summarise(load_runs([alike]))["warnings"]
