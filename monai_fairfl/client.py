@@ -174,9 +174,12 @@ class FairMonaiAlgo(MonaiAlgo):
         if "ditto_lambda" in request.context:
             state["personal"] = self._train_personal(request, received, past)
             measurements |= self._measure("personal", request, state["personal"]["local"], past)
+        reply = self._reply(request, state["local"], measurements, counter)
+        if self.post_weight_filters and reply.update is not None:  # what left is what entered the average
+            state["local"] |= {name: request.weights[name] + change for name, change in reply.update.items()}
         self.states.save(request.run, request.round, state)
         self._at = (request.run, request.round)
-        return self._reply(request, state["local"], measurements, counter)
+        return reply
 
     def local_epochs_of(self, request: Request) -> int:
         """Epochs of this request's training."""

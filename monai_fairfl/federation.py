@@ -258,8 +258,9 @@ class Federation:
         clients = self._sample(number)
         result, exchanges = self._tried(f"round {number}", number, partial(self._play, number, clients))
         received = {r.client: usable_measurements(r)[0] for r in exchanges[0]}
-        of_global = [m for client, m in received.items() if client not in self.strategy.rewards]
-        self.models.keep_best(number - 1, self.strategy.weights, of_global, "global_score")
+        if set(received) == set(self.transport.clients):  # a mean over some is one over other patients
+            of_global = [m for client, m in received.items() if client not in self.strategy.rewards]
+            self.models.keep_best(number - 1, self.strategy.weights, of_global, "global_score")
         if self.record_updates:  # before the checkpoint, so that a round that is done is a recorded one
             record_round(self.run_dir, number, self.strategy.weights, training_of(exchanges), self.buffers)
         self.strategy.weights = result.weights

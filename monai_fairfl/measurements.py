@@ -107,17 +107,17 @@ def leave_one_out_model(weights: Weights, local: Weights, previous_weight: float
 def cka(probe: Probe | TrainingProbe, weights: Weights, memory: Memory, context: Context) -> Measurement | None:
     """Fed-LWR's CKA of each layer (MICCAI 2024, Eq. 3-4), of this client's trained model and ``weights``, the anchor.
 
-    Layer -> CKA, and ``"mean"`` over the layers; nothing of fewer than four images: of two, the biased estimate is 1
-    whatever the models. ``cka_unbiased`` takes the mini-batch estimator of the authors' code.
+    Layer -> CKA, and ``"mean"`` over the layers; nothing of fewer than four different images: of two, the biased
+    estimate is 1 whatever the models. ``cka_unbiased`` takes the mini-batch estimator of the authors' code.
     """
     grams: dict[str, list[torch.Tensor]] = {}
-    for layer, *pair in _features(probe, weights, memory):
+    for layer, *pair in _features(probe, weights, memory, LEAST_IMAGES):
         sums = grams.setdefault(layer, [torch.zeros(len(u), len(u), dtype=torch.float64) for u in pair])
         for total, piece in zip(sums, pair, strict=True):
             total += centred_gram(piece)
     unbiased = bool(context.get("cka_unbiased", 0))
     alike: Callable[..., float] = minibatch_cka if unbiased else cka_of_grams
-    return _by_layer({layer: alike(*pair) for layer, pair in grams.items() if len(pair[0]) >= LEAST_IMAGES})
+    return _by_layer({layer: alike(*pair) for layer, pair in grams.items()})
 
 
 def feature_cosine(
@@ -132,12 +132,18 @@ def feature_cosine(
     return _by_layer({layer: float(_cosines(*sums).mean()) for layer, sums in products.items()})  # type: ignore[misc]
 
 
-def _features(probe: Probe | TrainingProbe, weights: Weights, memory: Memory) -> Any:
-    """(layer, features of this round's own model, features of ``weights``), piece by piece; nothing without a model."""
+def _features(probe: Probe | TrainingProbe, weights: Weights, memory: Memory, least: int = 1) -> Any:
+    """(layer, features of this round's own model, features of ``weights``), piece by piece.
+
+    Nothing without a model, or with fewer than ``least`` different images.
+    """
     if memory.present is None:
         return ()
     network: Any = probe.engine.network
-    return paired_features(network, memory.present, weights, network_inputs(probe.engine), scored_layers(network))
+    images = network_inputs(probe.engine)
+    if len(torch.unique(images.flatten(1), dim=0)) < least:
+        return ()
+    return paired_features(network, memory.present, weights, images, scored_layers(network))
 
 
 def _cosines(product: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:

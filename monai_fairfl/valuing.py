@@ -90,7 +90,8 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         return None
     found = valuation.value(run)
     own = own_contributions(last)
-    agrees = fidelity(own, found) if own is not None and len(own) > 1 and set(own) == set(found.values) else None
+    comparable = own is not None and len(own) > 1 and set(own) == set(found.shares())
+    agrees = fidelity(own, found) if own is not None and comparable else None
     result = {
         "name": valuation.name,
         "strategy": strategy,
@@ -145,11 +146,12 @@ def _table(
         f"Valuation {name} of {strategy}",
         f"  {'client':<{width}}  {'value':>9}  {'+-':>7}  {'share':>6}  {'method':>6}",
     ]
-    for client, share in sorted(found.shares().items(), key=lambda item: -item[1]):
-        value = found.values[client]
+    shares = found.shares()
+    for client, value in sorted(found.values.items(), key=lambda item: -item[1].value):
+        share = f"{100 * shares[client]:5.1f}%" if shares else "-"
         error = "?" if value.stderr is None else f"{value.stderr:.4f}"
         theirs = f"{100 * own[client].value:5.1f}%" if own is not None and client in own else "-"
-        lines.append(f"  {client:<{width}}  {value.value:9.4f}  {error:>7}  {100 * share:5.1f}%  {theirs:>6}")
+        lines.append(f"  {client:<{width}}  {value.value:9.4f}  {error:>7}  {share:>6}  {theirs:>6}")
     lines.append(
         "  +- is the standard error of sampling coalitions; what another seed of the training would change is not in it"
     )

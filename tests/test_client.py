@@ -29,7 +29,7 @@ from monai.fl.utils.constants import WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl.client import STATE_KEYS, FairMonaiAlgo
-from monai_fairfl.client_state import ClientState
+from monai_fairfl.client_state import ClientState, Past
 from monai_fairfl.client_training import TRAINING_HANDLERS
 from monai_fairfl.measurements import leave_one_out_model
 from monai_fairfl.messages import CONTEXT_KEYS, Reply, Request, refusal, value_of
@@ -342,3 +342,7 @@ def test_the_sites_own_privacy_filter_acts_on_the_update(prostate_client: Maker,
     client.initialize({})
     client.post_weight_filters = [lambda data, extra: ExchangeObject({k: v * 0 for k, v in data.weights.items()})]
     assert all(v.abs().max() == 0 for v in train(client, model[0]).update.values())  # type: ignore[union-attr]
+    remembered = Past(client.states, "r", 1).previous  # what entered the average is what is taken out of it
+    assert remembered is not None and all(
+        torch.equal(remembered[name], model[0][name]) for name in client.spec.parameters
+    )

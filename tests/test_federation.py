@@ -391,6 +391,12 @@ def test_the_best_model_by_validation_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "models" / "best.pt").exists()
 
 
+def test_the_best_model_is_not_chosen_by_which_clients_were_drawn(tmp_path: Path) -> None:
+    history = federation(tmp_path, FedAvg(), rounds=6, clients_per_round=2).run()
+    everybody = [s["own"]["score"] for s in history.records[-1]["scores"].values()]
+    assert history.records[-1]["best"] == {"round": 5, "score": pytest.approx(sum(everybody) / 3)}
+
+
 def test_every_record_is_told_once_it_is_written(tmp_path: Path) -> None:
     ledger, told, lengths = tmp_path / "run" / "ledger.jsonl", [], []
 

@@ -101,6 +101,13 @@ def test_too_few_images_say_nothing(probe: Probe, images: int, unbiased: int, sa
     assert (values is not None) == said
 
 
+def test_cka_counts_different_images(probe: Probe) -> None:
+    data = probe.engine.data_loader.dataset.data  # type: ignore[union-attr]
+    data[:] = [*data[:3], *data[:3], *data[:3], data[0]]
+    assert measured("cka", probe, weights(1), weights(2)) is None
+    assert measured("feature_cosine", probe, weights(1), weights(2)) is not None
+
+
 def test_the_networks_weights_are_as_before(probe: Probe) -> None:
     before = {k: v.clone() for k, v in probe.engine.network.state_dict().items()}
     measured("cka", probe, weights(1), weights(2))

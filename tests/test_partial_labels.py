@@ -142,6 +142,16 @@ def test_contributions_do_not_hold_a_missing_label_against_a_client(strategy: Fe
     assert contribution(True) != pytest.approx(contribution(False), abs=1e-6)
 
 
+def test_who_alone_labels_a_class_is_not_worth_more_for_agreeing_with_itself() -> None:
+    base = exchange(labels={"A": (True, True), "B": (True, False), "C": (True, False)})
+    strategy = ShapFed()
+    strategy.start(base.start(base[0]), ["A", "B", "C"], base.spec)
+    sent = {reply.client: reply for reply in base}
+    result, _ = drive(strategy, ["A", "B", "C"], lambda request: sent[request.client], base.spec)
+    value = result.details["class_value"]["A"]
+    assert value["1"] is None and result.contributions["A"] == pytest.approx((1 + value["0"]) / 2)
+
+
 def test_a_reply_with_another_number_of_classes_is_refused() -> None:
     replies = exchange()
     request, reply = replies.requests[replies[1].id], replies[1]

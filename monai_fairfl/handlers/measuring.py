@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from ignite.engine import Events
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 
@@ -22,6 +24,8 @@ from monai_fairfl.measurements import MEASUREMENTS, Memory
 from monai_fairfl.messages import Measurement
 from monai_fairfl.probe import Probe
 from monai_fairfl.training_probe import TrainingProbe
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["GlobalLoss", "GlobalScore", "LeaveOneOutError", "LocalLoss", "LocalScore", "Sharpness"]
 
@@ -95,7 +99,8 @@ class LeaveOneOutError(_ScoreHandler):
 
     The model without this client needs the weight with which its last update entered: the server's
     ``context["previous_weight"]`` where a ``MeasurementsFilter`` among ``pre_filters`` brings it, else
-    ``previous_weight``. Nothing is measured in the first round.
+    ``previous_weight``. Nothing is measured in the first round, nor without either: the received model would pass for
+    the one without this client.
 
     Args:
         evaluator: the bundle's evaluator, ``"@validate#evaluator"``.
@@ -105,7 +110,7 @@ class LeaveOneOutError(_ScoreHandler):
 
     name = "leave_one_out_error"
 
-    def __init__(self, evaluator: SupervisedEvaluator, previous_weight: float = 0.0, board: str = "default"):
+    def __init__(self, evaluator: SupervisedEvaluator, previous_weight: float | None = None, board: str = "default"):
         super().__init__(evaluator, board)
         self.previous_weight = previous_weight
 
@@ -115,11 +120,16 @@ class LeaveOneOutError(_ScoreHandler):
         self._handles.append(engine.add_event_handler(Events.COMPLETED, self._remember))
 
     def context(self) -> dict[str, float]:
-        return {"previous_weight": self.previous_weight, **super().context()}
+        own = {} if self.previous_weight is None else {"previous_weight": self.previous_weight}
+        return {**own, **super().context()}
 
     def _measure(self, engine: SupervisedTrainer) -> None:
-        if self.memory.previous is not None:
+        if self.memory.previous is None:
+            return
+        if "previous_weight" in self.context():
             super()._measure(engine)
+        else:
+            logger.warning("no leave_one_out_error: neither the server nor the configuration gives previous_weight")
 
     def _remember(self, engine: SupervisedTrainer) -> None:
         self.memory = Memory(on_cpu(engine.network.state_dict()))

@@ -89,9 +89,15 @@ KNOWN = {
         "Sharpness",
         "Loss",
         "How much the training loss rises when the received model moves a small distance up its gradient; "
-        "high is sharp, which generalises worse.",
+        "high is sharp, which is thought to generalise worse.",
     ),
     "FedLWR.layer_weight": Quantity("Layer weights", "Weight", "Weight of each site in each layer; a layer sums to 1."),
+    "FedLWR.at_clip": Quantity(
+        "Layers too alike to tell",
+        "Share",
+        "Share of a site's layers whose similarity is at its upper limit; where all sites are at 1, the round was a "
+        "plain average.",
+    ),
     "FedLWR.similarity": Quantity(
         "Similarity of features",
         "Similarity",

@@ -164,10 +164,12 @@ class Strategy(ABC):
         filler = sum(known.values()) / len(known) if known else float(default)  # type: ignore[arg-type]
         for client in replies.clients:
             if client not in known:
-                self._notes[client] = f"{name} absent, {filler:.6g} used: " + (
-                    "mean of the others" if known else "default"
-                )
+                self.note(client, f"{name} absent, {filler:.6g} used: {'mean of the others' if known else 'default'}")
         return {client: known.get(client, filler) for client in replies.clients}
+
+    def note(self, client: str, text: str) -> None:
+        """Something of ``client`` for this round's record, beside what was noted before."""
+        self._notes[client] = "; ".join(dict.fromkeys([*filter(None, [self._notes.get(client)]), text]))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs but the models; JSON."""

@@ -77,6 +77,9 @@ class CFFL(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("local_score",)) for client in clients]
         reputation = self._update(self.measured(local, "local_score"))
+        for client in local.clients:
+            if reputation[client] == 0:
+                self.note(client, "its reputation is below the threshold, for good: it does not count any more")
         weights = normalise({c: reputation[c] for c in local.clients})
         result = self.finish(local, weights, weights, details={"reputation": reputation})
         self.reputation, self.rounds = reputation, self.rounds + 1

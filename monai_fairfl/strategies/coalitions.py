@@ -73,6 +73,8 @@ def coalition_values(
                     mean if isinstance(mean, Estimate) else Estimate(mean)
                 )
     whole = [c for c in local.clients if all(c in scores.get(coalition, {}) for coalition in every)]
+    for client in sorted(set(local.clients) - set(whole)):
+        strategy.note(client, "it did not score every coalition's model, so its cases do not count in anybody's value")
     if not whole:
         raise FederationError("no client scored every coalition's model: check that the sites have validation data")
     return {

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from monai_fairfl.aggregation import Replies, normalise, prior, uniform
-from monai_fairfl.messages import Estimate, Train
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.messages import Estimate, ModelSpec, Train, Weights
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
 __all__ = ["FedCE", "leave_one_out_cosines"]
@@ -65,6 +66,14 @@ class FedCE(Strategy):
         self.entered: dict[str, float] = {}  # weights of the last round: who is in the present global model
         self.history: dict[str, dict[str, Any]] = {}  # client -> sums over its rounds
         self.rounds = 0
+
+    def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
+        super().start(weights, clients, spec)
+        if self.buffers == "samples" and self.mode != "cos" and spec.buffers:
+            raise ConfigError(
+                "FedCE takes each client out of the average, which needs BatchNorm's statistics averaged with the same "
+                "weights: use buffers 'aggregation' or 'local', or mode 'cos'"
+            )
 
     def round(self, clients: Sequence[str]) -> Rounds:
         measure = tuple(self.requires) if self.rounds else ()

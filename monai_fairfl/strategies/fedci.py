@@ -27,11 +27,12 @@ class FedCI(Strategy):
 
     In every round the model of each coalition, :math:`w + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i`, is scored
     on all clients' validation data; the clients' Shapley values :math:`\phi_i` of that score, negative ones counted
-    as 0, divided by their sum, are the weights of this round. The contribution is the sum over rounds.
+    as 0, divided by their sum, are the weights of this round. The contribution is the sum over rounds, so that who
+    takes part more often has more of it.
 
     Args:
         decay: factor of each further round in that sum, in (0, 1]; 1: a plain sum. Below 1 every round's values are
-            first divided by their sum.
+            first divided by their sum; a round whose values do not sum to more than 0 adds nothing.
         variant: ``"paper"``, the only one.
 
     2^N models are scored in every round: at most ten clients.
@@ -61,7 +62,9 @@ class FedCI(Strategy):
         local = yield [Train(client, self.start_of(client)) for client in clients]
         value = yield from contribution_index(self, local)
         total = sum(value.values())
-        scaled = value if self.decay == 1 or abs(total) < 1e-12 else {c: v / total for c, v in value.items()}
+        scaled = value
+        if self.decay < 1:  # a round that gained nothing has nothing to share out
+            scaled = {c: v / total if total > 1e-12 else 0.0 for c, v in value.items()}
         summed = {c: self.contribution.get(c, 0.0) + self.decay**self.rounds * v for c, v in scaled.items()}
         result = self.finish(local, normalise(value), summed, details={"round_value": value})
         self.contribution, self.rounds = {**self.contribution, **summed}, self.rounds + 1

@@ -88,12 +88,15 @@ class FedLWR(Strategy):
         compared = yield [Measure(client, anchor, (self.measurement,), context) for client in local.clients]
         local = local.without({r.id: "not in phase two" for r in local if r.client not in compared.clients})
         shift = self._shifts(compared)
+        at_clip = self._at_clip(shift)
         weights: dict[str, Any] = {layer: normalise(by_client) for layer, by_client in shift.items()}
         if not self.layerwise:
             weights = weights[self._encoder(weights)]
-            return self.finish(local, weights, weights, details={"similarity": _by_client(shift, lambda s: 1 - s)})
+            details: dict[str, Any] = {"similarity": _by_client(shift, lambda s: 1 - s), "at_clip": at_clip}
+            return self.finish(local, weights, weights, details=details)
         mean = {c: sum(by[c] for by in weights.values()) / len(weights) for c in compared.clients}
-        details = {"layer_weight": _by_client(weights), "similarity": _by_client(shift, lambda s: 1 - s)}
+        similarity = _by_client(shift, lambda s: 1 - s)
+        details = {"layer_weight": _by_client(weights), "similarity": similarity, "at_clip": at_clip}
         return self.finish(local, weights, mean, details=details)
 
     def _shifts(self, compared: Replies) -> dict[str, dict[str, float]]:
@@ -113,9 +116,15 @@ class FedLWR(Strategy):
         for by_client in found.values():
             filler = sum(by_client.values()) / len(by_client)
             for client in set(compared.clients) - set(by_client):
-                self._notes[client] = f"{self.measurement} absent for some layers: mean of the others used"
+                self.note(client, f"{self.measurement} absent for some layers: mean of the others used")
                 by_client[client] = filler
         return {layer: dict(sorted(by_client.items())) for layer, by_client in sorted(found.items())}
+
+    def _at_clip(self, shift: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """client -> share of its layers that are as similar as the clip lets them be; all at 1 is a plain average."""
+        high = (self.clip if self.clip is not None else VARIANTS[self.variant][0])[1]
+        clients = sorted({client for by_client in shift.values() for client in by_client})
+        return {c: sum(by[c] <= 1 - high + 1e-12 for by in shift.values()) / len(shift) for c in clients}
 
     def _encoder(self, scored: Mapping[str, Any]) -> str:
         if self.encoder_layer is not None:

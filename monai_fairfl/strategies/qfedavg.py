@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monai_fairfl.aggregation import normalise
+from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
@@ -57,7 +58,14 @@ class QFedAvg(Strategy):
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]
-        loss = {c: max(value, 0.0) + 1e-10 for c, value in self.measured(local, "global_loss").items()}
+        measured = self.measured(local, "global_loss")
+        for client, value in measured.items():
+            if value < 0:
+                raise FederationError(
+                    f"QFedAvg takes powers of losses, and the loss of {client!r} is {value:.4g}: use a loss that is "
+                    "never below 0, such as 1 - Dice for -Dice"
+                )
+        loss = {c: value + 1e-10 for c, value in measured.items()}
         power = {c: value**self.q for c, value in loss.items()}
         weights = normalise(power)
         if self.form == "loss_weighted":

@@ -94,7 +94,7 @@ class ShapFed(Strategy):
         grams = local.geometry.classes(self.output_layer)
         told = np.ones((len(names), len(grams)), bool)
         if local.labelled is not None and local.labelled.shape == told.shape:
-            told = local.labelled
+            told = local.labelled & (local.labelled.sum(0) > 1)  # alone with a class it only agrees with itself
         now = {
             c: [cosine(gram, unit[i], rows * told[:, j]) if told[i, j] else None for j, gram in enumerate(grams)]
             for i, c in enumerate(names)

@@ -51,8 +51,9 @@ class Valuation:
     total: float
 
     def shares(self) -> dict[str, float]:
-        """player -> share: negative values count as 0, all shares sum to 1; uniform when no value is positive."""
-        return normalise({player: float(value) for player, value in self.values.items()})
+        """player -> share: negative values count as 0, all shares sum to 1; empty when no value is positive."""
+        values = {player: float(value) for player, value in self.values.items()}
+        return normalise(values) if sum(max(value, 0.0) for value in values.values()) > 1e-12 else {}
 
     def to_json(self) -> dict[str, Any]:
         """All of it, and the shares, as plain JSON."""

@@ -77,6 +77,9 @@ def test_two_rounds_send_every_measurement_in_the_statistics(hospitals: Path, tm
     assert all(isinstance(v, float) for k, v in second.items() if k.startswith("fairfl/"))
     without = leave_one_out_model(mixed, local, 0.3)
     assert all(torch.allclose(without[k], weights[k], atol=1e-4) for k in weights if weights[k].is_floating_point())
+    board("default").context = {}
+    client.train(ExchangeObject(weights=dict(mixed)))  # nobody says with which weight it entered
+    assert "fairfl/leave_one_out_error" not in client.get_weights().statistics
 
 
 def test_handlers_disturb_neither_the_training_nor_the_checkpoints(hospitals: Path, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def test_a_client_below_the_threshold_loses_its_say_for_good() -> None:
     first, second = play(CFFL(), [UPDATES] * 2, [poor, good], COMMON["w0"])
     assert values(first.aggregation)[2] == 0 and values(second.aggregation)[2] == 0
     assert sum(values(second.aggregation)) == pytest.approx(1)
+    assert set(first.notes) == set(second.notes) == {"3"} and "for good" in first.notes["3"]
 
 
 def test_arguments_out_of_range_are_refused() -> None:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ from driving import GOLDEN, play, play_round, replies_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements import leave_one_out_model
-from monai_fairfl.messages import Estimate
+from monai_fairfl.messages import Estimate, ModelSpec
 from monai_fairfl.strategies import FedCE
 from monai_fairfl.strategies.fedce import leave_one_out_cosines
 
@@ -163,3 +165,12 @@ def test_contributions_carry_a_standard_error_from_the_second_round_on() -> None
 def test_unknown_mode_or_variant_is_refused(arguments: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         FedCE(**arguments)
+
+
+def test_statistics_averaged_with_other_weights_are_refused() -> None:
+    spec = ModelSpec(("w",), buffers=("running_mean",), layers={"w": "fc", "running_mean": "bn"})
+    weights = {"w": torch.zeros(2), "running_mean": torch.zeros(1)}
+    for strategy, refused in ((FedCE(), True), (FedCE("err"), True), (FedCE("cos"), False)):
+        strategy.buffers = "samples"
+        with pytest.raises(ConfigError, match="'aggregation' or 'local'") if refused else nullcontext():
+            strategy.start(weights, ["A", "B"], spec)

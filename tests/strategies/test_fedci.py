@@ -10,6 +10,8 @@
 # limitations under the License.
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -68,6 +70,26 @@ def test_values_of_rounds_add_up_and_may_decay() -> None:
             result, _ = drive(strategy, CLIENTS, clients_of(additive))
         got = np.array(values(result.contributions))
         np.testing.assert_allclose(got / got.sum(), GOLDEN["ci_multi_round"][key], atol=2e-6)
+
+
+def test_a_round_that_gains_nothing_turns_no_signs() -> None:
+    strategy = begun(FedCI(decay=0.5))
+    losing = {s: -0.02 * ("1" in s) - 0.01 * ("2" in s) for s in all_coalitions(CLIENTS)}
+    result, _ = drive(strategy, CLIENTS, clients_of(losing))
+    assert values(result.contributions) == [0.0, 0.0, 0.0]
+    np.testing.assert_allclose(values(result.details["round_value"]), [-0.02, -0.01, 0.0], atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [FedCI, LeaveOneOut])
+def test_who_cannot_score_every_model_is_noted(kind: type, table: dict[frozenset[str], float]) -> None:
+    answer = clients_of(table)
+
+    def without_foreground(request: Request) -> Reply:
+        reply = answer(request)
+        return replace(reply, measurements={}) if request.client == "2" else reply
+
+    result, _ = drive(begun(kind()), CLIENTS, without_foreground)
+    assert set(result.notes) == {"2"} and "did not score every coalition" in result.notes["2"]
 
 
 def test_leave_one_out_weights_are_the_drops(table: dict[frozenset[str], float]) -> None:

@@ -129,3 +129,9 @@ def test_what_a_client_did_not_measure_is_the_mean_of_the_others_and_noted() -> 
     assert "absent" in result.notes["2"]
     with pytest.raises(FederationError, match="no client"):
         one_round(FedLWR(), {client: LAYERS for client in CLIENTS})
+
+
+def test_how_many_layers_are_too_alike_to_tell_is_recorded() -> None:
+    result, _ = one_round(FedLWR(clip=(1e-4, 0.9)))
+    expected = {c: sum(row[i] >= 0.9 for row in SIMILARITY.values()) / 3 for i, c in enumerate(CLIENTS)}
+    assert result.details["at_clip"] == pytest.approx(expected) and len(set(expected.values())) > 1

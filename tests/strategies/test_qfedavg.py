@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from driving import COMMON, GOLDEN, SPEC, UPDATES, play, play_round, told, values, vector
 
+from monai_fairfl.errors import FederationError
 from monai_fairfl.strategies import QFedAvg
 
 WORKED = GOLDEN["qffl"]
@@ -53,3 +54,8 @@ def test_least_squares_clients_converge_to_the_minimum_of_the_q_objective() -> N
 def test_arguments_out_of_range_are_refused(arguments: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="QFedAvg"):
         QFedAvg(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_negative_loss_is_refused_by_name() -> None:
+    with pytest.raises(FederationError, match="loss of '2' is -0.8: .*1 - Dice"):
+        play(QFedAvg(), [UPDATES], [told("global_loss", [0.1, -0.8, 0.2])], COMMON["w0"])
