@@ -17,10 +17,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from monai_fairfl.data.synthetic import write_sites
 
 torch.set_num_threads(1)  # more threads change bits, and are slower on a small machine
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")  # a busy machine is no failure
 
 CHECKOUT = Path(__file__).parents[1]
 

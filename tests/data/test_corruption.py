@@ -103,7 +103,7 @@ def test_noise_of_pixels_and_channels_is_independent():
 
 @pytest.mark.parametrize("kind", ["gaussian_noise", "motion_blur"])
 @given(scale=st.floats(0.1, 1000), offset=st.floats(-1000, 1000), seed=st.integers(0, 9))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_it_makes_no_difference_whether_images_were_normalised_before(kind, scale, offset, seed):
     image = picture((1, 24, 20), seed)
     expected = scale * corrupt(loaded(image), kind) + offset
@@ -302,7 +302,7 @@ def test_a_shifted_ellipsoid_has_a_dice_of_031(seed):
 
 
 @given(top=st.integers(0, 20), left=st.integers(0, 20), height=st.integers(1, 9), width=st.integers(1, 9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_shifted_rectangle_has_a_dice_of_at_most_one_half(top, left, height, width):
     truth = np.zeros((1, 32, 32), dtype=np.float32)
     truth[0, top : top + height, left : left + width] = 1

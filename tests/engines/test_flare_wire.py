@@ -85,7 +85,7 @@ measurements = st.dictionaries(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(measurements)
 def test_every_measurement_arrives_as_it_was_made(measured: dict[str, Any]) -> None:
     found = reply_of(carried(reply_model(reply(measurements=measured))), request())

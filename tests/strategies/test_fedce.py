@@ -119,7 +119,7 @@ def test_the_released_variant_may_sum_to_more_than_one_and_revised_never() -> No
     assert sum(released.values()) > 1.0 and sum(revised.values()) == pytest.approx(1.0)  # type: ignore[arg-type]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.lists(st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3), min_size=2, max_size=5),
     mode=st.sampled_from(list(MODES)),

@@ -67,7 +67,7 @@ def test_codings_in_use_are_read(coding: tuple[int, ...], expected: dict[str, li
             assert np.array_equal((masks[0] >= low) & (masks[0] <= high), drawn)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     coding=st.sampled_from([(0, 255), (0, 128, 255), (255, 128, 0), (255, 0)]),
     quality=st.integers(50, 95),
