@@ -30,7 +30,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.ledger import read_ledger
 from monai_fairfl.messages import Estimate, Reply, Request
 from monai_fairfl.report import write_report
-from monai_fairfl.strategies import FedAvg, FedCE, Standalone
+from monai_fairfl.strategies import FedAvg, QFedAvg, Standalone
 from monai_fairfl.valuation import Reconstruction, Retraining
 from monai_fairfl.valuing import check_valuations, own_contributions, value_run
 
@@ -166,7 +166,7 @@ def test_hospitals_values_add_up_and_a_second_run_measures_nothing(
 def test_all_strategies_are_compared_with_one_retrained_reference(
     two: Path, tmp_path: Path, asked: list[Request]
 ) -> None:
-    strategies = [FedAvg(), FedCE()]
+    strategies = [FedAvg(), QFedAvg()]
     federation(two, tmp_path / "run", strategies, rounds=1, valuations=[Retraining(data="test")]).run()
     results = [
         json.loads(
@@ -175,7 +175,7 @@ def test_all_strategies_are_compared_with_one_retrained_reference(
         for s in strategies
     ]
     assert results[0]["values"] == results[1]["values"] and results[0]["own"] != results[1]["own"]
-    assert {r.run for r in asked if r.task == "train"} == {"FedAvg", "FedCE", "without-alder", "without-cedar"}
+    assert {r.run for r in asked if r.task == "train"} == {"FedAvg", "QFedAvg", "without-alder", "without-cedar"}
     with_all = torch.load(tmp_path / "run" / "FedAvg" / "models" / "global.pt")  # not trained a second time
     assert with_all and not list((tmp_path / "run" / "valuations").glob("*/FedAvg/all"))
 
