@@ -55,7 +55,7 @@ class Run:
         start: the ledger's opening record.
         rounds: its round records, as far as the run went.
         end: its closing record; ``None`` for an unfinished run.
-        planned: rounds the run was meant to have, where ``config.json`` says so.
+        config: what was asked for, where ``config.json`` says so.
         valuations: made of it afterwards, as their files hold them.
     """
 
@@ -66,7 +66,7 @@ class Run:
     start: Mapping[str, Any]
     rounds: Sequence[Mapping[str, Any]]
     end: Mapping[str, Any] | None
-    planned: int | None
+    config: Mapping[str, Any]
     valuations: Sequence[Mapping[str, Any]] = ()
 
     @property
@@ -78,6 +78,12 @@ class Run:
         """A closing measurement of the model that ``site`` would use (``"own"``) or of the ``"global"`` one."""
         found = ((self.end or {}).get("scores", {}).get(site) or {}).get(model, {}).get(measurement)
         return None if found is None else Number.read(found)
+
+    @property
+    def planned(self) -> int | None:
+        """Rounds that the run was meant to have."""
+        rounds = self.config.get("rounds")
+        return rounds if isinstance(rounds, int) else None
 
     @property
     def personal(self) -> bool:
@@ -161,7 +167,7 @@ def read_run(path: str | Path) -> Run:
         start=start,
         rounds=[record for record in records if record["kind"] == "round"],
         end=next((record for record in records if record["kind"] == "end"), None),
-        planned=_planned(path, str(start.get("name"))),
+        config=_config(path, str(start.get("name"))),
         valuations=read_valuations(path),
     )
 
@@ -178,14 +184,13 @@ def load_runs(folders: Sequence[str | Path]) -> list[Run]:
     return sorted(unique, key=lambda run: run.strategy != "Standalone")
 
 
-def _planned(path: Path, name: str) -> int | None:
-    """Rounds that were asked for: a comparison of several strategies keeps one config.json beside their folders."""
+def _config(path: Path, name: str) -> dict[str, Any]:
+    """What was asked for: a comparison of several strategies keeps one config.json beside their folders."""
     for folder in (path, path.resolve().parent):
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
         if isinstance(config, dict) and (folder == path or name in config.get("strategies", [])):
-            rounds = config.get("rounds")
-            return rounds if isinstance(rounds, int) else None
-    return None
+            return config
+    return {}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from monai_fairfl import __version__, fairness
@@ -179,7 +180,21 @@ def _differences(runs: Sequence[Run], scores: Mapping[str, Shown]) -> list[str]:
     for what, values in facts.items():
         if any(value != values[0] for value in values):
             found.append(f"The runs have different {what}: their scores are not strictly comparable")
+    asked = [_asked(run.config) for run in runs if run.config]
+    differ = sorted({key for one in asked for key in one if any(one[key] != other.get(key) for other in asked)})
+    if differ:
+        found.append(f"The runs were trained with different settings ({', '.join(differ)}): compare them with care")
     return found
+
+
+def _asked(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides how a run's sites train, by a name that its user knows."""
+    found = {key: config.get(key) for key in ("bundle", "config", "local_epochs", "amp")}
+    files = config.get("files") or {}
+    found |= {name: files.get(name) for name in (Path(file).name for file in config.get("config") or ())}
+    found |= config.get("overrides") or {}
+    sites = config.get("sites") or {}
+    return found | {f"{key} of {site}": value for site, given in sites.items() for key, value in given.items()}
 
 
 def _structures(runs: Sequence[Run], shown: str) -> list[str]:

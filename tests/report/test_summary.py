@@ -109,6 +109,23 @@ def test_free_rider_scores_are_shown_and_a_flagged_site_is_warned_of(write_run: 
     assert "above 5 times the median of the other sites' in 3 consecutive rounds" in warning
 
 
+def test_runs_of_other_settings_are_warned_of_by_the_settings_names(write_run: WriteRun) -> None:
+    scores = {"elm": (0.8, 0.1, 5)}
+    asked = [
+        {"bundle": "b", "files": {"train.json": "1", "other.json": "1"}, "config": ["configs/train.json"],
+         "local_epochs": 1, "overrides": {"size": [64, 64]}, "sites": {"elm": {"learning_rate": 0.001}}},
+        {"bundle": "b", "files": {"train.json": "1", "other.json": "2"}, "config": ["configs/train.json"],
+         "local_epochs": 4, "overrides": {}, "sites": {"elm": {"learning_rate": 0.003}}},
+    ]  # fmt: skip
+    runs = [write_run(name, scores) for name in ("FedAvg", "FedCE", "CGSV")]  # CGSV's engine wrote no config.json
+    for run, config in zip(runs, asked):
+        (run / "config.json").write_text(json.dumps(config))
+    (warning,) = summarise(load_runs(runs))["warnings"]
+    assert "(learning_rate of elm, local_epochs, size)" in warning
+    (runs[1] / "config.json").write_text(json.dumps(asked[0]))
+    assert summarise(load_runs(runs))["warnings"] == []
+
+
 @pytest.mark.parametrize(
     "lacking", [{"gram": None}, {"measurements": {"yew": {"global_score": 0.5}}}, {"aggregation": {}}]
 )
