@@ -23,6 +23,7 @@ from monai_fairfl.data.slices import SampleSlicesd
 from monai_fairfl.data.structures import LabelStructuresd, NestStructuresd, grey_levels
 from monai_fairfl.data.synthetic import SITES, Site, make_case, write_sites
 from monai_fairfl.data.synthetic_fundus import CLINICS, Clinic, make_photograph, write_clinics
+from monai_fairfl.data.untracked import UntrackedCompose
 
 __all__ = [
     "CLINICS",
@@ -37,6 +38,7 @@ __all__ = [
     "RandDiscCropd",
     "SampleSlicesd",
     "Site",
+    "UntrackedCompose",
     "check_cases",
     "check_duplicates",
     "chosen_clients",

@@ -1,0 +1,110 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Augmentation without tracking gives the same values, and leaves MONAI's switch as it was."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.bundle import ConfigParser
+from monai.data import MetaTensor, get_track_meta, set_track_meta
+from monai.transforms import Compose, RandFlip, RandGaussianNoise, ScaleIntensity
+
+from monai_fairfl.data import CLINICS, UntrackedCompose, write_clinics
+
+BUNDLES = Path(__file__).parents[2] / "bundles"
+
+
+def images(item: Any) -> list[torch.Tensor]:
+    """Of all samples of one item, which is a list of them where slices are drawn."""
+    return [sample[key] for sample in (item if isinstance(item, list) else [item]) for key in ("image", "label")]
+
+
+def training_images(bundle: Path, site: Path, kind: str, cache_rate: float) -> list[torch.Tensor]:
+    parser = ConfigParser()
+    parser.read_config(str(bundle / "configs" / "train.json"))
+    parser["train#preprocessing#_target_"] = kind
+    parser.update({"dataset_dir": str(site), "bundle_root": str(bundle), "size": [32, 32], "cache_rate": cache_rate})
+    dataset = parser.get_parsed_content("train#dataset")
+    dataset.transform.set_random_state(3)
+    return [image for index in range(len(dataset)) for image in images(dataset[index])]
+
+
+@pytest.mark.parametrize("cache_rate", [0.0, 1.0])
+@pytest.mark.parametrize("name", ["prostate_mri_segmentation", "fundus_disc_cup_segmentation"])
+def test_both_bundles_train_on_plain_tensors_of_the_same_values(
+    name: str, cache_rate: float, hospitals: Path, tmp_path: Path
+) -> None:
+    site = hospitals / "birch"
+    if name.startswith("fundus"):
+        write_clinics(tmp_path, clinics=CLINICS[:1], size=64, cases=4)
+        site = tmp_path / CLINICS[0].name
+    tracked, plain = (
+        training_images(BUNDLES / name, site, kind, cache_rate)
+        for kind in ("Compose", "monai_fairfl.data.UntrackedCompose")
+    )
+    assert len(tracked) == len(plain) > 0 and any(isinstance(image, MetaTensor) for image in tracked)
+    assert {type(image) for image in plain} == {torch.Tensor}
+    for one, other in zip(tracked, plain):
+        assert one.dtype == other.dtype and torch.equal(torch.as_tensor(one), other)
+
+
+def test_what_a_cache_keeps_is_tracked_and_the_rest_is_not() -> None:
+    compose = UntrackedCompose([ScaleIntensity(), RandFlip(prob=1.0), RandGaussianNoise(prob=1.0)])
+    image = MetaTensor(torch.rand(1, 8, 8), affine=2 * torch.eye(4))
+    cached = compose(image, end=1)
+    assert isinstance(cached, MetaTensor) and np.allclose(cached.affine, 2 * np.eye(4))
+    assert not isinstance(compose(cached, start=1), MetaTensor)
+    assert isinstance(UntrackedCompose([ScaleIntensity()])(image), MetaTensor)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_switch_is_as_before_also_after_an_error(before: bool) -> None:
+    def fail(image: torch.Tensor) -> torch.Tensor:
+        assert not get_track_meta()
+        raise ValueError("a broken image")
+
+    set_track_meta(before)
+    try:
+        with pytest.raises(RuntimeError, match="fail"):
+            UntrackedCompose([RandFlip(prob=1.0), fail])(torch.rand(1, 4, 4))
+        assert get_track_meta() is before
+    finally:
+        set_track_meta(True)
+
+
+def test_another_thread_never_touches_the_switch_of_the_process() -> None:
+    seen: list[bool] = []
+
+    def look(image: torch.Tensor) -> torch.Tensor:
+        seen.append(get_track_meta())
+        return image
+
+    compose = UntrackedCompose([RandFlip(prob=1.0), look])
+    made: list[Any] = []
+    worker = threading.Thread(target=lambda: made.append(compose(torch.rand(1, 4, 4))))
+    worker.start()
+    worker.join()
+    compose(torch.rand(1, 4, 4))
+    assert seen == [True, False] and isinstance(made[0], MetaTensor)
+
+
+def test_a_plain_compose_is_what_it_stands_for() -> None:
+    transforms = [ScaleIntensity(), RandFlip(prob=0.5), RandGaussianNoise(prob=0.5)]
+    image = torch.rand(1, 6, 6)
+    for seed in range(5):
+        one, other = (kind(transforms).set_random_state(seed)(image) for kind in (Compose, UntrackedCompose))
+        assert torch.equal(one.as_tensor(), other)
