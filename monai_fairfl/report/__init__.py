@@ -25,7 +25,7 @@ from monai_fairfl.errors import FairFLError
 from monai_fairfl.files import write_atomically
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.page import render
-from monai_fairfl.report.sentences import sentences
+from monai_fairfl.report.sentences import overview, sentences
 from monai_fairfl.report.summary import summarise
 from monai_fairfl.report.tables import blocks, contributions_csv, metrics_csv, summary_table
 
@@ -66,7 +66,7 @@ def write_report(run_dirs: Sequence[str | Path], out: str | Path | None = None) 
     runs = load_runs(run_dirs)
     folder = Path(out) if out is not None else Path(os.path.commonpath([Path(path).absolute() for path in run_dirs]))
     report = summarise(runs)
-    report["sentences"] = sentences(report)
+    report |= {"overview": overview(report), "sentences": sentences(report)}
     files = {
         "report.json": json.dumps(report, indent=2, allow_nan=False) + "\n",
         "metrics.csv": metrics_csv(runs),
@@ -90,9 +90,10 @@ def write_report_if_possible(run_dirs: Sequence[str | Path], out: str | Path) ->
 
 
 def as_text(report: Mapping[str, Any]) -> str:
-    """The table and one sentence per hospital, for a terminal."""
+    """The table, how many hospitals are served well, and one sentence for each, for a terminal."""
     console = Console()
     with console.capture() as captured:
         for names in blocks(report, console.width):
             console.print(summary_table(report, names))
-    return "\n".join([captured.get().rstrip(), *report["sentences"].values()])
+    lines = [captured.get().rstrip(), report.get("overview"), *report["sentences"].values()]
+    return "\n".join(line for line in lines if line)

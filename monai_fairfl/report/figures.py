@@ -27,7 +27,8 @@ __all__ = ["PALETTE", "bars", "heat_map", "small_multiples"]
 # Okabe and Ito's colours for all kinds of sight (jfly.uni-koeln.de/color), yellow left out: too faint on white
 PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444", *qualitative.Dark24]
 DASHES = ["solid", "dash", "dot", "dashdot"]
-PANEL, ABOVE, BETWEEN, BELOW = 210, 40, 86, 84  # heights in pixels: titles above, axis and legend below
+PANEL, ABOVE, BETWEEN, BELOW = 210, 40, 86, 84  # heights in pixels: titles above, axis and one line of legend below
+LINE, ENTRY, LETTER, PAGE = 19, 50, 8, 1050  # of the legend in pixels: a line's height, an entry, a letter, the width
 ROW, COLUMN = 26, 84  # a cell of a heat map, in pixels
 FONT = {"family": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif", "size": 12}
 
@@ -73,8 +74,9 @@ def small_multiples(
             for trace in traces:
                 trace.showlegend = trace.showlegend and bool(points) and not known
                 figure.add_trace(trace, panel // across + 1, panel % across + 1)
+    below = BELOW + LINE * (_lines_of_legend(sites) - 1)
     figure.update_layout(
-        template="plotly_white", height=ABOVE + inner + BELOW, margin={"l": 60, "r": 16, "t": ABOVE, "b": BELOW},
+        template="plotly_white", height=ABOVE + inner + below, margin={"l": 60, "r": 16, "t": ABOVE, "b": below},
         font=FONT,
         legend={"orientation": "h", "yanchor": "top", "y": -50 / inner, "x": 0, "font": {"size": 13}},
     )  # fmt: skip
@@ -88,6 +90,12 @@ def small_multiples(
     figure.update_yaxes(exponentformat="power")
     figure.update_yaxes(title_text=html.escape(y, quote=False), col=1, **axis)
     return json.loads(figure.to_json())
+
+
+def _lines_of_legend(names: Sequence[str]) -> int:
+    """How many lines the entries take on a page of the usual width; all are as wide as the longest."""
+    across = max(1, PAGE // (ENTRY + LETTER * max(map(len, names), default=0)))
+    return max(1, math.ceil(len(names) / across))
 
 
 def bars(values: Mapping[str, Mapping[str, float]], sites: Sequence[str], y: str) -> dict[str, Any]:

@@ -18,13 +18,15 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.details import Drawn, heat_maps, label_of, line_plots
-from monai_fairfl.report.sentences import cases_words, dice_words, rounds_words
-from monai_fairfl.report.tables import collaboration_columns, columns, comparable
+from monai_fairfl.report.sentences import dice_words, rounds_words
+from monai_fairfl.report.tables import collaboration_columns, columns, comparable, gain_columns
 from monai_fairfl.report.valuations import bars_of, title_of, trust_of
 
 __all__ = ["TEMPLATE", "render"]
 
 TEMPLATE = "template.html.jinja"
+MANY = 12
+"""More sites than these are rows of the tables, not columns."""
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -49,7 +51,7 @@ def render(report: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.globals |= {"rounds_words": rounds_words, "cases_words": cases_words, "dice_words": dice_words}
+    environment.globals |= {"rounds_words": rounds_words, "dice_words": dice_words}
     environment.globals |= {"title_of": title_of, "trust_of": trust_of}
     template = environment.from_string(resources.files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8"))
     sites, shown = list(report["sites"]), columns(report)
@@ -63,7 +65,11 @@ def render(report: Mapping[str, Any]) -> str:
         site_columns=[column for column in shown if column.site],
         fairness_columns=[column for column in shown[: len(shown) - extra] if not column.site],
         collaboration_columns=shown[len(shown) - extra :],
+        gain_columns=gain_columns(report),
+        federated=[name for name, found in report["strategies"].items() if found["strategy"] != "Standalone"],
+        tall=len(sites) > MANY,
         comparable=comparable(report),
+        notes=_notes(report),
         figures={
             "dice": figures.small_multiples(series("dice"), sites, "Validation Dice", "rounds finished"),
             "weights": figures.small_multiples(series("weights"), sites, "Aggregation weight"),
@@ -94,3 +100,13 @@ def render(report: Mapping[str, Any]) -> str:
 
 def _labels(shown: Drawn, keys: Sequence[str]) -> dict[str, str]:
     return {key: label_of(key, shown.quantity) for key in keys}
+
+
+def _notes(report: Mapping[str, Any]) -> dict[str, str]:
+    """Of strategies whose scores are not compared: why."""
+    notes = dict.fromkeys(report["strategies"].keys() - set(comparable(report)), "not compared: fewer sites or rounds")
+    for name, found in report["strategies"].items():
+        if found["measurement"] != report["measurement"]:
+            rounds = f"{found['after_rounds']} round{'' if found['after_rounds'] == 1 else 's'}"
+            notes[name] = f"{dice_words(found['measurement'])} after {rounds}, not compared"
+    return notes

@@ -19,7 +19,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.comparison import MARGIN
 from monai_fairfl.report.scores import MEASUREMENTS
 
-__all__ = ["cases_words", "dice_words", "sentences"]
+__all__ = ["cases_words", "dice_words", "overview", "sentences"]
 
 
 def sentences(report: Mapping[str, Any], strategy: str | None = None) -> dict[str, str]:
@@ -42,6 +42,36 @@ def sentences(report: Mapping[str, Any], strategy: str | None = None) -> dict[st
     if name is not None and name not in report["strategies"]:
         raise ConfigError(f"the report has no strategy {name!r}; it has {sorted(report['strategies'])}")
     return {site: _sentence(report, name, site) for site in report["sites"]}
+
+
+def overview(report: Mapping[str, Any]) -> str:
+    """How many hospitals are served well by the strategy that the sentences speak of; empty where there is none.
+
+    >>> gain = {"value": 0.1, "stderr": 0.01, "within_noise": False}
+    >>> sites = {"A": {"gain": gain, "left_behind": None}, "B": {"gain": gain | {"value": -0.1}, "left_behind": None}}
+    >>> overview({"focus": "FedCE", "strategies": {"FedCE": {"sites": sites}}})
+    'FedCE, 2 hospitals: 1 better off than alone, 1 worse off.'
+    """
+    name = report["focus"]
+    if name is None:
+        return ""
+    found = report["strategies"][name]["sites"].values()
+    gains = [site["gain"] for site in found if site["gain"]]
+    noise, unknown = [gain for gain in gains if gain["within_noise"]], [
+        gain for gain in gains if gain["stderr"] is None
+    ]
+    told = [gain["value"] > 0 for gain in gains if gain not in noise and gain not in unknown]
+    verdicts = [site["left_behind"] for site in found if site["left_behind"]]
+    counts = {
+        "better off than alone": sum(told),
+        "worse off": len(told) - sum(told),
+        "within the noise of their cases": sum(gain["within_noise"] is True for gain in gains),
+        "with too few cases to tell": sum(gain["within_noise"] is None for gain in gains),
+        "left behind": sum(verdict["verdict"] for verdict in verdicts),
+        "perhaps left behind": sum(verdict["doubtful"] for verdict in verdicts),
+    }
+    told_of = [f"{count} {what}" for what, count in counts.items() if count]
+    return f"{name}, {len(found)} hospitals: {', '.join(told_of)}." if told_of else ""
 
 
 def dice_words(measurement: str) -> str:

@@ -25,7 +25,7 @@ from monai_fairfl.report.collect import Run
 from monai_fairfl.report.scores import MEASUREMENTS
 from monai_fairfl.report.series import measurement_rows
 
-__all__ = ["Column", "blocks", "columns", "contributions_csv", "metrics_csv", "summary_table"]
+__all__ = ["Column", "blocks", "columns", "contributions_csv", "gain_columns", "metrics_csv", "summary_table"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Column:
         digits: decimals shown.
         extra: strategy -> what is shown after the value.
         site: the column shows one site's score.
+        signed: a gain, shown with its sign.
     """
 
     title: str
@@ -47,10 +48,16 @@ class Column:
     digits: int = 3
     extra: Mapping[str, str] | None = None
     site: bool = False
+    signed: bool = False
 
     def text(self, strategy: str) -> str:
-        """The cell of ``strategy``, without what is in ``extra``."""
-        return f"{self.values[strategy]:.{self.digits}f}" if strategy in self.values else "–"
+        """The cell of ``strategy``, without what is in ``extra``.
+
+        >>> Column("A", {"FedAvg": 0.25}, signed=True).text("FedAvg")
+        '+0.250'
+        """
+        form = f"{{:{'+' if self.signed else ''}.{self.digits}f}}"
+        return form.format(self.values[strategy]) if strategy in self.values else "–"
 
     def winners(self, comparable: Sequence[str]) -> set[str]:
         """The best of the ``comparable`` strategies, ties as shown included; nobody where all are alike.
@@ -84,6 +91,23 @@ def columns(report: Mapping[str, Any]) -> list[Column]:
         means = {name: sum(values) / len(values) for name, values in of_group.items() if values}
         table.append(Column(f"Mean, {group}", means, best=1))
     return table + collaboration_columns(report)
+
+
+def gain_columns(report: Mapping[str, Any]) -> list[Column]:
+    """What each site gains over training alone, one column per site."""
+    table = []
+    for site in report["sites"]:
+        gains = {name: (found["sites"].get(site) or {}).get("gain") for name, found in report["strategies"].items()}
+        known = {name: gain for name, gain in gains.items() if gain}
+        extra = {name: _noise(gain) for name, gain in known.items()}
+        table.append(Column(site, _known(known, "value"), extra=extra, site=True, signed=True))
+    return table
+
+
+def _noise(gain: Mapping[str, Any]) -> str:
+    if gain["stderr"] is None:
+        return "no std. error"
+    return f"± {gain['stderr']:.3f}{', within noise' if gain['within_noise'] else ''}"
 
 
 def collaboration_columns(report: Mapping[str, Any]) -> list[Column]:

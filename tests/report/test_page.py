@@ -141,6 +141,22 @@ def page_of(*runs: Path) -> Elements:
     return Elements((runs[0] / "report.html").read_text())
 
 
+@pytest.mark.parametrize("number, first_rows, best_of", [
+    (4, r"Strategyhospital00hospital01hospital02hospital03\s+Standalone0.500± 0.010", "column"),
+    (40, r"StandaloneFedAvg\s+hospital000.500± 0.010\s+0.500± 0.010\s+hospital01", "row"),
+])  # fmt: skip
+def test_many_sites_are_rows_and_their_legend_does_not_squeeze_the_plots(
+    number: int, first_rows: str, best_of: str, write_run: WriteRun
+) -> None:
+    scores = {f"hospital{index:02d}": (0.5 + index / 100, 0.01, 9) for index in range(number)}
+    course = [{"measurements": {site: {"global_score": 0.5} for site in scores}}]
+    page = page_of(*(write_run(name, scores, rounds=course) for name in ("Standalone", "FedAvg")))
+    assert re.search(first_rows, page.text) and f"best of each {best_of}" in page.text
+    layout = figure(page, "dice")[1]
+    assert layout["height"] - layout["margin"]["t"] - layout["margin"]["b"] == 210
+    assert layout["margin"]["b"] == 84 + 19 * (0 if number == 4 else 4)  # eight entries of a line each
+
+
 def test_a_strategys_own_quantities_are_titled_explained_and_drawn_by_round(write_run: WriteRun) -> None:
     first = {"details": {"cosine": {"elm": 0.9, "oak": -0.2}, "kept": {"elm": 1.0, "oak": 0.4}}}
     second = {

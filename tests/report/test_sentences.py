@@ -21,6 +21,7 @@ import pytest
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report import sentences
 from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.sentences import overview
 from monai_fairfl.report.summary import summarise
 
 WriteRun = Callable[..., Path]
@@ -46,6 +47,20 @@ def test_each_hospital_gets_one_sentence_with_gain_contribution_and_verdict(writ
         "Dice is 0.153 (1.1 standard deviations) below the sites' mean and more than 0.02 below what it reaches alone, "
         "which 1 test case cannot tell from chance.",
     }
+
+
+def test_the_overview_counts_what_the_sentences_say(write_run: WriteRun, comparison: Path) -> None:
+    alone = {"elm": (0.8, 0.1, 2), "oak": (0.8, 0.01, 20), "yew": 0.8, "ash": (0.8, 0.01, 20), "box": (0.8, 0.01, 9)}
+    joined = {"elm": (0.77, 0.1, 2), "oak": (0.7, 0.01, 20), "yew": 0.9, "ash": (0.9, 0.01, 20)}
+    runs = write_run("Standalone", alone), write_run("FedCE", joined)
+    assert overview(summarise(load_runs(runs))) == (
+        "FedCE, 4 hospitals: 1 better off than alone, 1 worse off, 1 within the noise of their cases, "
+        "1 with too few cases to tell, 1 left behind, 1 perhaps left behind."
+    )
+    assert overview(summarise(load_runs(runs[:1]))) == ""
+    report = summarise(load_runs([comparison]))
+    behind = [sentence for sentence in sentences(report).values() if "it is left behind" in sentence]
+    assert (f"{len(behind)} left behind" in overview(report)) == bool(behind)
 
 
 def test_a_loss_is_left_behind_only_where_its_cases_can_tell(write_run: WriteRun) -> None:
