@@ -10,7 +10,7 @@
 # limitations under the License.
 """FedCE, Figs 8 and 9: the methods' outlines side by side, on a test image of every generated hospital.
 
-The middle slice of the first test volume of fold 0, and the first test photograph, as the network outlines them, before
+The middle slice of the first test volume of one fold, and its first test photograph, as the network outlines them, before
 the largest part is kept; real images are not published here.
 """
 
@@ -30,6 +30,7 @@ from reading import measurement
 from study import ROOT, Cell, Study
 
 STUDIES = ("six_prostate", "six_fundus")
+FOLD = 2
 METHODS = ("Standalone", "FedAvg", "FedCE", "CGSV", "FedLWR", "ShapFed", "FedISM")
 
 
@@ -65,7 +66,7 @@ def _of_study(study: Study, data: Path, runs: Path) -> dict[str, Any]:
         bundle = ROOT / "bundles" / study.bundle
         parser = ConfigParser()
         parser.read_config(str(bundle / "configs" / "train.json"))
-        overrides = study.overrides_of(Cell("", "FedAvg", 0)) | {"dataset_dir": str(folder), "bundle_root": str(bundle)}
+        overrides = study.overrides_of(Cell("", "FedAvg", FOLD)) | {"dataset_dir": str(folder), "bundle_root": str(bundle)}
         parser.update(overrides)
         case = dict(parser.get_parsed_content("datalist")["testing"][0])
         loaded = parser.get_parsed_content("validate#preprocessing")(case)
@@ -73,7 +74,7 @@ def _of_study(study: Study, data: Path, runs: Path) -> dict[str, Any]:
         inferer, network = parser.get_parsed_content("validate#inferer"), parser.get_parsed_content("network_def")
         shown: dict[str, Any] = {}
         for method in METHODS:
-            model = study.model(Cell("", method, 0), runs, site)
+            model = study.model(Cell("", method, FOLD), runs, site)
             network.load_state_dict(torch.load(model, weights_only=True))
             with torch.no_grad():
                 shown[method] = _bits(_slice(inferer(image, network.eval())[0] > 0))

@@ -28,7 +28,7 @@ __all__ = ["PALETTE", "bars", "heat_map", "small_multiples"]
 PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444", *qualitative.Dark24]
 DASHES = ["solid", "dash", "dot", "dashdot"]
 PANEL, ABOVE, BETWEEN, BELOW = 210, 40, 86, 84  # heights in pixels: titles above, axis and one line of legend below
-LINE, ENTRY, LETTER, PAGE = 19, 50, 8, 1050  # of the legend in pixels: a line's height, an entry, a letter, the width
+LINE, ENTRY, LETTER, PAGE = 30, 50, 8, 1050  # of the legend in pixels: a line's height, an entry, a letter, the width
 ROW, COLUMN = 26, 84  # a cell of a heat map, in pixels
 FONT = {"family": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif", "size": 12}
 

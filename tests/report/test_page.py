@@ -154,7 +154,7 @@ def test_many_sites_are_rows_and_their_legend_does_not_squeeze_the_plots(
     assert re.search(first_rows, page.text) and f"best of each {best_of}" in page.text
     layout = figure(page, "dice")[1]
     assert layout["height"] - layout["margin"]["t"] - layout["margin"]["b"] == 210
-    assert layout["margin"]["b"] == 84 + 19 * (0 if number == 4 else 4)  # eight entries of a line each
+    assert layout["margin"]["b"] == 84 + 30 * (0 if number == 4 else 4)  # eight entries of a line each
 
 
 def test_a_strategys_own_quantities_are_titled_explained_and_drawn_by_round(write_run: WriteRun) -> None:
