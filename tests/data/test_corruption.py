@@ -82,7 +82,7 @@ def wrong(label: np.ndarray, kind: str, file: str = "SITE/Case00.nii.gz", seed: 
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize("severity, std", enumerate(NOISE_STD))
+@pytest.mark.parametrize("severity, std", list(enumerate(NOISE_STD)))
 def test_noise_has_the_stated_standard_deviation(shape, severity, std):
     damaged = corrupt(loaded(mid_grey(shape)), severity=severity)[:, 2:-2]
     censored = norm(scale=max(std, 1e-12)).expect(lambda n: np.clip(n, -0.5, 0.5) ** 2) ** 0.5  # clipped to 0 and 1

@@ -245,7 +245,7 @@ class Site:
         images = torch.randn(8, 2, generator=draw) + len(self.name)
         if self.trained is not None:
             without = PTFedCEHelper.make_minus_model(network, self.trained, self.weights[-1]).eval()
-            self.errors.append(float(torch.sigmoid(without(images)).mean()))
+            self.errors.append(torch.sigmoid(without(images)).mean().item())
         before = {name: value.clone() for name, value in network.state_dict().items()}
         network.train()(images).square().mean().backward()
         with torch.no_grad():

@@ -60,7 +60,7 @@ def test_one_step_on_a_quadratic_is_the_golden_direction(alpha: float, name: str
     trainer.run()
     step = torch.tensor(QUADRATIC["w"], dtype=torch.float64) - network.w.detach()
     assert step.tolist() == pytest.approx(QUADRATIC[name], abs=1e-6)
-    assert float(trainer.state.output["loss"]) == pytest.approx(QUADRATIC["loss"])  # type: ignore[index, call-overload]
+    assert trainer.state.output["loss"].item() == pytest.approx(QUADRATIC["loss"])  # type: ignore[index, call-overload]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.2])
