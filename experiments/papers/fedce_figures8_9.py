@@ -10,8 +10,8 @@
 # limitations under the License.
 """FedCE, Figs 8 and 9: the methods' outlines side by side, on a test image of every generated hospital.
 
-The middle slice of the first test volume of one fold, and its first test photograph, as the network outlines them, before
-the largest part is kept; real images are not published here.
+The middle slice of the first test volume of one fold, and its first test photograph, as the network outlines them,
+before the largest part is kept; real images are not published here.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def _of_study(study: Study, data: Path, runs: Path) -> dict[str, Any]:
         bundle = ROOT / "bundles" / study.bundle
         parser = ConfigParser()
         parser.read_config(str(bundle / "configs" / "train.json"))
-        overrides = study.overrides_of(Cell("", "FedAvg", FOLD)) | {"dataset_dir": str(folder), "bundle_root": str(bundle)}
-        parser.update(overrides)
+        parser.update(study.overrides_of(Cell("", "FedAvg", FOLD)))
+        parser.update({"dataset_dir": str(folder), "bundle_root": str(bundle)})
         case = dict(parser.get_parsed_content("datalist")["testing"][0])
         loaded = parser.get_parsed_content("validate#preprocessing")(case)
         image, label = torch.as_tensor(loaded["image"])[None], torch.as_tensor(loaded["label"])
