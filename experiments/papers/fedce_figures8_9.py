@@ -50,7 +50,7 @@ def figure() -> Figure:
         shown = found[study][site]
         image = np.frombuffer(base64.b64decode(shown["image"]), np.uint8).reshape(64, 64)
         for method, axis in zip(METHODS, axes):
-            axis.imshow(image.T, cmap="gray")
+            axis.imshow(image.T, cmap="gray", interpolation="none")
             for number, (truth, mask) in enumerate(zip(_masks(shown["truth"]), _masks(shown[method]))):
                 axis.contour(truth.T, [0.5], colors="white", linewidths=0.8)
                 axis.contour(mask.T, [0.5], colors=PALETTE[1 + 3 * number], linewidths=0.8)
