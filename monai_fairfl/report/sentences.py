@@ -57,10 +57,7 @@ def overview(report: Mapping[str, Any]) -> str:
         return ""
     found = report["strategies"][name]["sites"].values()
     gains = [site["gain"] for site in found if site["gain"]]
-    noise, unknown = [gain for gain in gains if gain["within_noise"]], [
-        gain for gain in gains if gain["stderr"] is None
-    ]
-    told = [gain["value"] > 0 for gain in gains if gain not in noise and gain not in unknown]
+    told = [gain["value"] > 0 for gain in gains if gain["within_noise"] is False]
     verdicts = [site["left_behind"] for site in found if site["left_behind"]]
     counts = {
         "better off than alone": sum(told),

@@ -50,8 +50,14 @@ def test_each_hospital_gets_one_sentence_with_gain_contribution_and_verdict(writ
 
 
 def test_the_overview_counts_what_the_sentences_say(write_run: WriteRun, comparison: Path) -> None:
-    alone = {"elm": (0.8, 0.1, 2), "oak": (0.8, 0.01, 20), "yew": 0.8, "ash": (0.8, 0.01, 20), "box": (0.8, 0.01, 9)}
-    joined = {"elm": (0.77, 0.1, 2), "oak": (0.7, 0.01, 20), "yew": 0.9, "ash": (0.9, 0.01, 20)}
+    alone = {
+        "elm": (0.8, 0.1, 2),
+        "oak": (0.8, 0.01, 20),
+        "yew": (0.8, 0.03, 1),
+        "ash": (0.8, 0.01, 20),
+        "box": (0.8, 0.01, 9),
+    }
+    joined = {"elm": (0.77, 0.1, 2), "oak": (0.7, 0.01, 20), "yew": (0.9, 0.03, 1), "ash": (0.9, 0.01, 20)}
     runs = write_run("Standalone", alone), write_run("FedCE", joined)
     assert overview(summarise(load_runs(runs))) == (
         "FedCE, 4 hospitals: 1 better off than alone, 1 worse off, 1 within the noise of their cases, "
