@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from monai.bundle import ConfigParser
+from server_step import milliseconds
 
 from monai_fairfl.data import CLINICS, SITES, write_clinics, write_sites
 
@@ -39,14 +40,12 @@ def dataset(bundle: Path, site: Path, size: int, kind: str) -> Any:
     return parser.get_parsed_content("train#dataset")
 
 
-def one_epoch(images: Any, seed: int) -> tuple[float, list[torch.Tensor]]:
-    """Milliseconds for an image, and the images."""
-    images.transform.set_random_state(seed)
-    began = time.perf_counter()
+def one_epoch(images: Any) -> list[torch.Tensor]:
+    """The images of an epoch, the same ones every time."""
+    images.transform.set_random_state(0)
     items = [images[index] for index in range(len(images))]
-    took = time.perf_counter() - began
     samples = [sample for item in items for sample in (item if isinstance(item, list) else [item])]
-    return 1000 * took / len(samples), [torch.as_tensor(sample["image"]) for sample in samples]
+    return [torch.as_tensor(sample["image"]) for sample in samples]
 
 
 def main() -> None:
@@ -68,13 +67,11 @@ def main() -> None:
         for name, site in sites.items():
             for size in arguments.sizes:
                 both = [dataset(BUNDLES / name, site, size, kind) for kind in KINDS]
-                times: list[list[float]] = [[], []]
-                for seed in range(arguments.repeats):
-                    (usual, tracked), (ours, plain) = (one_epoch(images, seed) for images in both)
-                    assert all(torch.equal(one, other) for one, other in zip(tracked, plain, strict=True))
-                    times[0].append(usual)
-                    times[1].append(ours)
-                usual, ours = (sorted(values)[len(values) // 2] for values in times)
+                tracked, plain = map(one_epoch, both)
+                assert all(torch.equal(one, other) for one, other in zip(tracked, plain, strict=True))
+                usual, ours = (
+                    milliseconds(partial(one_epoch, images), arguments.repeats) / len(plain) for images in both
+                )
                 print(f"| {name.split('_')[0]} | {size} | {ours:.2f} | {usual:.2f} | {usual / ours:.1f} |", flush=True)
 
 

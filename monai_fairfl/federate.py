@@ -31,7 +31,7 @@ from monai_fairfl.federation import Federation, History
 from monai_fairfl.files import write_atomically
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.random_state import own_random_state
-from monai_fairfl.records import check_same
+from monai_fairfl.records import check_same, training_settings
 from monai_fairfl.site import bundle_client, has_evaluation
 from monai_fairfl.spec import read_spec
 from monai_fairfl.strategies import FedAvg, Strategy
@@ -267,18 +267,11 @@ class BundleFederation:
         file = self.run_dir / "config.json"
         if not (self.resume and file.exists() and any(_begun(self._folder_of(s)) for s in self.strategies)):
             return
-        before = self._trains(json.loads(file.read_text()), names)
-        now = self._trains(json.loads(json.dumps(self._config_of(names), default=str)), names)
+        before = _trains(json.loads(file.read_text()), names)
+        now = _trains(json.loads(json.dumps(self._config_of(names), default=str)), names)
         common = {key: value for key, value in now.items() if key in before}  # sites may come and go
         hint = f". Where the same data only moved, correct their folder in {file}"
         check_same(self.run_dir, before, common, ConfigError, hint)
-
-    def _trains(self, config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-        """What of ``config.json`` decides how these sites train."""
-        found = {key: config.get(key) for key in ("bundle", "config", "overrides", "local_epochs", "amp")}
-        for key, of in (("files", [Path(file).name for file in self.config]), ("sites", names), ("data", names)):
-            found |= {f"{key} of {name}": config[key][name] for name in of if name in config.get(key, {})}
-        return found
 
     def _folder_of(self, strategy: Strategy) -> Path:
         return self.run_dir if len(self.strategies) == 1 else self.run_dir / strategy.name
@@ -287,6 +280,14 @@ class BundleFederation:
         """``config.json``, and the valuations' names in it."""
         config = {**self._config_of(names), "valuations": [valuation.name for valuation in self.valuations]}
         write_atomically(self.run_dir / "config.json", json.dumps(config, indent=4, default=str).encode())
+
+
+def _trains(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """What of ``config.json`` decides how these sites train, each under the name that an error gives it."""
+    found = training_settings(config)
+    of_sites = {f"{key} of {n}": found[key][n] for key in ("sites", "data") for n in names if n in found[key]}
+    files = {f"files of {name}": sha for name, sha in found["files"].items()}
+    return {**found["plain"], "overrides": found["overrides"], **files, **of_sites}
 
 
 def _begun(folder: Path) -> bool:

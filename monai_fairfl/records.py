@@ -24,7 +24,7 @@ from monai_fairfl.ledger import digest_of
 from monai_fairfl.messages import ModelSpec, Weights, usable_measurements
 from monai_fairfl.strategies.base import RoundResult, Strategy
 
-__all__ = ["check_same", "opening_record", "round_record", "training_of"]
+__all__ = ["check_same", "opening_record", "round_record", "training_of", "training_settings"]
 
 
 def opening_record(
@@ -74,6 +74,26 @@ def check_same(
                 f"{run_dir} was begun with {key} = {recorded.get(key)!r}, now it is {value!r}: "
                 f"resume with the same settings, or choose another run_dir{hint}"
             )
+
+
+def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What of a run's ``config.json`` decides how its sites train.
+
+    Args:
+        config: as :class:`~monai_fairfl.federate.BundleFederation` writes it; what is not in it is left out.
+
+    Returns:
+        ``"plain"`` values; ``"overrides"`` by key; ``"files"`` of the bundle that are used, name -> SHA-256;
+        ``"sites"``, each site's own overrides; ``"data"``, each site's folder.
+
+    >>> training_settings({"local_epochs": 4, "overrides": {"size": [64, 64]}})["overrides"]
+    {'size': [64, 64]}
+    """
+    used = [Path(file).name for file in config.get("config") or ()]
+    files = config.get("files") or {}
+    sections = {section: dict(config.get(section) or {}) for section in ("overrides", "sites", "data")}
+    plain = {key: config.get(key) for key in ("bundle", "config", "local_epochs", "amp")}
+    return {"plain": plain, "files": {name: files[name] for name in used if name in files}, **sections}
 
 
 def training_of(exchanges: Sequence[Replies]) -> Replies:

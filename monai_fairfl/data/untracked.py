@@ -53,13 +53,14 @@ class UntrackedCompose(Compose):
     ) -> Any:
         """Transforms ``start`` up to ``end``, by which datasets split what they cache from what is random."""
         first = self.get_index_of_first(lambda t: isinstance(t, RandomizableTrait) or not isinstance(t, Transform))
-        split = len(self.transforms) if first is None else first
+        everything = len(self.transforms)
+        split, last = everything if first is None else first, everything if end is None else end
         if start < split:
-            input_ = super().__call__(input_, start, split if end is None else min(split, end), threading, lazy)
-        if end is not None and end <= split or split == len(self.transforms):
-            return input_
-        with _untracked():
-            return super().__call__(input_, max(start, split), end, threading, lazy)
+            input_ = super().__call__(input_, start, min(split, last), threading, lazy)
+        if last > split:
+            with _untracked():
+                input_ = super().__call__(input_, max(start, split), last, threading, lazy)
+        return input_
 
 
 @contextmanager

@@ -95,5 +95,5 @@ def as_text(report: Mapping[str, Any]) -> str:
     with console.capture() as captured:
         for names in blocks(report, console.width):
             console.print(summary_table(report, names))
-    lines = [captured.get().rstrip(), report.get("overview"), *report["sentences"].values()]
+    lines = [captured.get().rstrip(), overview(report), *report["sentences"].values()]
     return "\n".join(line for line in lines if line)

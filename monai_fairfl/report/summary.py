@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from monai_fairfl import __version__, fairness
 from monai_fairfl.messages import to_json
+from monai_fairfl.records import training_settings
 from monai_fairfl.report.collect import Number, Run
 from monai_fairfl.report.comparison import DDOF, LEFT_BEHIND, collaboration, gains, left_behind
 from monai_fairfl.report.details import details_of
@@ -188,13 +188,10 @@ def _differences(runs: Sequence[Run], scores: Mapping[str, Shown]) -> list[str]:
 
 
 def _asked(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides how a run's sites train, by a name that its user knows."""
-    found = {key: config.get(key) for key in ("bundle", "config", "local_epochs", "amp")}
-    files = config.get("files") or {}
-    found |= {name: files.get(name) for name in (Path(file).name for file in config.get("config") or ())}
-    found |= config.get("overrides") or {}
-    sites = config.get("sites") or {}
-    return found | {f"{key} of {site}": value for site, given in sites.items() for key, value in given.items()}
+    """What decides how a run's sites train, by a name that its user knows; data may lie elsewhere."""
+    found = training_settings(config)
+    of_sites = {f"{key} of {site}": value for site, given in found["sites"].items() for key, value in given.items()}
+    return {**found["plain"], **found["files"], **found["overrides"], **of_sites}
 
 
 def _structures(runs: Sequence[Run], shown: str) -> list[str]:
