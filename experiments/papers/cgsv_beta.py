@@ -27,6 +27,6 @@ def table() -> str:
     results = read("rewards", "power_law")
     rows = [
         [beta, *row(results[method], results["Standalone"])]
-        for beta, method in {**BETAS, "1e7": "CGSV-beta1e+07"}.items()
+        for beta, method in {**BETAS, "1e7": "CGSV-beta1e7"}.items()
     ]
     return markdown(["beta", *HEAD[2:]], rows)

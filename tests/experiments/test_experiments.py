@@ -23,6 +23,8 @@ from typing import Any
 import pytest
 from conftest import CHECKOUT
 
+from monai_fairfl.files import safe_name
+
 IMAGES = {("prostate", "prostate_other_folds"): 34, ("prostate",): 20, ("fundus",): 165}
 
 
@@ -74,6 +76,7 @@ def test_a_missing_or_changed_file_is_noticed(change: str, tmp_path: Path, monke
 def test_a_studys_files_are_its_cells_made_by_the_command_that_it_gives_now(name: str) -> None:
     study = load("study").Study.read(name)
     cells = {cell.name: cell for cell in study.cells()}
+    assert all(safe_name(name, most=128) for name in cells)
     for path in study.results.glob("*.json"):
         result, cell = json.loads(path.read_text()), cells[path.stem]
         assert (result["study"], result["setting"], result["strategy"]) == (name, cell.setting, cell.strategy)
