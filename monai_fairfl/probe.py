@@ -54,6 +54,9 @@ class Probe:
 
         Args:
             weights: the model to score; the network's own weights are put back afterwards.
+
+        Raises:
+            ValueError: there is no key metric, or it is none that lies between 0 and 1, the higher the better.
         """
         with self._bare() as evaluator, loaded(evaluator.network, weights), own_random_state(0):
             evaluator.run()
@@ -62,6 +65,7 @@ class Probe:
                 raise ValueError("the bundle's evaluator has no key_val_metric, so no score can be measured")
             details = evaluator.state.metric_details.get(name)
             value = float(evaluator.state.metrics[name])
+        _check_range(name, torch.tensor([value]) if details is None else torch.as_tensor(details))
         if details is None:
             return {"mean": Estimate(value)}
         per_case = torch.as_tensor(details).detach().cpu().double().flatten(1)  # cases x classes
@@ -100,6 +104,17 @@ class Probe:
             yield engine
         finally:
             engine._event_handlers, engine.state = handlers, state
+
+
+def _check_range(name: str, scores: torch.Tensor) -> None:
+    """Refuse a distance, a loss or percent: methods read a score as Dice, and would take the worse for the better."""
+    outside = scores[(scores - 0.5).abs() > 0.5 + 1e-6]  # of float32
+    if len(outside):
+        raise ValueError(
+            f"the evaluator's key metric {name!r} is {float(outside.flatten()[0]):.4g} for a case, and a score must "
+            "be between 0 and 1, the higher the better, as Dice is: make such a metric the key_val_metric, and this "
+            "one an entry of additional_metrics"
+        )
 
 
 def distinct_names(paths: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 import torch
 from monai.data import DataLoader, Dataset
 from monai.engines import SupervisedEvaluator
-from monai.handlers import MeanDice, from_engine
+from monai.handlers import HausdorffDistance, MeanDice, from_engine
 from torch import nn
 
 from monai_fairfl.cka import cka as cka_of_features
@@ -130,3 +130,20 @@ def test_cases_of_one_name_in_several_folders_all_count() -> None:
     assert {name: scores["dice"] for name, scores in probe.cases.items()} == {
         f"{site}/Case{case}.nii.gz": float(site == "oak") for site in ("elm", "oak") for case in range(3)
     }
+
+
+def test_a_distance_is_no_score() -> None:
+    """Where lower is better, FedCE would take the worst client for the best."""
+    labels = {"near": torch.zeros(1, 1, 8, 8), "far": torch.zeros(1, 1, 8, 8)}
+    labels["near"][..., 2:4, 2:4] = labels["far"][..., 5:7, 2:4] = 1
+    items = [{"image": labels["near"][0], "label": label[0]} for label in labels.values()]
+    evaluator = SupervisedEvaluator(
+        torch.device("cpu"),
+        DataLoader(Dataset(items), 1),
+        nn.Identity(),
+        key_val_metric={
+            "distance": HausdorffDistance(include_background=True, output_transform=from_engine(["pred", "label"]))
+        },
+    )
+    with pytest.raises(ValueError, match=r"key metric 'distance' is 3 for a case.*make such a metric the key_val"):
+        Probe(evaluator).score({})

@@ -33,7 +33,7 @@ class FairFed(Strategy):
     a score as the metric that does not protect a weak client.
 
     Args:
-        beta: step, at least 0; 0.1, 0.5 and 1 are usual.
+        beta: step, at least 0; 0.1, 0.5 and 1 are usual, for scores between 0 and 1 (for percent a hundredth of it).
         variant: ``"paper"``; ``"released"``, FedISM's authors: the gap is :math:`|F_k - p_k F_k|`, for they do not
             add the other clients' scores to the mean.
 
