@@ -27,7 +27,7 @@ from monai.utils import optional_import
 from monai_fairfl.workflow.cases import Case
 from monai_fairfl.workflow.geometry import normal, spacing_problem
 
-__all__ = ["dicom_cases", "read_series", "series_problem"]
+__all__ = ["dicom_cases", "frame_count", "read_frames", "read_series", "series_problem"]
 
 EXTRA = "pip install 'monai-fairfl[dicom]'"
 FEWEST_SLICES = 3  # below, it is a localiser
@@ -84,6 +84,11 @@ def _read_headers(files: Sequence[Path]) -> tuple[dict[str, list[File]], dict[Pa
     return series, unreadable
 
 
+def frame_count(header: Any) -> int:
+    """Images in one file: more than one in an enhanced MR image."""
+    return int(header.get("NumberOfFrames") or 1)
+
+
 def _kind_problem(headers: Sequence[Any], modality: str) -> str | None:
     """Why these are not slices of the wanted kind."""
     kinds = sorted({str(header.get("Modality", "unknown")) for header in headers})
@@ -91,10 +96,13 @@ def _kind_problem(headers: Sequence[Any], modality: str) -> str | None:
         return f"modality {', '.join(kinds)}, and this model reads {modality}; leave the series out"
     if any("LOCALIZER" in (header.get("ImageType") or ()) for header in headers):
         return "ImageType LOCALIZER; leave the series out"
-    if any(int(header.get("NumberOfFrames") or 1) > 1 for header in headers):
-        return "several frames in one file (NumberOfFrames); export single-frame MR images, or convert it to NIfTI"
-    if len(headers) < FEWEST_SLICES:
-        return f"{len(headers)} slice(s), fewer than {FEWEST_SLICES}, as of a localiser; leave the series out"
+    slices = sum(map(frame_count, headers))
+    if slices > len(headers) > 1:
+        return "several files of several frames (NumberOfFrames); keep one of them"
+    if slices > len(headers) and not optional_import("highdicom")[1]:
+        return f"several frames in one file, which need highdicom to be read; {EXTRA}"
+    if slices < FEWEST_SLICES:
+        return f"{slices} slice(s), fewer than {FEWEST_SLICES}, as of a localiser; leave the series out"
     colours = sorted({str(header.get("PhotometricInterpretation")) for header in headers} - {"MONOCHROME2"})
     if colours:
         return f"PhotometricInterpretation {', '.join(colours)}, not MONOCHROME2; leave the series out"
@@ -128,8 +136,9 @@ def series_problem(files: Sequence[File], modality: str) -> tuple[list[File], st
         files: path and header of each, in any order.
         modality: that they must have.
     """
-    problem = _kind_problem([header for _, header in files], modality) or _grid_problem(files)
-    if problem:
+    several = frame_count(files[0][1]) > 1  # their geometry is the frames', and highdicom's to check
+    problem = _kind_problem([header for _, header in files], modality) or (None if several else _grid_problem(files))
+    if problem or several:
         return list(files), problem
     across = normal(np.array(files[0][1].ImageOrientationPatient, dtype=float))
     positions = np.array([header.ImagePositionPatient for _, header in files], dtype=float)
@@ -163,22 +172,44 @@ def read_series(files: Sequence[str | Path]) -> nib.Nifti1Image:
     return nib.Nifti1Image(values.astype(np.float32), meta["affine"])
 
 
+def read_frames(file: str | Path) -> nib.Nifti1Image:
+    """A DICOM file of several frames (enhanced MR) as NIfTI volume, as :func:`read_series` would read its frames.
+
+    Args:
+        file: its frames in any order.
+
+    Raises:
+        ValueError: they are no evenly spaced stack of one image each, or cannot be decoded.
+    """
+    import highdicom  # an extra
+
+    try:
+        stack = highdicom.imread(file).get_volume(dtype=np.float32, apply_real_world_transform=False)
+    except Exception as error:
+        raise ValueError(f"several frames in one file that cannot be read as a volume ({error})") from error
+    stack = stack.flip_spatial(0)  # highdicom's (slice, row, column) is right-handed, ours (column, row, slice)
+    affine = np.diag([-1.0, -1.0, 1.0, 1.0]) @ stack.affine[:, [2, 1, 0, 3]]
+    return nib.Nifti1Image(stack.array.transpose(2, 1, 0), affine)
+
+
 def _convert(case: Case, files: Sequence[File], modality: str, scratch: Path) -> None:
     """Give the case its files in order and its image, or say why there is none."""
+    several = frame_count(files[0][1]) > 1
+    hint = "export it as single-frame images, one volume a series" if several else "send the series again, uncompressed"
     try:
         files, problem = series_problem(files, modality)
         if problem:
             return case.skip(problem)
         case.files = tuple(str(path) for path, _ in files)
-        volume = read_series(case.files)
+        volume = read_frames(case.files[0]) if several else read_series(case.files)
         values = np.asanyarray(volume.dataobj)
     except Exception as error:  # pydicom raises many kinds on broken files
-        return case.skip(f"{' '.join(str(error).split())}; send the series again, uncompressed")
+        return case.skip(f"{' '.join(str(error).split())}; {hint}")
     if not np.isfinite(values).all() or values.min() == values.max():
         return case.skip("pixels that are not finite, or all the same; send the series again")
     case.image = str(scratch / f"{case.name}.nii")
     nib.save(volume, case.image)
-    axis = int(np.abs(normal(np.array(files[0][1].ImageOrientationPatient, dtype=float))).argmax())
+    axis = int(np.abs(volume.affine[:3, 2]).argmax())
     if axis < 2:
         case.note(f"{PLANES[axis]} slices, and the network was trained on axial ones; look at the overlay")
     return None

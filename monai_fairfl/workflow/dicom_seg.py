@@ -23,7 +23,7 @@ from monai.utils import optional_import
 
 from monai_fairfl import __version__
 from monai_fairfl.workflow.cases import Case, CaseFile, Cases
-from monai_fairfl.workflow.dicom import EXTRA
+from monai_fairfl.workflow.dicom import EXTRA, frame_count
 
 __all__ = ["SaveDicomSegd", "write_dicom_seg"]
 
@@ -60,7 +60,7 @@ def write_dicom_seg(
 
     Args:
         mask: (columns, rows, slices), gland where above 0, as the NIfTI volume of the series.
-        files: the DICOM files of the series, in the order of the slices.
+        files: the DICOM files of the series, in the order of the slices; or the one that holds them all.
         path: to write to.
         organ: label of the segment and name of its SNOMED CT code in pydicom's dictionary.
         algorithm: name of what drew the mask.
@@ -69,6 +69,10 @@ def write_dicom_seg(
     from pydicom.sr.codedict import codes
 
     sources = _sources(files)
+    frames: Any = (np.asarray(mask) > 0).astype(np.uint8).transpose(2, 1, 0)
+    if frame_count(sources[0]) > 1:  # as read_frames turned them
+        grid: Any = highdicom.imread(files[0], lazy_frame_retrieval=True).get_volume_geometry()
+        frames = grid.flip_spatial(0).with_array(frames)
     segment = highdicom.seg.SegmentDescription(
         segment_number=1,
         segment_label=organ,
@@ -81,7 +85,7 @@ def write_dicom_seg(
     )
     highdicom.seg.Segmentation(
         source_images=sources,
-        pixel_array=(np.asarray(mask) > 0).astype(np.uint8).transpose(2, 1, 0),
+        pixel_array=frames,
         segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
         segment_descriptions=[segment],
         series_instance_uid=highdicom.UID(),

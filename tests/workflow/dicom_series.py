@@ -115,6 +115,28 @@ def write_series(
     ]
 
 
+def write_enhanced(
+    path: Path, datasets: Sequence[FileDataset], order: Sequence[int] | None = None, **uids: str
+) -> None:
+    """Write the images of a series into one file of several frames, by highdicom, and put the frames in this order."""
+    highdicom = pytest.importorskip("highdicom")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for dataset in datasets:
+        for name in ("Manufacturer", "PositionReferenceIndicator", "AcquisitionNumber"):
+            setattr(dataset, name, getattr(dataset, name, None))
+    enhanced = highdicom.legacy.LegacyConvertedEnhancedMRImage(
+        legacy_datasets=datasets,
+        **{"series_instance_uid": generate_uid(), "sop_instance_uid": generate_uid(), **uids},
+        series_number=7,
+        instance_number=1,
+    )
+    order = range(len(datasets)) if order is None else order
+    groups, pixels = enhanced.PerFrameFunctionalGroupsSequence, enhanced.pixel_array
+    enhanced.PerFrameFunctionalGroupsSequence = [groups[index] for index in order]
+    enhanced.PixelData = pixels[list(order)].tobytes()
+    enhanced.save_as(path)
+
+
 def _write_image(path: Path, pixels: np.ndarray, tags: dict[str, Any]) -> FileDataset:
     meta = FileMetaDataset()
     meta.MediaStorageSOPClassUID = MRImageStorage

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,22 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import pytest
+from nibabel.nicom.dicomwrappers import wrapper_from_file
 
 pydicom = pytest.importorskip("pydicom")
 
-from workflow.dicom_series import AXIAL, CORONAL, SAGITTAL, affine_of, oblique, write_series  # noqa: E402
+from workflow.dicom_series import (  # noqa: E402
+    AXIAL,
+    CORONAL,
+    SAGITTAL,
+    affine_of,
+    oblique,
+    write_enhanced,
+    write_series,
+)
 
 from monai_fairfl.workflow import Case, Cases, find_images  # noqa: E402
+from monai_fairfl.workflow.dicom import read_frames  # noqa: E402
 
 VOLUME = np.random.default_rng(0).integers(-200, 3000, (6, 10, 14)).astype(np.int16)  # slices, rows, columns
 SPACING, STEP, ORIGIN = (0.75, 0.5), 3.3, (-12.5, -20.25, 31.0)
@@ -78,6 +89,42 @@ def test_series_agrees_with_highdicom_voxel_by_voxel_in_the_patient(tmp_path: Pa
 def test_intensities_are_rescaled_as_the_headers_say(tmp_path: Path) -> None:
     write_series(tmp_path / "in", VOLUME, RescaleSlope=2.5, RescaleIntercept=-7)
     np.testing.assert_allclose(loaded(found(tmp_path / "in"))[0], VOLUME.transpose(2, 1, 0) * 2.5 - 7)
+
+
+@pytest.mark.parametrize("order", [range(6), (4, 1, 5, 2, 0, 3)], ids=["in order", "shuffled"])
+@pytest.mark.parametrize("orientation", [AXIAL, oblique(25, 35), SAGITTAL], ids=["ax", "oblique", "sag"])
+def test_frames_of_one_file_are_read_as_if_each_were_a_file(
+    orientation: Sequence[float], order: Sequence[int], tmp_path: Path
+) -> None:
+    tags = {"RescaleSlope": 2.5, "RescaleIntercept": -7, "RescaleType": "US", "spacing": SPACING, "step": STEP}
+    datasets = write_series(tmp_path / "in" / "files", VOLUME, orientation=orientation, **tags)
+    write_enhanced(tmp_path / "in" / "frames" / "all.dcm", datasets, order)
+    files, frames = cases = found(tmp_path / "in")
+    assert (files.name, frames.name, len(files.files), len(frames.files)) == ("files", "frames", 6, 1)
+    assert files.problems == frames.problems and len(cases.images) == 2
+    one, other = (nib.Nifti1Image.from_filename(case.image) for case in cases)
+    np.testing.assert_allclose(one.affine, other.affine, atol=1e-5)
+    np.testing.assert_allclose(np.asanyarray(one.dataobj), np.asanyarray(other.dataobj))
+
+
+def test_a_scanners_enhanced_image_lies_where_nibabel_says(tmp_path: Path) -> None:
+    """A Philips image that nibabel's own tests bring along, its pixels blanked."""
+    pytest.importorskip("highdicom")
+    packed = Path(nib.__file__).parent / "nicom" / "tests" / "data" / "philips_mprage.dcm.gz"
+    if not packed.exists():
+        pytest.skip(f"this nibabel has no {packed.name}")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "IM1").write_bytes(gzip.decompress(packed.read_bytes()))
+    assert "all the same" in only(found(tmp_path / "in")).problems[0]  # read, and found to be blank
+    ours, theirs = read_frames(tmp_path / "in" / "IM1"), wrapper_from_file(tmp_path / "in" / "IM1")
+    assert ours.shape == theirs.image_shape == (256, 256, 176)
+    column_row_slice = [
+        [0, 1, 0, 0],
+        [1, 0, 0, 0],
+        [0, 0, -1, 175],
+        [0, 0, 0, 1],
+    ]  # theirs: row, column, from the other end
+    np.testing.assert_allclose(ours.affine, np.diag([-1, -1, 1, 1]) @ theirs.affine @ column_row_slice, atol=2e-3)
 
 
 # --- which files make a case, and its name
@@ -181,6 +228,18 @@ def frames(folder: Path) -> None:
         dataset.save_as(dataset.filename)
 
 
+def enhanced(files: int = 1, **tags: Any) -> Any:
+    """A series in one file of several frames, or in several such files."""
+
+    def write(folder: Path) -> None:
+        datasets = write_series(folder.parents[1] / "single", tags.pop("volume", VOLUME), **tags)
+        uid = pydicom.uid.generate_uid()
+        for number in range(files):
+            write_enhanced(folder / f"{number}.dcm", datasets, series_instance_uid=uid)
+
+    return write
+
+
 def changed(name: str, value: Any) -> Any:
     """A series in which one image has another value."""
 
@@ -218,7 +277,14 @@ FAULTS = {
     "no position": (changed("ImagePositionPatient", None), "IM0003.dcm lacks ImagePositionPatient"),
     "no spacing": (series(PixelSpacing=None), "IM0001.dcm lacks PixelSpacing"),
     "colour": (colour, "PhotometricInterpretation RGB"),
-    "frames": (frames, "several frames in one file"),
+    "frames": (frames, "several frames in one file that cannot be read as a volume"),
+    "frames of one place": (
+        enhanced(places=[0, 1, 2, 2, 3, 4]),
+        "Multiple frames found at one or more plane positions",
+    ),
+    "missing frame": (enhanced(places=[0, 1, 2, 4, 5, 6]), "Frame positions do not form a regularly-spaced volume"),
+    "few frames": (enhanced(volume=VOLUME[:2]), "2 slice(s), fewer than 3"),
+    "several files of frames": (enhanced(files=2), "several files of several frames"),
     "pixels cut short": (cut_short, "IM0004.dcm cannot be decoded"),
     "constant": (series(volume=np.full_like(VOLUME, 3)), "pixels that are not finite, or all the same"),
 }

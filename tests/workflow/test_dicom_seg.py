@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ import pytest
 pydicom = pytest.importorskip("pydicom")
 highdicom = pytest.importorskip("highdicom")
 
-from workflow.dicom_series import SAGITTAL, oblique, write_series  # noqa: E402
+from workflow.dicom_series import SAGITTAL, oblique, write_enhanced, write_series  # noqa: E402
 
 from monai_fairfl.workflow import Case, Cases, SaveDicomSegd, find_images, write_dicom_seg  # noqa: E402
 
@@ -46,6 +47,21 @@ def test_mask_comes_back_pixel_by_pixel_on_every_image_of_the_series(
     (referenced,) = seg.ReferencedSeriesSequence
     assert referenced.SeriesInstanceUID == sent[0].SeriesInstanceUID
     assert {item.ReferencedSOPInstanceUID for item in referenced.ReferencedInstanceSequence} == set(uids)
+
+
+@pytest.mark.parametrize("order", [range(6), (4, 1, 5, 2, 0, 3)], ids=["in order", "shuffled"])
+def test_mask_of_a_file_of_several_frames_lies_on_its_frames(order: Sequence[int], tmp_path: Path) -> None:
+    sent = write_series(tmp_path / "single", VOLUME, orientation=oblique())
+    write_enhanced(tmp_path / "in" / "all.dcm", sent, order)
+    (case,) = find_images(tmp_path / "in", tmp_path / "volumes.json")
+    write_dicom_seg(MASK, case.files, tmp_path / "seg.dcm")
+    seg, source = highdicom.seg.segread(tmp_path / "seg.dcm"), pydicom.dcmread(tmp_path / "in" / "all.dcm")
+    frames = seg.get_pixels_by_source_frame(
+        source.SOPInstanceUID, range(1, 7), combine_segments=True, assert_missing_frames_are_empty=True
+    )
+    for drawn, shown in zip(frames, source.pixel_array, strict=True):
+        (index,) = (index for index in range(6) if np.array_equal(VOLUME[index], shown))
+        np.testing.assert_array_equal(drawn.T, MASK[..., index])
 
 
 def test_object_lies_where_the_series_lies_and_belongs_to_its_patient_and_study(tmp_path: Path) -> None:
