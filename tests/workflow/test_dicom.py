@@ -20,7 +20,6 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import pytest
-from nibabel.nicom.dicomwrappers import wrapper_from_file
 
 pydicom = pytest.importorskip("pydicom")
 
@@ -107,8 +106,11 @@ def test_frames_of_one_file_are_read_as_if_each_were_a_file(
     np.testing.assert_allclose(np.asanyarray(one.dataobj), np.asanyarray(other.dataobj))
 
 
+@pytest.mark.filterwarnings("ignore:The DICOM readers are highly experimental")
 def test_a_scanners_enhanced_image_lies_where_nibabel_says(tmp_path: Path) -> None:
     """A Philips image that nibabel's own tests bring along, its pixels blanked."""
+    from nibabel.nicom.dicomwrappers import wrapper_from_file
+
     pytest.importorskip("highdicom")
     packed = Path(nib.__file__).parent / "nicom" / "tests" / "data" / "philips_mprage.dcm.gz"
     if not packed.exists():
