@@ -19,6 +19,7 @@ from monai_fairfl.data.datalist import find_cases, find_sites, site_datalist, sp
 from monai_fairfl.data.fundus import NormaliseFieldd, OneViewd, RandDiscCropd, normalise_field
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.partition import chosen_clients, partitioned_datalist, repeat_case
+from monai_fairfl.data.resizing import SmoothResized
 from monai_fairfl.data.slices import SampleSlicesd
 from monai_fairfl.data.structures import LabelStructuresd, NestStructuresd, grey_levels
 from monai_fairfl.data.synthetic import SITES, Site, make_case, write_sites
@@ -38,6 +39,7 @@ __all__ = [
     "RandDiscCropd",
     "SampleSlicesd",
     "Site",
+    "SmoothResized",
     "UntrackedCompose",
     "check_cases",
     "check_duplicates",
