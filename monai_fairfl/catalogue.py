@@ -52,7 +52,7 @@ def describe(name: str) -> dict[str, Any]:
 
     Returns:
         ``target`` and ``config`` (its ``_target_``), ``summary`` and ``description`` (its docstring), ``arguments``
-        (name -> default), and its class attributes: ``paper``, ``client_does``, ``client_sends``, ``phases``,
+        (name -> default), and its class attributes: ``paper``, ``estimates``, ``client_does``, ``client_sends``, ``phases``,
         ``cost`` (of a round), ``requires`` (measurements the sites must be able to make), ``min_clients``,
         ``personal``.
 
@@ -71,6 +71,7 @@ def describe(name: str) -> dict[str, Any]:
         "config": {"_target_": target},
         "summary": description.partition("\n")[0],
         "paper": kind.paper,
+        "estimates": kind.estimates,
         "client_does": kind.client_does,
         "client_sends": kind.client_sends,
         "phases": kind.phases,
@@ -118,6 +119,7 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
         "paper": entry["paper"],
         "each client": entry["client_does"],
         "sends": entry["client_sends"],
+        "its contributions": entry["estimates"] or "its weights; it estimates nobody's contribution",
         "phases": entry["phases"],
         "cost of a round": entry["cost"],
         "needs": ", ".join(entry["requires"]) or "no measurement",

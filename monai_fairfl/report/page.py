@@ -89,6 +89,7 @@ def render(report: Mapping[str, Any]) -> str:
             for name, found in report["strategies"].items()
             if found["valuations"]
         },
+        credited={name: found["estimates"] for name, found in report["strategies"].items() if found["estimates"]},
         weights_shown=[
             name
             for name, found in report["strategies"].items()

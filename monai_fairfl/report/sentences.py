@@ -164,7 +164,8 @@ def _contribution(found: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
     if contribution is None:
         return "it has no contribution on record"
     values = [m["contribution"]["value"] for m in found["sites"].values() if m["contribution"]]
-    details = [] if contribution["stderr"] is None else [f"standard error {contribution['stderr']:.2f}"]
+    details = [found["estimates"]] if found["estimates"] else []
+    details += [] if contribution["stderr"] is None else [f"standard error {contribution['stderr']:.2f}"]
     if len(values) > 1 and abs(sum(values) - 1) < 0.02:  # shares of a whole
         details.append(f"an even share is {1 / len(values):.2f}")
     last = f" in round {contribution['round']}, its last," if contribution["round"] < found["rounds"] - 1 else ""

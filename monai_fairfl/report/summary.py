@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from monai_fairfl import __version__, fairness
+from monai_fairfl import __version__, fairness, strategies
 from monai_fairfl.messages import to_json
 from monai_fairfl.records import training_settings
 from monai_fairfl.report.collect import Number, Run
@@ -34,10 +34,6 @@ from monai_fairfl.report.series import (
 )
 
 __all__ = ["summarise"]
-
-NO_ESTIMATE = ("AFL", "Ditto", "FairFed", "FedAvg", "FedGA", "FedISM", "FedLWR", "QFedAvg", "Standalone")
-"""Strategies that choose weights, by size or to be fair, and estimate nobody's contribution."""
-
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     """All numbers of the report.
@@ -94,6 +90,8 @@ def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str) ->
     weights, layers = weight_series(run)
     contributions, (suspicion, flagged) = contribution_series(run), free_rider_series(run)
     gained = gains(numbers, yardstick)
+    kind = getattr(strategies, run.strategy, None)
+    estimates = kind.estimates if kind else None  # a strategy of somebody's own may estimate anything
     return {
         "strategy": run.strategy,
         "run": run.path.resolve().name,
@@ -108,7 +106,8 @@ def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str) ->
         "performance": asdict(fairness.performance(values, ddof=DDOF)) if values else None,
         "collaboration": collaboration(values, yardstick),
         "layers_averaged": layers,
-        "estimates_contributions": run.strategy not in NO_ESTIMATE,
+        "estimates": estimates,
+        "estimates_contributions": estimates != "",
         "personal": run.personal,
         "flagged": flagged,
         "sites": {

@@ -77,6 +77,8 @@ class Strategy(ABC):
     """Clients keep a personal model of their own, which no one else sees: it is the one they would use."""
 
     paper: ClassVar[str] = ""
+    estimates: ClassVar[str] = ""
+    """What its contributions are, with their unit; nothing where the method weights clients and estimates nobody's."""
     client_does: ClassVar[str] = "trains"
     client_sends: ClassVar[str] = "update"
     phases: ClassVar[int] = 1

@@ -48,6 +48,7 @@ class CFFL(Strategy):
     """
 
     paper = "Lyu et al., Federated Learning 2020"
+    estimates = "share, by scores of the clients' own models"
     client_does = "trains; scores its own model"
     client_sends = "update, 1 number"
     cost = "training + 1 validation pass"

@@ -65,6 +65,7 @@ class CGSV(Strategy):
     """
 
     paper = "Xu et al., NeurIPS 2021"
+    estimates = "share, by cosines with the step"
     client_does = "trains its own model"
     min_clients = 2
     state = ("reputation", "rounds")

@@ -50,6 +50,7 @@ class FedCE(Strategy):
     """
 
     paper = "Jiang et al., CVPR 2023"
+    estimates = "share of the average"
     client_does = "scores the model without itself; trains"
     client_sends = "update, 1 number"
     cost = "training + 1 validation pass"

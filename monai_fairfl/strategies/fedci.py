@@ -42,6 +42,7 @@ class FedCI(Strategy):
     """
 
     paper = "Song et al., IEEE Big Data 2019; weights as in Jiang et al., CVPR 2023"
+    estimates = "Shapley value of the Dice (a share of it, with a decay), summed over rounds"
     client_does = "trains; scores the model of every coalition"
     client_sends = "update, 2^N numbers"
     phases = 2

@@ -36,6 +36,7 @@ class LeaveOneOut(Strategy):
     """
 
     paper = "the baseline of Jiang et al., CVPR 2023"
+    estimates = "Dice lost without the client, mean over rounds"
     client_does = "trains; scores the models without each client"
     client_sends = "update, N + 1 numbers"
     phases = 2

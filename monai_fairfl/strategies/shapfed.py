@@ -54,6 +54,7 @@ class ShapFed(Strategy):
     """
 
     paper = "Tastan et al., IJCAI 2024"
+    estimates = "agreement with the average, 0 to 1"
     min_clients = 2
     state = ("classes", "weight")
 

@@ -38,12 +38,12 @@ def test_each_hospital_gets_one_sentence_with_gain_contribution_and_verdict(writ
     found = told(alone, write_run("FedCE", scores, rounds=[SHARES]))
     assert found == {
         "elm": "elm reaches a test Dice of 0.850 with FedCE, 0.150 more than alone (0.700; standard error of the "
-        "difference 0.050, 8 test cases); its contribution is 0.60 (standard error 0.05, an even share is 0.33); "
+        "difference 0.050, 8 test cases); its contribution is 0.60 (share of the average, standard error 0.05, an even share is 0.33); "
         "it is not left behind.",
         "oak": "oak reaches a test Dice of 0.810 with FedCE, 0.010 more than alone (0.800), which is within the noise "
-        "of 5 test cases; its contribution is 0.30 (an even share is 0.33); it is not left behind.",
+        "of 5 test cases; its contribution is 0.30 (share of the average, an even share is 0.33); it is not left behind.",
         "yew": "yew reaches a test Dice of 0.600 with FedCE, 0.120 less than alone (0.720; standard error of the "
-        "difference 0.050, 1 test case); its contribution is 0.10 (an even share is 0.33); it may be left behind: its "
+        "difference 0.050, 1 test case); its contribution is 0.10 (share of the average, an even share is 0.33); it may be left behind: its "
         "Dice is 0.153 (1.1 standard deviations) below the sites' mean and more than 0.02 below what it reaches alone, "
         "which 1 test case cannot tell from chance.",
     }
@@ -142,7 +142,19 @@ def test_an_unfinished_run_begins_with_how_far_it_went(write_run: WriteRun) -> N
 def test_a_contribution_that_is_not_of_the_last_round_says_so(write_run: WriteRun) -> None:
     run = write_run("FedCE", {"elm": 0.8, "oak": 0.9, "yew": 0.9}, rounds=[SHARES, {"contributions": {"oak": 1.0}}])
     assert "its contribution in round 0, its last, is 0.60" in told(run)["elm"]
-    assert "its contribution is 1.00;" in told(run)["oak"]  # a sum over several rounds is no share of a whole
+    assert (
+        "its contribution is 1.00 (share of the average);" in told(run)["oak"]
+    )  # a sum over several rounds is no share of a whole
+
+
+@pytest.mark.parametrize(
+    ("strategy", "unit"), [("LeaveOneOut", " (Dice lost without the client, mean over rounds)"), ("Mine", "")]
+)
+def test_a_contribution_comes_with_its_unit_where_the_strategy_is_known(
+    strategy: str, unit: str, write_run: WriteRun
+) -> None:
+    run = write_run(strategy, {"elm": 0.8, "oak": 0.9}, rounds=[{"contributions": {"elm": 0.02, "oak": 0.01}}])
+    assert f"its contribution is 0.02{unit};" in told(run)["elm"]
 
 
 def test_every_sentence_is_one_sentence_and_none_speaks_of_significance(comparison: Path) -> None:

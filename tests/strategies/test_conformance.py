@@ -128,11 +128,16 @@ def test_every_strategy_keeps_the_promises_of_all(name: str, hospitals: Path, tm
 
     # weights are finite, not negative and sum to one, per layer where there are layers
     for record, present in ((first, set(SITES)), (second, set(SITES) - {ABSENT})):
-        rows = record["aggregation"]
-        for row in rows.values() if rows and isinstance(next(iter(rows.values())), Mapping) else [rows] if rows else []:
+        found = record["aggregation"]
+        layered = bool(found) and isinstance(next(iter(found.values())), Mapping)
+        rows = list(found.values()) if layered else [found] if found else []
+        for row in rows:
             assert set(row) <= present and all(math.isfinite(w) and w >= 0 for w in row.values())
             assert sum(row.values()) == pytest.approx(1, abs=1e-9)
         assert set(record["contributions"]) <= present
+        if rows and not whole.strategy.estimates:  # then its weights stand in the place of contributions
+            weights = {client: sum(row[client] for row in rows) / len(rows) for client in rows[0]}
+            assert record["contributions"] == pytest.approx(weights)
 
     # each client is told numbers of its own only, and its own model
     for request in whole.transport.asked:  # type: ignore[attr-defined]
