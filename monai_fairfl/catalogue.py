@@ -52,9 +52,9 @@ def describe(name: str) -> dict[str, Any]:
 
     Returns:
         ``target`` and ``config`` (its ``_target_``), ``summary`` and ``description`` (its docstring), ``arguments``
-        (name -> default), and its class attributes: ``paper``, ``estimates``, ``client_does``, ``client_sends``, ``phases``,
-        ``cost`` (of a round), ``requires`` (measurements the sites must be able to make), ``min_clients``,
-        ``personal``.
+        (name -> default), and its class attributes: ``paper``, ``estimates``, ``client_does``, ``client_sends``,
+        ``phases``, ``cost`` (of a round), ``requires`` (measurements the sites must be able to make),
+        ``min_clients``, ``personal``.
 
     Raises:
         ConfigError: when there is no such strategy; it names those there are.

@@ -38,12 +38,14 @@ def test_each_hospital_gets_one_sentence_with_gain_contribution_and_verdict(writ
     found = told(alone, write_run("FedCE", scores, rounds=[SHARES]))
     assert found == {
         "elm": "elm reaches a test Dice of 0.850 with FedCE, 0.150 more than alone (0.700; standard error of the "
-        "difference 0.050, 8 test cases); its contribution is 0.60 (share of the average, standard error 0.05, an even share is 0.33); "
-        "it is not left behind.",
+        "difference 0.050, 8 test cases); its contribution is 0.60 (share of the average, standard error "
+        "0.05, an even share is 0.33); it is not left behind.",
         "oak": "oak reaches a test Dice of 0.810 with FedCE, 0.010 more than alone (0.800), which is within the noise "
-        "of 5 test cases; its contribution is 0.30 (share of the average, an even share is 0.33); it is not left behind.",
+        "of 5 test cases; its contribution is 0.30 (share of the average, an even share is 0.33); it is not left "
+        "behind.",
         "yew": "yew reaches a test Dice of 0.600 with FedCE, 0.120 less than alone (0.720; standard error of the "
-        "difference 0.050, 1 test case); its contribution is 0.10 (share of the average, an even share is 0.33); it may be left behind: its "
+        "difference 0.050, 1 test case); its contribution is 0.10 (share of the average, an even share is 0.33); it "
+        "may be left behind: its "
         "Dice is 0.153 (1.1 standard deviations) below the sites' mean and more than 0.02 below what it reaches alone, "
         "which 1 test case cannot tell from chance.",
     }
