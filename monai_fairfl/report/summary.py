@@ -35,6 +35,7 @@ from monai_fairfl.report.series import (
 
 __all__ = ["summarise"]
 
+
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     """All numbers of the report.
 
