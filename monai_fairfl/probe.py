@@ -65,10 +65,11 @@ class Probe:
                 raise ValueError("the bundle's evaluator has no key_val_metric, so no score can be measured")
             details = evaluator.state.metric_details.get(name)
             value = float(evaluator.state.metrics[name])
-        _check_range(name, torch.tensor([value]) if details is None else torch.as_tensor(details))
+        scores = torch.as_tensor([value] if details is None else details).detach().cpu().double()
+        _check_range(name, scores)
         if details is None:
             return {"mean": Estimate(value)}
-        per_case = torch.as_tensor(details).detach().cpu().double().flatten(1)  # cases x classes
+        per_case = scores.flatten(1)  # cases x classes
         columns = {"dice": per_case.nanmean(1)}
         if per_case.shape[1] > 1:
             names = [str(i) for i in range(per_case.shape[1])]

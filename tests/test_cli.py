@@ -285,6 +285,7 @@ def test_one_strategy_is_shown_with_formula_arguments_and_the_config_that_makes_
     shown = capsys.readouterr().out
     assert shown.startswith("FedISM(q=2.0, beta=0.5,") and "a_k = s_k^q" in shown and "q: power" in shown
     assert ":math:" not in shown and ">>>" not in shown
+    assert "estimates nobody's contribution" in shown
     (config,) = re.findall(r'"strategy": (\{.*\})', shown)
     assert isinstance(ConfigParser({"strategy": json.loads(config)}).get_parsed_content("strategy"), FedISM)
     entry = run_json(capsys, "strategies", "FedISM")["strategies"]["FedISM"]

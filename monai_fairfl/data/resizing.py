@@ -64,8 +64,13 @@ class SmoothResized(Resized):
         if wrong:
             raise ValueError(f"SmoothResized: anti_aliasing needs mode 'bilinear', got {wrong[0]!r}")
 
+    @property
+    def requires_current_data(self) -> bool:
+        """So that a lazy ``Compose`` carries out what is pending first: smoothing looks at the pixels."""
+        return True
+
     def __call__(self, data: Mapping[Hashable, Any], lazy: bool | None = None) -> dict[Hashable, Any]:
-        found = super().__call__(data, False)  # smoothing cannot wait for what comes later
+        found = super().__call__(data, False)
         for key, smooth in self.key_iterator(found, self.smooth):
             size = found[key].shape[1:]
             if smooth and any(new < old for new, old in zip(size, data[key].shape[1:], strict=True)):

@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from monai_fairfl import __version__, fairness, strategies
+from monai_fairfl import __version__, fairness
+from monai_fairfl.catalogue import shipped
 from monai_fairfl.messages import to_json
 from monai_fairfl.records import training_settings
 from monai_fairfl.report.collect import Number, Run
@@ -91,7 +92,7 @@ def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str) ->
     weights, layers = weight_series(run)
     contributions, (suspicion, flagged) = contribution_series(run), free_rider_series(run)
     gained = gains(numbers, yardstick)
-    kind = getattr(strategies, run.strategy, None)
+    kind = shipped().get(run.strategy)
     estimates = kind.estimates if kind else None  # a strategy of somebody's own may estimate anything
     return {
         "strategy": run.strategy,

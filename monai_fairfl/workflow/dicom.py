@@ -194,14 +194,17 @@ def read_frames(file: str | Path) -> nib.Nifti1Image:
 
 def _convert(case: Case, files: Sequence[File], modality: str, scratch: Path) -> None:
     """Give the case its files in order and its image, or say why there is none."""
-    several = frame_count(files[0][1]) > 1
-    hint = "export it as single-frame images, one volume a series" if several else "send the series again, uncompressed"
+    hint = "send the series again, uncompressed"
     try:
         files, problem = series_problem(files, modality)
         if problem:
             return case.skip(problem)
         case.files = tuple(str(path) for path, _ in files)
-        volume = read_frames(case.files[0]) if several else read_series(case.files)
+        if frame_count(files[0][1]) > 1:
+            hint = "export it as single-frame images, one volume a series"
+            volume = read_frames(case.files[0])
+        else:
+            volume = read_series(case.files)
         values = np.asanyarray(volume.dataobj)
     except Exception as error:  # pydicom raises many kinds on broken files
         return case.skip(f"{' '.join(str(error).split())}; {hint}")

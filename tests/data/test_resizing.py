@@ -18,7 +18,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from monai.data import MetaTensor
-from monai.transforms import Compose, Invertd, Resized, SpatialPadd
+from monai.transforms import Compose, Flipd, Invertd, Resized, SpatialPadd
 
 from monai_fairfl.data import SmoothResized
 
@@ -52,9 +52,18 @@ def test_a_mask_goes_back_to_the_photographs_own_pixels() -> None:
     assert back.shape == (1, 40, 20) and back.all()
 
 
-def test_what_has_its_size_already_is_left_alone() -> None:
+@pytest.mark.parametrize("size", [(16, 12), (70, 61)])
+def test_what_does_not_shrink_is_monais_to_the_bit(size: Sequence[int]) -> None:
     image = torch.rand(3, 16, 12)
-    assert torch.equal(SmoothResized("image", (16, 12))({"image": image})["image"], image)
+    theirs = Resized("image", size, mode="bilinear", anti_aliasing=True)({"image": image})["image"]
+    assert torch.equal(SmoothResized("image", size)({"image": image})["image"], theirs)
+
+
+def test_a_lazy_compose_carries_out_what_is_pending_first() -> None:
+    image = MetaTensor(torch.rand(3, 40, 20))
+    transforms = [Flipd("image", 0, lazy=True), SmoothResized("image", (10, 5))]
+    eager, lazy = (Compose(transforms, lazy=lazy)({"image": image})["image"] for lazy in (False, True))
+    torch.testing.assert_close(lazy.as_tensor(), eager.as_tensor())
 
 
 def test_another_mode_cannot_be_smoothed() -> None:

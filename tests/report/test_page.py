@@ -92,6 +92,7 @@ def test_sentences_tables_and_heads_are_on_the_page(page: Elements, comparison: 
     for found in report["strategies"].values():
         assert f"{found['performance']['mean']:.3f}" in page.text and found["ledger_head"] in page.text
     assert "ConnectionError: the hospital's line is down" in page.text
+    assert "where the strategy knows it. FedCE: share of the average. FedAvg" in page.text
 
 
 def test_bands_of_a_standard_error_surround_contributions_that_have_one(page: Elements) -> None:

@@ -45,9 +45,8 @@ def test_each_hospital_gets_one_sentence_with_gain_contribution_and_verdict(writ
         "behind.",
         "yew": "yew reaches a test Dice of 0.600 with FedCE, 0.120 less than alone (0.720; standard error of the "
         "difference 0.050, 1 test case); its contribution is 0.10 (share of the average, an even share is 0.33); it "
-        "may be left behind: its "
-        "Dice is 0.153 (1.1 standard deviations) below the sites' mean and more than 0.02 below what it reaches alone, "
-        "which 1 test case cannot tell from chance.",
+        "may be left behind: its Dice is 0.153 (1.1 standard deviations) below the sites' mean and more than 0.02 "
+        "below what it reaches alone, which 1 test case cannot tell from chance.",
     }
 
 
@@ -144,9 +143,8 @@ def test_an_unfinished_run_begins_with_how_far_it_went(write_run: WriteRun) -> N
 def test_a_contribution_that_is_not_of_the_last_round_says_so(write_run: WriteRun) -> None:
     run = write_run("FedCE", {"elm": 0.8, "oak": 0.9, "yew": 0.9}, rounds=[SHARES, {"contributions": {"oak": 1.0}}])
     assert "its contribution in round 0, its last, is 0.60" in told(run)["elm"]
-    assert (
-        "its contribution is 1.00 (share of the average);" in told(run)["oak"]
-    )  # a sum over several rounds is no share of a whole
+    # a sum over several rounds is no share of a whole
+    assert "its contribution is 1.00 (share of the average);" in told(run)["oak"]
 
 
 @pytest.mark.parametrize(

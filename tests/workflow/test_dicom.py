@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -120,13 +121,18 @@ def test_a_scanners_enhanced_image_lies_where_nibabel_says(tmp_path: Path) -> No
     assert "all the same" in only(found(tmp_path / "in")).problems[0]  # read, and found to be blank
     ours, theirs = read_frames(tmp_path / "in" / "IM1"), wrapper_from_file(tmp_path / "in" / "IM1")
     assert ours.shape == theirs.image_shape == (256, 256, 176)
-    column_row_slice = [
-        [0, 1, 0, 0],
-        [1, 0, 0, 0],
-        [0, 0, -1, 175],
-        [0, 0, 0, 1],
-    ]  # theirs: row, column, from the other end
+    # theirs: row, column, and slices from the other end
+    column_row_slice = [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, -1, 175], [0, 0, 0, 1]]
     np.testing.assert_allclose(ours.affine, np.diag([-1, -1, 1, 1]) @ theirs.affine @ column_row_slice, atol=2e-3)
+
+
+def test_without_highdicom_several_frames_are_skipped_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_enhanced(tmp_path / "in" / "all.dcm", write_series(tmp_path / "single", VOLUME))
+    monkeypatch.setitem(sys.modules, "highdicom", None)
+    (problem,) = only(found(tmp_path / "in")).problems
+    assert "need highdicom" in problem and "pip install 'monai-fairfl[dicom]'" in problem
 
 
 # --- which files make a case, and its name
@@ -230,6 +236,14 @@ def frames(folder: Path) -> None:
         dataset.save_as(dataset.filename)
 
 
+def no_number_of_frames(folder: Path) -> None:
+    for dataset in write_series(folder, VOLUME):
+        dataset.NumberOfFrames = 7
+        dataset.save_as(dataset.filename)
+        path = Path(dataset.filename)
+        path.write_bytes(path.read_bytes().replace(b"IS\x02\x007 ", b"IS\x02\x00x "))
+
+
 def enhanced(files: int = 1, **tags: Any) -> Any:
     """A series in one file of several frames, or in several such files."""
 
@@ -280,9 +294,10 @@ FAULTS = {
     "no spacing": (series(PixelSpacing=None), "IM0001.dcm lacks PixelSpacing"),
     "colour": (colour, "PhotometricInterpretation RGB"),
     "frames": (frames, "several frames in one file that cannot be read as a volume"),
+    "no number of frames": (no_number_of_frames, "'x'"),
     "frames of one place": (
         enhanced(places=[0, 1, 2, 2, 3, 4]),
-        "Multiple frames found at one or more plane positions",
+        "Multiple frames found at one or more plane positions.); export it as single-frame images",
     ),
     "missing frame": (enhanced(places=[0, 1, 2, 4, 5, 6]), "Frame positions do not form a regularly-spaced volume"),
     "few frames": (enhanced(volume=VOLUME[:2]), "2 slice(s), fewer than 3"),
