@@ -131,11 +131,14 @@ def main(words: Sequence[str] | None = None) -> None:
         pool.submit(run_cell, study, cell, roots[study.name], data, arguments.runs): (study, cell)
         for study, cell in todo
     }
+    thought = spent = 0.0  # minutes of the cells that are done: as planned, and as they took
     try:
         for number, job in enumerate(as_completed(jobs), start=1):
             study, cell = jobs[job]
             left -= study.minutes
-            eta = timedelta(minutes=round(left / arguments.jobs))
+            if not job.exception():
+                thought, spent = thought + study.minutes, spent + job.result()
+            eta = timedelta(minutes=round(left / arguments.jobs * (spent / thought if thought else 1)))
             outcome = job.exception() or f"{study.name} {cell.name}, {job.result():.1f} min"
             print(f"{number}/{len(jobs)} {outcome}; about {eta} left", flush=True)
     finally:  # Ctrl-C reaches the runs too, which end after their round; nothing new is begun

@@ -17,6 +17,7 @@ import importlib
 import json
 import shutil
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +186,17 @@ def test_a_stopped_run_is_said_with_its_log(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(RuntimeError, match=f"{cell.name} ended before its last round; see .*log.txt"):
         run.run_cell(broken, cell, tmp_path, tmp_path, tmp_path / "runs")
     assert "no_such_key" in (tmp_path / "runs" / "six_fundus" / cell.name / "log.txt").read_text()
+
+
+def test_the_time_left_is_told_by_what_cells_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, run = load("study").Study, load("run")
+    monkeypatch.setattr(study, "missing", lambda self: list(self.cells())[:3])
+    monkeypatch.setattr(run, "run_cell", lambda study, *arguments: study.minutes * 3)
+    (tmp_path / "fundus").mkdir()
+    run.main(["fundus", "--data", str(tmp_path), "--runs", str(tmp_path / "runs"), "--jobs", "1"])
+    minutes = study.read("fundus").minutes
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].endswith(f"{3 * minutes:.1f} min; about {timedelta(minutes=3 * minutes)} left")
+    assert lines[2].endswith("about 0:00:00 left")
