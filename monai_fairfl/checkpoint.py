@@ -32,7 +32,6 @@ __all__ = ["Checkpoint", "Checkpoints"]
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
-REWARD_ROUNDS = 2  # personalised models are kept for the newest checkpoint and the one before
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,6 @@ class Checkpoints:
 
     def _prune(self) -> None:
         folders = sorted(self.folder.glob("round-*"), reverse=True)
-        for folder in folders[REWARD_ROUNDS : self.keep]:
-            shutil.rmtree(folder / "rewards", ignore_errors=True)
         for folder in folders[self.keep :]:
             shutil.rmtree(folder)
 

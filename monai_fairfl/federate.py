@@ -108,11 +108,8 @@ class BundleFederation:
 
     def run(self) -> list[History]:
         """Check everything, run every strategy, write the report."""
-        try:
+        with preflight.errors_told():
             return self._run()
-        except Exception as error:
-            preflight.leave(error)
-            raise
 
     def _run(self) -> list[History]:
         names = preflight.site_names(self.sites_root, self.site_names, self.sites)

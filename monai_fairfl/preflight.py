@@ -17,7 +17,8 @@ import inspect
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from pydoc import locate
 from typing import Any
@@ -36,8 +37,8 @@ __all__ = [
     "check_sites",
     "check_strategies",
     "data_folders",
+    "errors_told",
     "input_shape",
-    "leave",
     "site_names",
     "train_config",
 ]
@@ -57,7 +58,7 @@ def check_config(bundle_root: str) -> None:
     if parser is None:
         return
     known = list(json.loads((Path(bundle_root) / "configs" / "federate.json").read_text()))
-    try:
+    with errors_told():
         config: dict[str, Any] = parser.config  # type: ignore[assignment]
         for key in config:
             if key not in known and not key.startswith("_"):
@@ -68,9 +69,6 @@ def check_config(bundle_root: str) -> None:
             if isinstance(valuation, Mapping) and locate(target := str(valuation.get("_target_"))) is None:
                 shipped = ["monai_fairfl.valuation.Reconstruction", "monai_fairfl.valuation.Retraining"]
                 raise ConfigError(f"unknown valuation {target!r}{_did_you_mean(target, shipped)}")
-    except FairFLError as error:
-        leave(error)
-        raise
 
 
 def _calling_parser() -> ConfigParser | None:
@@ -269,10 +267,15 @@ def input_shape(bundle_root: Path) -> tuple[int, ...]:
         raise ConfigError(f"{file} must give network_data_format.inputs.image with its shape: {error!r}") from error
 
 
-def leave(error: Exception) -> None:
-    """From the command line, end with the error's own text and exit code 2 instead of MONAI's traceback."""
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    if isinstance(error, FairFLError) and main is not None and main.name.startswith("monai.bundle"):
-        logger.error("%s", error)
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """In ``python -m monai.bundle`` an error of this package ends in its own text and exit code 2, not a traceback."""
+    try:
+        yield
+    except FairFLError as error:
+        main = getattr(sys.modules["__main__"], "__spec__", None)
+        if main is not None and main.name.startswith("monai.bundle"):
+            logger.error("%s", error)
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            raise SystemExit(2) from error
+        raise

@@ -39,12 +39,15 @@ def test_the_newest_comes_back_whole(tmp_path: Path) -> None:
     assert back.rewards["HK"]["w"].tolist() == [3.0, 3.0]
 
 
-def test_only_the_last_k_are_kept_and_rewards_of_the_last_two(tmp_path: Path) -> None:
+def test_only_the_last_k_are_kept_and_any_of_them_is_whole(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path, keep=3)
     for number in range(5):
-        store.save(checkpoint(number, HK=1.0))
+        store.save(checkpoint(number, HK=10.0 + number))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["round-0002", "round-0003", "round-0004"]
-    assert [p.parent.name for p in sorted(tmp_path.glob("*/rewards"))] == ["round-0003", "round-0004"]
+    for damaged in ("round-0004", "round-0003"):
+        (tmp_path / damaged / "model.safetensors").unlink()
+    back = store.load()
+    assert back is not None and back.round == 2 and back.rewards["HK"]["w"].tolist() == [12.0, 12.0]
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "missing", "manifest"])

@@ -40,7 +40,8 @@ a first federation, from nothing:
       --sites_root hospitals --run_dir runs/first --strategy#_target_ monai_fairfl.strategies.FedCE
   monai-fairfl report runs/first
 
-With --json a command prints one JSON object and nothing else, {"error": "..."} when it fails. Exit code 2 is an error.
+With --json a command prints one JSON object and nothing else, {"error": "..."} when it fails. Exit code 2: it failed,
+an argument is wrong (told as text), or what was checked (datalist --check, flare-policy --check, verify) is not right.
 """
 
 

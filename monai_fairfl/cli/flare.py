@@ -18,6 +18,7 @@ import json
 from typing import Any
 
 from monai_fairfl.cli.command import Add, Answer, positive
+from monai_fairfl.errors import ConfigError
 
 __all__ = ["add_commands"]
 
@@ -61,6 +62,8 @@ def flare_policy(args: argparse.Namespace) -> Answer:
     """Tell, check or add what NVIDIA FLARE must allow for jobs that bring no code."""
     from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed
 
+    if args.kit is None and args.check:
+        raise ConfigError("--check needs to know what to check: give --kit, the startup kit of the server or of a site")
     if args.kit is None:
         text = f'add "{ENTRY}" to class_allow_list in local/resources.json of the server and of every site'
         return Answer({"class_allow_list": ENTRY}, f"{text};\nmonai-fairfl flare-policy --kit KIT does it")

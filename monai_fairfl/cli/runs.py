@@ -60,7 +60,9 @@ def add_commands(add: Add) -> None:
     sub = add("report", report, "report runs/first\nreport runs/fedavg runs/fedce --out comparison")
     sub.add_argument("run_dir", nargs="+", metavar="RUN_DIR", help="run_dir of a federation")
     sub.add_argument(
-        "--out", metavar="DIR", help="for report.html and report.json (default: the run, or what holds all runs)"
+        "--out",
+        metavar="DIR",
+        help="for report.html, report.json and two CSV files (default: the run, or what holds all runs)",
     )
 
     sub = add("verify", verify, "verify runs/first")

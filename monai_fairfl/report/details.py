@@ -54,6 +54,11 @@ KNOWN = {
     "mixing": Quantity(
         "Share of the global model", "Share", "Each site's next model: 1 is the global model, 0 the one it trained."
     ),
+    "scale": Quantity(
+        "Factor of the update",
+        "Factor",
+        "What each site's update is multiplied with before it is averaged; 1 is FedAvg's.",
+    ),
     "CFFL.reputation": Quantity(
         "Reputation",
         "Reputation",
@@ -108,9 +113,6 @@ KNOWN = {
         "Dice lost without the site",
         "Dice",
         "Validation Dice of everybody's model less that of the model without the site; negative: better without it.",
-    ),
-    "QFedAvg.step": Quantity(
-        "Length of the step", "Factor", "Factor of the averaged update; the same for every site, 1 is FedAvg's."
     ),
     "ShapFed.class_value": Quantity(
         "Class values",

@@ -25,8 +25,8 @@ __all__ = ["cases_words", "dice_words", "overview", "sentences"]
 def sentences(report: Mapping[str, Any], strategy: str | None = None) -> dict[str, str]:
     """What each hospital should know, in one sentence with its numbers.
 
-    A gain smaller than its standard error is called noise. No sentence speaks of significance: the standard errors are
-    over a site's few cases and say nothing of another seed or another split.
+    A gain within the 95 % interval of its cases is called noise. No sentence speaks of significance: the standard
+    errors are over a site's few cases and say nothing of another seed or another split.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.

@@ -135,13 +135,17 @@ class Strategy(ABC):
             rewards: client -> model, or what makes these of the new global model; ``None``: all get the global model.
             start: the model that the steps are added to, see :meth:`Replies.average`.
             scale: client -> factor of its update.
-            details: the method's own quantities.
+            details: the method's own quantities; ``scale`` goes with them.
         """
         notes, self._notes = self._notes, {}
         if self.parts.weighting is not None:
             aggregation = self.parts.weighting(replies, contributions)
-        weights = {**self.weights, **replies.average(aggregation, self.buffers, start, scale)}
         rewards, found = self.parts.reward or rewards, dict(details or {})
+        if start is None and isinstance(rewards, Reward) and rewards.of_step:
+            start = self.weights
+        if scale is not None:
+            found["scale"] = dict(scale)
+        weights = {**self.weights, **replies.average(aggregation, self.buffers, start, scale)}
         if isinstance(rewards, Reward):
             rewards, own = rewards(replies, self.weights, weights, contributions)
             found |= own
@@ -149,24 +153,31 @@ class Strategy(ABC):
             rewards = {**{client: self.start_of(client) for client in self.clients}, **rewards}
         return RoundResult(weights, aggregation, contributions, rewards, notes, found)
 
-    def measured(self, replies: Replies, name: str, default: float | None = None) -> dict[str, float]:
-        """client -> its measurement ``name``; one that is absent or not finite becomes the others' mean, and a note.
+    def known(self, replies: Replies, name: str) -> dict[str, float]:
+        """client -> its measurement ``name``, of those who sent a finite one.
 
         Args:
             replies: of the exchange that asked for it.
             name: of the measurement.
-            default: used when nobody sent it; an error when ``None``.
+
+        Raises:
+            FederationError: when nobody did.
         """
         usable = {reply.client: usable_measurements(reply)[0] for reply in replies}
         known = {client: value_of(found[name]) for client, found in usable.items() if name in found}
-        if not known and default is None:
+        if not known:
             raise FederationError(
                 f"{type(self).__name__} needs {name!r}, and no client of {replies.clients} measured it"
             )
-        filler = sum(known.values()) / len(known) if known else float(default)  # type: ignore[arg-type]
+        return known
+
+    def measured(self, replies: Replies, name: str) -> dict[str, float]:
+        """The same of everybody: one that is absent or not finite becomes the others' mean, and a note."""
+        known = self.known(replies, name)
+        filler = sum(known.values()) / len(known)
         for client in replies.clients:
             if client not in known:
-                self.note(client, f"{name} absent, {filler:.6g} used: {'mean of the others' if known else 'default'}")
+                self.note(client, f"{name} absent, {filler:.6g} used: mean of the others")
         return {client: known.get(client, filler) for client in replies.clients}
 
     def note(self, client: str, text: str) -> None:

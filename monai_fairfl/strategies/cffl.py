@@ -40,8 +40,8 @@ class CFFL(Strategy):
         variant: ``"released"``, the authors' code: fade 0.8, a grows; ``"paper"``: fade 0.5, a stays.
 
     The authors' server has a validation set and scores clipped, sparsified updates; hospitals do not share one, so
-    each scores its own model. Their reward, a part of the update by reputation, is
-    ``compose(CFFL(), reward=Sparsified(ratio="share"))``.
+    each scores its own model. Their reward, a part of the update by reputation beside what a client trained itself, is
+    ``compose(CFFL(), reward=Sparsified(ratio="share", rest="own"))``.
 
     >>> round(CFFL().fade, 1)
     0.8
@@ -78,17 +78,19 @@ class CFFL(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("local_score",)) for client in clients]
         reputation = self._update(self.measured(local, "local_score"))
-        for client in local.clients:
-            if reputation[client] == 0:
-                self.note(client, "its reputation is below the threshold, for good: it does not count any more")
         weights = normalise({c: reputation[c] for c in local.clients})
+        for client, weight in weights.items():
+            if weight == 0:
+                self.note(client, "its reputation is below the threshold, for good: it does not count any more")
         result = self.finish(local, weights, weights, details={"reputation": reputation})
         self.reputation, self.rounds = reputation, self.rounds + 1
         return result
 
     def _update(self, score: dict[str, float]) -> dict[str, float]:
         known = {c: r for c, r in self.reputation.items() if r > 0}
-        reputable = [c for c in score if self.reputation.get(c, 1.0) > 0] or list(score)
+        reputable = [c for c in score if self.reputation.get(c, 1.0) > 0]
+        if not reputable:  # who counts is away: the others are averaged evenly, and nobody's reputation changes
+            return dict(self.reputation)
         before = place(known, reputable) if known else dict.fromkeys(reputable, 0.0)
         share = normalise({c: score[c] for c in reputable})
         alpha = self.alpha * (1 + self.rounds / max(self.rounds_planned, 1)) if self.grow else self.alpha

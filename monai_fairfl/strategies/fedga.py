@@ -64,8 +64,11 @@ class FedGA(Strategy):
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss", "local_loss")) for client in clients]
-        averaged, own = self.measured(local, "global_loss"), self.measured(local, "local_loss")
-        gap = {c: averaged[c] - self.loss[c] for c in local.clients if c in self.loss}
+        averaged, own = (self.known(local, name) for name in ("global_loss", "local_loss"))
+        for client in local.clients:
+            if client not in averaged or client not in own:
+                self.note(client, "a loss is absent: its gap is the mean of the others'")
+        gap = {c: loss - self.loss[c] for c, loss in averaged.items() if c in self.loss}
         weights = normalise(self._adjust(place(self.weight, local.clients), gap))
         result = self.finish(local, weights, weights, details={"gap": gap} if gap else None)
         self.weight, self.rounds = beside_absent(self.weight, weights), self.rounds + 1

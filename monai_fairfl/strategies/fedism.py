@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.aggregation import normalise
+from monai_fairfl.aggregation import beside_absent, normalise, place
 from monai_fairfl.messages import Measure, Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
@@ -94,7 +94,7 @@ class FedISM(Strategy):
             sharpness = {client: found[client] for client in local.clients}
         weights = self._average(self._by_sharpness(sharpness))
         result = self.finish(local, weights, weights, details={"sharpness": sharpness})
-        self.average, self.rounds = {**self.average, **weights}, self.rounds + 1
+        self.average, self.rounds = beside_absent(self.average, weights), self.rounds + 1
         return result
 
     def _radius(self) -> float:
@@ -109,5 +109,5 @@ class FedISM(Strategy):
     def _average(self, new: dict[str, float]) -> dict[str, float]:
         if not self.average:
             return new
-        old = normalise({c: self.average.get(c, 1 / len(new)) for c in new})
+        old = normalise(place(self.average, new))
         return normalise({c: self.beta * new[c] + (1 - self.beta) * old[c] for c in new})

@@ -78,6 +78,10 @@ class Proportional(Weighting):
 class Reward(ABC):
     """The model each client continues from, made of the new global model and the contributions."""
 
+    of_step: bool = False
+    """It shares out the global *step*: the mean of the updates, added to the global model, whatever models these
+    began from. Else the global model is the mean of the clients' own models."""
+
     @abstractmethod
     def __call__(
         self, replies: Replies, old: Weights, new: Weights, contributions: Mapping[str, float | Estimate]

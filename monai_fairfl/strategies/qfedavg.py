@@ -74,5 +74,4 @@ class QFedAvg(Strategy):
         squared = {c: (smooth * norm) ** 2 for c, norm in zip(local.clients, local.geometry.norms, strict=True)}
         bound = sum(self.q * loss[c] ** (self.q - 1) * squared[c] + smooth * power[c] for c in loss)
         step = smooth * sum(power.values()) / bound
-        details = {"step": dict.fromkeys(local.clients, float(step))}
-        return self.finish(local, weights, weights, scale=dict.fromkeys(local.clients, float(step)), details=details)
+        return self.finish(local, weights, weights, scale=dict.fromkeys(local.clients, float(step)))

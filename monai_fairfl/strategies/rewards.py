@@ -30,7 +30,8 @@ class Sparsified(Reward):
 
     Client i continues from what it had before training plus the :math:`q_i` entries of largest magnitude of the global
     step, :math:`q_i = D \, \tanh(\beta c_i) / \max_j \tanh(\beta c_j)`. It keeps its own buffers. The greatest
-    contributor receives the whole step.
+    contributor receives the whole step. The global model grows by the mean of the updates, whatever models they began
+    from, so that what is withheld from one client is not taken from the others.
 
     Args:
         beta: altruism, above 0: the larger, the more equal the rewards; ``math.inf``: the whole step for everybody.
@@ -38,9 +39,13 @@ class Sparsified(Reward):
         mask_scope: ``"layer"``: the share is kept of every tensor; ``"global"``: of the model as one vector.
         rounding: of D times the share: ``"ceil"`` or ``"floor"``.
         leave_one: the authors' code: at most all entries but one of a tensor, even for the greatest contributor.
+        rest: what stands in the other entries: ``"before"``, what the client had before training (CGSV), or
+            ``"own"``, what it trained itself, so that a client that is given nothing trains alone (CFFL).
 
     Details: ``kept``, the share of the step's entries that each client received.
     """
+
+    of_step = True
 
     def __init__(
         self,
@@ -49,14 +54,16 @@ class Sparsified(Reward):
         mask_scope: str = "layer",
         rounding: str = "ceil",
         leave_one: bool = False,
+        rest: str = "before",
     ):
         if not beta > 0:
             raise ValueError(f"Sparsified: beta must be above 0, got {beta!r}")
         check_choice(self, "ratio", ratio, ("tanh", "share"))
         check_choice(self, "mask_scope", mask_scope, ("layer", "global"))
         check_choice(self, "rounding", rounding, ("ceil", "floor"))
+        check_choice(self, "rest", rest, ("before", "own"))
         self.beta, self.ratio, self.mask_scope, self.leave_one = beta, ratio, mask_scope, leave_one
-        self.rounding = rounding
+        self.rounding, self.rest = rounding, rest
 
     def __call__(
         self, replies: Replies, old: Weights, new: Weights, contributions: Mapping[str, float | Estimate]
@@ -83,19 +90,21 @@ class Sparsified(Reward):
         names = replies.spec.parameters
         steps = {name: new[name] - old[name] for name in names}
         whole = {"": torch.cat([steps[name].flatten() for name in names])} if self.mask_scope == "global" else steps
+        before = {reply.client: replies.start(reply) for reply in replies}
         models: dict[str, dict[str, torch.Tensor]] = {
-            r.client: {**replies.start(r), **(r.buffers or {})} for r in replies
+            r.client: replies.local(r) if self.rest == "own" else {**before[r.client], **(r.buffers or {})}
+            for r in replies
         }
         kept, total = dict.fromkeys(replies.clients, 0), sum(step.numel() for step in steps.values())
         for key, step in whole.items():
             masks = keep_largest(step, [self._count(ratios[client], step.numel()) for client in replies.clients])
             for client, mask in zip(replies.clients, masks, strict=True):
                 kept[client] += int(mask.sum())
-                sparse = torch.where(mask, step, 0)
                 parts = [key] if key else list(names)
-                split = sparse.split([steps[name].numel() for name in parts]) if not key else [sparse]
+                split = [mask] if key else mask.split([steps[name].numel() for name in parts])
                 for name, part in zip(parts, split, strict=True):
-                    models[client][name] = models[client][name] + part.view(steps[name].shape)
+                    grown = before[client][name] + steps[name]
+                    models[client][name] = torch.where(part.view(grown.shape), grown, models[client][name])
         return dict(models), {"kept": {client: count / total for client, count in kept.items()}}
 
     def _count(self, ratio: float, size: int) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from monai_fairfl.aggregation import normalise, prior
+from monai_fairfl.aggregation import beside_absent, normalise, place, uniform
 from monai_fairfl.geometry import cosine
 from monai_fairfl.messages import ModelSpec, Train, Weights
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
@@ -46,7 +46,8 @@ class ShapFed(Strategy):
             ``"released"``: new weights, contribution the raw mean cosine (floored at 0), and personal models mixed
             with the normalised weight of about 1 / N.
 
-    A class that a client does not label is compared among the others only, and does not enter its contribution.
+    A class that a client does not label is compared among the others only, and does not enter its contribution; where
+    nobody else who labels it is there, its value stays.
     A network with one output channel has one class; the method then compares whole output layers, and says so.
 
     >>> ShapFed(personalised=True).name
@@ -90,7 +91,7 @@ class ShapFed(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
         names = local.clients
-        before = normalise(prior(self.weight, names))
+        before = normalise(place(self.weight, names)) if self.weight else uniform(names)
         rows, unit = np.array([before[c] for c in names]), np.eye(len(names))
         grams = local.geometry.classes(self.output_layer)
         told = np.ones((len(names), len(grams)), bool)
@@ -107,14 +108,14 @@ class ShapFed(Strategy):
         reward = self.mixed if self.personalised else None
         details = {"class_value": {c: {str(j): v for j, v in enumerate(smoothed[c])} for c in names}}
         result = self.finish(local, before if self.variant == "paper" else weights, mixing, reward, details=details)
-        self.classes, self.weight = {**self.classes, **smoothed}, {**self.weight, **weights}
+        self.classes, self.weight = {**self.classes, **smoothed}, beside_absent(self.weight, weights)
         return result
 
     def _smooth(self, old: list[float | None] | None, new: list[float | None]) -> list[float | None]:
         if old is None:
             return new
         pairs = zip(old, new, strict=True)
-        return [n if o is None or n is None else self.mu * o + (1 - self.mu) * n for o, n in pairs]
+        return [o if n is None else n if o is None else self.mu * o + (1 - self.mu) * n for o, n in pairs]
 
     def _contribution(self, values: list[float | None]) -> float:
         known = [value for value in values if value is not None]

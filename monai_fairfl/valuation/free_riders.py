@@ -49,7 +49,8 @@ def global_cosines(gram: ArrayLike, aggregation: Mapping[str, float], clients: S
 
     Args:
         gram: inner products of the updates, shape (N, N).
-        aggregation: client -> weight :math:`\rho`; a client that is absent counts as 0.
+        aggregation: client -> weight :math:`\rho`, times the factor of its update where a method has one (CGSV's unit
+            length); a client that is absent counts as 0.
         clients: in the order of the rows.
 
     >>> {c: round(value, 4) for c, value in global_cosines(np.eye(2), {"A": 0.5, "B": 0.5}, ["A", "B"]).items()}
@@ -183,8 +184,9 @@ def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
         name: {c: 1 - n for c, found in measured.items() if (n := number_in(found.get(name))) is not None}
         for name in ("global_score", "local_score")
     }
-    clients = record["gram"]["clients"]
-    cosines = global_cosines(record["gram"]["whole"], _whole_model(record["aggregation"]), clients)
+    clients, scale = record["gram"]["clients"], (record.get("details") or {}).get("scale", {})
+    step = {c: weight * scale.get(c, 1.0) for c, weight in _whole_model(record["aggregation"]).items()}
+    cosines = global_cosines(record["gram"]["whole"], step, clients)
     both = errors["global_score"].keys() & errors["local_score"].keys()
     known = {client: value for client, value in cosines.items() if client in both}
     return free_rider_scores(known, errors["global_score"], errors["local_score"], form)

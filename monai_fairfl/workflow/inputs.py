@@ -22,6 +22,7 @@ from monai.data import NibabelReader
 
 from monai_fairfl.data.layouts.files import stem
 from monai_fairfl.errors import DataError
+from monai_fairfl.preflight import errors_told
 from monai_fairfl.workflow.cases import Case, Cases
 from monai_fairfl.workflow.dicom import dicom_cases
 
@@ -127,13 +128,14 @@ def find_images(
     """
     folder, report = Path(folder).expanduser(), Path(report).expanduser()
     hint = "name the folder of NIfTI volumes or DICOM series with --dataset_dir."
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: {hint}")
-    report.parent.mkdir(parents=True, exist_ok=True)
-    scratch = TemporaryDirectory(dir=report.parent, prefix=".volumes-")  # here, where images of patients may be
-    volumes = list(file_cases(folder, pattern, volume_problem))
-    found = [*volumes, *dicom_cases(folder, Path(scratch.name), modality, series, {case.name for case in volumes})]
-    if not found:
-        scratch.cleanup()
-        raise DataError(f"No file {pattern} in {folder}, and no DICOM series with description {series}: {hint}")
+    with errors_told():
+        if not folder.is_dir():
+            raise DataError(f"{folder} is not a folder: {hint}")
+        report.parent.mkdir(parents=True, exist_ok=True)
+        scratch = TemporaryDirectory(dir=report.parent, prefix=".volumes-")  # here, where images of patients may be
+        volumes = list(file_cases(folder, pattern, volume_problem))
+        found = [*volumes, *dicom_cases(folder, Path(scratch.name), modality, series, {case.name for case in volumes})]
+        if not found:
+            scratch.cleanup()
+            raise DataError(f"No file {pattern} in {folder}, and no DICOM series with description {series}: {hint}")
     return Cases(sorted(found, key=lambda case: case.name), report, scratch)

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.preflight import leave
+from monai_fairfl.preflight import errors_told
 
 __all__ = ["require_model"]
 
@@ -34,11 +34,8 @@ def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
     Raises:
         ConfigError: when there is none, it cannot be read, or is of another network; it names the tensor and the keys.
     """
-    try:
+    with errors_told():
         _check(Path(ckpt_path), network)
-    except ConfigError as error:
-        leave(error)
-        raise
 
 
 def _check(path: Path, network: nn.Module) -> None:

@@ -23,6 +23,7 @@ from PIL import Image
 from monai_fairfl.cup_to_disc import vertical_cup_to_disc_ratio
 from monai_fairfl.data.layouts.files import fault_of
 from monai_fairfl.errors import DataError
+from monai_fairfl.preflight import errors_told
 from monai_fairfl.workflow.cases import Case, CaseFile, CaseOutput, Cases
 from monai_fairfl.workflow.inputs import file_cases
 
@@ -80,11 +81,12 @@ def find_photographs(folder: str | Path, report: str | Path, pattern: str = PHOT
     """
     folder, report = Path(folder).expanduser(), Path(report).expanduser()
     hint = "name the folder of photographs with --dataset_dir."
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: {hint}")
-    found = list(file_cases(folder, pattern, photograph_problem))
-    if not found:
-        raise DataError(f"No photograph {pattern} in {folder}: {hint}")
+    with errors_told():
+        if not folder.is_dir():
+            raise DataError(f"{folder} is not a folder: {hint}")
+        found = list(file_cases(folder, pattern, photograph_problem))
+        if not found:
+            raise DataError(f"No photograph {pattern} in {folder}: {hint}")
     report.parent.mkdir(parents=True, exist_ok=True)
     return Cases(found, report)
 

@@ -423,6 +423,10 @@ def test_a_copy_of_the_bundle_trains_evaluates_infers_and_federates_from_the_com
     for step in steps:
         done = command(root, *step)
         assert done.returncode == 0, done.stderr[-3000:]
+    (tmp_path / "empty").mkdir()
+    nothing = command(root, *steps[2][:4], str(tmp_path / "empty"), *steps[2][5:])
+    assert nothing.returncode == 2 and "Traceback" not in nothing.stderr
+    assert "--dataset_dir" in nothing.stderr.splitlines()[-1], nothing.stderr[-3000:]
     assert len(list((tmp_path / "masks").glob(bundle.masks))) == 4
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert {group: len(of) for group, of in report["groups"].items()} == {"corrupted": 1, "clean": 1}

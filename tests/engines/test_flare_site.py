@@ -40,6 +40,7 @@ from monai_fairfl.report import as_text, write_report  # noqa: E402
 from monai_fairfl.strategies import FedAvg, Proportional, ShapFed, compose  # noqa: E402
 from monai_fairfl.transports.flare import FairFLRecipe, jobs  # noqa: E402
 from monai_fairfl.transports.flare.controller import run_folder  # noqa: E402
+from monai_fairfl.transports.flare.kept import HOME, kept_folder  # noqa: E402
 from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed  # noqa: E402
 from monai_fairfl.transports.flare.site import SITE_FILE, Site, SiteSettings  # noqa: E402
 from monai_fairfl.transports.flare.tracking import EarlyStop, scalars_of  # noqa: E402
@@ -195,6 +196,16 @@ def test_a_site_that_is_not_told_where_its_images_are_says_where_to_write_it(tmp
     assert 'Write {"dataset_dir": "/path"} into' in str(reply.error) and SITE_FILE in str(reply.error)
 
 
+def test_what_outlives_a_job_lies_where_the_operator_says_which_nvflare_must_not_move(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(HOME, str(tmp_path / "kept"))
+    assert kept_folder("/srv/alder") == tmp_path / "kept" / "alder"
+    monkeypatch.setenv(HOME, "kept")  # would be in the folder that the simulator empties
+    with pytest.raises(ConfigError, match=r'MONAI_FAIRFL_HOME=kept is relative.*"\$PWD/kept"'):
+        kept_folder("/srv/alder")
+
+
 def test_a_site_without_the_bundle_says_what_to_do(tmp_path: Path) -> None:
     reply = ask(Site("elm", tmp_path, {"bundle": "/nowhere/bundle"}))
 
@@ -302,6 +313,7 @@ def test_the_command_tells_checks_and_adds(tmp_path: Path, capsys: pytest.Captur
 
     assert main(["flare-policy", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"class_allow_list": ENTRY}
+    assert main(["flare-policy", "--check"]) == 2 and "give --kit" in capsys.readouterr().err
     assert main(["flare-policy", "--kit", site, "--check"]) == 2
     assert main(["flare-policy", "--kit", site]) == 0
     assert main(["flare-policy", "--kit", site, "--check"]) == 0

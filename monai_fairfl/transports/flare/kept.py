@@ -15,10 +15,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from monai_fairfl.errors import ConfigError
+
 __all__ = ["HOME", "kept_folder"]
 
 HOME = "MONAI_FAIRFL_HOME"
-"""Environment variable: a folder that keeps them in place of the workspace, which NVFlare's simulator empties."""
+"""Environment variable: an absolute path that keeps them in place of the workspace, which the simulator empties."""
 
 
 def kept_folder(workspace: str | Path) -> Path:
@@ -27,8 +29,13 @@ def kept_folder(workspace: str | Path) -> Path:
     Args:
         workspace: of NVFlare.
 
+    Raises:
+        ConfigError: when ``HOME`` is relative: NVFlare's processes change their folder, to one that it empties.
+
     >>> kept_folder("/srv/alder").as_posix()
     '/srv/alder/fairfl'
     """
     home, workspace = os.environ.get(HOME), Path(workspace)
+    if home and not Path(home).is_absolute():
+        raise ConfigError(f'{HOME}={home} is relative, and NVFlare changes its folder: give {HOME}="$PWD/{home}"')
     return Path(home) / workspace.name if home else workspace / "fairfl"
