@@ -170,9 +170,11 @@ class FairMonaiAlgo(MonaiAlgo):
         if "train_loss" in request.measure and counter.value is not None:
             measurements["train_loss"] = counter.value
         state = state_of(self.trainer)
+        self._require_finite(state["local"])
         measurements |= self._measure("trained", request, state["local"], past)
         if "ditto_lambda" in request.context:
             state["personal"] = self._train_personal(request, received, past)
+            self._require_finite(state["personal"]["local"])
             measurements |= self._measure("personal", request, state["personal"]["local"], past)
         reply = self._reply(request, state["local"], measurements, counter)
         if self.post_weight_filters and reply.update is not None:  # what left is what entered the average
@@ -206,6 +208,16 @@ class FairMonaiAlgo(MonaiAlgo):
                 f"client {self.client_name!r}: the received weights lack {len(missing)} of "
                 f"{len(self.spec.parameters)} parameters, for example {missing[0]!r}; they are of another network"
             )
+
+    def _require_finite(self, trained: Weights) -> None:
+        """Refuse what diverged before it is kept: Adam's moments with it would spoil every later round."""
+        for name, tensor in trained.items():
+            if not tensor.isfinite().all():
+                raise ValueError(
+                    f"client {self.client_name!r}: the training diverged, {name!r} is not finite. Nothing of this "
+                    "round is kept, and the next goes on from the state before it. If it comes again: lower "
+                    "learning_rate, or look for images with extreme values"
+                )
 
     def _with_own(self, weights: Weights, past: Past, which: str) -> Weights:
         """``weights``, with the tensors that they lack from this client's own ``which`` model, else its initial one."""

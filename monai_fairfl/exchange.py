@@ -78,7 +78,8 @@ class Inbox:
         self._row = {id: row for row, (_, id) in enumerate(training)}
         self._matrix = UpdateMatrix(reference, spec.parameters, len(training), storage) if training else None
         self._replies: dict[int, Reply] = {}
-        self._missing = {request.client: "timeout" for request in requests}
+        self._missing = {request.id: "timeout" for request in requests}
+        self._closed = False
         self._lock = threading.Lock()
 
     @property
@@ -90,25 +91,27 @@ class Inbox:
         """Take in one reply."""
         with self._lock:
             request = self.requests.get(reply.id)
-            if request is None or request.client != reply.client or reply.id in self._replies:
+            if self._closed or request is None or request.client != reply.client or reply.id in self._replies:
                 return
             reason = refusal(request, reply, self.spec)
             if reason is None:
                 if self._matrix is not None and reply.update is not None:
                     reply = replace(reply, update=self._matrix.put(self._row[reply.id], reply.update))
                 self._replies[reply.id] = reply
-                self._missing.pop(reply.client, None)
-            elif reply.client in self._missing:
+                self._missing.pop(reply.id, None)
+            else:
                 reason = reason if reason.startswith("error") else f"refused: {reason}"
-                self._missing[reply.client] = reason
+                self._missing[reply.id] = reason
             self.told(reply.client, reason)
 
     def replies(self) -> Replies:
-        """What has arrived."""
+        """What has arrived; what comes later is ignored, since the matrix then belongs to the next exchange."""
         with self._lock:
+            self._closed = True
+            missing = {self.requests[id].client: reason for id, reason in sorted(self._missing.items(), reverse=True)}
             rows = sorted(row for id, row in self._row.items() if id in self._replies)
             matrix = self._matrix.select(rows) if self._matrix is not None else None
-            return Replies(self._replies.values(), self.requests.values(), self.spec, self._missing, matrix)
+            return Replies(self._replies.values(), self.requests.values(), self.spec, missing, matrix)
 
 
 def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Mapping[str, Verdict]]:

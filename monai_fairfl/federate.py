@@ -16,6 +16,7 @@ import copy
 import hashlib
 import json
 import logging
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,7 +27,7 @@ import torch
 from monai_fairfl import preflight
 from monai_fairfl.checkpoint import Checkpoints
 from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.federation import Federation, History
 from monai_fairfl.files import write_atomically
 from monai_fairfl.messages import ModelSpec, Weights
@@ -112,6 +113,7 @@ class BundleFederation:
             return self._run()
 
     def _run(self) -> list[History]:
+        self._stopped = False
         names = preflight.site_names(self.sites_root, self.site_names, self.sites)
         train = preflight.train_config(self.bundle_root, self.overrides, self.config)
         self.federation["groups"] = preflight.check_groups(self.groups, names)
@@ -122,13 +124,12 @@ class BundleFederation:
         check_valuations(self.valuations, self.bundle_root, names, self.federation)
         self._check_same(names)
         preflight.check_sites({name: self._data_of(name) for name in names}, self._check_of(names))
-        self._write_config(names)
         histories = []
         for strategy in self.strategies:
             folder = self._folder_of(strategy)
             history = self._federate(strategy, folder, names, resume=self.resume and _begun(folder))
             histories.append(history)
-            if not history.finished:
+            if self._stopped or not history.finished:
                 logger.info("stopped after %d rounds; the same command with --resume True goes on", len(history.rounds))
                 break
         else:
@@ -147,8 +148,13 @@ class BundleFederation:
         return lambda site: check(site, values=given[site]) if given[site] else check(site)  # type: ignore[call-arg]
 
     def _federate(self, strategy: Strategy, folder: Path, names: list[str], resume: bool) -> History:
-        federation = self._federation(strategy, folder, names)
-        with stopping_on_signals(federation.stop), quiet():
+        federation = self._federation(strategy, folder, names, begun=partial(self._write_config, names))
+
+        def stop() -> None:
+            self._stopped = True  # also in a last round, after which the next strategy would begin
+            federation.stop()
+
+        with stopping_on_signals(stop), quiet():
             return federation.run(resume)
 
     def _federation(self, strategy: Strategy, folder: Path, names: Sequence[str], **settings: Any) -> Federation:
@@ -303,18 +309,24 @@ def initial_model(
         bundle_root: the bundle; the example input's shape is read from its metadata.
         overrides: of the training configuration.
         config: its files.
-        file: a ``state_dict`` whose values replace the built ones.
+        file: a ``state_dict`` whose values replace the built ones, or a checkpoint with one under ``"model"``.
 
     Raises:
+        ConfigError: when the network cannot be built.
         FederationError: when ``file`` does not fit the network.
     """
     parser = preflight.train_config(Path(bundle_root), overrides or {}, config)
-    network = parser.get_parsed_content("network_def")
+    try:
+        network = parser.get_parsed_content("network_def")
+    except Exception as error:  # whatever a constructor raises
+        given = f" with overrides {dict(overrides)}" if overrides else ""
+        raise ConfigError(f"network_def of {bundle_root} cannot be built{given}: {in_words(error)}") from error
     spec = read_spec(network, torch.zeros(preflight.input_shape(Path(bundle_root))))
     if file is not None:
         try:
-            network.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
-        except (OSError, RuntimeError) as error:
+            values = torch.load(file, map_location="cpu", weights_only=True)
+            network.load_state_dict(values["model"] if isinstance(values.get("model"), Mapping) else values)
+        except (OSError, RuntimeError, AttributeError, TypeError, EOFError, pickle.UnpicklingError) as error:
             raise FederationError(f"initial model {file} cannot be used: {error}") from error
     state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
     parameters, buffers = spec.split(state)

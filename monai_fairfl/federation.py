@@ -87,6 +87,7 @@ class Federation:
         groups: name -> clients that the report shows the mean of, such as those whose images were corrupted.
         told: called with every record of the ledger as it is written, for live curves, or to :meth:`conclude`.
         replayed: called with every record of before that a resumed run keeps, before its first round.
+        begun: called when the folder is this run's alone and what it holds fits, before anything of the run is written.
 
     Raises:
         ConfigError: when an argument is out of range; it names argument, value and range.
@@ -115,6 +116,7 @@ class Federation:
         groups: Mapping[str, Sequence[str]] | None = None,
         told: Callable[[Mapping[str, Any]], None] = lambda record: None,
         replayed: Callable[[Mapping[str, Any]], None] = lambda record: None,
+        begun: Callable[[], None] = lambda: None,
     ):
         whole = [("rounds", rounds, 1), ("min_clients", min_clients, 1), ("threads", threads, 1)]
         if clients_per_round is not None:
@@ -136,6 +138,7 @@ class Federation:
         self.told, self.replayed = told, replayed
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", keep)
         self._stop, self._enough = threading.Event(), threading.Event()
+        self.begun = begun
         self._next_id = 0
         self._verdicts: dict[str, Verdict] = {}
         self._withheld: frozenset[str] = frozenset()  # tensors that are not sent: they stay each client's own
@@ -173,6 +176,8 @@ class Federation:
                     self._finish()
                 return History(self.run_dir, self.ledger.records, finished=True)
         finally:
+            self._stop.clear()  # what was asked of this run is not asked of the next
+            self._enough.clear()
             torch.set_num_threads(threads)
             self.transport.close()
 
@@ -180,6 +185,10 @@ class Federation:
 
     def _begin(self, resume: bool) -> int:
         clients = sorted(safe_name(client) for client in self.transport.clients)
+        if taken := sorted({"global", "best"} & set(clients)):
+            raise ConfigError(
+                f"a client cannot be called {taken[0]!r}: models/{taken[0]}.pt is the federation's; rename it"
+            )
         needed = max(self.strategy.min_clients, self.min_clients)
         if len(clients) < needed:
             raise FederationError(
@@ -202,6 +211,7 @@ class Federation:
         self.models = Models(self.run_dir / "models", spec, self._withheld)
         opening = self._opening(clients, spec, weights)
         if checkpoint is None:
+            self.begun()
             self.ledger.keep(0)
             self.ledger.append(opening)
             self.told(self.ledger.records[-1])
@@ -212,6 +222,7 @@ class Federation:
             kept += 1
             self.conclude()
         check_same(self.run_dir, self.ledger.records[0], opening)
+        self.begun()
         self.ledger.keep(kept)
         self.strategy.load_state_dict(checkpoint.state["strategy"])
         self.strategy.weights, self.strategy.rewards = checkpoint.weights, checkpoint.rewards
@@ -237,8 +248,11 @@ class Federation:
             requests = closing_requests(strategy, clients, self.final)
             replies = self._tried("the end", done, partial(self._exchange, requests, done, first=False))
         scores = closing_scores(strategy, replies, self.final)
-        of_global = [found["global"] if "global" in found else found["own"] for found in scores.values()]
-        self.models.keep_best(done - 1, strategy.weights, of_global, "score")
+        of_global = {
+            client: found["global"] if "global" in found else {} if client in strategy.rewards else found["own"]
+            for client, found in scores.items()
+        }
+        self.models.keep_best(done - 1, strategy.weights, of_global, "score", self.ledger.records[0]["clients"])
         self.models.write(strategy.weights, strategy.rewards)
         self.ledger.append(
             {
@@ -258,9 +272,9 @@ class Federation:
         clients = self._sample(number)
         result, exchanges = self._tried(f"round {number}", number, partial(self._play, number, clients))
         received = {r.client: usable_measurements(r)[0] for r in exchanges[0]}
-        if set(received) == set(self.transport.clients):  # a mean over some is one over other patients
-            of_global = [m for client, m in received.items() if client not in self.strategy.rewards]
-            self.models.keep_best(number - 1, self.strategy.weights, of_global, "global_score")
+        of_global = {client: found for client, found in received.items() if client not in self.strategy.rewards}
+        everybody = self.ledger.records[0]["clients"]
+        self.models.keep_best(number - 1, self.strategy.weights, of_global, "global_score", everybody)
         if self.record_updates:  # before the checkpoint, so that a round that is done is a recorded one
             record_round(self.run_dir, number, self.strategy.weights, training_of(exchanges), self.buffers)
         self.strategy.weights = result.weights

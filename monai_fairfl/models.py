@@ -40,13 +40,21 @@ class Models:
         self.best: dict[str, float] = {}  # round and mean validation score of the best global model so far
 
     def keep_best(
-        self, number: int, weights: Weights, measured: Sequence[Mapping[str, Measurement]], name: str
+        self,
+        number: int,
+        weights: Weights,
+        measured: Mapping[str, Mapping[str, Measurement]],
+        name: str,
+        everybody: Sequence[str],
     ) -> None:
-        """Write the global model of round ``number`` if its mean ``name`` over the clients is the best so far."""
-        scores = [value_of(of_client[name]) for of_client in measured if name in of_client]
-        if number < 0 or not scores:
+        """Write the global model of round ``number`` if its mean ``name`` is the best so far.
+
+        The mean is over ``everybody``, the clients that the run began with: one over some is over other patients. Where
+        one of them did not measure it nothing is written.
+        """
+        if number < 0 or any(name not in measured.get(client, {}) for client in everybody):
             return
-        score = sum(scores) / len(scores)
+        score = sum(value_of(measured[client][name]) for client in everybody) / len(everybody)
         if not self.best or score > self.best["score"]:
             self.best = {"round": number, "score": score}
             self._save("best", weights)

@@ -26,7 +26,7 @@ from typing import Any
 from monai.bundle import ConfigParser
 
 from monai_fairfl.data.layouts import site_folders
-from monai_fairfl.errors import ConfigError, DataError, FairFLError
+from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
 from monai_fairfl.files import safe_name
 from monai_fairfl.measurements import MEASUREMENTS
 from monai_fairfl.strategies.base import Strategy
@@ -126,6 +126,10 @@ def train_config(
     for file in files:
         if not file.exists():
             raise ConfigError(f"{file} does not exist: --bundle_root must be the folder of a MONAI bundle")
+        try:
+            ConfigParser.load_config_file(str(file))
+        except Exception as error:  # of JSON, of YAML
+            raise ConfigError(f"{file} is not a configuration: {in_words(error)}") from error
     parser = ConfigParser()
     parser.read_config([str(file) for file in files])
     for key, value in overrides.items():

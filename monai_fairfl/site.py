@@ -64,6 +64,9 @@ def bundle_client(
         local_epochs: of one round.
         config: training configuration, files relative to the bundle; overlays come after ``train.json``.
         overrides: of the configuration; they win.
+
+    Raises:
+        ConfigError: when an override names nothing in the configuration: MONAI would take it for its own argument.
     """
     root, folder = Path(bundle_root).absolute(), Path(private).absolute()
     known = {
@@ -77,7 +80,7 @@ def bundle_client(
         "amp": amp,
         "decay_epochs": rounds * local_epochs,
     }
-    keys = preflight.train_config(root, {}, config)
+    keys = preflight.train_config(root, overrides or {}, config)
     arguments = {key: value for key, value in known.items() if key in keys} | dict(overrides or {})
     return FairMonaiAlgo(
         str(root),

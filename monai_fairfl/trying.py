@@ -72,6 +72,7 @@ def try_sites(root: Path, out: Path, rounds: int = 10, output: Any = None) -> di
 
     Raises:
         DataError: with all that is wrong in the data, and how to mend it.
+        ConfigError: when ``out`` is of other hospitals, or there is one only.
         FairFLError: when the training failed; what it printed says why.
     """
     folders = site_folders(root)
@@ -85,6 +86,7 @@ def try_sites(root: Path, out: Path, rounds: int = 10, output: Any = None) -> di
         )
     if len(folders) < 2:
         raise ConfigError(f"{root} holds one site, {', '.join(folders)}; a federation needs two: give the folder above")
+    _check_same_sites(out, folders)
     bundle = out / "bundle"
     if not (bundle / "configs").is_dir():
         copy_bundle(name, bundle)
@@ -99,6 +101,13 @@ def try_sites(root: Path, out: Path, rounds: int = 10, output: Any = None) -> di
         "command": line,
         "report": str(out / "run" / "report.html"),
     }
+
+
+def _check_same_sites(out: Path, folders: Mapping[str, Path]) -> None:
+    """That what an earlier call left in ``out`` is of these hospitals: their report would be shown for these."""
+    config = out / "run" / "config.json"
+    if config.exists() and json.loads(config.read_text())["data"] != {n: str(f.absolute()) for n, f in folders.items()}:
+        raise ConfigError(f"{out} holds a first look at other hospitals: give this one a folder of its own with --out")
 
 
 def bundle_for(folders: Mapping[str, Path]) -> str:

@@ -150,7 +150,7 @@ class Strategy(ABC):
             rewards, own = rewards(replies, self.weights, weights, contributions)
             found |= own
         if rewards is not None:  # who was away keeps what it had
-            rewards = {**{client: self.start_of(client) for client in self.clients}, **rewards}
+            rewards = {**self.rewards, **{client: self.start_of(client) for client in self.clients}, **rewards}
         return RoundResult(weights, aggregation, contributions, rewards, notes, found)
 
     def known(self, replies: Replies, name: str) -> dict[str, float]:

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -52,7 +53,7 @@ def export_job(out: str | Path, **arguments: Any) -> Path:
     ['app', 'meta.json']
     """
     out = Path(out)
-    if out.exists() and any(out.iterdir()) and not (out / "meta.json").exists():
+    if out.exists() and any(out.iterdir()) and not _is_job(out):
         raise ConfigError(f"{out} holds something that is not an NVFlare job: name a new folder, or delete it first")
     recipe = FairFLRecipe(**arguments)
     with TemporaryDirectory() as folder:
@@ -61,6 +62,16 @@ def export_job(out: str | Path, **arguments: Any) -> Path:
         out.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(str(Path(folder) / recipe.name), out)
     return out
+
+
+def _is_job(folder: Path) -> bool:
+    """Whether this and nothing else is in the folder, so that it may be replaced."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+    except (OSError, ValueError):
+        return False
+    others = [path.name for path in folder.iterdir() if path.name != "meta.json" and not path.name.startswith("app")]
+    return isinstance(meta, dict) and "deploy_map" in meta and not others
 
 
 def simulate_job(

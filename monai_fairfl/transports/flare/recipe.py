@@ -26,7 +26,7 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 from torch import nn
 
 from monai_fairfl import catalogue, preflight
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.files import write_atomically
 from monai_fairfl.random_state import own_random_state
 from monai_fairfl.site import TRAIN
@@ -38,6 +38,24 @@ from monai_fairfl.transports.flare.policy import allow
 from monai_fairfl.transports.flare.scripts import ScriptSites, check_federation, fedce_of, key_mode
 
 __all__ = ["FairFLRecipe", "strategy_of"]
+
+
+OF_THE_LEAD = (
+    *(
+        "guards",
+        "retries",
+        "evaluate",
+        "final",
+        "seed",
+        "threads",
+        "buffers",
+        "local_norm",
+        "clients_per_round",
+        "keep",
+    ),
+    *("record_updates", "groups"),
+)
+"""Arguments of ``Federation`` that ``federation`` may set: the others the recipe or the engine does."""
 
 
 class FairFLRecipe(Recipe):
@@ -153,6 +171,11 @@ class FairFLRecipe(Recipe):
             "key_metric": key_metric != "accuracy", "key_metric_mode": key_metric_mode is not None,
         }  # fmt: skip
         _one_of(of_a_bundle, of_a_script)
+        unknown = sorted(set(federation or {}) - set(OF_THE_LEAD))
+        if unknown:
+            raise ConfigError(f"federation sets {unknown[0]!r}; what may stand there is {', '.join(OF_THE_LEAD)}")
+        if not timeout >= 0:
+            raise ConfigError(f"timeout is a number of seconds, or 0 to wait for all; got {timeout}")
         self.min_clients, self.custom_code = min_clients, custom_code
         self.train_args, self.command = train_args, command  # NVFlare warns of secrets in them
         self.per_site: dict[str, dict[str, Any]] = {}
@@ -185,7 +208,10 @@ class FairFLRecipe(Recipe):
             initial = self._sites.initial(initial_ckpt)
         name = name or self._sites.name
         write_initial(Path(self._files.name) / INITIAL, *initial)
-        job = FedJob(name, min_clients)
+        try:
+            job = FedJob(name, min_clients)
+        except ValueError as error:
+            raise ConfigError(f"name {name!r}: {error}") from error
         job.set_app_packages(["monai_fairfl"])  # installed at every site; a strategy of your own travels along
         parts = self.strategy.parts
         job.to_server(
@@ -278,7 +304,7 @@ def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
     """A strategy, from itself, its name, or its configuration.
 
     Raises:
-        ConfigError: when there is none of that name; it names those there are.
+        ConfigError: when there is none of that name, naming those there are, or its arguments are wrong.
 
     >>> strategy_of({"_target_": "monai_fairfl.strategies.ShapFed", "personalised": True}).name
     'ShapFed-personalised'
@@ -288,7 +314,11 @@ def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
         return catalogue.shipped()[given]()
     if isinstance(given, Mapping):
         preflight.check_targets(given)
-        given = ConfigParser({"strategy": dict(given)}).get_parsed_content("strategy")
+        config = dict(given)
+        try:
+            given = ConfigParser({"strategy": config}).get_parsed_content("strategy")
+        except Exception as error:  # whatever a constructor raises
+            raise ConfigError(f"strategy {config} cannot be made: {in_words(error)}") from error
     if not isinstance(given, Strategy):
         raise ConfigError(f"strategy must be a Strategy, its name or its configuration, got {given!r}")
     return given

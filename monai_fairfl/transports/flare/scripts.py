@@ -15,6 +15,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pickle import UnpicklingError
 from pydoc import locate
 from typing import Any, ClassVar
 
@@ -192,7 +193,7 @@ def initial_of(
         try:
             values = torch.load(file, map_location="cpu", weights_only=True)
             network.load_state_dict(values["model"] if isinstance(values.get("model"), Mapping) else values)
-        except (OSError, RuntimeError, AttributeError, TypeError) as error:
+        except (OSError, RuntimeError, AttributeError, TypeError, EOFError, UnpicklingError) as error:
             raise ConfigError(
                 f"initial_ckpt {file} cannot be used: {error}. It is read where the recipe is made, not at the server"
             ) from error

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsDataType
@@ -77,6 +77,8 @@ def mean_of(record: Mapping[str, Any], name: str) -> float | None:
 class EarlyStop:
     """Ends a run when a measurement's mean over the sites is good enough, or no longer gets better.
 
+    Rounds that a site missed do not count: a mean over the others is one over other patients.
+
     Args:
         condition: such as ``"global_score >= 0.8"``; ``None``: never.
         patience: rounds without a better mean; ``None``: as many as there are.
@@ -99,11 +101,17 @@ class EarlyStop:
         self.patience, self.conclude = patience, conclude
         self.sign = -1.0 if condition and "<" in condition else 1.0
         self.best, self.since = -float("inf"), 0
+        self.everybody: Sequence[str] = ()
 
     def told(self, record: Mapping[str, Any]) -> None:
         """Look at one record of the ledger."""
-        value = mean_of(record, self.name) if self.reached is not None and record["kind"] == "round" else None
-        if value is None or self.reached is None:
+        if record["kind"] == "start" and not record["clients_per_round"]:
+            self.everybody = record["clients"]
+        if self.reached is None or record["kind"] != "round":
+            return
+        known = _known(record["measurements"], self.name)
+        value = mean_of(record, self.name)
+        if value is None or not {*self.everybody, *record["clients"]} <= known.keys():
             return
         better = self.sign * value > self.best
         self.best, self.since = (self.sign * value, 0) if better else (self.best, self.since + 1)
