@@ -47,7 +47,8 @@ def in_words(error: BaseException) -> str:
     words: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(words) < 5:
-        if not words or str(cause) not in words[-1]:
-            words.append(f"{type(cause).__name__}: {cause}")
+        text = " ".join(str(cause).split())
+        if not words or text not in words[-1]:
+            words.append(f"{type(cause).__name__}: {text}")
         cause = cause.__cause__
     return "; because of ".join(words)

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 from collections.abc import Callable
@@ -48,6 +49,12 @@ def score_of(client: FairMonaiAlgo, weights: Any, *names: str) -> Reply:
 
 def numpy_state() -> list[int]:
     return list(np.random.get_state()[1])  # type: ignore[index, arg-type] # noqa: NPY002
+
+
+def test_a_case_that_comes_several_times_in_an_epoch_is_counted_once(prostate_client: Maker, model: Any) -> None:
+    client = prostate_client(**{"train#dataset#data": "$@datalist['training'] * 3"})
+    reply = client.answer(Request("alder", "train", model[0], run="r", round=0))
+    assert (reply.num_cases, reply.num_samples) == (2, 24)  # images, which weigh, are those that were trained
 
 
 def test_a_reply_is_well_formed_and_counts_images_cases_and_steps(prostate_client: Maker, model: Any) -> None:
@@ -346,3 +353,16 @@ def test_the_sites_own_privacy_filter_acts_on_the_update(prostate_client: Maker,
     assert remembered is not None and all(
         torch.equal(remembered[name], model[0][name]) for name in client.spec.parameters
     )
+
+
+def test_a_training_that_diverged_leaves_no_trace_in_the_next_round(prostate_client: Maker, model: Any) -> None:
+    client, untouched = prostate_client(state="diverged"), prostate_client(state="untouched")
+    for each in (client, untouched):
+        train(each, model[0], 0)
+    good = client.trainer.loss_function
+    client.trainer.loss_function = lambda predicted, label: good(predicted, label) * math.nan
+    with pytest.raises(ValueError, match="'alder': the training diverged, .* is not finite.*learning_rate"):
+        train(client, model[0], 1)
+    client.trainer.loss_function = good
+    after, expected = train(client, model[0], 2), train(untouched, model[0], 2)
+    assert same(after.update, expected.update) and same(after.buffers, expected.buffers)

@@ -33,10 +33,13 @@ from driving import SPEC, vector
 from linear_federation import START, LinearClient
 
 from monai_fairfl import federate
-from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.federate import BundleFederation
+from monai_fairfl.bundles import copy_bundle
+from monai_fairfl.errors import ConfigError, DataError, FederationError
+from monai_fairfl.federate import BundleFederation, initial_model
 from monai_fairfl.federation import History
+from monai_fairfl.files import held
 from monai_fairfl.ledger import read_ledger
+from monai_fairfl.messages import Reply, Request
 from monai_fairfl.preflight import check_groups, check_strategies, site_names, train_config
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 from monai_fairfl.transports.in_process import InProcess
@@ -190,8 +193,36 @@ def test_a_run_is_not_resumed_with_what_trains_otherwise(
     before = config.read_bytes(), ledger.read_bytes()
     with pytest.raises(ConfigError, match=words):
         run(4, resume=True, **change)
+    with pytest.raises(FederationError, match="already holds a run: resume it"):  # and is resumed as it was begun
+        run(4, resume=False, **change)
+    with pytest.raises(FederationError, match="seed"):
+        run(4, resume=True, seed=5)
+    with held(tmp_path / "run"), pytest.raises(FederationError, match="in use by another run"):
+        run(4, resume=True)
     assert (config.read_bytes(), ledger.read_bytes()) == before
     assert len(run(4, resume=True).rounds) == 4
+
+
+def test_ctrl_c_in_the_last_round_of_a_strategy_does_not_begin_the_next(
+    three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(LinearClient):
+        def answer(self, request: Request) -> Reply:
+            if not self.asked:
+                signal.raise_signal(signal.SIGINT)
+            return super().answer(request)
+
+    asked: list[Request] = []
+    monkeypatch.setattr(
+        BundleFederation,
+        "_transport",
+        lambda self, folder, names: InProcess({n: partial(Interrupted, c, asked) for n, c in zip(names, "ABC")}),
+    )
+    monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
+    given = federation(three, tmp_path / "run", [Standalone(), FedAvg()], rounds=1)
+    assert [history.run_dir.name for history in given.run()] == ["Standalone"]
+    given.resume = True
+    assert [history.finished for history in given.run()] == [True, True]
 
 
 @pytest.mark.slow
@@ -351,3 +382,18 @@ def test_an_overlay_acts_at_every_site_and_on_the_first_model(three: Path, tmp_p
     assert history.finished and 0 <= history.rounds[1]["measurements"]["alder"]["global_score"]["mean"]["value"] <= 1
     model = torch.load(tmp_path / "run" / "models" / "global.pt")
     assert any(tensor.ndim == 1 and len(tensor) == 2 for name, tensor in model.items() if name.endswith("bias"))
+
+
+def test_a_network_that_cannot_be_built_and_a_file_that_is_no_configuration_are_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"network_def of .* cannot be built with overrides .*'channels': 4.*because of"
+    ):
+        initial_model(BUNDLE, {"channels": 4})
+    bundle = copy_bundle(BUNDLE.name, tmp_path / "bundle")
+    file = bundle / "configs" / "train.json"
+    file.write_text(file.read_text().replace("{", "{,", 1))
+    with pytest.raises(ConfigError, match="train.json is not a configuration: .*line 1"):
+        train_config(bundle, {})
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "whole.pt")  # a module, not its state_dict
+    with pytest.raises(FederationError, match="initial model .*whole.pt cannot be used"):
+        initial_model(BUNDLE, OVERRIDES, str(tmp_path / "whole.pt"))

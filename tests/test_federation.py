@@ -516,3 +516,76 @@ def test_the_global_random_state_is_left_alone(tmp_path: Path) -> None:
 def test_seeds_differ_by_client_round_and_run() -> None:
     seeds = {seed_of(s, c, r) for s in range(3) for c in "ABC" for r in range(5)}
     assert len(seeds) == 45 and all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_a_reply_of_an_earlier_exchange_changes_nothing_of_a_later_one(tmp_path: Path) -> None:
+    class Slow(InProcess):
+        """B misses the first round; its answer comes in the second, or never."""
+
+        def __init__(self, comes: bool):
+            super().__init__(transport()._makers)
+            self.comes, self.late = comes, []  # type: ignore[var-annotated]
+
+        def exchange(self, requests, arrived, timeout=None):  # type: ignore[no-untyped-def]
+            for hand_over, reply in self.late:
+                hand_over(replace(reply, update={"w": vector([99.0, 99.0])}))
+            self.late = []
+
+            def sorted_out(reply: Reply) -> None:
+                if (reply.client, reply.round) == ("B", 0):
+                    self.late += [(arrived, reply)] if self.comes else []
+                else:
+                    arrived(reply)
+                    for hand_over, late in self.late if reply.round else ():  # also in the middle of it
+                        hand_over(late)
+
+            super().exchange(requests, sorted_out, timeout)
+
+    lost = federation(tmp_path / "lost", FedAvg(), Slow(False), evaluate=()).run()
+    late = federation(tmp_path / "late", FedAvg(), Slow(True), evaluate=()).run()
+    assert late.rounds == lost.rounds and late.rounds[0]["missing"] == {"B": "timeout"}
+
+
+def test_the_best_model_is_compared_over_the_clients_that_the_run_began_with(tmp_path: Path) -> None:
+    worse = {"A": 0.9, "B": 0.8, "C": 0.1}  # C is the hard one, and every round is worse than the one before
+
+    def told(request: Request, reply: Reply) -> Reply:
+        score = worse[request.client] - 0.05 * request.round
+        return replace(reply, measurements={name: score for name in request.measure})
+
+    def best(folder: str, fault: Callable[[Request, Reply], Reply | None]) -> dict[str, Any]:
+        carrier = Faulty(lambda q, r: fault(q, told(q, r)))
+        return dict(federation(tmp_path / folder, FedAvg(), carrier).run().records[-1]["best"])
+
+    everybody = {"round": -1 + 1, "score": pytest.approx(0.55)}
+    assert best("all", lambda q, r: r) == everybody
+    assert best("end", lambda q, r: None if (q.client, q.task) == ("C", "measure") else r) == everybody
+    silent = best("nan", lambda q, r: replace(r, measurements={"global_score": math.nan}) if q.client == "C" else r)
+    assert silent == {}
+    federation(tmp_path / "gone", FedAvg(), Faulty(told), rounds=2).run()
+    carrier = Faulty(told)
+    del carrier._makers["C"]
+    assert federation(tmp_path / "gone", FedAvg(), carrier).run(resume=True).records[-1]["best"] == everybody
+
+
+def test_who_scores_only_its_own_model_at_the_end_is_named_and_stands_for_nobody_elses(tmp_path: Path) -> None:
+    def no_global(request: Request, reply: Reply) -> Reply | None:
+        return None if request.client == "C" and request.task == "measure" and not request.context else reply
+
+    history = federation(tmp_path, Standalone(), Faulty(no_global)).run()
+    end = history.records[-1]
+    assert end["best"] == {} and end["missing"] == {"C": "timeout"} and "own" in end["scores"]["C"]
+
+
+def test_a_stop_is_asked_of_one_run_and_not_of_the_next(tmp_path: Path) -> None:
+    stopped = federation(tmp_path)
+    stopped.stop()
+    assert stopped.run().rounds == []
+    assert len(stopped.run(resume=True).rounds) == 4
+
+
+@pytest.mark.parametrize("name", ["global", "best"])
+def test_a_client_has_no_name_of_the_federations_models(tmp_path: Path, name: str) -> None:
+    carrier = InProcess({client: (lambda: LeastSquares([0.0, 1.0])) for client in ("A", name)})
+    with pytest.raises(ConfigError, match=f"cannot be called '{name}'.*rename"):
+        federation(tmp_path, carrier=carrier).run()

@@ -101,3 +101,14 @@ def test_from_a_folder_to_a_report_in_one_command(
     assert list(report["strategies"]) == ["Standalone", "FedAvg", "FedCE"] and sorted(report["sites"]) == found["sites"]
     assert all(site in (tmp_path / "log").read_text() for site in report["sentences"])
     assert "-m monai.bundle run" in found["command"] and (Path(found["bundle"]) / "configs" / "train.json").is_file()
+
+
+def test_a_first_look_at_other_hospitals_is_not_shown_for_these(
+    clinics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, out = copied(clinics, tmp_path / "sites"), tmp_path / "out"
+    earlier = {"data": {"acacia": str(tmp_path / "elsewhere" / "acacia")}}
+    (out / "run").mkdir(parents=True)
+    (out / "run" / "config.json").write_text(json.dumps(earlier))
+    assert main(["try", str(root), "--out", str(out)]) == 2
+    assert "first look at other hospitals" in capsys.readouterr().err and not (out / "bundle").exists()

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,22 @@ def test_a_site_trains_its_own_data_and_keeps_its_state_in_its_workspace(hospita
     assert reply.error is None and reply.client == "elm" and reply.num_cases == 2
     assert (tmp_path / "fairfl" / "elm" / "state" / "r-round-0000.pt").exists()
     site.close()
+
+
+@pytest.mark.parametrize("name", ["tracking", "init_id", "no_such_key"])
+def test_a_job_sets_only_what_the_sites_configuration_has(
+    name: str, hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "local").mkdir()
+    (tmp_path / SITE_FILE).write_text(json.dumps({"dataset_dir": str(hospitals / "elm"), "bundle": BUNDLE}))
+    mlflow = Path("mlflow.json")  # MONAI would read it, and run what is in it
+    mlflow.write_text(json.dumps({"handlers_id": {}, "configs": {"x": f"$open('{tmp_path}/ran', 'w')"}}))
+    site = Site("elm", tmp_path, {"overrides": {**SETTINGS, name: str(mlflow)}, "device": "cpu"})
+
+    reply = ask(site)
+
+    assert f"override '{name}' names nothing" in str(reply.error) and not (tmp_path / "ran").exists()
 
 
 def test_a_site_that_is_not_told_where_its_images_are_says_where_to_write_it(tmp_path: Path) -> None:
@@ -372,6 +389,9 @@ def test_the_command_writes_a_job_and_spares_what_is_no_job(tmp_path: Path, caps
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "image.nii.gz").touch()
     assert main([*words, "--out", str(tmp_path / "data")]) == 2
+    for meta in ("{}", '{"deploy_map": {}}', "no json"):  # which other programs have, too
+        (tmp_path / "data" / "meta.json").write_text(meta)
+        assert main([*words, "--out", str(tmp_path / "data")]) == 2 and (tmp_path / "data" / "image.nii.gz").exists()
     assert main([*words, "--strategy", "FedSee", "--out", str(tmp_path / "other")]) == 2
     assert "unknown strategy 'FedSee'" in capsys.readouterr().err
 
@@ -396,6 +416,29 @@ def test_a_mistake_in_a_mapping_is_answered_with_what_was_given_and_an_example(
     example = {"--strategy": '{"_target_": "monai_fairfl.strategies.ShapFed"', "--overrides": "{'size': [64, 64]}"}
     assert "expected" in error and example[flag] in error
     assert not (tmp_path / "job").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--strategy", '{"_target_": "monai_fairfl.strategies.FedCE", "mode": "plus"}'], "cannot be made.*mode"),
+        (["--strategy", '{"_target_": "monai_fairfl.strategies.CGSV", "gama": 1}'], "cannot be made.*gama"),
+        (["--name", "prostate run"], "name 'prostate run'"),
+        (["--timeout", "-5"], "timeout is a number of seconds"),
+    ],
+)
+def test_a_mistake_in_a_job_is_told_in_one_line_and_before_it_is_written(
+    given: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS), "--out", str(tmp_path / "job")]
+    assert main([*words, *given]) == 2
+    assert re.search(says, capsys.readouterr().err) and not (tmp_path / "job").exists()
+
+
+@pytest.mark.parametrize("name", ["buffer", "min_clients", "run_dir"])
+def test_what_is_no_setting_of_a_federation_is_refused_where_the_job_is_made(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"federation sets '{name}'; what may stand there is"):
+        FairFLRecipe(bundle=BUNDLE, strategy="FedAvg", min_clients=2, overrides=SETTINGS, federation={name: 3})
 
 
 def test_a_strategy_is_given_by_name_or_by_configuration(tmp_path: Path) -> None:
@@ -455,7 +498,8 @@ def record(number: int, **scores: float) -> dict[str, Any]:
     measured = {
         site: {"global_score": {"mean": {"value": score, "stderr": None, "n": 1}}} for site, score in scores.items()
     }
-    return {"kind": "round", "round": number, "measurements": measured, "aggregation": {}, "contributions": {}}
+    found = {"measurements": measured, "aggregation": {}, "contributions": {}}
+    return {"kind": "round", "round": number, "clients": list(scores), **found}
 
 
 def test_curves_are_told_by_site_and_in_the_mean_at_every_round() -> None:
@@ -488,6 +532,18 @@ def test_a_run_ends_when_it_is_good_enough_or_no_longer_gets_better(
         stop.told(record(done - 1, elm=score, oak=score))
 
     assert (ended[0] if ended else None) == rounds
+
+
+def test_a_run_does_not_end_because_the_weakest_hospital_was_away() -> None:
+    ended: list[int] = []
+    stop = EarlyStop("global_score >= 0.8", 2, lambda: ended.append(1))
+    stop.told({"kind": "start", "clients": ["elm", "oak"], "clients_per_round": None})
+    stop.told(record(0, elm=0.85, oak=0.4))
+    for number in range(1, 4):
+        stop.told(record(number, elm=0.85))
+    assert not ended
+    stop.told(record(4, elm=0.85, oak=0.8))
+    assert ended
 
 
 @pytest.mark.parametrize(("condition", "patience"), [("score>0.5", None), ("score ~ 1", None), (None, 3)])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import COMMON, GOLDEN, UPDATES, play, told, values
+from driving import COMMON, GOLDEN, UPDATES, play, play_round, told, values
 
 from monai_fairfl.strategies import CFFL
 
@@ -49,3 +49,15 @@ def test_a_client_below_the_threshold_loses_its_say_for_good() -> None:
 def test_arguments_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="CFFL"):
         CFFL(fade=1.0)
+
+
+def test_who_was_excluded_stays_so_when_those_who_count_are_away() -> None:
+    poor = told("local_score", [0.9, 0.2, 0.15])
+    strategy = CFFL()
+    strategy.rounds_planned = 10
+    play(strategy, [UPDATES] * 2, [poor] * 2, COMMON["w0"])
+    before = dict(strategy.reputation)
+    assert before["2"] == before["3"] == 0
+    others = play_round(strategy, {c: UPDATES[c] for c in ("2", "3")}, poor)
+    assert others.aggregation == {"2": 0.5, "3": 0.5} and not others.notes and strategy.reputation == before
+    assert values(play_round(strategy, UPDATES, poor).aggregation) == [1.0, 0.0, 0.0]

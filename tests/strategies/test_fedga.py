@@ -52,3 +52,17 @@ def test_a_client_that_was_away_keeps_its_weight() -> None:
     strategy.rounds_planned = 10
     play(strategy, [{c: UPDATES[c] for c in ("1", "2")}], [ROUNDS[0]], COMMON["w0"])
     assert strategy._adjust({"1": 0.3, "2": 0.3, "3": 0.4}, {"1": 0.1, "2": -0.1})["3"] == 0.4
+
+
+def test_a_gap_is_of_one_clients_own_two_losses_or_the_mean_of_the_others() -> None:
+    plain, lost = FedGA(), FedGA()
+    plain.rounds_planned = lost.rounds_planned = 10
+    even = [
+        {c: {"global_loss": 1.0, "local_loss": loss} for c, loss in zip(CLIENTS, (0.4, 0.5, 0.9), strict=True)},
+        {c: {"global_loss": loss + 0.05, "local_loss": loss} for c, loss in zip(CLIENTS, (0.4, 0.5, 0.9), strict=True)},
+    ]
+    silent = [{**even[0], "3": {"global_loss": 1.0}}, even[1]]
+    expected = values(play(plain, [UPDATES] * 2, even, COMMON["w0"])[1].aggregation)
+    first, second = play(lost, [UPDATES] * 2, silent, COMMON["w0"])
+    assert set(second.details["gap"]) == {"1", "2"} and "mean of the others" in first.notes["3"]
+    assert values(second.aggregation) == pytest.approx(expected) == [1 / 3] * 3

@@ -11,12 +11,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from driving import CLIENTS, COMMON, SAMPLES, UPDATES, play, play_round, replies_of, values
+from driving import CLIENTS, COMMON, SAMPLES, SPEC, UPDATES, play, play_round, replies_of, values, vector
 from monai.bundle import ConfigParser
 
+from monai_fairfl.aggregation import Replies
+from monai_fairfl.messages import Reply
 from monai_fairfl.strategies import (
     CGSV,
     BySamples,
@@ -85,3 +88,34 @@ def test_who_is_away_keeps_the_model_it_had() -> None:
     strategy.rewards = first.rewards or {}
     second = play_round(strategy, {c: UPDATES[c] for c in ("1", "2")}, {})
     assert second.rewards is not None and second.rewards["3"] is strategy.rewards["3"]
+
+
+def test_who_is_not_even_known_to_a_resumed_run_keeps_its_reward() -> None:
+    strategy = CGSV()
+    (first,) = play(strategy, [UPDATES], [{}], COMMON["w0"])
+    state, rewards = strategy.state_dict(), first.rewards or {}
+    strategy.start(first.weights, ("1", "2"), strategy.spec)  # 3 is offline
+    strategy.load_state_dict(state)
+    strategy.rewards = rewards
+    second = play_round(strategy, {c: UPDATES[c] for c in ("1", "2")}, {})
+    assert second.rewards is not None and second.rewards["3"] is rewards["3"]
+
+
+@pytest.mark.parametrize("kind", ["before", "own"])
+def test_what_one_client_is_not_given_is_not_taken_from_the_others(kind: str) -> None:
+    update = {"1": [1.0, 0.5, 0.25, 0.1], "2": [1.0, 0.5, 0.25, 0.1]}
+    samples = {"1": 60, "2": 40}
+    strategy = compose(FedAvg(), reward=Sparsified(ratio="share", rounding="floor", rest=kind))
+    strategy.start({"w": vector([0.0] * 4)}, ("1", "2"), SPEC)
+    for _ in range(12):
+        generator = strategy.round(("1", "2"))
+        requests = [replace(request, id=i) for i, request in enumerate(next(generator))]
+        replies = [Reply(r.client, {"w": vector(update[r.client])}, samples[r.client], id=r.id) for r in requests]
+        with pytest.raises(StopIteration) as stop:
+            generator.send(Replies(replies, requests, SPEC))
+        strategy.weights, strategy.rewards = stop.value.value.weights, stop.value.value.rewards
+    grown = [12 * value for value in update["1"]]
+    assert strategy.weights["w"].tolist() == pytest.approx(grown)
+    assert strategy.rewards["1"]["w"].tolist() == pytest.approx(grown)  # it is given everything
+    withheld = [12.0, 6.0, 0.0, 0.0] if kind == "before" else grown  # floor(4 * 40 / 60) entries; the rest as trained
+    assert strategy.rewards["2"]["w"].tolist() == pytest.approx(withheld)

@@ -107,3 +107,38 @@ def test_one_class_only_is_said(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_wrong_output_layer_is_an_error_with_a_hint() -> None:
     with pytest.raises(ValueError, match="output_layer"):
         one_round(begin(ShapFed(output_layer="tail")))
+
+
+def play_with(
+    strategy: ShapFed,
+    clients: Sequence[str],
+    rows: Mapping[str, np.ndarray] = ROWS,
+    labelled: Mapping[str, tuple[bool, ...]] | None = None,
+) -> RoundResult:
+    def answer(request: Request) -> Reply:
+        head = torch.tensor(rows[request.client])
+        update = {"body": torch.zeros(4, dtype=torch.float64), "head.weight": head[:, :2], "head.bias": head[:, 2]}
+        return Reply(request.client, update, 1, labelled=(labelled or {}).get(request.client, ()))
+
+    return drive(strategy, clients, answer, SPEC)[0]
+
+
+def test_a_class_that_has_no_partner_in_a_round_keeps_its_value() -> None:
+    told = {"3": (True, False)}
+    strategy = begin(ShapFed())
+    for _ in range(3):
+        play_with(strategy, CLIENTS, labelled=told)
+    before = strategy.classes["1"][1]
+    play_with(strategy, ("1", "3"), labelled=told)  # nobody else labels the second class
+    assert strategy.classes["1"][1] == before and before is not None
+    play_with(strategy, CLIENTS, {**ROWS, "1": ROWS["1"] * np.array([[1.0], [-1.0]])}, told)
+    after = strategy.classes["1"][1]
+    assert after is not None and abs(after - before) <= 2 * (1 - strategy.mu)  # one cosine, by its momentum
+
+
+@pytest.mark.parametrize("variant", ["recommended", "paper", "released"])
+def test_a_client_that_was_away_weighs_as_much_as_its_equals_when_it_is_back(variant: str) -> None:
+    strategy, same = begin(ShapFed(variant=variant)), dict.fromkeys(CLIENTS, ROWS["1"])
+    for clients in (CLIENTS, ("1",), CLIENTS):
+        found = play_with(strategy, clients, same).aggregation
+    assert column(found) == pytest.approx([1 / 3] * 3)

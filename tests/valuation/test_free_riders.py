@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driving import GOLDEN
+from driving import GOLDEN, play
 
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.ledger import Ledger, read_ledger
 from monai_fairfl.messages import Estimate
+from monai_fairfl.strategies import CGSV
 from monai_fairfl.valuation import flag_free_riders, free_rider_history, free_rider_scores, global_cosines
 
 EXAMPLE = GOLDEN["fedce"]["free_rider_example"]
@@ -168,3 +169,21 @@ def test_what_cannot_be_scored_is_refused() -> None:
         global_cosines(np.eye(3), {"a": 1.0}, ["a"])
     with pytest.raises(FairFLError, match="rounds"):
         flag_free_riders([], rounds=0)
+
+
+def test_a_methods_factors_of_the_updates_are_in_the_global_one() -> None:
+    updates = {"1": [0.2, 0.1, -0.3, 0.4], "2": [0.1, -0.2, 0.2, 0.3], "3": [-3.0, 4.0, 1.0, -1.0]}
+    strategy = CGSV()
+    (result,) = play(strategy, [updates], [{}], [0.0] * 4)
+    matrix = np.array(list(updates.values()))
+    step = result.weights["w"].numpy()
+    cosines = matrix @ step / np.linalg.norm(matrix, axis=1) / np.linalg.norm(step)
+    told = {
+        **record(0, matrix @ matrix.T),
+        "aggregation": dict(result.aggregation),
+        "details": {name: dict(found) for name, found in result.details.items()},
+        "measurements": {client: {"global_score": 0.5, "local_score": 0.6} for client in updates},
+    }
+    told["gram"]["clients"] = list(updates)
+    scores = free_rider_history([told]).scores
+    assert [scores[client][0] for client in updates] == pytest.approx(0.1 * cosines)
