@@ -142,16 +142,19 @@ def _gains(one: Iterable[Result], other: Iterable[Result], sites: Sequence[str] 
     return {site: {c: score - second[site][c] for c, score in first[site].items()} for site in sites or first}
 
 
-def shares(result: Result) -> dict[str, float]:
-    """site -> its share of the contributions: their mean over the last ten rounds, negative ones 0, summing to one."""
-    last = {site: np.mean([v for v in values[-LAST:] if v is not None]) for site, values in _known(result).items()}
+def shares(result: Result, of: str = "contributions") -> dict[str, float]:
+    """site -> its share of the contributions: their mean over the last ten rounds, negative ones 0, summing to one.
+
+    A method without contributions has its weights for them; ``of="aggregation"`` takes these of any.
+    """
+    known = _known(result[of] or result["aggregation"])
+    last = {site: np.mean([v for v in values[-LAST:] if v is not None]) for site, values in known.items()}
     kept = {site: max(float(value), 0.0) for site, value in last.items()}
     total = sum(kept.values())
     return {site: value / total if total else 1 / len(kept) for site, value in kept.items()}
 
 
-def _known(result: Result) -> Mapping[str, Sequence[float | None]]:
-    found = result["contributions"] or result["aggregation"]
+def _known(found: Mapping[str, Sequence[float | None]]) -> Mapping[str, Sequence[float | None]]:
     return {site: values for site, values in found.items() if any(v is not None for v in values)}
 
 

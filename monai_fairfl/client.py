@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -283,13 +283,14 @@ class FairMonaiAlgo(MonaiAlgo):
         update = {name: local[name] - request.weights[name] for name in self.spec.parameters if name in request.weights}
         buffers = {name: local[name] for name in self.spec.buffers if name in request.weights}
         dataset = getattr(self.trainer.data_loader, "dataset", ())
+        cases = getattr(dataset, "data", dataset)
         return Reply(
             request.client,
             self._filtered(update),
             num_samples=round(counter.images / self.local_epochs_of(request)),
             measurements=measurements,
             buffers=buffers,
-            num_cases=len(getattr(dataset, "data", dataset)),
+            num_cases=_different(cases),
             num_steps=counter.steps,
             labelled=() if all(counter.labelled) else counter.labelled,
             id=request.id,
@@ -318,6 +319,13 @@ class FairMonaiAlgo(MonaiAlgo):
             state = past.state or self._initial
             load_state(self.trainer, with_new_optimizer(state) if reset else state)
         self._at = None  # unknown until this round is done
+
+
+def _different(cases: Any) -> int:
+    """Number of cases, each counted once: a bundle may list one several times in an epoch, and a free rider does."""
+    if isinstance(cases, Sequence) and all(isinstance(case, Mapping) and "image" in case for case in cases):
+        return len({str(case["image"]) for case in cases})
+    return len(cases)
 
 
 def _asks_for(of: str, request: Request) -> bool:

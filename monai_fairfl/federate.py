@@ -139,13 +139,13 @@ class BundleFederation:
         return histories
 
     def _check_of(self, names: Sequence[str]) -> Callable[[str], Any] | None:
-        """The check, told of the ``values`` of pixels where these were given by hand."""
+        """The check, told of what was said by hand of the files."""
         check, given = self.check, {}
         for name in names:
-            given[self._data_of(name)] = {**self.overrides, **self._additions(name)[1]}.get("values")
+            given[self._data_of(name)] = preflight.said_of_files({**self.overrides, **self._additions(name)[1]})
         if check is None or not any(given.values()):
             return check
-        return lambda site: check(site, values=given[site]) if given[site] else check(site)  # type: ignore[call-arg]
+        return lambda site: check(site, **given[site])
 
     def _federate(self, strategy: Strategy, folder: Path, names: list[str], resume: bool) -> History:
         federation = self._federation(strategy, folder, names, begun=partial(self._write_config, names))

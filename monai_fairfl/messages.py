@@ -209,7 +209,7 @@ class Reply:
         num_samples: images that passed the network in one local epoch.
         measurements: name -> number, estimate, or a mapping of these.
         buffers: absolute values of the buffers after training.
-        num_cases: volumes or photographs of the training set.
+        num_cases: different volumes or photographs of the training set.
         num_steps: optimizer steps done.
         labelled: for each class of the output layer, whether any training label of this site tells it; a class that
             it does not tell was not trained here. Empty: all are told.

@@ -38,6 +38,7 @@ __all__ = [
     "check_strategies",
     "data_folders",
     "errors_told",
+    "said_of_files",
     "input_shape",
     "site_names",
     "train_config",
@@ -269,6 +270,15 @@ def input_shape(bundle_root: Path) -> tuple[int, ...]:
         return (1, int(image["num_channels"]), *_get_fake_spatial_shape(image["spatial_shape"], p=4, n=4, any=64))
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{file} must give network_data_format.inputs.image with its shape: {error!r}") from error
+
+
+def said_of_files(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """What overrides say of a site's files, which its check must know: ``values`` of pixels, ``stereo`` or not.
+
+    >>> said_of_files({"values": None, "stereo": False, "size": [64, 64]})
+    {'stereo': False}
+    """
+    return {name: overrides[name] for name in ("values", "stereo") if overrides.get(name) not in (None, {})}
 
 
 @contextmanager

@@ -49,8 +49,9 @@ class Probe:
     def score(self, weights: Weights) -> dict[str, float | Estimate]:
         """The evaluator's key metric (mean Dice): ``"mean"`` over cases with its standard error, and per class.
 
-        Cases whose score is NaN (no reference and no prediction) do not count, nor does a class that none labels. The
-        cases' own scores, case -> ``"dice"`` and classes -> value, stay in :attr:`cases`, at the client.
+        Cases whose score is NaN do not count, nor does a class that none labels. MONAI's Dice is NaN where the
+        reference is empty, whatever was predicted: no score tells of a false alarm there. The cases' own scores, case
+        -> ``"dice"`` and classes -> value, stay in :attr:`cases`, at the client.
 
         Args:
             weights: the model to score; the network's own weights are put back afterwards.

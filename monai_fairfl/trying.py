@@ -21,12 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
 from monai_fairfl.bundles import copy_bundle
 from monai_fairfl.data.datalist import find_cases
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.layouts.files import is_nifti
 from monai_fairfl.data.overview import overview
 from monai_fairfl.errors import ConfigError, DataError, FairFLError
+from monai_fairfl.workflow.photographs import in_colour
 
 __all__ = ["SMALL", "Small", "bundle_for", "command", "try_sites"]
 
@@ -114,16 +118,24 @@ def bundle_for(folders: Mapping[str, Path]) -> str:
     """The bundle for these sites: prostate for volumes, fundus for photographs.
 
     Raises:
-        DataError: when some hold volumes and others photographs; all are named.
+        DataError: when some hold volumes and others photographs, or grey pictures; all are named.
     """
+    grey: list[str] = []
     kinds: dict[str, list[str]] = {"prostate_mri_segmentation": [], "fundus_disc_cup_segmentation": []}
     for site, folder in folders.items():
         try:
-            nifti = is_nifti(find_cases(folder)[0]["image"])
-        except DataError:
+            image = find_cases(folder)[0]["image"]
+            nifti = is_nifti(image)
+            grey += [site] if not nifti and not in_colour(np.asarray(Image.open(image).convert("RGB"))) else []
+        except (DataError, OSError):
             continue  # its own problems are told by the check
         kinds["prostate_mri_segmentation" if nifti else "fundus_disc_cup_segmentation"].append(site)
     volumes, photographs = kinds.values()
+    if grey:
+        raise DataError(
+            f"{', '.join(grey)} hold grey pictures, such as slices: no bundle of this package is for these. Give "
+            "volumes (NIfTI) or colour photographs of the fundus, or make a bundle of your own (docs/guide.md)"
+        )
     if volumes and photographs:
         raise DataError(
             f"two kinds of sites: {', '.join(volumes)} hold volumes (NIfTI), {', '.join(photographs)} photographs; "

@@ -527,19 +527,16 @@ def test_a_reply_of_an_earlier_exchange_changes_nothing_of_a_later_one(tmp_path:
             self.comes, self.late = comes, []  # type: ignore[var-annotated]
 
         def exchange(self, requests, arrived, timeout=None):  # type: ignore[no-untyped-def]
-            for hand_over, reply in self.late:
-                hand_over(replace(reply, update={"w": vector([99.0, 99.0])}))
-            self.late = []
-
             def sorted_out(reply: Reply) -> None:
                 if (reply.client, reply.round) == ("B", 0):
-                    self.late += [(arrived, reply)] if self.comes else []
+                    self.late += [(arrived, replace(reply, update={"w": vector([99.0, 99.0])}))] if self.comes else []
                 else:
                     arrived(reply)
-                    for hand_over, late in self.late if reply.round else ():  # also in the middle of it
-                        hand_over(late)
 
             super().exchange(requests, sorted_out, timeout)
+            if requests[0].round == 1:  # after all answers of this exchange, before the server looks at them
+                for hand_over, reply in self.late:
+                    hand_over(reply)
 
     lost = federation(tmp_path / "lost", FedAvg(), Slow(False), evaluate=()).run()
     late = federation(tmp_path / "late", FedAvg(), Slow(True), evaluate=()).run()

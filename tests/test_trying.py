@@ -43,6 +43,15 @@ def test_the_bundle_follows_from_the_images(hospitals: Path, clinics: Path, tmp_
         bundle_for(mixed)
 
 
+def test_grey_slices_are_no_photographs_of_the_fundus(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for kind in ("images", "masks"):
+        (tmp_path / "I2CVB" / kind).mkdir(parents=True)
+        Image.fromarray(rng.integers(0, 255, (48, 48), dtype=np.uint8)).save(tmp_path / "I2CVB" / kind / "Case00.png")
+    with pytest.raises(DataError, match="I2CVB hold grey pictures, such as slices"):
+        bundle_for(site_folders(tmp_path))
+
+
 def copied(clinics: Path, to: Path) -> Path:
     for site in clinics.iterdir():
         if site.is_dir():

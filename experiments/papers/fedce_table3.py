@@ -11,7 +11,8 @@
 """FedCE, Table 3: do a method's weights say what leave-one-out by retraining says?
 
 Contributions are a method's shares over its last ten rounds, the reference the drop in mean test Dice of FedAvg trained
-without a site. Both are averaged over folds; intervals are over folds drawn with replacement.
+without a site. Both are averaged over folds; intervals are over folds drawn with replacement. FedCI's are Shapley
+values summed from the first round on, from which its weights follow: both have a row.
 """
 
 from __future__ import annotations
@@ -50,10 +51,16 @@ def mean_of(vectors: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def _of(study: str) -> str:
     reference, rows = drops(study), []
     for strategy, results in read(study).items():
+        if strategy == "FedCI":
+            rows += [_row("FedCI, its weights", [shares(result, "aggregation") for result in results], reference)]
         if strategy != "Standalone":
-            folds = list(zip([shares(result) for result in results], reference, strict=True))
-            rows.append([strategy, *(words(over_folds(folds, partial(_agree, measure)), 2) for measure in MEASURES)])
+            rows += [_row(strategy, [shares(result) for result in results], reference)]
     return markdown(["strategy", *MEASURES], rows)
+
+
+def _row(name: str, estimated: Sequence[Mapping[str, float]], reference: Sequence[Mapping[str, float]]) -> list[str]:
+    folds = list(zip(estimated, reference, strict=True))
+    return [name, *(words(over_folds(folds, partial(_agree, measure)), 2) for measure in MEASURES)]
 
 
 def _agree(measure: str, folds: Sequence[Fold]) -> float:

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from monai_fairfl.data.channels import OneChanneld
 from monai_fairfl.data.checks import check_cases, check_duplicates
 from monai_fairfl.data.content import cup_to_disc_ratio, structure_size
 from monai_fairfl.data.corruption import CorruptLabeld, CorruptQualityd, corrupted_cases
@@ -35,6 +36,7 @@ __all__ = [
     "LabelStructuresd",
     "NestStructuresd",
     "NormaliseFieldd",
+    "OneChanneld",
     "OneViewd",
     "RandDiscCropd",
     "SampleSlicesd",

@@ -29,6 +29,7 @@ def check_cases(
     site_dir: str | os.PathLike[str],
     structures: Sequence[str] = (),
     values: Mapping[str, Sequence[int]] | None = None,
+    stereo: bool | None = None,
 ) -> dict[str, Any]:
     """Read every file of a site and report all that would stop a training later.
 
@@ -42,6 +43,8 @@ def check_cases(
         site_dir: the site's folder, of any layout, or its data list (NVFlare); see :func:`find_cases`.
         structures: names of nested structures, the outermost first, whose pixel values must be found in the masks.
         values: the same given by hand: structure -> ``[lowest, highest]``.
+        stereo: whether photographs are pairs of views side by side; ``None``: by their shape, which is noted, and an
+            error where a label lies in the half that is not used.
 
     Returns:
         For JSON: ``site``, ``layout``, ``num_cases``, ``labels`` (values found), ``gland_slices`` (slices, or pictures,
@@ -60,7 +63,7 @@ def check_cases(
     >>> summary["layout"], summary["num_cases"], summary["labels"]
     ('saml', 2, [0, 1])
     """
-    inspection = inspect_site(site_dir, structures, values)
+    inspection = inspect_site(site_dir, structures, values, stereo)
     if inspection.problems:
         listed = all_named(inspection.problems, separator="\n- ")
         raise DataError(f"{site_dir}: {len(inspection.problems)} problem(s)\n- {listed}")

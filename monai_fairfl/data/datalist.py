@@ -12,20 +12,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
+import logging
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.data import layouts
-from monai_fairfl.data.layouts import PARTS, Case, site_folders
+from monai_fairfl.data.layouts import PARTS, Case, Found, site_folders
+from monai_fairfl.data.layouts.base import all_named
 from monai_fairfl.data.layouts.values import check_values, recognise
-from monai_fairfl.data.splits import complete_split, split_cases
+from monai_fairfl.data.splits import complete_split, split_cases, warn_of_shared
 from monai_fairfl.errors import DataError
 
 __all__ = ["Case", "find_cases", "find_sites", "site_datalist", "split_cases"]
+
+logger = logging.getLogger(__name__)
+
+A_FEW = 8  # masks that tell whether the values of a list still hold; all are read where they do not
 
 
 def find_sites(root: str | os.PathLike[str]) -> list[str]:
@@ -82,7 +90,8 @@ def site_datalist(
     The file is JSON with paths relative to ``dataset_dir`` and the arguments of the split under ``split``; a list made
     by hand needs no ``split`` and is used as it is. So every run of a site sees the same cases. A split that came with
     the data is kept; what it lacks of validation or testing is drawn from its training cases
-    (:func:`~monai_fairfl.data.splits.complete_split`).
+    (:func:`~monai_fairfl.data.splits.complete_split`). Of a list that is read, warnings name patients in two parts and,
+    unless it was made by hand, cases of the folder that it lacks.
 
     Args:
         dataset_dir: the site's folder, of any layout, or its data list (NVFlare).
@@ -96,8 +105,8 @@ def site_datalist(
         ``training``, ``validation`` and ``testing`` with absolute paths.
 
     Raises:
-        DataError: the file lacks keys, names files that do not exist, or was made with other arguments; or the masks'
-            values cannot be told apart.
+        DataError: the file lacks keys, names files that do not exist, was made with other arguments, or holds pixel
+            values that are no longer those of the masks; or the masks' values cannot be told apart.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, write_sites
@@ -113,8 +122,11 @@ def site_datalist(
     bound.apply_defaults()
     arguments = bound.kwargs
     if file is not None and Path(file).exists():
-        parts = _read_datalist(Path(file), base, arguments)
-        return _with_values(parts, structures, values, f"{file}")
+        parts, made = _read_datalist(Path(file), base, arguments)
+        _warn_of_changes(parts, dataset_dir, str(file), made)
+        if made and structures and not values:
+            _check_stored(parts, structures, str(file))
+        return _with_values(parts, structures, values, str(file))
     found = layouts.find(dataset_dir)
     if found.parts is None:
         parts = split_cases(found.cases, **{**split, "patients": found.patients})
@@ -128,6 +140,8 @@ def site_datalist(
     parts = _with_values(parts, structures, values, str(dataset_dir))
     if file is not None:
         _write_datalist(Path(file), base, parts, _record(arguments, found.parts))
+        sizes = [len(parts[part]) for part in PARTS]
+        logger.info("%s did not exist: split anew into %d training, %d validation, %d testing cases", file, *sizes)
     return parts
 
 
@@ -152,7 +166,8 @@ def _write_datalist(file: Path, base: Path, parts: Mapping[str, Sequence[Case]],
     os.replace(partial, file)
 
 
-def _read_datalist(file: Path, base: Path, arguments: Mapping[str, Any]) -> dict[str, list[Case]]:
+def _read_datalist(file: Path, base: Path, arguments: Mapping[str, Any]) -> tuple[dict[str, list[Case]], bool]:
+    """The parts, and whether this package made them."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         parts: dict[str, list[Case]] = {
@@ -174,8 +189,8 @@ def _read_datalist(file: Path, base: Path, arguments: Mapping[str, Any]) -> dict
         ) from error
     if made and made != record:
         raise DataError(
-            f"{file} was made with {made}, not with {record}. Delete it to split anew, choose another file,"
-            " or give its arguments."
+            f"{file} was made with {made}, not with {record}. Give its arguments, to evaluate a model above all. For a"
+            " new training with another split choose another file, or delete it."
         )
     paths = [case[key] for cases in parts.values() for case in cases for key in ("image", "label")]
     missing = [path for path in paths if not Path(path).is_file()]
@@ -184,7 +199,43 @@ def _read_datalist(file: Path, base: Path, arguments: Mapping[str, Any]) -> dict
             f"{file} lists {len(missing)} file(s) that do not exist, first {missing[0]}. Check dataset_dir, or delete"
             " the list to have it made anew."
         )
-    return parts
+    return parts, bool(made)
+
+
+def _warn_of_changes(parts: Mapping[str, Sequence[Case]], dataset_dir: Path, file: str, made: bool) -> None:
+    """Warn of what a list that is read has twice, and, where it was made here, of cases that came after it."""
+    found = Found([])
+    with contextlib.suppress(DataError):  # a list by hand may be of files in no layout; the check tells of others
+        found = layouts.find(dataset_dir)
+    patients = {os.path.normpath(image): patient for image, patient in found.patients.items()}
+    warn_of_shared(parts, patients, file)
+    listed = {case["image"] for cases in parts.values() for case in cases}
+    new = [case["image"] for case in found.cases if os.path.normpath(case["image"]) not in listed]
+    if made and new:
+        warnings.warn(
+            f"{len(new)} case(s) of {dataset_dir} are not in {file} and not used: {all_named(new, 3)}. Delete the list"
+            " to split anew, for a training from the beginning; a model already trained may know the new test cases.",
+            stacklevel=3,
+        )
+
+
+def _check_stored(parts: Mapping[str, Sequence[Case]], structures: Sequence[str], file: str) -> None:
+    """Refuse a list whose masks were coded anew after it was made: a training would find its structures nowhere."""
+    cases = [case for members in parts.values() for case in members if "values" in case]
+    labels = [case["label"] for case in cases]
+    stored = [{name: case["values"][name] for name in structures if name in case["values"]} for case in cases]
+    with contextlib.suppress(DataError):  # of a few masks; all of them say it better
+        few = recognise(labels[:: -(-len(labels) // A_FEW) or 1], structures, file)
+        if all(values == few for values in stored):
+            return
+    found = recognise(labels, structures, file) if labels else {}
+    other = next((case for case, values in zip(cases, stored, strict=True) if values != found), None)
+    if other:
+        raise DataError(
+            f"{file} has {other['values']} for {other['label']}, but in the masks {found} is found now. Delete it to"
+            " have it made anew, with another split if cases came or went; else write what is found into it. If what"
+            f" it has is right, give values={other['values']} by hand."
+        )
 
 
 def _with_values(

@@ -22,9 +22,18 @@ from torch.nn.functional import interpolate
 
 from monai_fairfl.errors import ConfigError
 
-__all__ = ["NormaliseFieldd", "OneViewd", "RandDiscCropd", "normalise_field", "square_around"]
+__all__ = ["NormaliseFieldd", "OneViewd", "RandDiscCropd", "is_pair", "normalise_field", "square_around"]
 
-STEREO = 1.8  # width / height from which a photograph is surely a pair of views; no single view is as wide
+STEREO = 1.8  # width / height from which a photograph is taken for a pair of views; few single views are as wide
+
+
+def is_pair(width: int, height: int) -> bool:
+    """Whether a photograph is taken for a pair of views where nobody says it.
+
+    >>> is_pair(200, 100), is_pair(150, 100)
+    (True, False)
+    """
+    return width >= STEREO * height
 
 
 class OneViewd(Cropd):
@@ -53,7 +62,7 @@ class _LeftHalf(Crop):
 
     def __call__(self, img: torch.Tensor, slices: Any = None, lazy: bool | None = None) -> torch.Tensor:
         width, height = img.shape[1:]
-        pair = width >= STEREO * height if self.stereo is None else self.stereo
+        pair = is_pair(width, height) if self.stereo is None else self.stereo
         half = slice(0, width // 2 if pair else width)
         return super().__call__(img, (half, slice(0, height)), lazy)
 

@@ -26,14 +26,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from monai_fairfl.data import layouts
+from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts import Case, Found
-from monai_fairfl.data.layouts.files import WORKERS, grey, is_nifti, left_out, read, read_nifti
+from monai_fairfl.data.layouts.files import WORKERS, grey, header_fault, is_nifti, left_out, read, read_nifti
 from monai_fairfl.data.layouts.values import Coding, Values, check_values, coding_of, combine
 from monai_fairfl.errors import DataError
 
 __all__ = ["FileFacts", "Inspection", "inspect_site"]
 
 AFFINE_TOLERANCE = 1e-2  # mm: a converter's rounding of a header is smaller, half a voxel is much larger
+TAKEN_FOR_A_PAIR = (
+    "taken for a stereo pair by its shape: only the left half is used; for single views set stereo to False"
+)
 MOST_NAMED = 20  # empty labels named one by one
 MOST_COLOURS = 16  # of a mask drawn in colours
 MOST_LABELS = 256  # different values of a label volume; an image has more
@@ -54,6 +58,7 @@ class FileFacts:
         slices: slices of a label with a value that is not background.
         coding: of a mask that is a picture.
         deep: a picture with more than 8 bits a channel.
+        right: a label as wide as a stereo pair's, with all that is labelled in its right half.
     """
 
     path: str
@@ -67,6 +72,7 @@ class FileFacts:
     slices: int = 0
     coding: Coding | None = None
     deep: bool = False
+    right: bool = False
 
 
 class Inspection(NamedTuple):
@@ -95,6 +101,7 @@ def inspect_site(
     site_dir: str | os.PathLike[str],
     structures: Sequence[str] = (),
     values: Mapping[str, Sequence[int]] | None = None,
+    stereo: bool | None = None,
 ) -> Inspection:
     """Read every file of a site, as many at a time as there are threads, and keep only what is needed of each.
 
@@ -102,6 +109,7 @@ def inspect_site(
         site_dir: the site's folder, of any layout, or its data list (NVFlare).
         structures: names of nested structures whose pixel values are looked for, the outermost first.
         values: the same given by hand.
+        stereo: whether photographs are pairs of views; by their shape where it is not given.
 
     Raises:
         DataError: no layout recognises the site, or its files do not pair.
@@ -119,6 +127,8 @@ def inspect_site(
             wrong.append(
                 f"{image.path} has more than 8 bits a channel, which a training in colour cuts off; save it with 8"
             )
+        if structures and stereo is None and label.right:
+            wrong.append(f"{label.path} has its labels in the right half alone, of a photograph {TAKEN_FOR_A_PAIR}")
         problems += wrong
         lines += [] if wrong else [_line(image, label, base)]
     codings = [label.coding for _, label in files if label.coding and label.coding.levels]
@@ -141,6 +151,9 @@ def inspect_site(
         problems.append(f"all {len(empty)} labels are empty; check that the right label files were exported")
     readable = [pair for pair in files if pair[0].digest and pair[1].digest]
     notes = _notes(found, readable, site)
+    if structures and stereo is None:
+        wide = [image.path for image, _ in readable if not image.spacing and is_pair(*image.shape[::-1])]
+        notes += [f"{site}: {len(wide)} photograph(s), {wide[0]} first, {TAKEN_FOR_A_PAIR}"] if wide else []
     notes += [f"{os.path.normpath(base / name)}: its label is empty; the case is kept" for name in empty[:MOST_NAMED]]
     notes += [f"{site}: {len(empty) - MOST_NAMED} more labels are empty"] if len(empty) > MOST_NAMED else []
     name = site.stem if site.is_file() else base.name
@@ -166,6 +179,8 @@ def _volume(path: str, axes: int, is_label: bool) -> FileFacts:
     if not 3 <= values.ndim <= axes or values.dtype.kind not in "biuf":
         found = f"{values.ndim}D with shape {values.shape} and type {values.dtype}"
         return FileFacts(path, f"{path} is {found}; store one 3D volume of real numbers")
+    if fault := header_fault(path):
+        return FileFacts(path, f"{path} {fault}")
     spacing = tuple(round(float(size), 4) for size in nifti.header.get_zooms()[:3])
     channels = values.shape[3] if values.ndim == 4 else 1
     facts = FileFacts(path, "", values.shape[:3], channels, affine=nifti.affine, spacing=spacing)
@@ -195,6 +210,10 @@ def _picture(path: str, is_label: bool) -> FileFacts:
     slices = int(bool(coding.foreground))
     labels = tuple(sorted({*coding.levels, *coding.hidden}))
     facts = replace(facts, labels=labels, slices=slices, coding=coding)
+    height, width = pixels.shape[:2]
+    if slices and is_pair(width, height):
+        left = coding_of(pixels[:, : width // 2])
+        facts = replace(facts, right=left.levels == (coding.background,))
     if coding.levels:
         return facts
     if plain is None and coding.colours <= MOST_COLOURS:
@@ -240,7 +259,7 @@ def _line(image: FileFacts, label: FileFacts, base: Path) -> dict[str, Any]:
 
 def _notes(found: Found, files: Sequence[tuple[FileFacts, FileFacts]], site: Path) -> list[str]:
     """Channels that need a choice or that differ, and what the layout has to say."""
-    notes = [f"{site}: {note}" for note in (*found.notes, *left_out(found.cases))]
+    notes = [f"{site}: {note}" for note in (*found.notes, *left_out(found.cases, site))]
     channels = Counter(image.channels for image, _ in files)
     if found.channels and max(channels, default=1) > 1:
         names = ", ".join(f"{number}: {name}" for number, name in enumerate(found.channels))

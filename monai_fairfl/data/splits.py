@@ -21,7 +21,7 @@ from monai_fairfl.data.layouts import PARTS, Case, Found
 from monai_fairfl.data.layouts.base import all_named
 from monai_fairfl.errors import DataError
 
-__all__ = ["complete_split", "split_cases"]
+__all__ = ["complete_split", "split_cases", "warn_of_shared"]
 
 
 def split_cases(
@@ -112,17 +112,7 @@ def complete_split(found: Found, validation: float = 0.2, seed: int = 0, site: s
     {'training': 8, 'validation': 2, 'testing': 1}
     """
     parts = {part: list((found.parts or {}).get(part, [])) for part in PARTS}
-    owners: dict[str, list[str]] = {}
-    for part, cases in parts.items():
-        for patient in sorted({found.patients.get(case["image"], case["image"]) for case in cases}):
-            owners.setdefault(patient, []).append(part)
-    leaks = [f"{patient} is in {' and '.join(several)}" for patient, several in owners.items() if len(several) > 1]
-    if leaks:
-        warnings.warn(
-            f"{site}: its own split has patients in two parts, so a test sees who was trained: {all_named(leaks, 5)}."
-            " Move all images of a patient into one part, unless you compare with results on this very split.",
-            stacklevel=2,
-        )
+    warn_of_shared(parts, found.patients, site)
     for part in (part for part in PARTS if not parts[part]):
         groups = _by_patient(parts["training"], found.patients)
         if len(groups) < 2 or not 0 < validation < 1:
@@ -133,6 +123,21 @@ def complete_split(found: Found, validation: float = 0.2, seed: int = 0, site: s
         drawn, rest = _draw(groups, validation, np.random.default_rng(seed))
         parts |= {part: _flat(drawn), "training": _flat(rest)}
     return parts
+
+
+def warn_of_shared(parts: Mapping[str, Sequence[Case]], patients: Mapping[str, str], site: str) -> None:
+    """Warn of patients who are in two parts of a split; a case that has no patient is one of its own."""
+    owners: dict[str, list[str]] = {}
+    for part, cases in parts.items():
+        for patient in sorted({patients.get(case["image"], case["image"]) for case in cases}):
+            owners.setdefault(patient, []).append(part)
+    shared = [f"{patient} is in {' and '.join(several)}" for patient, several in owners.items() if len(several) > 1]
+    if shared:
+        warnings.warn(
+            f"{site}: its own split has patients in two parts, so a test sees who was trained: {all_named(shared, 5)}."
+            " Move all images of a patient into one part, unless you compare with results on this very split.",
+            stacklevel=3,
+        )
 
 
 def _by_patient(cases: Sequence[Case], patients: Mapping[str, str]) -> list[list[Case]]:

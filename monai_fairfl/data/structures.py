@@ -43,7 +43,8 @@ class LabelStructuresd(MapTransform):
 
     Raises:
         ConfigError: when ``values`` names a structure that is not one of ``structures``.
-        DataError: (of a call) when there are no values, or no pixel has them; the file is named.
+        DataError: (of a call) when there are no values, or the label has several channels; the file is named.
+            Whether the masks have the values is asked where these are found or kept.
 
     >>> label = torch.tensor([[[0, 128, 255]]])
     >>> case = {"label": label, "values": {"disc": [64, 255], "cup": [192, 255]}}

@@ -58,10 +58,12 @@ def _files_under(folder: Path) -> Iterator[Path]:
 
 def _is_dicom(path: Path) -> bool:
     """Whether a file says that it is DICOM, by its name or as PS3.10 asks."""
-    if not path.is_file() or path.name == "DICOMDIR" or path.name.startswith("."):
+    if path.name == "DICOMDIR" or path.name.startswith("."):
         return False
     if path.suffix.lower() in (".dcm", ".ima"):
-        return True
+        return True  # a broken link too, which is then named as unreadable
+    if not path.is_file():
+        return False
     with path.open("rb") as file:
         return file.read(132)[128:] == b"DICM"
 

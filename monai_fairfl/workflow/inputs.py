@@ -20,13 +20,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from monai.data import NibabelReader
 
-from monai_fairfl.data.layouts.files import stem
-from monai_fairfl.errors import DataError
+from monai_fairfl.data.layouts.files import header_fault, stem
+from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.preflight import errors_told
 from monai_fairfl.workflow.cases import Case, Cases
 from monai_fairfl.workflow.dicom import dicom_cases
 
-__all__ = ["file_cases", "find_images", "volume_problem"]
+__all__ = ["file_cases", "find_images", "require_folders", "volume_problem"]
 
 
 def volume_problem(path: Path) -> str | None:
@@ -51,7 +51,7 @@ def volume_problem(path: Path) -> str | None:
     axes = meta["affine"][:3, :3]
     if not abs(np.linalg.det(axes)) > 0:  # also when it is not a number
         return f"an affine without volume, {axes.tolist()}; convert it again"
-    return None
+    return header_fault(path) or None
 
 
 def _checked(path: Path, problem: Callable[[Path], str | None]) -> str | None:
@@ -70,17 +70,40 @@ def _in_any_case(pattern: str) -> str:
     return re.sub(r"\[.+?\]|[a-zA-Z]", lambda m: m[0] if len(m[0]) > 1 else f"[{m[0].lower()}{m[0].upper()}]", pattern)
 
 
-def file_cases(folder: Path, pattern: str, problem: Callable[[Path], str | None]) -> Iterator[Case]:
+def require_folders(folder: Path, report: Path, hint: str) -> None:
+    """Refuse a folder of images that is none, or that is also the one of the outputs.
+
+    Raises:
+        DataError: no such folder.
+        ConfigError: the report is to lie in it.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder: {hint}")
+    if folder.resolve() == report.parent.resolve():
+        raise ConfigError(
+            f"{folder} is the folder of the images and of the outputs, which the next run would take for images;"
+            " name another one with --output_dir"
+        )
+
+
+def file_cases(
+    folder: Path, pattern: str, problem: Callable[[Path], str | None], report: Path | None = None
+) -> Iterator[Case]:
     """The files of a folder as cases; those with a problem, or with the name of another, are skipped ones.
 
     Args:
         folder: where the files are.
-        pattern: of their names, relative to the folder, in any case of letters; ``_segmentation`` is left out.
+        pattern: of their names, relative to the folder, in any case; hidden ones and ``_segmentation`` are left out.
         problem: says what is wrong with a file and what to do, or nothing; may raise on unreadable ones.
+        report: the run's table. What lies in its folder, if that is within ``folder``, are outputs and left out.
     """
+    outputs = report and report.parent.resolve()
+    inside = outputs and folder.resolve() in outputs.parents
     seen: dict[str, Path] = {}
     for path in sorted(folder.glob(_in_any_case(pattern))):
-        if "_segmentation" in path.name.lower() or not path.is_file():
+        if "_segmentation" in path.name.lower() or path.name.startswith(".") or path.is_dir():
+            continue  # a broken link is kept, and named as unreadable
+        if outputs and inside and path.parent.resolve().is_relative_to(outputs):
             continue
         name = stem(path)
         first = seen.setdefault(name, path)
@@ -118,6 +141,7 @@ def find_images(
 
     Raises:
         DataError: no such folder, or nothing in it.
+        ConfigError: the report is to lie in it.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, write_sites
@@ -129,11 +153,10 @@ def find_images(
     folder, report = Path(folder).expanduser(), Path(report).expanduser()
     hint = "name the folder of NIfTI volumes or DICOM series with --dataset_dir."
     with errors_told():
-        if not folder.is_dir():
-            raise DataError(f"{folder} is not a folder: {hint}")
+        require_folders(folder, report, hint)
         report.parent.mkdir(parents=True, exist_ok=True)
         scratch = TemporaryDirectory(dir=report.parent, prefix=".volumes-")  # here, where images of patients may be
-        volumes = list(file_cases(folder, pattern, volume_problem))
+        volumes = list(file_cases(folder, pattern, volume_problem, report))
         found = [*volumes, *dicom_cases(folder, Path(scratch.name), modality, series, {case.name for case in volumes})]
         if not found:
             scratch.cleanup()

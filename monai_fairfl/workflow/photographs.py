@@ -21,13 +21,14 @@ from monai.data import MetaTensor
 from PIL import Image
 
 from monai_fairfl.cup_to_disc import vertical_cup_to_disc_ratio
+from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts.files import fault_of
 from monai_fairfl.errors import DataError
 from monai_fairfl.preflight import errors_told
 from monai_fairfl.workflow.cases import Case, CaseFile, CaseOutput, Cases
-from monai_fairfl.workflow.inputs import file_cases
+from monai_fairfl.workflow.inputs import file_cases, require_folders
 
-__all__ = ["MeasureCupToDiscd", "SaveMaskd", "find_photographs", "photograph_problem"]
+__all__ = ["MeasureCupToDiscd", "SaveMaskd", "find_photographs", "in_colour", "photograph_problem"]
 
 PHOTOGRAPHS = "*.[pPjJtTbB][nNpPiImM][gGfFeEpP]*"  # png, jpg, jpeg, tif, tiff, bmp
 
@@ -55,24 +56,37 @@ def photograph_problem(path: Path) -> str | None:
         return f"{width} x {height} pixels; export it at full size"
     if (pixels == pixels[0, 0]).all():
         return f"the same colour in all {width} x {height} pixels; export it again"
-    if (pixels.max(2) - pixels.min(2)).max() < 8:
+    if not in_colour(pixels):
         return "no colour; a fundus photograph is orange to red. Take out other pictures, or export it in colour"
     return None
 
 
-def find_photographs(folder: str | Path, report: str | Path, pattern: str = PHOTOGRAPHS) -> Cases:
+def in_colour(pixels: np.ndarray) -> bool:
+    """Whether a picture, (height, width, 3) of 8 bits, is more than grey.
+
+    >>> in_colour(np.full((4, 4, 3), 90, np.uint8))
+    False
+    """
+    return bool((pixels.max(2) - pixels.min(2)).max() >= 8)
+
+
+def find_photographs(
+    folder: str | Path, report: str | Path, pattern: str = PHOTOGRAPHS, stereo: bool | None = None
+) -> Cases:
     """Find the photographs of a folder and check that each can be read: PNG, JPEG, TIFF or BMP, in colour.
 
     Args:
         folder: of photographs.
         report: JSON file of the run's table, in the folder of its outputs.
         pattern: of file names, relative to the folder. Names with ``_segmentation`` are left out.
+        stereo: whether they are pairs of views; where it is not given, one taken for a pair by its shape is noted.
 
     Returns:
         All cases, by name; those with a problem as skipped ones.
 
     Raises:
         DataError: no such folder, or nothing in it.
+        ConfigError: the report is to lie in it.
 
     >>> find_photographs("/no/such/folder", "table.json")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -82,13 +96,22 @@ def find_photographs(folder: str | Path, report: str | Path, pattern: str = PHOT
     folder, report = Path(folder).expanduser(), Path(report).expanduser()
     hint = "name the folder of photographs with --dataset_dir."
     with errors_told():
-        if not folder.is_dir():
-            raise DataError(f"{folder} is not a folder: {hint}")
-        found = list(file_cases(folder, pattern, photograph_problem))
+        require_folders(folder, report, hint)
+        found = list(file_cases(folder, pattern, photograph_problem, report))
         if not found:
             raise DataError(f"No photograph {pattern} in {folder}: {hint}")
+    for case in found:
+        if stereo is None and case.image and is_pair(*_size(case.image)):
+            case.note(
+                "taken for a stereo pair by its shape: only the left half is used; for single views --stereo False"
+            )
     report.parent.mkdir(parents=True, exist_ok=True)
     return Cases(found, report)
+
+
+def _size(path: str) -> tuple[int, int]:
+    with Image.open(path) as image:
+        return image.size
 
 
 class SaveMaskd(CaseFile):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -304,6 +305,27 @@ def test_the_bundle_evaluates_and_infers(bundle: Bundle, site: Path, trained: Pa
     bundle.run(INFERENCE, site / bundle.images, tmp_path, ckpt_path=str(trained))
     assert len(list((tmp_path / "eval").glob(bundle.masks))) == 4
     assert len(list((tmp_path / "eval").glob("*_overlay.png"))) == 4
+
+
+def test_an_evaluation_tests_the_cases_that_its_training_left(
+    bundle: Bundle, sites: Path, site: Path, tmp_path: Path
+) -> None:
+    def cases(*names: str, **overrides: Any) -> dict[str, list[dict[str, str]]]:
+        parser = ConfigParser()
+        parser.read_config(bundle.files(*names))
+        parser.update({"dataset_dir": str(data), "ckpt_dir": str(tmp_path / "models"), **overrides})
+        found: dict[str, list[dict[str, str]]] = parser.get_parsed_content("datalist")
+        return found
+
+    data = shutil.copytree(site, tmp_path / "site")
+    trained = cases(*TRAIN, seed=1)
+    for path in sorted(data.rglob("Case00*")):
+        shutil.copy(path, path.with_name(path.name.replace("00", "09", 1)))
+    with pytest.warns(UserWarning, match=r"1 case\(s\) of .* are not in .*models/datalist.json and not used"):
+        assert cases(*EVALUATE, seed=1) == trained
+    with pytest.raises(RuntimeError) as other:
+        cases(*EVALUATE)
+    assert "datalist.json was made with" in str(other.value.__cause__) and "'seed': 1" in str(other.value.__cause__)
 
 
 def test_every_overlay_trains_and_evaluates(bundle: Bundle, site: Path, tmp_path: Path) -> None:

@@ -156,6 +156,29 @@ def test_labels_above_zero_are_merged(site: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(zones.as_tensor(), plain.as_tensor())
 
 
+def test_of_images_with_several_channels_the_named_one_is_trained_and_evaluated(site: Path, tmp_path: Path) -> None:
+    listed = []
+    for source in sorted(site.glob("Case??.nii.gz")):
+        image, label = volume(source), source.with_name(source.name.replace(".nii", "_segmentation.nii"))
+        both = np.stack([voxels(source), voxels(source)[::-1]], axis=-1)
+        for folder, values in (("imagesTr", both), ("labelsTr", voxels(label))):
+            (tmp_path / "Task05" / folder).mkdir(parents=True, exist_ok=True)
+            nib.save(nib.Nifti1Image(values, image.affine), tmp_path / "Task05" / folder / source.name)
+        listed.append({"image": f"imagesTr/{source.name}", "label": f"labelsTr/{source.name}"})
+    about = {"modality": {"0": "T2", "1": "ADC"}, "training": listed}
+    (tmp_path / "Task05" / "dataset.json").write_text(json.dumps(about))
+
+    def first(data: Path, **overrides: Any) -> torch.Tensor:
+        made = workflow(TRAIN, data, tmp_path / data.name, **overrides)
+        return next(iter(content(made, "validate#dataset")))["image"].as_tensor()
+
+    assert torch.equal(first(tmp_path / "Task05"), first(site)) and torch.equal(first(site, channel=1), first(site))
+    assert not torch.equal(first(tmp_path / "Task05", channel=1), first(site))
+    run(TRAIN, tmp_path / "Task05", tmp_path, max_epochs=1)
+    scores = run(EVALUATE, tmp_path / "Task05", tmp_path).evaluator.state.metrics
+    assert 0 <= scores["val_mean_dice"] <= 1
+
+
 def test_validation_can_be_switched_off(site: Path, tmp_path: Path) -> None:
     run(TRAIN, site, tmp_path, max_epochs=1, val_interval=0)
     assert not (tmp_path / "models" / "model.pt").exists()

@@ -22,6 +22,7 @@ import nibabel as nib
 import numpy as np
 import public_layouts as made
 import pytest
+from monai.data import NibabelReader
 
 from monai_fairfl.data import check_cases, check_duplicates, find_cases, inspection, site_datalist, site_folders
 from monai_fairfl.data.inspection import inspect_site
@@ -94,6 +95,33 @@ def test_a_volume_in_the_place_of_its_label_is_a_problem(tmp_path: Path) -> None
     assert "Case01_segmentation.nii.gz has the very pixels of its image" in problem_of(site)
 
 
+@pytest.mark.parametrize("turn", [0.0, 0.2])
+def test_a_header_that_contradicts_itself_is_a_problem_until_it_is_written_again(tmp_path: Path, turn: float) -> None:
+    site = made.saml(tmp_path)
+    file = site / "Case01_segmentation.nii.gz"
+    cosines = np.array([[1, 0, 0], [0, np.cos(turn), -np.sin(turn)], [0, np.sin(turn), np.cos(turn)]])
+    affine = np.diag([0.6, 0.6, 3.6, 1])
+    affine[:3] = np.c_[cosines @ affine[:3, :3], [30, 20, -40]]
+    for case in (site / "Case01.nii.gz", file):
+        nifti = nib.load(case)
+        nib.save(nib.Nifti1Image(np.asarray(nifti.dataobj), affine), case)
+    label = nib.load(file)
+    assert check_cases(site)["num_cases"] == 4
+    bad = nib.Nifti1Image(np.asarray(label.dataobj), None)
+    bad.header.set_sform(affine if not turn else np.round(affine, 3), code=1)
+    bad.header["pixdim"][1:4] = (1, 1, 1) if not turn else (0.6, 0.6, 3.6)
+    nib.save(bad, file)
+    assert np.abs(nib.load(file).affine - affine).max() < 1e-3  # as it seems; training would read the missing qform
+    moved = np.linalg.norm(NibabelReader().read(file).affine[:3, 3] - affine[:3, 3])
+    line = problem_of(site)
+    assert moved > 50 and "Case01_segmentation.nii.gz has voxels of" in line and "write the header again" in line
+    mended = nib.load(file)
+    mended.set_qform(mended.affine)
+    mended.set_sform(mended.affine)
+    nib.save(nib.Nifti1Image(np.asarray(mended.dataobj), None, mended.header), file)
+    assert check_cases(site)["num_cases"] == 4
+
+
 def test_pictures_that_cannot_be_read_are_named_all_at_once(tmp_path: Path) -> None:
     site = made.folders(tmp_path, cases=5)
     for file in ("images/eye01.png", "masks/eye01.png", "masks/eye03.png"):
@@ -101,6 +129,24 @@ def test_pictures_that_cannot_be_read_are_named_all_at_once(tmp_path: Path) -> N
     with pytest.raises(DataError, match=r"3 problem\(s\)") as told:
         check_cases(site)
     assert all(file in str(told.value) for file in ("images/eye01.png", "masks/eye01.png", "masks/eye03.png"))
+
+
+@pytest.mark.parametrize("layout", ["saml", "folders"])
+def test_links_to_an_archive_that_is_not_mounted_are_problems_and_take_no_case_away(
+    tmp_path: Path, layout: str
+) -> None:
+    site = made.ONE_SITE[layout](tmp_path / "HK")
+    files = sorted(path for path in site.rglob("*.*") if path.is_file())
+    for file in files[2:4]:
+        file.unlink()
+        file.symlink_to(tmp_path / "archive" / file.name)
+    with pytest.raises(DataError, match=r"2 problem\(s\)") as told:
+        check_cases(site)
+    assert all(f"{file} cannot be read as" in str(told.value) for file in files[2:4])
+    for file in files:
+        file.unlink()
+        file.symlink_to(tmp_path / "archive" / file.name)
+    assert site_folders(tmp_path) == {"HK": site} and len(find_cases(site)) == 4
 
 
 def test_masks_that_disagree_are_a_problem_where_structures_are_asked_for(tmp_path: Path) -> None:
@@ -131,10 +177,34 @@ def test_photographs_that_a_training_in_colour_would_cut_off_are_a_problem(tmp_p
         assert check_cases(site)["num_cases"] == 4  # grey slices of 16 bits are no fault
 
 
+@pytest.mark.parametrize("ending", [".png", ".jpg"])
+def test_wide_photographs_are_noted_and_labels_in_the_half_that_is_cut_off_are_a_problem(
+    tmp_path: Path, ending: str
+) -> None:
+    for n in range(4):
+        left, right = made.mask(n, (0, 128, 255), 96, 30, 14), np.zeros((96, 96), np.uint8)
+        made.write(tmp_path / "images" / f"{n}.png", np.hstack([made.photo(n, 96)] * 2))
+        made.write(tmp_path / "masks" / f"{n}{ending}", np.hstack([left, right]))
+    with pytest.warns(UserWarning, match=r"4 photograph\(s\), .*images/0.png first, taken for a stereo pair"):
+        check_cases(tmp_path, STRUCTURES)
+    made.write(tmp_path / "masks" / f"2{ending}", np.hstack([right, left]))
+    assert f"masks/2{ending} has its labels in the right half alone" in problem_of(tmp_path, STRUCTURES)
+    assert "set stereo to False" in problem_of(tmp_path, STRUCTURES)
+    assert not inspect_site(tmp_path, STRUCTURES, stereo=False).notes and check_cases(tmp_path)["num_cases"] == 4
+    assert check_cases(tmp_path, STRUCTURES, stereo=False)["num_cases"] == 4
+
+
 def test_images_in_folders_beside_the_cases_are_a_warning(tmp_path: Path) -> None:
     site = made.folders(tmp_path)
     made.write(site / "images" / "batch2" / "eye09.png", made.photo(9))
     with pytest.warns(UserWarning, match=r"1 image\(s\) in .*images/batch2 are left out"):
+        assert check_cases(site)["num_cases"] == 4
+    made.write(site / "images_2024" / "eye09.png", made.photo(9))
+    (site / "images" / "eye08.webp").touch()
+    with (
+        pytest.warns(UserWarning, match=r"1 image\(s\) in .*/images_2024 are left out"),
+        pytest.warns(UserWarning, match=r"1 WEBP file\(s\) in .*/images are left out; convert them"),
+    ):
         assert check_cases(site)["num_cases"] == 4
 
 

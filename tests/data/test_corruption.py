@@ -472,6 +472,7 @@ def datasets(site: Path, overlay: dict[str, Any] | None, folder: Path) -> tuple[
     parser = ConfigParser()
     parser.read_config(files)
     parser.update({"dataset_dir": str(site), "size": [32, 32], "empty_rate": 0.0, "slices_per_volume": "all"})
+    parser["datalist_file"] = None
     parser["train#preprocessing#transforms"] = "@train#deterministic_transforms"
     return parser.get_parsed_content("train#dataset"), parser.get_parsed_content("validate#dataset")
 

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import nibabel as nib
@@ -281,7 +282,8 @@ def test_a_data_list_is_written_once_with_relative_paths_and_reused(site, tmp_pa
     assert [path.name for path in file.parent.iterdir()] == ["site.json"]
     save(site / "Case09.nii.gz", image())
     save(site / "Case09_segmentation.nii.gz", mask())
-    assert site_datalist(site, file, seed=1) == first
+    with pytest.warns(UserWarning, match=r"1 case\(s\) of .*SITE are not in .*site.json and not used: .*Case09.nii.gz"):
+        assert site_datalist(site, file, seed=1) == first
     assert site_datalist(site, seed=1) != first
 
 
@@ -295,15 +297,38 @@ def test_a_list_of_other_split_arguments_is_refused(site, tmp_path):
     file = tmp_path / "site.json"
     site_datalist(site, file, folds=2)
     assert site_datalist(site, file, folds=2, fractions=(0.2, 0.4, 0.4))  # fractions play no part in folds
-    with pytest.raises(DataError, match="site.json was made with .*'fold': 0.*Delete it .*choose another file"):
+    with pytest.raises(
+        DataError, match="site.json was made with .*'fold': 0.*Give its arguments.* choose another file"
+    ):
         site_datalist(site, file, folds=2, fold=1)
 
 
 def test_a_list_made_by_hand_is_used_as_it_is(site, tmp_path):
-    one = {"image": "Case02.nii.gz", "label": "Case02_segmentation.nii.gz"}
-    (tmp_path / "hand.json").write_text(json.dumps({"training": [one], "validation": [one], "testing": []}))
-    parts = site_datalist(site, tmp_path / "hand.json", seed=7)
+    one, other = ({"image": f"{name}.nii.gz", "label": f"{name}_segmentation.nii.gz"} for name in ("Case02", "Case00"))
+    (tmp_path / "hand.json").write_text(json.dumps({"training": [one], "validation": [other], "testing": []}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # who leaves cases out by hand means it
+        parts = site_datalist(site, tmp_path / "hand.json", seed=7)
     assert parts["training"] == [{key: str(site / path) for key, path in one.items()}] and parts["testing"] == []
+
+
+def test_a_case_in_two_parts_of_a_list_by_hand_is_a_warning(site, tmp_path):
+    one = {"image": "Case02.nii.gz", "label": "Case02_segmentation.nii.gz"}
+    (tmp_path / "hand.json").write_text(json.dumps({"training": [one], "validation": [], "testing": [one]}))
+    with pytest.warns(UserWarning, match=r"hand.json: .*Case02.nii.gz is in training and testing"):
+        assert site_datalist(site, tmp_path / "hand.json")["testing"]
+
+
+def test_both_eyes_of_a_patient_in_two_parts_of_a_list_by_hand_are_a_warning(tmp_path):
+    parts = {"training": "7_L", "validation": "8_L", "testing": "7_R"}
+    for name in parts.values():
+        for kind in ("images", "masks"):
+            (tmp_path / "HK" / kind).mkdir(parents=True, exist_ok=True)
+            (tmp_path / "HK" / kind / f"{name}.png").touch()
+    hand = {part: [{"image": f"images/{name}.png", "label": f"masks/{name}.png"}] for part, name in parts.items()}
+    (tmp_path / "hand.json").write_text(json.dumps(hand))
+    with pytest.warns(UserWarning, match=r"hand.json: .*: 7 is in training and testing"):
+        site_datalist(tmp_path / "HK", tmp_path / "hand.json")
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,9 @@ def test_the_documented_files_are_right(setting, hospitals, tmp_path):
     (tmp_path / "overlay.json").write_text(overlay)
     parser = ConfigParser()
     parser.read_config([str(TRAIN), str(tmp_path / "overlay.json")])
-    parser.update({"dataset_dir": str(hospitals / "birch"), "site": "birch", "size": [32, 32]})
+    parser.update(
+        {"dataset_dir": str(hospitals / "birch"), "ckpt_dir": str(tmp_path), "site": "birch", "size": [32, 32]}
+    )
     datalist = parser.get_parsed_content("datalist")
     transforms = [type(each).__name__ for each in parser.get_parsed_content("train#deterministic_transforms")]
     assert ("CorruptLabeld" in transforms) == (setting == "wrong labels")

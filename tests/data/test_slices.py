@@ -18,7 +18,7 @@ import torch
 from monai.data import CacheDataset, DataLoader, Dataset, MetaTensor, list_data_collate
 from monai.transforms import Compose, EnsureChannelFirstd, LoadImaged, RandFlipd, ScaleIntensityd
 
-from monai_fairfl.data import SITES, SampleSlicesd, find_cases, write_sites
+from monai_fairfl.data import SITES, OneChanneld, SampleSlicesd, find_cases, write_sites
 from monai_fairfl.errors import ConfigError, DataError
 
 KEYS = ["image", "label"]
@@ -38,6 +38,14 @@ def number(item: dict[str, Any]) -> int:
 
 def is_empty(item: dict[str, Any]) -> bool:
     return not bool((item["label"] > 0).any())
+
+
+def test_a_channel_that_an_image_does_not_have_is_refused_with_its_file():
+    image = MetaTensor(torch.zeros(2, 4, 4, 4), meta={"filename_or_obj": "Task05/a.nii.gz"})
+    with pytest.raises(DataError, match="Task05/a.nii.gz has 2 channels, and none of number 2; mend 'channel'"):
+        OneChanneld("image", channel=2)({"image": image})
+    with pytest.raises(ConfigError, match="at least 0, got -1"):
+        OneChanneld("image", channel=-1)
 
 
 def test_all_takes_every_slice_with_gland_once_and_no_empty_slice_twice():

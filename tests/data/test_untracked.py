@@ -37,7 +37,7 @@ def training_images(bundle: Path, site: Path, cache_rate: float, **overrides: st
     parser = ConfigParser()
     parser.read_config(str(bundle / "configs" / "train.json"))
     settings = {"dataset_dir": str(site), "bundle_root": str(bundle), "size": [32, 32], "cache_rate": cache_rate}
-    parser.update(settings | overrides)
+    parser.update(settings | {"datalist_file": None} | overrides)
     dataset = parser.get_parsed_content("train#dataset")
     dataset.transform.set_random_state(3)
     return [image for index in range(len(dataset)) for image in images(dataset[index])]

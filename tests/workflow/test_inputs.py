@@ -20,8 +20,8 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from monai_fairfl.errors import DataError
-from monai_fairfl.workflow import Cases, find_images
+from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.workflow import Cases, find_images, find_photographs
 
 VOLUME = np.random.default_rng(0).normal(100, 20, (12, 10, 5)).astype(np.float32)
 
@@ -53,6 +53,24 @@ def test_endings_in_capital_letters_are_found_too(tmp_path: Path) -> None:
     assert [case.name for case in found(tmp_path / "in", tmp_path, pattern="**/*.nii.gz")] == ["a", "c"]
 
 
+def test_hidden_files_and_outputs_of_an_earlier_run_are_no_images(tmp_path: Path) -> None:
+    for name in ("a.nii.gz", "deeper/b.nii.gz", "out/a_pred.nii.gz", "out/old/b_pred.nii.gz"):
+        save(tmp_path / "in" / name, VOLUME)
+    (tmp_path / "in" / "._a.nii.gz").write_bytes(b"what macOS keeps beside a file")
+    for report in (tmp_path / "in" / "out" / "volumes.json", tmp_path / "in" / "out" / "new" / "volumes.json"):
+        cases = find_images(tmp_path / "in", report, pattern="**/*.nii*")
+        names = ["a", "b"] if report.parent.name == "out" else ["a", "a_pred", "b", "b_pred"]
+        assert [case.name for case in cases] == names and len(cases.images) == len(names)
+
+
+@pytest.mark.parametrize("find", [find_images, find_photographs])
+def test_outputs_may_not_lie_among_the_images(find: Callable[[Path, Path], Cases], tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    with pytest.raises(ConfigError, match="link is the folder of the images and of the outputs.*--output_dir"):
+        find(tmp_path / "link", tmp_path / "in" / "table.json")
+
+
 def colour(path: Path) -> None:
     save(path, np.zeros((6, 6, 4), dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")]))
 
@@ -67,6 +85,12 @@ def flat(path: Path) -> None:
     nib.save(image, path)
 
 
+def contradicted(path: Path) -> None:
+    image = nib.Nifti1Image(VOLUME, None)
+    image.header.set_sform(np.diag([0.5, 0.5, 3, 1]), code=1)
+    nib.save(image, path)
+
+
 def cut_short(path: Path) -> None:
     whole = save(path, VOLUME).read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
@@ -78,8 +102,10 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "colour": (colour, "store one 3D volume of real numbers"),
     "not a number": (not_a_number, "values that are not finite"),
     "cut short": (cut_short, "cannot be read ("),
+    "broken link": (lambda path: path.symlink_to(path.parent / "archive" / path.name), "cannot be read ("),
     "text": (lambda path: path.write_text("no image"), "cannot be read ("),
     "constant": (lambda path: save(path, np.full((6, 6, 4), 7.0)), "the same value in all 144 voxels"),
+    "contradicted header": (contradicted, "has voxels of 1 x 1 x 1 mm by its pixdim, of 0.5 x 0.5 x 3 by its sform"),
     "flat affine": (flat, "an affine without volume"),
 }
 

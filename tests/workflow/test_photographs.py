@@ -38,6 +38,17 @@ def deep_and_big_endian(path: Path) -> None:
     Image.frombytes("I;16B", (60, 40), np.asarray(COLOURS)[..., :2].tobytes()).save(path, "TIFF")
 
 
+def test_a_wide_photograph_is_noted_as_taken_for_a_stereo_pair_unless_it_is_said_what_it_is(tmp_path: Path) -> None:
+    COLOURS.save(tmp_path / "single.png")
+    COLOURS.resize((80, 40)).save(tmp_path / "wide.png")
+    single, wide = find_photographs(tmp_path, tmp_path / "out" / "ratios.json")
+    assert wide.image and not single.problems and "only the left half is used" in wide.problems[0]
+    assert "--stereo False" in wide.problems[0]
+    for stereo in (True, False):
+        found = find_photographs(tmp_path, tmp_path / "out" / "ratios.json", stereo=stereo)
+        assert not any(case.problems for case in found)
+
+
 FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "turned": (turned, "is shown turned (EXIF orientation 6), but read as it lies in the file; save it upright"),
     "16 bits": (deep, "mode 'I;16' instead of colour of 8 bits; export the colour photograph"),

@@ -74,9 +74,9 @@ def find(site_dir: str | os.PathLike[str]) -> Found:
 def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, Path]:
     """The sites under ``root``, each with what its ``dataset_dir`` must be.
 
-    That is one folder per site, each of any layout, or the data lists of ``root/datalist_2D``, where a list is a site.
-    A folder that was meant to be a site, such as one with ``images/`` but no masks, is one: its check says what is
-    missing. Other folders are left out.
+    That is one folder per site, each of any layout, and the data lists of ``root/datalist_2D``, where a list is a site
+    and the folders of its images are none. A folder that was meant to be a site, such as one with ``images/`` but no
+    masks, is one: its check says what is missing. Other folders are left out.
 
     Args:
         root: the folder of all sites.
@@ -86,7 +86,7 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
         Site -> its folder or data list, sorted.
 
     Raises:
-        DataError: ``root`` is no folder, or there is no site in it.
+        DataError: ``root`` is no folder, there is no site in it, or a list and a folder have one name.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, write_sites
@@ -98,7 +98,13 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
     root = Path(root)
     if not root.is_dir():
         raise DataError(f"{root} is not a folder. Give the folder that holds one folder per site.")
-    sites = nvflare.lists(root) or {p.name: p for p in sorted(root.iterdir()) if p.is_dir() and _is_site(p)}
+    lists = nvflare.lists(root)
+    listed = {folder for file in lists.values() for folder in nvflare.folders_of(file.absolute())}
+    others = [p for p in root.iterdir() if p.is_dir() and p.absolute() not in listed]
+    sites = {p.name: p for p in others if _is_site(p) and not (lists and p.name.startswith("datalist"))}
+    if twice := sorted(sites.keys() & lists.keys()):
+        raise DataError(f"{lists[twice[0]]} and {sites[twice[0]]} are two sites {twice[0]!r}. Rename one of them.")
+    sites = dict(sorted((sites | lists).items()))
     if must and not sites:
         itself = [name for name, layout in LAYOUTS.items() if layout.recognises(root)]
         hint = f" It is a site itself ({itself[0]}): give the folder that holds it." if itself else " Check the path."
@@ -115,9 +121,8 @@ def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
     path = Path(path)
     if path.is_file():
         return {path.stem: path}
-    return (
-        {path.name: path} if path.is_dir() and _is_site(path) and len(nvflare.lists(path)) < 2 else site_folders(path)
-    )
+    one = path.is_dir() and _is_site(path) and not (nvflare.lists(path) and len(site_folders(path)) > 1)
+    return {path.name: path} if one else site_folders(path)
 
 
 def _is_site(folder: Path) -> bool:
@@ -138,13 +143,13 @@ def _describe(site: Path) -> str:
     'images/ with 1 PNG, but masks/ is missing'
     """
     if site.is_file():
-        return "a file that is no data list"
+        return f"a file that is no data list: {nvflare.fault_of(site)}"
     if clients := nvflare.lists(site):
         return f"a list for each of {len(clients)} sites; give one of them, such as {next(iter(clients.values()))}"
     visible = [path for path in sorted(site.iterdir()) if not path.name.startswith(".")]
     here = {path.name.lower() for path in visible if path.is_dir()}
     told = [f"{path.name}/ with {_contents(path)}" for path in visible if path.is_dir()]
-    told += [_contents(site)] if any(path.is_file() for path in visible) else []
+    told += [_contents(site)] if any(not path.is_dir() for path in visible) else []
     halves = (("images", folders.IMAGES), ("masks", folders.MASKS))
     missing = [name for name, words in halves if not here & set(words)]
     lacking = f", but {missing[0]}/ is missing" if len(missing) == 1 else ""
@@ -157,6 +162,6 @@ def _contents(folder: Path) -> str:
     >>> _contents(Path("/no/such/folder"))
     'no files'
     """
-    files = [p for p in folder.glob("*") if p.is_file() and not p.name.startswith(".")]
+    files = [p for p in folder.glob("*") if not p.is_dir() and not p.name.startswith(".")]
     kinds = Counter(p.name[len(stem(p)) + 1 :].upper() or "unnamed" for p in files)
     return ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "no files"

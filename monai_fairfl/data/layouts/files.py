@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import nibabel as nib
 import numpy as np
+from monai.data.utils import affine_to_spacing, correct_nifti_header_if_necessary
 from PIL import ExifTags, Image
 
 from monai_fairfl.data.layouts.base import Case, all_named
@@ -30,6 +33,7 @@ __all__ = [
     "as_stored",
     "fault_of",
     "grey",
+    "header_fault",
     "images_in",
     "is_nifti",
     "left_out",
@@ -42,8 +46,13 @@ __all__ = [
 
 WORKERS = min(4, os.cpu_count() or 1)  # each holds one image
 MODES = ("1", "L", "P", "LA", "RGB", "RGBA", "I", "I;16", "I;16B", "F")  # of Pillow; greys or colours of light
+HEADER_TOLERANCE = 0.1  # mm, at the corners of a volume: rounding stays below
 
 _IMAGE = re.compile(r"(?P<stem>.+)(?P<ending>\.nii(\.gz)?|\.png|\.jpe?g|\.tiff?|\.bmp)", re.IGNORECASE)
+_OTHER = re.compile(
+    r".+\.(mha|mhd|nrrd|mg[hz]|img|npy|npz|dcm|ima|gif|webp|hei[cf]|avif|jp2|jxl|pgm|ppm)", re.IGNORECASE
+)
+_UNLABELLED = ("imagests", "labelsts")  # test cases of the Decathlon and of nnU-Net, which need not be told
 _SUFFIX = re.compile(r"[_\-. ][A-Za-z_\-. ]+")  # _mask, _OD; not _2, which is another image
 _EYE = re.compile(r"[_\- ](L|R|OD|OS|left|right)", re.IGNORECASE)
 
@@ -64,19 +73,39 @@ def is_nifti(path: str | Path) -> bool:
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The NIfTI, PNG, JPEG, TIFF and BMP files of a folder, sorted, without hidden ones."""
+    """The NIfTI, PNG, JPEG, TIFF and BMP files of a folder, sorted, without hidden ones; with broken links."""
     if not folder.is_dir():
         return []
-    return sorted(p for p in folder.iterdir() if _IMAGE.fullmatch(p.name) and p.name[0] != "." and p.is_file())
+    return sorted(p for p in folder.iterdir() if _IMAGE.fullmatch(p.name) and p.name[0] != "." and not p.is_dir())
 
 
-def left_out(cases: Sequence[Case]) -> list[str]:
-    """A note for each folder with images that lies beside those of the cases, but holds none of theirs."""
+def left_out(cases: Sequence[Case], site: Path | None = None) -> list[str]:
+    """A note for each folder with images that lies beside those of the cases, but holds none of theirs.
+
+    And for each kind of image beside the cases that cannot be read.
+
+    Args:
+        cases: of the site.
+        site: its folder; folders in it, and in these, count as beside the cases too.
+    """
     folders = {Path(case[key]).parent for case in cases for key in ("image", "label")}
-    entries = [entry for folder in folders if folder.is_dir() for entry in os.scandir(folder)]
-    beside = {Path(entry) for entry in entries if entry.is_dir() and entry.name[0] != "."}
-    counts = {folder: len(images_in(folder)) for folder in sorted(beside - folders)}
-    return [f"{n} image(s) in {folder} are left out; move them up to be used" for folder, n in counts.items() if n]
+    beside = {found for folder in folders for found in _folders_in(folder)}
+    for folder in _folders_in(site) if site else []:
+        beside |= {folder, *_folders_in(folder)}
+    near = sorted(folder for folder in beside - folders if folder.name.lower() not in _UNLABELLED)
+    counts = {folder: len(images_in(folder)) for folder in near}
+    notes = [f"{n} image(s) in {folder} are left out; move them to the cases" for folder, n in counts.items() if n]
+    for folder in sorted(filter(Path.is_dir, folders)):
+        names = [entry.name for entry in os.scandir(folder) if entry.name[0] != "." and _OTHER.fullmatch(entry.name)]
+        kinds = Counter(name.rsplit(".", 1)[1].upper() for name in names)
+        notes += [f"{n} {kind} file(s) in {folder} are left out; convert them" for kind, n in sorted(kinds.items())]
+    return notes
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return [Path(entry) for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != "."]
 
 
 def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
@@ -90,6 +119,40 @@ def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
         return nifti, np.asanyarray(nifti.dataobj)  # type: ignore[return-value, attr-defined]
     except Exception as error:  # a damaged file makes readers raise of many kinds
         raise DataError(f"{path} cannot be read as NIfTI ({error}); copy it again from its source") from error
+
+
+def header_fault(path: str | Path) -> str:
+    """Why programs place a NIfTI volume differently, and the fix; empty when they do not.
+
+    Where the voxel sizes of pixdim are not those of the sform, MONAI's reader takes the qform, most viewers the sform.
+
+    Args:
+        path: of a volume.
+
+    Raises:
+        DataError: its header cannot be read.
+
+    >>> import tempfile
+    >>> file = f"{tempfile.mkdtemp()}/a.nii"
+    >>> nib.save(nib.Nifti1Image(np.zeros((4, 4, 4)), np.eye(4)), file)
+    >>> header_fault(file)
+    ''
+    """
+    try:
+        nifti, read = nib.load(path), correct_nifti_header_if_necessary(nib.load(path))  # which changes its argument
+    except Exception as error:  # a damaged file makes readers raise of many kinds
+        raise DataError(f"{path} cannot be read as NIfTI ({error}); copy it again from its source") from error
+    affine = nifti.affine  # type: ignore[attr-defined]
+    corners = np.array([(*corner, 1) for corner in product(*((0, size - 1) for size in nifti.shape[:3]))])  # type: ignore[attr-defined]
+    gap = np.linalg.norm(corners @ (affine - read.affine)[:3].T, axis=1).max()
+    if not gap > HEADER_TOLERANCE:
+        return ""
+    pixdim, sform = nifti.header.get_zooms()[:3], affine_to_spacing(affine)  # type: ignore[attr-defined]
+    return (
+        f"has voxels of {' x '.join(f'{mm:.6g}' for mm in pixdim)} mm by its pixdim, of"
+        f" {' x '.join(f'{mm:.6g}' for mm in sform)} by its sform, so that programs place it up to {gap:.3g} mm apart;"
+        " write the header again (nibabel: image.set_qform(affine), image.set_sform(affine), with the right affine)"
+    )
 
 
 def fault_of(picture: Image.Image) -> str:

@@ -25,7 +25,7 @@ EXPECTS = 'dataset.json with "training": [{"image": ..., "label": ...}], imagesT
 def about(folder: Path) -> dict[str, Any]:
     """What ``dataset.json`` says; nothing when it is not there or no JSON object."""
     try:
-        content = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+        content = json.loads((folder / "dataset.json").read_text(encoding="utf-8-sig"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

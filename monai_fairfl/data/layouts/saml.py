@@ -32,7 +32,7 @@ def _scan(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
     masks: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
         match = _NIFTI.fullmatch(path.name)
-        if match and path.is_file() and not path.name.startswith("."):
+        if match and not path.name.startswith(".") and not path.is_dir():  # a broken link is named as unreadable
             (masks if match["mask"] else images).setdefault(match["case"], []).append(path)
     return images, masks
 

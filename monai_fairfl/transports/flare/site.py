@@ -24,6 +24,7 @@ import torch
 from monai.bundle import ConfigParser, ReferenceResolver
 from nvflare.app_common.abstract.fl_model import FLModel
 
+from monai_fairfl import preflight
 from monai_fairfl.bundles import locate_bundle
 from monai_fairfl.client import FairMonaiAlgo
 from monai_fairfl.data.layouts import site_folders
@@ -202,9 +203,9 @@ class Site:
         if not file.exists():
             return
         parser.read_config(str(file))
-        check, values = parser.get_parsed_content("check"), self.settings.overrides.get("values")
+        check = parser.get_parsed_content("check")
         if check is not None:
-            check(str(self.dataset_dir), **({"values": values} if values else {}))
+            check(str(self.dataset_dir), **preflight.said_of_files(self.settings.overrides))
 
     @cached_property
     def _client(self) -> FairMonaiAlgo:

@@ -133,7 +133,19 @@ def test_folders_with_images_beside_those_of_the_cases_are_noted(tmp_path: Path)
         made.write(tmp_path / name, made.mask(1))
     (tmp_path / "masks" / "notes").mkdir()
     cases = as_cases([(tmp_path / "images" / "7.png", tmp_path / "masks" / "7.png")])
-    assert left_out(cases) == [f"1 image(s) in {tmp_path}/images/batch2 are left out; move them up to be used"]
+    assert left_out(cases) == [f"1 image(s) in {tmp_path}/images/batch2 are left out; move them to the cases"]
+    for name in ("images_2024/8.png", "batch2/images/8.png", "batch2/masks/8.png", "imagesTs/9.png"):
+        made.write(tmp_path / name, made.mask(1))
+    for name in ("8.webp", "9.WEBP", "9.mha", "._9.mha", "Thumbs.db"):
+        (tmp_path / "images" / name).touch()
+    assert left_out(cases, tmp_path) == [
+        *(
+            f"1 image(s) in {tmp_path}/{folder} are left out; move them to the cases"
+            for folder in ("batch2/images", "batch2/masks", "images/batch2", "images_2024")
+        ),
+        f"1 MHA file(s) in {tmp_path}/images are left out; convert them",
+        f"2 WEBP file(s) in {tmp_path}/images are left out; convert them",
+    ]
 
 
 @pytest.mark.parametrize(("left", "right"), [("G-1-L", "G-1-R"), ("p7_OD", "p7_OS"), ("p7 left", "p7 right")])

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import public_layouts as made
@@ -104,6 +105,53 @@ def test_lists_that_this_package_wrote_or_that_belong_to_a_folder_are_no_sites(t
     shutil.copy(tmp_path / "hand.json", tmp_path / "datalists" / "elm.json")
     shutil.copy(tmp_path / "hand.json", tmp_path / "elm" / "datalist.json")
     assert site_folders(tmp_path) == {"elm": tmp_path / "elm"}
+
+
+def test_lists_and_folders_lie_side_by_side(tmp_path: Path) -> None:
+    for name, images in (("beneath", "dataset_2D"), ("beside", ".")):
+        root = made.nvflare(tmp_path / name, images=images)
+        made.folders(root / "HK")
+        made.saml(root / "UCL")
+        assert find_sites(root) == ["HK", "UCL", "client_I2CVB", "client_MSD"] == sorted(sites_at(root))
+        (root / "datalist_2D" / "client_MSD.json").unlink()
+        assert {"HK", "UCL", "client_I2CVB"} <= set(sites_at(root))
+    (root / "datalist_2D" / "client_I2CVB.json").rename(root / "datalist_2D" / "HK.json")
+    with pytest.raises(DataError, match=r"datalist_2D/HK.json and .*/HK are two sites 'HK'. Rename one"):
+        find_sites(root)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda text: text[:-20], r"it cannot be read as JSON \(.*export it again"),
+        (
+            lambda text: text.replace('"training"', '"train"'),
+            'no list "training" .* the keys train, validation, testing',
+        ),
+        (lambda text: f"[{text}]", "it holds no JSON object"),
+        (lambda text: text.replace('"image"', '"img"'), "its images are neither in"),
+    ],
+)
+def test_a_damaged_list_is_a_site_whose_error_says_what_is_wrong(
+    tmp_path: Path, damage: Callable[[str], str], words: str
+) -> None:
+    file = made.ONE_SITE["nvflare"](tmp_path)
+    file.write_text(damage(file.read_text()))
+    (tmp_path / "datalist_2D" / "._client_MSD.json").touch()
+    for root in (tmp_path, tmp_path / "datalist_2D"):
+        assert find_sites(root) == ["client_I2CVB", "client_MSD"]
+    with pytest.raises(DataError, match=f"client_MSD.json.* {words}"):
+        find_cases(file)
+
+
+def test_a_list_may_name_its_labels_and_begin_with_the_mark_of_windows(tmp_path: Path) -> None:
+    file = made.ONE_SITE["nvflare"](tmp_path)
+    content = json.loads(file.read_text()) | {"labels": {"0": "background", "1": "prostate"}}
+    file.write_text(json.dumps(content), encoding="utf-8-sig")
+    assert find_sites(tmp_path) == ["client_I2CVB", "client_MSD"] and len(find_cases(file)) == 8
+    task = made.msd(tmp_path / "Task05") / "dataset.json"
+    task.write_text(task.read_text(), encoding="utf-8-sig")
+    assert layout_of(task.parent) == "msd" and sites_at(task.parent) == {"Task05": task.parent}
 
 
 def test_a_federation_sees_lists_as_sites_and_an_empty_folder_as_one_whose_data_is_missing(tmp_path: Path) -> None:

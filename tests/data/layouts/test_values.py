@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 
-from monai_fairfl.data import site_datalist
+from monai_fairfl.data import datalist, site_datalist
 from monai_fairfl.data.layouts import values
 from monai_fairfl.data.layouts.files import read
 from monai_fairfl.data.layouts.values import Coding, check_values, coding_of, combine, recognise
@@ -205,9 +205,39 @@ def test_values_are_looked_for_only_when_structures_are_asked_for(tmp_path: Path
     parts = site_datalist(site, tmp_path / "elm.json", structures=STRUCTURES)
     expected = {"disc": [1, 2], "cup": [2, 2]}
     assert all(case["values"] == expected for cases in parts.values() for case in cases)
-    for path in (site / "masks").iterdir():  # a written list is read; the masks are not
-        path.write_bytes(b"")
     assert site_datalist(site, tmp_path / "elm.json", structures=STRUCTURES) == parts
+
+
+def test_a_list_whose_masks_are_coded_anew_is_refused(tmp_path: Path) -> None:
+    site, file = made.folders(tmp_path / "elm", values=made.GREY), tmp_path / "elm.json"
+    parts = site_datalist(site, file, structures=STRUCTURES)
+    made.folders(site, values=made.PALETTE)
+    with pytest.raises(
+        DataError, match=r"elm.json has \{'disc': \[64, 255\].* but in the masks \{'disc': \[1, 2\].*Delete"
+    ):
+        site_datalist(site, file, structures=STRUCTURES)
+    hand = parts["training"][0]["values"]
+    assert site_datalist(site, file, structures=STRUCTURES, values=hand) == parts  # whoever says so means it
+    file.unlink()
+    again = site_datalist(site, file, structures=STRUCTURES)
+    assert [case["image"] for case in again["testing"]] == [case["image"] for case in parts["testing"]]
+
+
+def test_a_list_is_compared_with_a_few_masks_and_refused_for_all_of_them_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, file = made.folders(tmp_path / "elm", cases=9, values=made.PALETTE), tmp_path / "elm.json"
+    parts = site_datalist(site, file, structures=STRUCTURES)
+    looked: list[int] = []
+    monkeypatch.setattr(datalist, "A_FEW", 2)
+    monkeypatch.setattr(
+        datalist, "recognise", lambda files, *more: looked.append(len(files)) or recognise(files, *more)
+    )
+    assert site_datalist(site, file, structures=STRUCTURES) == parts and looked == [2]
+    for case in (case for cases in parts.values() for case in cases[:1]):  # no cup in these
+        pixels = np.asarray(Image.open(case["label"]))
+        made.write(Path(case["label"]), np.minimum(pixels, 1))
+    assert site_datalist(site, file, structures=STRUCTURES) == parts
 
 
 def test_values_by_hand_help_where_masks_cannot_be_read(tmp_path: Path) -> None:
@@ -218,7 +248,9 @@ def test_values_by_hand_help_where_masks_cannot_be_read(tmp_path: Path) -> None:
     file = tmp_path / "elm.json"
     parts = site_datalist(site, file, structures=STRUCTURES, values={"disc": (1, 255)})
     assert all(case["values"] == {"disc": [1, 255]} for cases in parts.values() for case in cases)
-    assert site_datalist(site, file, structures=STRUCTURES) == parts
+    assert site_datalist(site, file, structures=STRUCTURES, values={"disc": (1, 255)}) == parts
+    with pytest.raises(DataError, match="elm.json: .*masks/eye01.png has the values .* or give values="):
+        site_datalist(site, file, structures=STRUCTURES)
     with pytest.raises(DataError, match=r"elm.json has \{'disc': \[1, 255\]\} for .*not \{'disc': \[1, 2\]\}"):
         site_datalist(site, file, structures=STRUCTURES, values={"disc": [1, 2]})
 

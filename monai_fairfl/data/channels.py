@@ -1,0 +1,61 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""One channel of images that have several, as the T2 and ADC of one file."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from monai.config import KeysCollection
+from monai.data import MetaTensor
+from monai.transforms import MapTransform
+from monai.utils import ImageMetaKey
+
+from monai_fairfl.errors import ConfigError, DataError
+
+__all__ = ["OneChanneld"]
+
+
+class OneChanneld(MapTransform):
+    """Takes one channel of images that have several; an image of one channel is kept. ``Invertd`` passes over it.
+
+    Args:
+        keys: keys of images, channel first.
+        channel: its number, from 0.
+
+    Raises:
+        ConfigError: the number is negative.
+        DataError: an image has several channels, but not this one.
+
+    >>> import torch
+    >>> image = torch.arange(2.0).reshape(2, 1, 1)
+    >>> [OneChanneld("image", channel=1)({"image": given})["image"].tolist() for given in (image, image[:1])]
+    [[[[1.0]]], [[[0.0]]]]
+    """
+
+    def __init__(self, keys: KeysCollection, channel: int = 0) -> None:
+        super().__init__(keys)
+        if channel < 0:
+            raise ConfigError(f"OneChanneld: channel must be at least 0, got {channel}")
+        self.channel = channel
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        found = dict(data)
+        for key in self.key_iterator(found):
+            image = found[key]
+            if len(image) == 1:
+                continue
+            if self.channel >= len(image):
+                file = image.meta.get(ImageMetaKey.FILENAME_OR_OBJ, key) if isinstance(image, MetaTensor) else key
+                raise DataError(f"{file} has {len(image)} channels, and none of number {self.channel}; mend 'channel'")
+            found[key] = image[self.channel : self.channel + 1]
+        return found
