@@ -78,7 +78,7 @@ class Inbox:
         self._row = {id: row for row, (_, id) in enumerate(training)}
         self._matrix = UpdateMatrix(reference, spec.parameters, len(training), storage) if training else None
         self._replies: dict[int, Reply] = {}
-        self._missing = {request.id: "timeout" for request in requests}
+        self._refused: dict[int, str] = {}
         self._closed = False
         self._lock = threading.Lock()
 
@@ -98,17 +98,17 @@ class Inbox:
                 if self._matrix is not None and reply.update is not None:
                     reply = replace(reply, update=self._matrix.put(self._row[reply.id], reply.update))
                 self._replies[reply.id] = reply
-                self._missing.pop(reply.id, None)
             else:
                 reason = reason if reason.startswith("error") else f"refused: {reason}"
-                self._missing[reply.id] = reason
+                self._refused[reply.id] = reason
             self.told(reply.client, reason)
 
     def replies(self) -> Replies:
         """What has arrived; what comes later is ignored, since the matrix then belongs to the next exchange."""
         with self._lock:
             self._closed = True
-            missing = {self.requests[id].client: reason for id, reason in sorted(self._missing.items(), reverse=True)}
+            silent = sorted(set(self.requests) - set(self._replies), reverse=True)  # a client's first is told
+            missing = {self.requests[id].client: self._refused.get(id, "timeout") for id in silent}
             rows = sorted(row for id, row in self._row.items() if id in self._replies)
             matrix = self._matrix.select(rows) if self._matrix is not None else None
             return Replies(self._replies.values(), self.requests.values(), self.spec, missing, matrix)

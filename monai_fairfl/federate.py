@@ -16,7 +16,6 @@ import copy
 import hashlib
 import json
 import logging
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from monai_fairfl.checkpoint import Checkpoints
 from monai_fairfl.client import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.federation import Federation, History
-from monai_fairfl.files import write_atomically
+from monai_fairfl.files import read_state_dict, write_atomically
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.random_state import own_random_state
 from monai_fairfl.records import check_same, training_settings
@@ -324,9 +323,8 @@ def initial_model(
     spec = read_spec(network, torch.zeros(preflight.input_shape(Path(bundle_root))))
     if file is not None:
         try:
-            values = torch.load(file, map_location="cpu", weights_only=True)
-            network.load_state_dict(values["model"] if isinstance(values.get("model"), Mapping) else values)
-        except (OSError, RuntimeError, AttributeError, TypeError, EOFError, pickle.UnpicklingError) as error:
+            network.load_state_dict(read_state_dict(file))
+        except (ConfigError, RuntimeError) as error:
             raise FederationError(f"initial model {file} cannot be used: {error}") from error
     state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
     parameters, buffers = spec.split(state)

@@ -32,7 +32,7 @@ from monai_fairfl.exchange import Inbox, TooFewClients, Transport, enough, guard
 from monai_fairfl.files import held, safe_name
 from monai_fairfl.guards import DEFAULT, Guard, Verdict
 from monai_fairfl.ledger import Ledger, digest_of
-from monai_fairfl.messages import ModelSpec, Request, Weights, usable_measurements
+from monai_fairfl.messages import Measurement, ModelSpec, Request, Weights, usable_measurements
 from monai_fairfl.models import Models
 from monai_fairfl.progress import Progress
 from monai_fairfl.random_state import own_random_state, seed_of
@@ -252,7 +252,7 @@ class Federation:
             client: found["global"] if "global" in found else {} if client in strategy.rewards else found["own"]
             for client, found in scores.items()
         }
-        self.models.keep_best(done - 1, strategy.weights, of_global, "score", self.ledger.records[0]["clients"])
+        self._keep_best(done - 1, of_global, "score")
         self.models.write(strategy.weights, strategy.rewards)
         self.ledger.append(
             {
@@ -273,8 +273,7 @@ class Federation:
         result, exchanges = self._tried(f"round {number}", number, partial(self._play, number, clients))
         received = {r.client: usable_measurements(r)[0] for r in exchanges[0]}
         of_global = {client: found for client, found in received.items() if client not in self.strategy.rewards}
-        everybody = self.ledger.records[0]["clients"]
-        self.models.keep_best(number - 1, self.strategy.weights, of_global, "global_score", everybody)
+        self._keep_best(number - 1, of_global, "global_score")
         if self.record_updates:  # before the checkpoint, so that a round that is done is a recorded one
             record_round(self.run_dir, number, self.strategy.weights, training_of(exchanges), self.buffers)
         self.strategy.weights = result.weights
@@ -285,6 +284,9 @@ class Federation:
         self.checkpoints.save(Checkpoint(number, self.strategy.weights, self.strategy.rewards, state))
         self.told(self.ledger.records[-1])
         self.progress.round_done(number, time.monotonic() - begun, received, result)
+
+    def _keep_best(self, number: int, measured: Mapping[str, Mapping[str, Measurement]], name: str) -> None:
+        self.models.keep_best(number, self.strategy.weights, measured, name, self.ledger.records[0]["clients"])
 
     def _tried(self, what: str, done: int, attempt: Callable[[], T]) -> T:
         """``attempt()``, undone and tried again while too few clients answer; at last an error to resume from."""

@@ -16,6 +16,7 @@ import hashlib
 import json
 import logging
 import os
+import pickle
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +34,7 @@ __all__ = [
     "MANIFEST",
     "held",
     "read_listed",
+    "read_state_dict",
     "safe_name",
     "save_state_dict",
     "tensors_as_bytes",
@@ -153,3 +155,31 @@ def save_state_dict(path: Path, weights: Weights) -> None:
     beside = path.with_name(f".{path.name}.writing")
     torch.save({name: weights[name].detach().cpu().clone() for name in sorted(weights)}, beside)
     os.replace(beside, path)
+
+
+def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
+    """A ``state_dict`` of ``torch.save``, or the one under ``"model"`` of a checkpoint, as ``CheckpointLoader`` does.
+
+    Raises:
+        ConfigError: when the file is missing, damaged or something else; the reason is told.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "a.pt")
+    >>> torch.save({"model": {"w": torch.ones(1)}, "epoch": 3}, file)
+    >>> read_state_dict(file)
+    {'w': tensor([1.])}
+    >>> torch.save([torch.ones(1)], file)
+    >>> read_state_dict(file)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: ...a.pt is no state_dict of torch.save but a list
+    """
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise ConfigError(f"{path} is no state_dict of torch.save ({error})") from error
+    if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
+        found = found["model"]
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{path} is no state_dict of torch.save but a {type(found).__name__}")
+    return found

@@ -126,7 +126,9 @@ def bundle_for(folders: Mapping[str, Path]) -> str:
         try:
             image = find_cases(folder)[0]["image"]
             nifti = is_nifti(image)
-            grey += [site] if not nifti and not in_colour(np.asarray(Image.open(image).convert("RGB"))) else []
+            if not nifti:
+                with Image.open(image) as picture:
+                    grey += [] if in_colour(np.asarray(picture.convert("RGB"))) else [site]
         except (DataError, OSError):
             continue  # its own problems are told by the check
         kinds["prostate_mri_segmentation" if nifti else "fundus_disc_cup_segmentation"].append(site)

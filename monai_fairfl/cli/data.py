@@ -34,13 +34,8 @@ def try_(args: argparse.Namespace) -> Answer:
     root = Path(args.folder).absolute()
     out = Path(args.out).absolute() if args.out else Path.cwd() / f"try-{root.name}"
     found = try_sites(root, out, args.rounds, sys.stderr if args.json else None)
-    return Answer(
-        found,
-        (
-            "To go on: more --rounds in the command above; or other settings there, or in "
-            f"{found['bundle']}/configs, with another --run_dir"
-        ),
-    )
+    words = f"other settings there, or in {found['bundle']}/configs, with another --run_dir"
+    return Answer(found, f"To go on: more --rounds in the command above; or {words}")
 
 
 def demo_data(args: argparse.Namespace) -> Answer:

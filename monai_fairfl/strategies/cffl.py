@@ -88,9 +88,7 @@ class CFFL(Strategy):
 
     def _update(self, score: dict[str, float]) -> dict[str, float]:
         known = {c: r for c, r in self.reputation.items() if r > 0}
-        reputable = [c for c in score if self.reputation.get(c, 1.0) > 0]
-        if not reputable:  # who counts is away: the others are averaged evenly, and nobody's reputation changes
-            return dict(self.reputation)
+        reputable = [c for c in score if self.reputation.get(c, 1.0) > 0]  # nobody, where all who count are away
         before = place(known, reputable) if known else dict.fromkeys(reputable, 0.0)
         share = normalise({c: score[c] for c in reputable})
         alpha = self.alpha * (1 + self.rounds / max(self.rounds_planned, 1)) if self.grow else self.alpha

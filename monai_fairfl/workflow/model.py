@@ -12,13 +12,12 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.files import read_state_dict
 from monai_fairfl.preflight import errors_told
 
 __all__ = ["require_model"]
@@ -44,10 +43,9 @@ def _check(path: Path, network: nn.Module) -> None:
             f"No trained weights at {path}: train the bundle first, or name a checkpoint with --ckpt_path."
         )
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ConfigError(f"{path} is no state_dict of torch.save ({error}): name another with --ckpt_path") from None
-    state, expected = found.get("model", found), network.state_dict()
+        state, expected = read_state_dict(path), network.state_dict()
+    except ConfigError as error:
+        raise ConfigError(f"{error}: name another with --ckpt_path") from None
     for name in sorted({*state, *expected}):
         here, there = (tuple(of[name].shape) if name in of else None for of in (expected, state))
         if here != there:

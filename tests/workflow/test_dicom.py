@@ -333,6 +333,16 @@ def test_file_that_is_no_dicom_is_named_and_its_neighbours_are_doubted(tmp_path:
     assert (broken.name, broken.status) == ("T2_IM0006.dcm", "skipped")
 
 
+def test_a_slice_that_is_a_link_to_nothing_is_named_and_its_neighbours_are_doubted(tmp_path: Path) -> None:
+    write_series(tmp_path / "in" / "T2", VOLUME)
+    last = tmp_path / "in" / "T2" / "IM0006.dcm"
+    last.unlink(missing_ok=True)
+    last.symlink_to(tmp_path / "an archive that is not mounted")
+    series, broken = found(tmp_path / "in")
+    assert len(series.files) == 5 and "IM0006.dcm beside it cannot be read" in series.problems[0]
+    assert (broken.name, broken.status) == ("T2_IM0006.dcm", "skipped")
+
+
 @pytest.mark.parametrize(("orientation", "plane"), [(SAGITTAL, "sagittal"), (CORONAL, "coronal")])
 def test_other_planes_are_segmented_with_a_warning(orientation: Sequence[float], plane: str, tmp_path: Path) -> None:
     write_series(tmp_path / "in", VOLUME, orientation=orientation)

@@ -41,20 +41,8 @@ __all__ = ["FairFLRecipe", "strategy_of"]
 
 
 OF_THE_LEAD = (
-    *(
-        "guards",
-        "retries",
-        "evaluate",
-        "final",
-        "seed",
-        "threads",
-        "buffers",
-        "local_norm",
-        "clients_per_round",
-        "keep",
-    ),
-    *("record_updates", "groups"),
-)
+    "guards retries evaluate final seed threads buffers local_norm clients_per_round keep record_updates groups"
+).split()
 """Arguments of ``Federation`` that ``federation`` may set: the others the recipe or the engine does."""
 
 

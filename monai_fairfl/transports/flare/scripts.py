@@ -15,11 +15,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pickle import UnpicklingError
 from pydoc import locate
 from typing import Any, ClassVar
 
-import torch
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE
 from nvflare.app_common.utils.math_utils import parse_compare_criteria
 from nvflare.app_common.widgets.convert_to_fed_event import ConvertToFedEvent
@@ -29,6 +27,7 @@ from nvflare.job_config.script_runner import ScriptRunner
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.files import read_state_dict
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.spec import read_spec
 from monai_fairfl.strategies import FedCE, Strategy
@@ -191,9 +190,8 @@ def initial_of(
     network = model if isinstance(model, nn.Module) else _built(model)
     if file is not None:
         try:
-            values = torch.load(file, map_location="cpu", weights_only=True)
-            network.load_state_dict(values["model"] if isinstance(values.get("model"), Mapping) else values)
-        except (OSError, RuntimeError, AttributeError, TypeError, EOFError, UnpicklingError) as error:
+            network.load_state_dict(read_state_dict(file))
+        except (ConfigError, RuntimeError) as error:
             raise ConfigError(
                 f"initial_ckpt {file} cannot be used: {error}. It is read where the recipe is made, not at the server"
             ) from error

@@ -24,7 +24,7 @@ from nvflare.app_common.utils.math_utils import parse_compare_criteria
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.ledger import number_in
 
-__all__ = ["EarlyStop", "mean_of", "scalars_of", "show"]
+__all__ = ["EarlyStop", "scalars_of", "show"]
 
 Scalar = tuple[str, str, float, int]
 
@@ -68,12 +68,6 @@ def show(fl_ctx: FLContext, scalar: Scalar) -> None:
     fl_ctx.get_engine().fire_event(event, fl_ctx)  # a component's own fire_event is always local
 
 
-def mean_of(record: Mapping[str, Any], name: str) -> float | None:
-    """The sites' mean of one measurement of a round; ``None`` when nobody made it."""
-    known = _known(record["measurements"], name)
-    return sum(known.values()) / len(known) if known else None
-
-
 class EarlyStop:
     """Ends a run when a measurement's mean over the sites is good enough, or no longer gets better.
 
@@ -110,9 +104,9 @@ class EarlyStop:
         if self.reached is None or record["kind"] != "round":
             return
         known = _known(record["measurements"], self.name)
-        value = mean_of(record, self.name)
-        if value is None or not {*self.everybody, *record["clients"]} <= known.keys():
+        if not known or not {*self.everybody, *record["clients"]} <= known.keys():
             return
+        value = sum(known.values()) / len(known)
         better = self.sign * value > self.best
         self.best, self.since = (self.sign * value, 0) if better else (self.best, self.since + 1)
         if self.reached(value, self.target) or (self.patience is not None and self.since >= self.patience):
