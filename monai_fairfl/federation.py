@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import threading
 import time
@@ -46,6 +47,7 @@ Initial = Callable[[], tuple[Weights, ModelSpec]]
 """Builds the initial model: called inside ``run()``, under the run's seed."""
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,12 @@ class Federation:
         if ended and self.rounds <= checkpoint.state.get("rounds", checkpoint.round + 1):  # no more than planned then
             kept += 1
             self.conclude()
+            trained = {client for record in self.ledger.records[:kept] for client in record.get("clients", ())}
+            if new := sorted(set(clients) - trained):
+                logger.warning(
+                    "%s is finished, without %s: name more rounds for these to take part, or another run_dir",
+                    *(self.run_dir, ", ".join(new)),
+                )
         check_same(self.run_dir, self.ledger.records[0], opening)
         self.begun()
         self.ledger.keep(kept)

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["quiet", "stopping_on_signals"]
+__all__ = ["noted", "quiet", "stopping_on_signals"]
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +52,22 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def noted() -> Iterator[list[str]]:
+    """Warnings become notes, to be told with what was found: a list that is filled at the end.
+
+    >>> with noted() as notes:
+    ...     warnings.warn("its label is empty")
+    >>> notes
+    ['its label is empty']
+    """
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield notes
+    notes += [str(warning.message) for warning in caught]
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.layouts.files import is_nifti
 from monai_fairfl.data.overview import overview
 from monai_fairfl.errors import ConfigError, DataError, FairFLError
+from monai_fairfl.terminal import noted
 from monai_fairfl.workflow.photographs import in_colour
 
 __all__ = ["SMALL", "Small", "bundle_for", "command", "try_sites"]
@@ -60,7 +61,9 @@ SMALL = {
 STRATEGIES = [{"_target_": f"monai_fairfl.strategies.{name}"} for name in ("Standalone", "FedAvg", "FedCE")]
 
 
-def try_sites(root: Path, out: Path, rounds: int = 10, output: Any = None) -> dict[str, Any]:
+def try_sites(
+    root: Path, out: Path, rounds: int = 10, stereo: bool | None = None, output: Any = None
+) -> dict[str, Any]:
     """Check every file, copy the bundle that fits, then train Standalone, FedAvg and FedCE at a small size.
 
     What a stopped run finished is kept: the same call goes on from there.
@@ -69,6 +72,7 @@ def try_sites(root: Path, out: Path, rounds: int = 10, output: Any = None) -> di
         root: one folder per hospital, in any layout of docs/data.md.
         out: gets ``bundle/``, a copy to go on with, and ``run/`` with ``report.html``.
         rounds: of each strategy.
+        stereo: whether photographs are pairs of views; by their shape where it is not given.
         output: where the training prints; standard output by default.
 
     Returns:
@@ -76,12 +80,15 @@ def try_sites(root: Path, out: Path, rounds: int = 10, output: Any = None) -> di
 
     Raises:
         DataError: with all that is wrong in the data, and how to mend it.
-        ConfigError: when ``out`` is of other hospitals, or there is one only.
+        ConfigError: when ``out`` is of other hospitals, there is one only, or ``stereo`` is told of volumes.
         FairFLError: when the training failed; what it printed says why.
     """
-    folders = site_folders(root)
+    with noted() as noticed:
+        folders = site_folders(root)
     name = bundle_for(folders)
-    found, text = overview(folders, SMALL[name].structures)
+    if stereo is not None and not SMALL[name].structures:
+        raise ConfigError(f"whether photographs are stereo pairs was told, but {root} holds volumes: leave it out")
+    found, text = overview(folders, SMALL[name].structures, stereo, noticed)
     print(text, file=output, flush=True)
     if found["problems"]:
         raise DataError(
@@ -94,7 +101,7 @@ def try_sites(root: Path, out: Path, rounds: int = 10, output: Any = None) -> di
     bundle = out / "bundle"
     if not (bundle / "configs").is_dir():
         copy_bundle(name, bundle)
-    words = command(name, bundle, root, out / "run", rounds)
+    words = command(name, bundle, root, out / "run", rounds, stereo)
     line = shlex.join(["python", *words[1:]])
     print(f"\n{line}\n", file=output, flush=True)
     if subprocess.run(words, stdout=output).returncode:
@@ -146,13 +153,16 @@ def bundle_for(folders: Mapping[str, Path]) -> str:
     return "fundus_disc_cup_segmentation" if photographs else "prostate_mri_segmentation"
 
 
-def command(name: str, bundle: Path, root: Path, run_dir: Path, rounds: int) -> Sequence[str]:
+def command(
+    name: str, bundle: Path, root: Path, run_dir: Path, rounds: int, stereo: bool | None = None
+) -> Sequence[str]:
     """What runs the comparison: ``python -m monai.bundle run`` and its arguments."""
     small = SMALL[name]
+    overrides = {**small.overrides, **({} if stereo is None else {"stereo": stereo})}
     return [
         *(sys.executable, "-m", "monai.bundle", "run"),
         *("--config_file", str(bundle / "configs" / "federate.json"), "--bundle_root", str(bundle)),
         *("--sites_root", str(root), "--run_dir", str(run_dir), "--rounds", str(rounds)),
-        *("--local_epochs", str(small.local_epochs), "--overrides", json.dumps(dict(small.overrides))),
+        *("--local_epochs", str(small.local_epochs), "--overrides", json.dumps(overrides)),
         *("--strategies", json.dumps(STRATEGIES), "--resume", "True"),
     ]

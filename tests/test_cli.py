@@ -170,6 +170,24 @@ def test_datalist_check_shows_all_sites_and_fails_only_where_a_training_would(
     assert run_json(capsys, "datalist", tmp_path / "elm", "--check")["sites"]["elm"]["testing"] == 1
 
 
+def test_what_photographs_are_can_be_said_and_folders_that_are_no_site_are_notes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for site, first in (("elm", 0), ("oak", 4)):
+        for n in range(first, first + 4):
+            left, right = made.mask(n, (0, 128, 255), 96, 30, 14), np.zeros((96, 96), np.uint8)
+            made.write(tmp_path / site / "images" / f"{n}.png", np.hstack([made.photo(n, 96)] * 2))
+            made.write(tmp_path / site / "masks" / f"{n}.png", np.hstack([left, right]))
+    (tmp_path / "ash").mkdir()
+    (tmp_path / "ash" / "eye.nrrd").touch()
+    words = ["datalist", tmp_path, "--structures", "disc", "cup"]
+    for more in ([], ["--check"]):
+        told = [run_json(capsys, *words, *more, "--stereo", said)["warnings"] for said in ("auto", "no")]
+        assert [len(notes) for notes in told] == [3, 1], told
+        assert f"{tmp_path / 'ash'} holds images but is no site" in told[1][0]
+        assert sum("taken for a stereo pair" in note for note in told[0]) == 2
+
+
 def test_datalist_check_writes_nothing(hospitals: Path, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as left:
         main(["datalist", str(hospitals), "--check", "--out", str(tmp_path / "lists")])

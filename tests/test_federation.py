@@ -162,6 +162,17 @@ def test_resuming_a_finished_run_keeps_its_end_and_asks_nobody(tmp_path: Path) -
     assert federation(tmp_path, carrier=Faulty(nobody)).run(resume=True).records == ended.records
 
 
+def test_a_finished_run_tells_of_clients_that_were_not_part_of_it(tmp_path: Path, caplog: Any) -> None:
+    two = InProcess({name: lambda t=target: LeastSquares(t) for name, target in list(TARGETS.items())[:2]})
+    federation(tmp_path, FedAvg(), two).run()
+    assert not federation(tmp_path, FedAvg(), two).run(resume=True).rounds[4:] and not caplog.messages
+    federation(tmp_path, FedAvg()).run(resume=True)
+    (told,) = caplog.messages
+    assert f"is finished, without {', '.join(list(TARGETS)[2:])}: name more rounds" in told
+    federation(tmp_path, FedAvg(), rounds=5).run(resume=True)
+    assert len(caplog.messages) == 1
+
+
 def test_resuming_a_concluded_run_keeps_its_end_and_asks_nobody_unless_more_rounds_are_wanted(tmp_path: Path) -> None:
     concluded = federation(tmp_path, told=lambda record: concluded.conclude() if record.get("round") == 1 else None)
     ended = concluded.run()

@@ -24,7 +24,7 @@ from monai_fairfl import trying
 from monai_fairfl.cli import main
 from monai_fairfl.data import CLINICS, write_clinics
 from monai_fairfl.data.layouts import site_folders
-from monai_fairfl.errors import DataError
+from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.trying import SMALL, Small, bundle_for, try_sites
 
 
@@ -88,6 +88,14 @@ def test_one_hospital_is_no_federation(clinics: Path, tmp_path: Path, capsys: py
     shutil.copytree(clinics / "acacia", tmp_path / "sites" / "acacia")
     assert main(["try", str(tmp_path / "sites"), "--out", str(tmp_path / "out")]) == 2
     assert "a federation needs two" in capsys.readouterr().err
+
+
+def test_what_photographs_are_is_told_to_the_training_and_not_of_volumes(hospitals: Path, tmp_path: Path) -> None:
+    words = trying.command("fundus_disc_cup_segmentation", tmp_path, tmp_path, tmp_path, 1, stereo=False)
+    given = json.loads(words[words.index("--overrides") + 1])
+    assert given == {**SMALL["fundus_disc_cup_segmentation"].overrides, "stereo": False}
+    with pytest.raises(ConfigError, match="holds volumes: leave it out"):
+        try_sites(hospitals, tmp_path / "out", stereo=True)
 
 
 @pytest.mark.slow

@@ -15,15 +15,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.cli.command import Add, Answer, positive, whole
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.terminal import noted
 
 __all__ = ["add_commands"]
 
+_STEREO = {"auto": None, "yes": True, "no": False}
 SMALLEST = {"prostate": 12, "fundus": 32}  # pixels a side, from which on structures are seen
 
 
@@ -33,7 +34,7 @@ def try_(args: argparse.Namespace) -> Answer:
 
     root = Path(args.folder).absolute()
     out = Path(args.out).absolute() if args.out else Path.cwd() / f"try-{root.name}"
-    found = try_sites(root, out, args.rounds, sys.stderr if args.json else None)
+    found = try_sites(root, out, args.rounds, _STEREO[args.stereo], sys.stderr if args.json else None)
     words = f"other settings there, or in {found['bundle']}/configs, with another --run_dir"
     return Answer(found, f"To go on: more --rounds in the command above; or {words}")
 
@@ -65,26 +66,27 @@ def datalist(args: argparse.Namespace) -> Answer:
     from monai_fairfl.data.overview import overview
     from monai_fairfl.preflight import check_sites
 
-    folders = sites_at(Path(args.folder).absolute())
+    with noted() as noticed:
+        folders = sites_at(Path(args.folder).absolute())
+    stereo = _STEREO[args.stereo]
     split = {"seed": args.seed} | ({"folds": args.folds, "fold": args.fold} if args.folds else {})
     if args.check:
-        data, text = overview(folders, args.structures, **split)
+        data, text = overview(folders, args.structures, stereo, noticed, **split)
         return Answer(data, text, 2 if data["problems"] else 0)
     one = Path(args.folder).absolute() in folders.values()
     names = {str(path): name for name, path in folders.items()}
     sites: dict[str, dict[str, Any]] = {}
 
     def check(site: str) -> None:
-        sites[names[site]] = check_cases(site, args.structures)
+        sites[names[site]] = check_cases(site, args.structures, stereo=stereo)
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with noted() as notes:
         check_sites({name: str(path) for name, path in folders.items()}, check)
         for name, path in folders.items():
             file = None if args.out is None else Path(args.out) if one else Path(args.out) / f"{name}.json"
             parts = site_datalist(path, file, args.structures, sites[name].get("values"), **split)
             sites[name] |= {part: len(cases) for part, cases in parts.items()} | {"file": file and str(file)}
-    notes = [str(warning.message) for warning in caught]
+    notes = noticed + notes
     lines = [
         "{site}: {num_cases} cases, {training} training, {validation} validation, {testing} testing; "
         "labels {labels}, {gland_slices} labelled slices".format(**site)
@@ -102,6 +104,15 @@ def bundle(args: argparse.Namespace) -> Answer:
     return Answer({"bundle_root": str(root)}, f"{root}: copied; {root / 'docs' / 'README.md'} says how to run it")
 
 
+def _add_stereo(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--stereo",
+        choices=_STEREO,
+        default="auto",
+        help="whether photographs are pairs of views side by side (default: those at least 1.8 times as wide as high)",
+    )
+
+
 def add_commands(add: Add) -> None:
     """``try``, ``demo-data``, ``datalist``, ``bundle``."""
     sub = add(
@@ -112,6 +123,7 @@ def add_commands(add: Add) -> None:
     )
     sub.add_argument("folder", metavar="DIR", help="one folder per hospital")
     sub.add_argument("--rounds", type=positive, default=10, help="of each strategy (default: 10)")
+    _add_stereo(sub)
     sub.add_argument(
         "--out", metavar="DIR", help="gets bundle/ and run/ (default: try-NAME here); goes on with what it holds"
     )
@@ -158,6 +170,7 @@ def add_commands(add: Add) -> None:
     sub.add_argument("--folds", type=int, metavar="K", help="cross-validation in K folds instead of 0.5/0.25/0.25")
     sub.add_argument("--fold", type=int, default=0, metavar="F", help="the fold that is tested, from 0 (default: 0)")
     sub.add_argument("--seed", type=whole, default=0, metavar="S", help="of the shuffle (default: 0)")
+    _add_stereo(sub)
     only = sub.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help="read everything and tell in a table; write nothing")
     only.add_argument("--out", metavar="FILE", help="write the list there; for ROOT a folder that gets SITE.json")

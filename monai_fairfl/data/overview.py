@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,18 +26,25 @@ from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.data.inspection import Inspection, inspect_site
 from monai_fairfl.data.layouts import Case
 from monai_fairfl.errors import DataError
+from monai_fairfl.terminal import noted
 
 __all__ = ["as_table", "overview"]
 
 
 def overview(
-    sites: Mapping[str, str | os.PathLike[str]], structures: Sequence[str] = (), **split: Any
+    sites: Mapping[str, str | os.PathLike[str]],
+    structures: Sequence[str] = (),
+    stereo: bool | None = None,
+    noticed: Sequence[str] = (),
+    **split: Any,
 ) -> tuple[dict[str, Any], str]:
     """Read every file of every site once; also tell of sites with problems, and write nothing.
 
     Args:
         sites: site -> its folder or data list, as :func:`~monai_fairfl.data.site_folders` gives them.
         structures: names of nested structures whose pixel values are looked for, the outermost first.
+        stereo: whether photographs are pairs of views; by their shape where it is not given.
+        noticed: notes from before, such as of folders that are no site.
         split: arguments of :func:`~monai_fairfl.data.split_cases`.
 
     Returns:
@@ -57,16 +63,15 @@ def overview(
     parts: dict[str, dict[str, list[Case]]] = {}
     for name, path in sites.items():
         try:
-            found[name] = inspect_site(path, structures)
+            found[name] = inspect_site(path, structures, stereo=stereo)
             if not found[name].problems:
-                with warnings.catch_warnings(record=True) as caught:
-                    warnings.simplefilter("always")
+                with noted() as more:
                     parts[name] = site_datalist(path, None, structures, found[name].values, **split)
-                found[name].notes.extend(str(warning.message) for warning in caught)
+                found[name].notes.extend(more)
         except DataError as error:
             known = found.get(name, Inspection(name, "–", [], [], []))
             found[name] = known._replace(problems=[*known.problems, str(error)])
-    notes = [note for site in found.values() for note in site.notes] + check_duplicates(found, parts)
+    notes = [*noticed, *(note for site in found.values() for note in site.notes), *check_duplicates(found, parts)]
     problems = [f"site {name!r}: {problem}" for name, site in found.items() for problem in site.problems]
     counts = {name: {part: len(cases) for part, cases in split.items()} for name, split in parts.items()}
     summaries = {name: summary_of(site) | counts.get(name, {}) for name, site in found.items()}

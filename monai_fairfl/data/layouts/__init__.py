@@ -16,13 +16,14 @@ A layout of your own is one more module, named in :data:`LAYOUTS`.
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 from monai_fairfl.data.layouts import dofe, folders, msd, nnunet, nvflare, saml
 from monai_fairfl.data.layouts.base import PARTS, Case, Found, Layout
-from monai_fairfl.data.layouts.files import stem
+from monai_fairfl.data.layouts.files import is_image, stem
 from monai_fairfl.errors import DataError
 
 __all__ = ["LAYOUTS", "PARTS", "Case", "Found", "Layout", "find", "layout_of", "site_folders", "sites_at"]
@@ -76,7 +77,7 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
 
     That is one folder per site, each of any layout, and the data lists of ``root/datalist_2D``, where a list is a site
     and the folders of its images are none. A folder that was meant to be a site, such as one with ``images/`` but no
-    masks, is one: its check says what is missing. Other folders are left out.
+    masks, is one: its check says what is missing. Other folders are left out, with a warning where they hold images.
 
     Args:
         root: the folder of all sites.
@@ -102,13 +103,20 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
     listed = {folder for file in lists.values() for folder in nvflare.folders_of(file.absolute())}
     others = [p for p in root.iterdir() if p.is_dir() and p.absolute() not in listed]
     sites = {p.name: p for p in others if _is_site(p) and not (lists and p.name.startswith("datalist"))}
+    idle = [p for p in sorted(set(others) - set(sites.values())) if _holds_images(p)]
+    idle = [p for p in idle if not any(p.absolute() in inner.parents for inner in listed)]
+    notes = [f"{p} holds images but is no site (see docs/data.md), and takes no part: {_describe(p)}" for p in idle]
     if twice := sorted(sites.keys() & lists.keys()):
         raise DataError(f"{lists[twice[0]]} and {sites[twice[0]]} are two sites {twice[0]!r}. Rename one of them.")
     sites = dict(sorted((sites | lists).items()))
     if must and not sites:
         itself = [name for name, layout in LAYOUTS.items() if layout.recognises(root)]
         hint = f" It is a site itself ({itself[0]}): give the folder that holds it." if itself else " Check the path."
-        raise DataError(f"{root} has no site: none of its folders holds images with labels.{hint}")
+        raise DataError(
+            "\n- ".join([f"{root} has no site: none of its folders holds images with labels.{hint}", *notes])
+        )
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
     return sites
 
 
@@ -130,6 +138,13 @@ def _is_site(folder: Path) -> bool:
         return False
     meant = any(path.name.lower() in _MEANT for path in folder.iterdir())
     return meant or any(layout.recognises(folder) for layout in LAYOUTS.values())
+
+
+def _holds_images(folder: Path) -> bool:
+    """Whether there are images of any kind in a folder or up to two folders deeper, which nobody hid."""
+    if folder.name.startswith("."):
+        return False
+    return any(is_image(path.name) for depth in ("*", "*/*", "*/*/*") for path in folder.glob(depth))
 
 
 def _describe(site: Path) -> str:

@@ -35,6 +35,7 @@ __all__ = [
     "grey",
     "header_fault",
     "images_in",
+    "is_image",
     "is_nifti",
     "left_out",
     "pair",
@@ -72,6 +73,15 @@ def is_nifti(path: str | Path) -> bool:
     return str(path).lower().endswith((".nii", ".nii.gz"))
 
 
+def is_image(name: str) -> bool:
+    """Whether the name ends as an image's, also of a kind that is not read here, and is not hidden.
+
+    >>> is_image("Case00.nrrd"), is_image("._Case00.nii.gz"), is_image("notes.txt")
+    (True, False, False)
+    """
+    return name[0] != "." and bool(_IMAGE.fullmatch(name) or _OTHER.fullmatch(name))
+
+
 def images_in(folder: Path) -> list[Path]:
     """The NIfTI, PNG, JPEG, TIFF and BMP files of a folder, sorted, without hidden ones; with broken links."""
     if not folder.is_dir():
@@ -96,7 +106,7 @@ def left_out(cases: Sequence[Case], site: Path | None = None) -> list[str]:
     counts = {folder: len(images_in(folder)) for folder in near}
     notes = [f"{n} image(s) in {folder} are left out; move them to the cases" for folder, n in counts.items() if n]
     for folder in sorted(filter(Path.is_dir, folders)):
-        names = [entry.name for entry in os.scandir(folder) if entry.name[0] != "." and _OTHER.fullmatch(entry.name)]
+        names = [e.name for e in os.scandir(folder) if is_image(e.name) and not _IMAGE.fullmatch(e.name)]
         kinds = Counter(name.rsplit(".", 1)[1].upper() for name in names)
         notes += [f"{n} {kind} file(s) in {folder} are left out; convert them" for kind, n in sorted(kinds.items())]
     return notes

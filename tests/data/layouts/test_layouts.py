@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -72,6 +73,26 @@ def test_a_root_may_hold_sites_of_any_layout(tmp_path: Path) -> None:
     assert find_sites(tmp_path) == names
     assert site_folders(tmp_path) == {name: tmp_path / name for name in names}
     assert {layout_of(folder) for folder in site_folders(tmp_path).values()} == set(LAYOUTS)
+
+
+def test_a_hospital_whose_folder_is_no_site_is_told(tmp_path: Path) -> None:
+    made.saml(tmp_path / "BIDMC" / "nifti")  # one folder too deep
+    made.write(tmp_path / "HK" / "7" / "images" / "eye.png", made.photo(0))
+    (tmp_path / "UCL").mkdir()
+    (tmp_path / "UCL" / "Case00.nrrd").touch()  # of a kind that is not read
+    for quiet in (".cache", "papers"):
+        (tmp_path / quiet).mkdir()
+    (tmp_path / ".cache" / "thumb.png").touch()
+    (tmp_path / "papers" / "readme.txt").touch()
+    with pytest.raises(DataError, match="has no site") as caught:
+        site_folders(tmp_path)
+    told = str(caught.value).splitlines()[1:]
+    found = ["BIDMC .* takes no part: nifti/ with 8 NII.GZ", "HK .*: 7/ with no files", "UCL .*: 1 NRRD"]
+    assert len(told) == 3 and all(re.search(words, line) for words, line in zip(found, told)), told
+    made.saml(tmp_path / "RUNMC")
+    with pytest.warns(UserWarning) as warned:
+        assert find_sites(tmp_path) == ["RUNMC"]
+    assert [f"- {warning.message}" for warning in warned] == told
 
 
 @pytest.mark.parametrize("images", ["dataset_2D", "."])
