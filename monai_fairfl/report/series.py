@@ -34,7 +34,7 @@ FACTOR, ROUNDS = 5.0, 3
 SUSPICIOUS = f"above {FACTOR:g} times the median of the other sites' in {ROUNDS} consecutive rounds"
 FREE_RIDER_RULE = (
     f"A site is flagged when its score is {SUSPICIOUS}. The threshold was fixed beforehand. Honest sites whose images "
-    "are unlike the others' score high too, in experiments more often than free riders: a reason to ask, not a proof."
+    "are unlike the others' score high too, in experiments with most of the flags: a reason to ask, not a proof."
 )
 
 Series = dict[str, list[dict[str, Any]]]

@@ -115,7 +115,7 @@ def flag_free_riders(
     consecutive rounds; 5 is the distance to the next client that FedCE's example shows. The median is of absolute
     values, or negative products would make everybody else suspicious. Where it is 0 nobody stands out: in early rounds
     most models may score 0 both globally and locally. Honest clients whose images are unlike the others' score high
-    too, in our experiments more often than free riders: a flag is a reason to ask, not a proof.
+    too, in our experiments with most of the flags: a flag is a reason to ask, not a proof.
 
     Args:
         scores_by_round: client -> score, one mapping per round; a round without a client neither adds to its run of
