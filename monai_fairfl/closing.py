@@ -35,8 +35,10 @@ def closing_requests(strategy: Strategy, clients: Sequence[str], final: Sequence
     return own + [Measure(client, strategy.weights, final) for client in clients if client in strategy.rewards]
 
 
-def closing_scores(strategy: Strategy, replies: Replies, final: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """client -> ``"own"`` and, where that is another model, ``"global"`` -> what it measured.
+def closing_scores(
+    strategy: Strategy, replies: Replies, final: Sequence[str]
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
+    """client -> ``"own"`` and, where that is another model, ``"global"`` -> what it measured; and what was not finite.
 
     Args:
         strategy: of the run; its clients' personal models, where it has them, are their own.
@@ -45,13 +47,16 @@ def closing_scores(strategy: Strategy, replies: Replies, final: Sequence[str]) -
     """
     personal = _personal(strategy, final)
     scores: dict[str, dict[str, Any]] = {client: {} for client in replies.clients}
+    not_finite: dict[str, list[str]] = {}
     for reply in replies:
-        measured, found = usable_measurements(reply)[0], scores[reply.client]
+        (measured, bad), found = usable_measurements(reply), scores[reply.client]
+        if bad:
+            not_finite.setdefault(reply.client, []).extend(bad)
         if personal and all(name in measured for name in personal.values()):
             found["global"] = {name: measured[name] for name in final if name in measured}
             measured = {name: measured[other] for name, other in personal.items()}
         found["own" if replies.requests[reply.id].context.get("closing") else "global"] = measured
-    return scores
+    return scores, not_finite
 
 
 def _personal(strategy: Strategy, final: Sequence[str]) -> Mapping[str, str]:

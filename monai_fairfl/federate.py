@@ -29,9 +29,10 @@ from monai_fairfl.client import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.federation import Federation, History
 from monai_fairfl.files import read_state_dict, write_atomically
+from monai_fairfl.ledger import read_ledger
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.random_state import own_random_state
-from monai_fairfl.records import check_same, training_settings
+from monai_fairfl.records import check_same, trained_by, training_settings
 from monai_fairfl.site import bundle_client, has_evaluation
 from monai_fairfl.spec import read_spec
 from monai_fairfl.strategies import FedAvg, Strategy
@@ -131,10 +132,12 @@ class BundleFederation:
             if self._stopped or not history.finished:
                 logger.info("stopped after %d rounds; the same command with --resume True goes on", len(history.rounds))
                 break
-        else:
-            self._value(histories, names)
-        if self.report:
-            _write_report(self.run_dir, histories)
+        try:
+            if all(history.finished for history in histories) and not self._stopped:
+                self._value(histories, names)
+        finally:  # a valuation that failed does not cost the report
+            if self.report:
+                _write_report(self.run_dir, histories)
         return histories
 
     def _check_of(self, names: Sequence[str]) -> Callable[[str], Any] | None:
@@ -197,10 +200,11 @@ class BundleFederation:
         if not coalition:
             with own_random_state(self.federation.get("seed", 0)):
                 return initial_model(self.bundle_root, self.overrides, self.initial, self.config)[0]
-        done = Checkpoints(finished[strategy.name] / "checkpoints").load() if strategy.name in finished else None
-        if done is not None and coalition == set(names):
-            return done.weights
-        size = min(len(coalition), self.federation.get("clients_per_round") or len(coalition))
+        per_round, run = self.federation.get("clients_per_round"), finished.get(strategy.name)
+        if run and coalition == set(names) and trained_by(read_ledger(run / "ledger.jsonl"), names, per_round):
+            if done := Checkpoints(run / "checkpoints").load():
+                return done.weights
+        size = min(len(coalition), per_round or len(coalition))
         settings = {"min_clients": size, "evaluate": (), "final": (), "record_updates": False}
         federation = self._federation(strategy, folder, sorted(coalition), **settings)
         with stopping_on_signals(federation.stop):

@@ -255,7 +255,7 @@ class Federation:
         if self.final:
             requests = closing_requests(strategy, clients, self.final)
             replies = self._tried("the end", done, partial(self._exchange, requests, done, first=False))
-        scores = closing_scores(strategy, replies, self.final)
+        scores, not_finite = closing_scores(strategy, replies, self.final)
         of_global = {
             client: found["global"] if "global" in found else {} if client in strategy.rewards else found["own"]
             for client, found in scores.items()
@@ -267,6 +267,7 @@ class Federation:
                 "kind": "end",
                 "scores": scores,
                 "missing": replies.missing,
+                "not_finite": not_finite,
                 "best": self.models.best,
                 "model": digest_of(strategy.weights),
             }

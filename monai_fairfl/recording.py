@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -109,7 +110,7 @@ def record_round(run_dir: Path, number: int, start: Weights, replies: Replies, b
 
 
 def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
-    """All rounds of a run, in order; that each began with the model which the ledger says is checked.
+    """All rounds of a run, in order; each must have begun with the ledger's model, and have its clients and images.
 
     Raises:
         ConfigError: when the run has no round, or one was not recorded.
@@ -119,10 +120,11 @@ def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
     records = [record for record in read_ledger(run_dir / "ledger.jsonl") if record["kind"] in ("start", "round")]
     if len(records) < 2:
         raise ConfigError(f"{run_dir} has no finished round: there is nothing to value")
-    return [_recorded(run_dir, number, before["model"]) for number, before in enumerate(records[:-1])]
+    pairs = zip(records[:-1], records[1:])
+    return [_recorded(run_dir, number, before["model"], record) for number, (before, record) in enumerate(pairs)]
 
 
-def _recorded(run_dir: Path, number: int, model: str) -> RecordedRound:
+def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any]) -> RecordedRound:
     folder = _folder(run_dir, number)
     if not (folder / MANIFEST).exists():
         raise ConfigError(
@@ -138,6 +140,9 @@ def _recorded(run_dir: Path, number: int, model: str) -> RecordedRound:
         raise FederationError(f"recorded round {folder} is damaged ({error!r}): restore it from a copy") from error
     if digest_of(found.start()) != model:
         raise FederationError(f"recorded round {folder} did not begin with the model that {run_dir}'s ledger says")
+    for key, told in (("samples", found.samples), ("labelled", found.labelled)):
+        if told != record.get(key, {}):
+            raise FederationError(f"recorded round {folder} has {key} {told}, {run_dir}'s ledger {record.get(key)}")
     return found
 
 

@@ -102,6 +102,27 @@ def training_of(exchanges: Sequence[Replies]) -> Replies:
     return next(trained, exchanges[0])
 
 
+def trained_by(records: Sequence[Mapping[str, Any]], clients: Sequence[str], per_round: int | None) -> bool:
+    """Whether just these clients trained a run's model: nobody else came, nobody left, none was missing in a round.
+
+    Args:
+        records: of the run's ledger.
+        clients: of whom it is asked.
+        per_round: how many of them a round samples; ``None``: all.
+
+    >>> rounds = [{"kind": "round", "clients": ["A", "B"], "missing": {}}]
+    >>> run = [{"kind": "start", "clients": ["A", "B"]}, *rounds]
+    >>> trained_by(run, ["A", "B"], None), trained_by(run, ["A"], None)
+    (True, False)
+    """
+    size = min(len(clients), per_round or len(clients))
+    return set(records[0]["clients"]) == set(clients) and all(
+        len(record["clients"]) == size and set(record["clients"]) <= set(clients) and not record["missing"]
+        for record in records
+        if record["kind"] == "round"
+    )
+
+
 def round_record(
     number: int,
     clients: Sequence[str],

@@ -68,7 +68,8 @@ def _classes(bundle_root: Path) -> tuple[str, ...]:
     try:
         metadata = json.loads((bundle_root / "configs" / "metadata.json").read_text())
         channels = metadata["network_data_format"]["outputs"]["pred"]["channel_def"].values()
-        return tuple(str(name) for name in channels) if len(channels) > 1 else ()
+        scored = [str(name) for name in channels if str(name).lower() != "background"]
+        return tuple(scored) if len(scored) > 1 else ()
     except (OSError, ValueError, KeyError):
         return ()
 
@@ -84,17 +85,18 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         What was found; ``None`` for a run that averages nothing, and so has nothing to rebuild (Standalone).
     """
     records = read_ledger(run.run_dir / "ledger.jsonl")
-    strategy, last = records[0]["name"], records[-2]
+    strategy, last, model = records[0]["name"], records[-2], records[-1]["model"]
     if valuation.needs_updates and not last["aggregation"]:
         logger.info("%s: %s averages nothing; no model of a coalition can be rebuilt", valuation.name, strategy)
         return None
     found = valuation.value(run)
     own = own_contributions(last)
-    comparable = own is not None and len(own) > 1 and set(own) == set(found.shares())
-    agrees = fidelity(own, found) if own is not None and comparable else None
+    why = _incomparable(own, found)
+    agrees = fidelity(own, found) if own is not None and not why else None
     result = {
         "name": valuation.name,
         "strategy": strategy,
+        "model": model,
         "utility": valuation.utility.name,
         "data": valuation.utility.data,
         **found.to_json(),
@@ -104,6 +106,8 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     text = json.dumps(to_json(result), indent=1, allow_nan=False)
     write_atomically(run.run_dir / "valuations" / f"{valuation.name}.json", text.encode())
     print(_table(valuation.name, strategy, found, own, agrees))
+    if why:
+        print(f"  {strategy}'s own shares are not compared: {why}")
     return found
 
 
@@ -114,7 +118,7 @@ def own_contributions(record: Mapping[str, Any]) -> dict[str, Estimate] | None:
         record: of the ledger; of the last round, as FedCE's Table 3 compares them.
 
     Returns:
-        client -> share, with its standard error where the method has one; ``None`` when it scored nobody.
+        client -> share, with its standard error where the method has one; ``None`` when it scored nobody above 0.
 
     >>> own_contributions({"contributions": {"A": 3.0, "B": {"value": 1.0, "stderr": 0.4, "n": 9}, "C": -1.0}})["B"]
     Estimate(value=0.25, stderr=0.1, n=9)
@@ -124,13 +128,24 @@ def own_contributions(record: Mapping[str, Any]) -> dict[str, Estimate] | None:
         return None
     scores = {client: Estimate(**value) for client, value in given.items()}
     total = sum(max(score.value, 0.0) for score in scores.values())
+    if total == 0:
+        return None
     shares = normalise({client: score.value for client, score in scores.items()})
     return {
-        client: Estimate(
-            shares[client], score.stderr / total if score.stderr is not None and total > 0 else None, score.n
-        )
+        client: Estimate(shares[client], score.stderr / total if score.stderr is not None else None, score.n)
         for client, score in scores.items()
     }
+
+
+def _incomparable(own: Mapping[str, Estimate] | None, found: Valuation) -> str:
+    """Why a method's own shares cannot be compared with these; empty when they can."""
+    if own is None:
+        return "it credits nobody in the last round"
+    if not (shares := found.shares()):
+        return "no client is worth more than nothing"
+    if differ := sorted(set(own) ^ set(shares)):
+        return f"{', '.join(differ)} is not in both; a method's shares are of the last round"
+    return "" if len(own) > 1 else "there is one client"
 
 
 def _fidelity_json(agrees: Fidelity) -> dict[str, Any]:

@@ -162,6 +162,15 @@ def test_resuming_a_finished_run_keeps_its_end_and_asks_nobody(tmp_path: Path) -
     assert federation(tmp_path, carrier=Faulty(nobody)).run(resume=True).records == ended.records
 
 
+def test_a_closing_score_that_is_not_finite_is_on_record(tmp_path: Path) -> None:
+    def spoil(request: Request, reply: Reply) -> Reply:
+        closing = request.client == "B" and "score" in request.measure
+        return replace(reply, measurements={"score": math.nan}) if closing else reply
+
+    end = federation(tmp_path, FedAvg(), Faulty(spoil)).run().records[-1]
+    assert end["not_finite"] == {"B": ["score"]} and end["scores"]["B"] == {"own": {}} and end["missing"] == {}
+
+
 def test_a_finished_run_tells_of_clients_that_were_not_part_of_it(tmp_path: Path, caplog: Any) -> None:
     two = InProcess({name: lambda t=target: LeastSquares(t) for name, target in list(TARGETS.items())[:2]})
     federation(tmp_path, FedAvg(), two).run()

@@ -10,6 +10,7 @@
 # limitations under the License.
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -120,10 +121,21 @@ def test_which_classes_a_client_labels_is_recorded(tmp_path: Path) -> None:
     sent = [Reply(r.client, {"head.weight": torch.ones(2, 1)}, 1, labelled=told[r.client], id=r.id) for r in requests]
     record_round(tmp_path, 0, start, Replies(sent, requests, spec), "aggregation")
     ledger = Ledger(tmp_path / "ledger.jsonl")
+    told_ledger = {"samples": {"A": 1, "B": 1}, "labelled": {"B": [True, False]}}
     for kind in ("start", "round"):
-        ledger.append({"kind": kind, "model": digest_of(start)})
+        ledger.append({"kind": kind, "model": digest_of(start), **told_ledger})
     (found,) = recorded_rounds(tmp_path)
     assert {reply.client: reply.labelled for reply in found.replies()} == told
+
+
+def test_a_manifest_that_differs_from_the_ledger_is_refused(tmp_path: Path) -> None:
+    federation(tmp_path).run()
+    manifest = tmp_path / "updates" / "round-0001" / "manifest.json"
+    written = json.loads(manifest.read_text())
+    for samples in ({**written["samples"], "B": 1}, {"A": 10, "C": 10}):
+        manifest.write_text(json.dumps({**written, "samples": samples}))
+        with pytest.raises(FederationError, match="round-0001 has samples .*'s ledger {'A': 10, 'B': 10, 'C': 10}"):
+            recorded_rounds(tmp_path)
 
 
 def test_only_tensors_and_json_are_on_disk(tmp_path: Path) -> None:

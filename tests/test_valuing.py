@@ -26,7 +26,7 @@ from linear_federation import LinearRun
 from test_federate import BUNDLE, command, federation, run
 
 from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.ledger import read_ledger
 from monai_fairfl.messages import Estimate, Reply, Request
 from monai_fairfl.report import write_report
@@ -96,7 +96,9 @@ def test_a_methods_own_shares_are_those_of_the_last_round_and_compared_where_all
     written = json.loads((tmp_path / "valuations" / "reconstruction-multi_round-exact-mean.json").read_text())
     assert {client: own["value"] for client, own in written["own"].items()} == {"A": 0.5, "C": 0.5}
     assert written["fidelity"] is None and "B" in written["values"]
-    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.endswith(("%", " -"))]
+    printed = capsys.readouterr().out
+    assert "FedAvg's own shares are not compared: B is not in both; a method's shares are of the last round" in printed
+    rows = [line.split() for line in printed.splitlines() if line.endswith(("%", " -"))]
     shares = [float(row[3].rstrip("%")) for row in rows]
     assert len(rows) == 3 and shares == sorted(shares, reverse=True) and next(r for r in rows if r[0] == "B")[4] == "-"
 
@@ -107,7 +109,7 @@ def test_contributions_without_an_error_stay_without_one_and_none_are_none() -> 
     assert own_contributions({"contributions": {}}) is None
     assert own_contributions({"contributions": {"A": None, "B": 1.0}}) is None
     lost = {"value": -1.0, "stderr": 0.1, "n": 9}
-    assert own_contributions({"contributions": {"A": lost, "B": lost}}) == dict.fromkeys("AB", Estimate(0.5, None, 9))
+    assert own_contributions({"contributions": {"A": lost, "B": lost}}) is None  # not an even share for each
 
 
 def test_valuations_that_would_fail_after_the_training_are_refused_before(tmp_path: Path, two: Path) -> None:
@@ -122,6 +124,10 @@ def test_valuations_that_would_fail_after_the_training_are_refused_before(tmp_pa
         check_valuations([Retraining(utility="prostat")], BUNDLE, ["A", "B"], recorded)
     with pytest.raises(ConfigError, match="utility must be one of"):  # of a single class the mean is all there is
         check_valuations([Retraining(utility="whole prostate gland (logit)")], BUNDLE, ["A", "B"], recorded)
+    spleen = CHECKOUT / "docs" / "examples" / "own_bundle"  # and a background, which is not scored
+    for name in ("spleen", "background"):
+        with pytest.raises(ConfigError, match="utility must be one of"):
+            check_valuations([Reconstruction(utility=name)], spleen, ["A", "B"], recorded)
     with pytest.raises(ConfigError, match="in more than seed or stop"):
         check_valuations([Retraining("permutation"), Retraining("permutation", seed=1)], BUNDLE, ["A", "B"], recorded)
     with pytest.raises(ConfigError, match="local_norm"):
@@ -160,6 +166,29 @@ def test_hospitals_values_add_up_and_a_second_run_measures_nothing(
     assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
     again = json.loads((tmp_path / "run/valuations/reconstruction-multi_round-exact-mean.json").read_text())
     assert again == found
+
+
+@pytest.mark.slow
+def test_after_a_site_left_all_is_what_the_others_train_and_a_failed_valuation_leaves_the_report(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "sites"
+    for site in ("alder", "cedar", "rowan"):
+        shutil.copytree(hospitals / site, root / site)
+    federation(root, tmp_path / "run", FedAvg(), rounds=1).run()
+    stayed = {"site_names": ["alder", "cedar"], "valuations": [Retraining()], "rounds": 2}
+    federation(root, tmp_path / "run", FedAvg(), resume=True, **stayed).run()
+    federation(root, tmp_path / "clean", FedAvg(), **stayed).run()
+    found = [json.loads(next((tmp_path / run / "valuations").glob("*.json")).read_text()) for run in ("run", "clean")]
+    assert found[0]["values"] == found[1]["values"] and found[0]["total"] == found[1]["total"]
+
+    def fail(*arguments: Any) -> None:
+        raise FederationError("client 'cedar' did not measure")
+
+    monkeypatch.setattr("monai_fairfl.federate.value_run", fail)
+    with pytest.raises(FederationError, match="cedar"):
+        federation(root, tmp_path / "failed", FedAvg(), report=True, **{**stayed, "rounds": 1}).run()
+    assert (tmp_path / "failed" / "report.html").is_file()
 
 
 @pytest.mark.slow

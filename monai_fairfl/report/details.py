@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from monai_fairfl.ledger import number_in
 from monai_fairfl.report.collect import Number, Run
 
 __all__ = ["KNOWN", "Quantity", "Drawn", "details_of", "heat_maps", "label_of", "line_plots", "natural"]
@@ -143,7 +144,7 @@ def details_of(run: Run) -> dict[str, Any]:
                     if name not in last or last[name]["round"] != record["round"]:
                         last[name] = {"round": record["round"], "keys": [], "sites": {}}
                     last[name]["sites"][site] = {key: _plain(item) for key, item in value.items()}
-                elif value is not None:
+                elif number_in(value) is not None:
                     points = by_round.setdefault(name, {}).setdefault(site, [])
                     points.append({"round": record["round"], "value": _plain(value)})
     for found in last.values():
@@ -193,7 +194,8 @@ def natural(key: str) -> list[tuple[int, str]]:
 
 
 def _plain(value: Any) -> float | None:
-    return None if value is None else Number.read(value).value
+    unknown = value is None or (isinstance(value, Mapping) and value.get("value", 0) is None)
+    return None if unknown else Number.read(value).value
 
 
 def _each(report: Mapping[str, Any], form: str) -> Iterator[tuple[str, str, Quantity, Any]]:

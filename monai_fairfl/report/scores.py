@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from monai_fairfl.report.collect import Number, Run
 
@@ -21,6 +21,8 @@ __all__ = ["MEASUREMENTS", "Shown", "comparable", "scores_of", "shown_measuremen
 
 MEASUREMENTS = {"test_score": "test", "score": "validation", "global_score": "validation"}
 """Measurement -> the cases it is made on, best first: test cases were never used to choose anything."""
+CLOSING = ("test_score", "score")
+ROUNDING = 1e-6  # by which a fraction may be outside [0, 1]
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,18 @@ class Shown:
 
 
 def shown_measurement(runs: Sequence[Run]) -> str:
-    """The best measurement that every finished run has; ``global_score`` where there is none."""
+    """The best measurement that every finished run has of every site that it scored at all; else of some sites.
+
+    ``global_score`` where there is none.
+    """
     finished = [run for run in runs if run.end is not None]
-    for name in ("test_score", "score"):
-        if finished and all(any(run.final(site, name) for site in run.sites) for run in finished):
-            return name
-    return "global_score"
+    if not finished:
+        return "global_score"
+    having = [{name: {s for s in run.sites if run.final(s, name)} for name in CLOSING} for run in finished]
+    whole = [
+        name for name in CLOSING if all(found[name] and found[name] == set().union(*found.values()) for found in having)
+    ]
+    return next(iter(whole or [name for name in CLOSING if all(found[name] for found in having)]), "global_score")
 
 
 def scores_of(run: Run, shown: str, warnings: list[str]) -> Shown:
@@ -50,10 +58,20 @@ def scores_of(run: Run, shown: str, warnings: list[str]) -> Shown:
         last = {site: _so_far(run, site) for site in run.sites}
         after = max((number for numbers in last.values() for number in numbers), default=0)
         found = {site: numbers.get(after) for site, numbers in last.items()}
-    kept = {site: number for site, number in found.items() if number is not None and 0 <= number.value <= 1}
-    for site in sorted({site for site, number in found.items() if number is not None} - set(kept)):
+    known = {site: number for site, number in found.items() if number is not None}
+    kept = {site: _fraction(number) for site, number in known.items() if -ROUNDING <= number.value <= 1 + ROUNDING}
+    for site in sorted(set(known) - set(kept)):
         warnings.append(f"{run.name}: the score of {site} is not a fraction in [0, 1] and is left out")
+    if kept and (without := sorted(set(run.sites) - set(kept))):
+        warnings.append(
+            f"{run.name}: no Dice of {', '.join(without)}; its mean, deviation, worst site, gap and index are of "
+            f"{len(kept)} of {len(run.sites)} sites"
+        )
     return Shown(measurement, after, kept)
+
+
+def _fraction(number: Number) -> Number:
+    return replace(number, value=min(max(number.value, 0.0), 1.0))
 
 
 def comparable(scores: Mapping[str, Shown], shown: str) -> set[str]:

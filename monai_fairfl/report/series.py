@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from monai_fairfl.ledger import number_in
 from monai_fairfl.report.collect import Number, Run, entries
 from monai_fairfl.valuation.free_riders import free_rider_history
 
@@ -58,7 +59,7 @@ def contribution_series(run: Run) -> Series:
     found: Series = {site: [] for site in run.sites}
     for record in run.rounds:
         for site, value in record["contributions"].items():
-            if value is not None:
+            if number_in(value) is not None:
                 found.setdefault(site, []).append({"round": record["round"], **asdict(Number.read(value))})
     return found
 
@@ -81,11 +82,9 @@ def weight_series(run: Run) -> tuple[Series, int | None]:
 def free_rider_series(run: Run) -> tuple[Series, dict[str, int]]:
     """Free-rider score of each site by round, and site -> round of its first flag; see :data:`FREE_RIDER_RULE`.
 
-    Both are empty unless every round averaged and measured ``global_score`` and ``local_score``.
+    Of the rounds that averaged and measured ``global_score`` and ``local_score``.
     """
     history = free_rider_history(run.rounds, factor=FACTOR, rounds=ROUNDS)
-    if len(history.rounds) < len(run.rounds):
-        return {}, {}
     series = {
         site: [{"round": number, "value": value} for number, value in zip(history.rounds, values) if value is not None]
         for site, values in history.scores.items()

@@ -63,6 +63,10 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     for run in runs:
         yardstick = alone if run.strategy != "Standalone" and run.name in same else {}
         strategies[run.name] = _strategy(run, scores[run.name], yardstick, shown)
+        for valuation in run.valuations:
+            if not _is_current(valuation, run):
+                hint = "run the same command with it and --resume True"
+                warnings.append(f"{run.name}: {valuation['name']} is of another end of this run and not shown; {hint}")
         for site, number in strategies[run.name]["flagged"].items():
             looks = f"In {run.name}, the free-rider score of {site} was {SUSPICIOUS}, the third of them round {number}"
             warnings.append(f"{looks}. So are honest sites' that are unlike the others: a reason to ask, not a proof")
@@ -88,10 +92,9 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
 def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str) -> dict[str, Any]:
     numbers = mine.numbers
     values = {site: number.value for site, number in numbers.items()}
-    yardstick = {site: number for site, number in alone.items() if site in numbers}
     weights, layers = weight_series(run)
     contributions, (suspicion, flagged) = contribution_series(run), free_rider_series(run)
-    gained = gains(numbers, yardstick)
+    gained = gains(numbers, {site: number for site, number in alone.items() if site in numbers})
     kind = shipped().get(run.strategy)
     estimates = kind.estimates if kind else None  # a strategy of somebody's own may estimate anything
     return {
@@ -106,7 +109,7 @@ def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str) ->
         "measurement": mine.measurement,
         "after_rounds": mine.after_rounds,
         "performance": asdict(fairness.performance(values, ddof=DDOF)) if values else None,
-        "collaboration": collaboration(values, yardstick),
+        "collaboration": collaboration(values, alone),
         "layers_averaged": layers,
         "estimates": estimates,
         "estimates_contributions": estimates != "",
@@ -130,8 +133,13 @@ def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str) ->
             "free_rider_scores": suspicion,
         },
         "details": details_of(run),
-        "valuations": run.valuations,
+        "valuations": [valuation for valuation in run.valuations if _is_current(valuation, run)],
     }
+
+
+def _is_current(valuation: Mapping[str, Any], run: Run) -> bool:
+    """Whether a valuation is of the model that the run ended with; it may have gone on since."""
+    return run.end is not None and valuation.get("model", run.end.get("model")) == run.end.get("model")
 
 
 def _focus(strategies: Mapping[str, Mapping[str, Any]], validation: Mapping[str, float | None]) -> str | None:

@@ -135,10 +135,10 @@ def summary_table(report: Mapping[str, Any], names: Sequence[str] | None = None)
     names, shown = list(report["strategies"]) if names is None else names, columns(report)
     table = Table("", title=f"Dice on {MEASUREMENTS[report['measurement']]} cases of the model each site would use")
     for name in names:
-        other = report["strategies"][name]["measurement"] != report["measurement"]
-        table.add_column(Text(name + (" *" if other else "")), justify="right")
-        if other:
-            table.caption = "* unfinished: validation Dice so far, not compared"
+        apart = name not in comparable(report)
+        table.add_column(Text(name + (" *" if apart else "")), justify="right")
+        if apart:
+            table.caption = "* not compared: unfinished (validation Dice so far), or of fewer sites"
     for row, following in zip(shown, [*shown[1:], None]):
         winners = row.winners(comparable(report))
         cells = [Text(row.text(name), style="bold green" if name in winners else "") for name in names]

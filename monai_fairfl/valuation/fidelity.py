@@ -116,7 +116,8 @@ def _measures(shares: Mapping[str, float], reference: Mapping[str, float]) -> tu
     spearman = math.nan
     if not math.isnan(found.pearson):
         names = sorted(shares)
-        spearman = 100 * stats.spearmanr([shares[n] for n in names], [reference[n] for n in names]).statistic
+        ranked = (np.round([of[n] for n in names], 9) for of in (shares, reference))  # rounding is no order
+        spearman = 100 * stats.spearmanr(*ranked).statistic
     return np.array([found.pearson, spearman, found.euclidean, found.cosine]), found.p_value
 
 

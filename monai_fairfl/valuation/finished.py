@@ -178,7 +178,7 @@ class Evaluator:
 
     def __call__(self, game: str, coalition: Coalition, build: Callable[[], Weights]) -> float:
         """Utility of the model that ``build`` makes, for ``coalition`` in the game of this name."""
-        key = Key(game, coalition, self.utility.measurement)
+        key = Key(game, coalition, self.utility.measurement, frozenset(self.panel.clients))
         self.done += 1
         if key in self.known:
             return self.utility(self.known[key])

@@ -145,11 +145,12 @@ class Panel:
 
 
 class Key(NamedTuple):
-    """Which model was measured: that of a coalition in one game (a round, or the whole run), and what of it."""
+    """Which model was measured, that of a coalition in one game (a round, or the whole run), what of it, and by whom."""
 
     game: str
     coalition: Coalition
     measurement: str
+    clients: frozenset[str]
 
 
 class MeasuredModels:
@@ -172,10 +173,14 @@ class MeasuredModels:
         if lines[:1] != [header]:
             lines = [header]
         write_atomically(self.path, b"".join(lines))
-        for line in lines[1:]:
-            row = json.loads(line)
-            key = Key(row["game"], frozenset(row["coalition"]), row["measurement"])
-            self._known[key] = {client: _from_json(value) for client, value in row["measured"].items()}
+        for number, line in enumerate(lines[1:], start=2):
+            try:
+                row = json.loads(line)
+                measured = {client: _from_json(value) for client, value in row["measured"].items()}
+                key = Key(row["game"], frozenset(row["coalition"]), row["measurement"], frozenset(measured))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ConfigError(f"{self.path}, line {number} is damaged: delete it, to be measured again") from error
+            self._known[key] = measured
 
     def __contains__(self, key: Key) -> bool:
         return key in self._known
@@ -184,7 +189,7 @@ class MeasuredModels:
         return self._known[key]
 
     def add(self, key: Key, measured: Mapping[str, Measurement]) -> None:
-        """Keep what was measured, in the file too."""
+        """Keep what ``key.clients`` measured, in the file too."""
         self._known[key] = dict(measured)
         row = {
             "game": key.game,

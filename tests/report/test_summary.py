@@ -25,6 +25,7 @@ from monai_fairfl.ledger import Ledger
 from monai_fairfl.report.collect import Number, load_runs
 from monai_fairfl.report.comparison import half_width, left_behind
 from monai_fairfl.report.summary import summarise
+from monai_fairfl.report.valuations import NEEDED
 
 WriteRun = Callable[..., Path]
 
@@ -129,10 +130,65 @@ def test_runs_of_other_settings_are_warned_of_by_the_settings_names(write_run: W
 @pytest.mark.parametrize(
     "lacking", [{"gram": None}, {"measurements": {"yew": {"global_score": 0.5}}}, {"aggregation": {}}]
 )
-def test_free_rider_scores_need_every_round(lacking: dict[str, Any], write_run: WriteRun) -> None:
-    rounds = [suspicious(), suspicious(), suspicious(**lacking)]
+def test_free_rider_scores_are_of_the_rounds_that_have_all(lacking: dict[str, Any], write_run: WriteRun) -> None:
+    rounds = [suspicious(), suspicious(), suspicious(**lacking), suspicious()]
     report = summarise(load_runs([write_run("FedAvg", dict.fromkeys(["elm", "oak", "yew"], 0.8), rounds=rounds)]))
-    assert report["strategies"]["FedAvg"]["series"]["free_rider_scores"] == {} and report["warnings"] == []
+    found = report["strategies"]["FedAvg"]
+    assert [point["round"] for point in found["series"]["free_rider_scores"]["yew"]] == [0, 1, 3]
+    assert found["flagged"] == {"yew": 3}
+
+
+def test_means_over_some_of_the_sites_are_marked_and_not_compared(write_run: WriteRun) -> None:
+    scores = {"elm": 0.8, "oak": 0.7, "yew": 0.4}
+    runs = [write_run(name, scores) for name in ("Standalone", "FedAvg")]
+    lines = (runs[1] / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    (runs[1] / "ledger.jsonl").write_bytes(b"".join(lines[:-1]))
+    missing = {site: {"own": {"test_score": scores[site]}} for site in ("elm", "oak")} | {"yew": {"own": {}}}
+    Ledger(runs[1] / "ledger.jsonl").append({"kind": "end", "scores": missing, "not_finite": {"yew": ["test_score"]}})
+    report = summarise(load_runs(runs))
+    found = report["strategies"]["FedAvg"]
+    assert found["collaboration"] is None and not found["comparable"] and found["sites"]["elm"]["gain"]["value"] == 0
+    assert any("FedAvg: no Dice of yew" in warning and "2 of 3 sites" in warning for warning in report["warnings"])
+    assert [e["text"] for e in report["events"]] == ["dropped measurements: test_score"]
+
+
+def test_the_shown_measurement_is_one_that_every_scored_site_has(write_run: WriteRun) -> None:
+    run = write_run("FedAvg", {"elm": 0.8, "oak": 0.7}, finished=False)
+    closing = {"elm": {"own": {"score": 0.6, "test_score": 0.9}}, "oak": {"own": {"score": 0.5}}}
+    Ledger(run / "ledger.jsonl").append({"kind": "end", "scores": closing})
+    report = summarise(load_runs([run]))
+    found = report["strategies"]["FedAvg"]["sites"]
+    assert report["measurement"] == "score" and [found[s]["score"]["value"] for s in ("elm", "oak")] == [0.6, 0.5]
+
+
+def test_a_score_may_be_above_one_by_rounding(write_run: WriteRun) -> None:
+    report = summarise(load_runs([write_run("FedAvg", {"elm": (1.0000001, 0.0, 5), "oak": 1.1})]))
+    found = report["strategies"]["FedAvg"]["sites"]
+    assert found["elm"]["score"]["value"] == 1 and found["oak"]["score"] is None
+
+
+def test_an_estimate_that_is_not_finite_is_left_out(write_run: WriteRun) -> None:
+    unknown = {"value": None, "stderr": None, "n": 3}
+    rounds = [
+        {"contributions": {"elm": 0.4, "oak": unknown}, "details": {"drop": {"oak": unknown, "elm": {"0": unknown}}}}
+    ]
+    found = summarise(load_runs([write_run("FedCE", {"elm": 0.8, "oak": 0.7}, rounds=rounds)]))["strategies"]["FedCE"]
+    assert found["series"]["contributions"]["oak"] == [] and found["sites"]["elm"]["contribution"]["value"] == 0.4
+    assert found["details"]["by_round"] == {} and found["details"]["last_round"]["drop"]["sites"] == {
+        "elm": {"0": None}
+    }
+
+
+def test_a_valuation_of_a_run_that_went_on_is_not_shown(write_run: WriteRun) -> None:
+    run = write_run("FedAvg", {"elm": 0.8, "oak": 0.7}, finished=False)
+    Ledger(run / "ledger.jsonl").append({"kind": "end", "scores": {}, "model": "b"})
+    (run / "valuations").mkdir()
+    about = dict.fromkeys(NEEDED, None) | {"name": "retraining"}
+    for name, model in (("old", "a"), ("new", "b")):
+        (run / "valuations" / f"{name}.json").write_text(json.dumps(about | {"name": name, "model": model}))
+    report = summarise(load_runs([run]))
+    assert [valuation["name"] for valuation in report["strategies"]["FedAvg"]["valuations"]] == ["new"]
+    assert any("FedAvg: old is of another end of this run" in warning for warning in report["warnings"])
 
 
 def test_absences_guards_and_their_reasons_are_listed(comparison: Path) -> None:

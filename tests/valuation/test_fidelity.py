@@ -68,6 +68,11 @@ def test_measures_are_scipys_and_numpys() -> None:
     assert found.cosine.estimate == pytest.approx(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
 
 
+def test_equal_shares_are_ties_whatever_the_rounding() -> None:
+    rounded = [0.30000000000000004 - 0.1, 0.2, 0.6]  # the first two differ in the last bit
+    assert fidelity(estimates(rounded), estimates([0.2, 0.2, 0.6])).spearman.estimate == pytest.approx(100)
+
+
 def test_intervals_widen_with_the_standard_errors_and_vanish_without() -> None:
     widths = []
     for stderr in (0.0, 0.01, 0.03):

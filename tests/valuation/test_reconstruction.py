@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import ModelSpec, Reply, Request, Weights
 from monai_fairfl.recording import RecordedRound, record_round, recorded_rounds
 from monai_fairfl.strategies import FedCE
-from monai_fairfl.valuation import MaxSamples, Reconstruction
+from monai_fairfl.valuation import MaxSamples, Panel, Reconstruction
 from monai_fairfl.valuation.reconstruction import MultiRound, OneRound
 
 
@@ -157,6 +158,23 @@ def test_a_client_that_cannot_score_is_named_and_nothing_is_lost(run: LinearRun)
     run.asked.clear()
     Reconstruction("exact").value(run.finished())
     assert run.models_measured == 16 - 2
+
+
+def test_models_are_scored_by_the_same_clients_also_after_one_left(run: LinearRun) -> None:
+    """C dies in the middle; what it scored before is not mixed with what the others score then, and is kept."""
+    run.lose = lambda request: request.client == "C" and run.models_asked >= 4
+    with pytest.raises(FederationError, match="client 'C' did not measure"):
+        Reconstruction("exact").value(run.finished())
+    two = replace(run.finished(), clients=["A", "B"], panel=Panel(run.transport("AB"), "AB"))
+    found = Reconstruction("exact").value(two)
+    clean = LinearRun(run.folder.parent / "clean")
+    clean.federate(clean.folder)
+    fresh = replace(clean.finished(), clients=["A", "B"], panel=Panel(clean.transport("AB"), "AB"))
+    assert found.values == Reconstruction("exact").value(fresh).values
+    run.lose = lambda request: False
+    before = len(run.asked)
+    Reconstruction("exact").value(run.finished())
+    assert (len(run.asked) - before) // 3 == 16 - 4
 
 
 def test_a_run_that_has_gone_on_is_measured_anew(run: LinearRun) -> None:

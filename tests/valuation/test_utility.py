@@ -108,15 +108,19 @@ def test_an_answer_that_comes_late_is_not_taken_for_one_about_the_next_model() -
 
 
 def test_what_was_measured_is_read_back_and_a_line_cut_short_is_not(tmp_path: Path) -> None:
-    path, key = tmp_path / "measured.jsonl", Key("round 0", frozenset("AB"), "score")
+    path, key = tmp_path / "measured.jsonl", Key("round 0", frozenset("AB"), "score", frozenset(MEASURED))
     models = MeasuredModels(path, "run")
     assert key not in models
     models.add(key, MEASURED)
     assert models[key] == MEASURED
     again = MeasuredModels(path, "run")
     assert key in again and again[key] == MEASURED
-    again.add(Key("round 1", frozenset(), "score"), {"A": 0.1})
+    other = Key("round 1", frozenset(), "score", frozenset("A"))
+    again.add(other, {"A": 0.1})
     path.write_bytes(path.read_bytes()[:-1])
     cut = MeasuredModels(path, "run")
-    assert key in cut and Key("round 1", frozenset(), "score") not in cut
+    assert key in cut and other not in cut and key._replace(clients=frozenset("A")) not in cut
+    path.write_bytes(path.read_bytes() + b"{\n")
+    with pytest.raises(ConfigError, match="measured.jsonl, line 3 is damaged: delete it"):
+        MeasuredModels(path, "run")
     assert key not in MeasuredModels(path, "another run")
