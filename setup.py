@@ -72,7 +72,7 @@ setup(
         "pillow",
         "safetensors",
         "scikit-image",
-        "scipy",
+        "scipy>=1.15",
         "rich",
         "fire",  # with the next two: python -m monai.bundle run, verify_metadata
         "jsonschema",

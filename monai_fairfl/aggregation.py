@@ -241,12 +241,13 @@ class Replies(list[Reply]):
 
 
 def weighted_mean(tensors: Sequence[torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
-    """sum_i w_i t_i / sum_i w_i, accumulated in float64, in the tensors' own type.
+    """sum_i w_i t_i / sum_i w_i, accumulated in float64, in the tensors' own type; a weight of 0 leaves a tensor out.
 
-    >>> weighted_mean([torch.tensor([1.0]), torch.tensor([3.0])], torch.tensor([1.0, 1.0])).tolist()
+    >>> tensors = [torch.tensor([value]) for value in (1.0, 3.0, math.inf)]
+    >>> weighted_mean(tensors, torch.tensor([1.0, 1.0, 0.0])).tolist()
     [2.0]
     """
-    total = sum(weight * tensor.double() for weight, tensor in zip(weights, tensors, strict=True))
+    total = sum(weight * tensor.double() for weight, tensor in zip(weights, tensors, strict=True) if weight)
     return torch.as_tensor(total / weights.sum()).to(tensors[0].dtype)
 
 

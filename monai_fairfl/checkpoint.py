@@ -74,7 +74,7 @@ class Checkpoints:
         Raises:
             FederationError: when there are checkpoints and none can be read.
         """
-        folders = sorted(self.folder.glob("round-*"), reverse=True)
+        folders = self._newest_first()
         problems = []
         for folder in folders:
             try:
@@ -93,9 +93,12 @@ class Checkpoints:
         return None
 
     def _prune(self) -> None:
-        folders = sorted(self.folder.glob("round-*"), reverse=True)
-        for folder in folders[self.keep :]:
+        for folder in self._newest_first()[self.keep :]:
             shutil.rmtree(folder)
+
+    def _newest_first(self) -> list[Path]:
+        numbers = {path: path.name.removeprefix("round-") for path in self.folder.glob("round-*")}
+        return sorted((path for path in numbers if numbers[path].isdecimal()), key=lambda p: -int(numbers[p]))
 
 
 def _read(folder: Path) -> Checkpoint:

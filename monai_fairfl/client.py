@@ -25,6 +25,7 @@ from monai.handlers import StatsHandler, ValidationHandler
 from monai_fairfl.client_state import ClientState, Past, handler_owner, load_state, state_of
 from monai_fairfl.client_training import (
     TRAINING_HANDLERS,
+    check_schedules,
     chosen_handlers,
     one_round,
     train_personal,
@@ -88,6 +89,7 @@ class FairMonaiAlgo(MonaiAlgo):
         super().__init__(bundle_root, **arguments)
         self.states = ClientState(state_dir)
         self.all_handlers = all_handlers
+        self._initial: dict[str, Any] = {}  # state of the trainer as the bundle makes it
         self._received: set[str] = set()  # names of the weights that training began from
         self._at: tuple[str, int] | None = None  # (run, round) whose state the trainer holds; None: unknown
 
@@ -95,13 +97,14 @@ class FairMonaiAlgo(MonaiAlgo):
 
     def initialize(self, extra: dict[str, Any] | None = None) -> None:
         """Build trainer and evaluator from the bundle; once only."""
-        if self.trainer is not None:
+        if self._initial:
             return
         super().initialize(extra)
         trainer: Any = self.trainer
         self.spec = read_spec(trainer.network)
         if not self.all_handlers:
             trainer._event_handlers = handlers_that(_is_needed, trainer)
+            check_schedules(trainer, self._evaluators(), self.client_name)
         self._initial = state_of(trainer)
 
     def train(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> None:
@@ -170,11 +173,11 @@ class FairMonaiAlgo(MonaiAlgo):
         if "train_loss" in request.measure and counter.value is not None:
             measurements["train_loss"] = counter.value
         state = state_of(self.trainer)
-        self._require_finite(state["local"])
+        self._require_finite(state["local"], received)
         measurements |= self._measure("trained", request, state["local"], past)
         if "ditto_lambda" in request.context:
             state["personal"] = self._train_personal(request, received, past)
-            self._require_finite(state["personal"]["local"])
+            self._require_finite(state["personal"]["local"], received)
             measurements |= self._measure("personal", request, state["personal"]["local"], past)
         reply = self._reply(request, state["local"], measurements, counter)
         if self.post_weight_filters and reply.update is not None:  # what left is what entered the average
@@ -209,10 +212,15 @@ class FairMonaiAlgo(MonaiAlgo):
                 f"{len(self.spec.parameters)} parameters, for example {missing[0]!r}; they are of another network"
             )
 
-    def _require_finite(self, trained: Weights) -> None:
-        """Refuse what diverged before it is kept: Adam's moments with it would spoil every later round."""
+    def _require_finite(self, trained: Weights, received: Weights) -> None:
+        """Refuse what diverged before it is kept: Adam's moments with it would spoil every later round.
+
+        A constant buffer, such as a mask of -inf, may be what it was.
+        """
+        before = self.spec.with_aliases(received)
         for name, tensor in trained.items():
-            if not tensor.isfinite().all():
+            constant = name not in self.spec.parameters and tensor.equal(before[name].to(tensor))
+            if not (constant or tensor.isfinite().all()):
                 raise ValueError(
                     f"client {self.client_name!r}: the training diverged, {name!r} is not finite. Nothing of this "
                     "round is kept, and the next goes on from the state before it. If it comes again: lower "

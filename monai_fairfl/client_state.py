@@ -12,15 +12,20 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import pickle
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from monai.engines import SupervisedTrainer
 
+from monai_fairfl.errors import FederationError
 from monai_fairfl.files import safe_name, write_atomically
 from monai_fairfl.messages import Weights
 from monai_fairfl.probe import load_weights
@@ -50,8 +55,19 @@ class ClientState:
         return self._path(run, number).exists()
 
     def load(self, run: str, number: int) -> dict[str, Any]:
-        """The state after round ``number``; tensors and plain values only, whatever the file says."""
-        state: dict[str, Any] = torch.load(self._path(run, number), map_location="cpu", weights_only=True)
+        """The state after round ``number``; tensors and plain values only, whatever the file says.
+
+        Raises:
+            FederationError: when the file is damaged.
+        """
+        path = self._path(run, number)
+        try:
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise FederationError(
+                f"the state after round {number} in {path} is damaged ({type(error).__name__}): delete the file, and "
+                "this client goes on from an earlier round's state, or with a new optimizer where there is none"
+            ) from error
         return state
 
     def save(self, run: str, number: int, state: Mapping[str, Any]) -> None:
@@ -67,8 +83,10 @@ class ClientState:
         """The cases' own scores of a measurement stay at this site: ``RUN-name.csv`` in its private folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         columns = list(next(iter(cases.values())))
-        lines = [",".join([case, *(f"{scores[column]:.6f}" for column in columns)]) for case, scores in cases.items()]
-        self.path(run, f"{name}.csv").write_text("\n".join([",".join(["case", *columns]), *lines]) + "\n")
+        with open(self.path(run, f"{name}.csv"), "w", newline="") as file:
+            table = csv.writer(file, lineterminator="\n")
+            table.writerow(["case", *columns])
+            table.writerows([case, *(f"{scores[key]:.6f}" for key in columns)] for case, scores in cases.items())
 
     def path(self, run: str, name: str) -> Path:
         """This client's file ``name`` of ``run``.
@@ -82,7 +100,8 @@ class ClientState:
         return self.folder / f"{safe_name(run, 'run name', 128)}-{name}"
 
     def _rounds(self, run: str) -> list[int]:
-        return [int(path.stem.rpartition("-")[2]) for path in self.folder.glob(self.path(run, "round-*.pt").name)]
+        name = re.compile(re.escape(self.path(run, "round-").name) + r"([0-9]+)\.pt")  # another run's may begin alike
+        return [int(found[1]) for path in self.folder.glob("*.pt") if (found := name.fullmatch(path.name))]
 
     def _path(self, run: str, number: int) -> Path:
         return self.path(run, f"round-{number:04d}.pt")
@@ -152,7 +171,9 @@ def load_state(trainer: SupervisedTrainer, state: Mapping[str, Any]) -> None:
     for scheduler, saved in zip(_schedulers(trainer), state["schedulers"], strict=True):
         scheduler.load_state_dict(on_cpu(saved))
     trainer.state.epoch, trainer.state.iteration = state["epoch"], state["iteration"]
-    if trainer.scaler is not None and state["scaler"]:
+    trainer.scaler = None
+    if trainer.amp and state["scaler"]:
+        trainer.scaler = torch.cuda.amp.GradScaler()  # as ``Trainer.run`` does
         trainer.scaler.load_state_dict(state["scaler"])
 
 
@@ -174,13 +195,15 @@ def handler_owner(handler: Any) -> Any:
 
 
 def on_cpu(value: Any) -> Any:
-    """A deep copy with every tensor on the CPU.
+    """A deep copy with every tensor on the CPU, and NumPy's numbers as Python's, which may be loaded again.
 
-    >>> on_cpu([{"w": torch.ones(1)}])
-    [{'w': tensor([1.])}]
+    >>> on_cpu([{"w": torch.ones(1), "lr": np.float64(0.5)}])
+    [{'w': tensor([1.]), 'lr': 0.5}]
     """
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().clone()
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, Mapping):
         return {key: on_cpu(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -17,17 +17,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
-from monai.engines import SupervisedTrainer
+from ignite.engine import Events
+from monai.engines import SupervisedEvaluator, SupervisedTrainer
+from monai.handlers import LrScheduleHandler
 
-from monai_fairfl.client_state import load_state, state_of
+from monai_fairfl.client_state import handler_owner, load_state, state_of
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import Proximal, SharpnessAware
 from monai_fairfl.messages import Weights
+from monai_fairfl.probe import check_whole
 from monai_fairfl.random_state import own_random_state
-from monai_fairfl.training_probe import seed_transforms
+from monai_fairfl.training_probe import seed_loader
 
 __all__ = [
     "TRAINING_HANDLERS",
     "TrainingHandler",
+    "check_schedules",
     "chosen_handlers",
     "one_round",
     "train_personal",
@@ -50,9 +55,7 @@ TRAINING_HANDLERS: dict[str, Callable[[Mapping[str, float]], TrainingHandler]] =
     "prox_mu": lambda context: Proximal(context["prox_mu"]),
 }
 """context key -> maker of the handler that it chooses, from the whole context. A new client half is one entry.
-
-They are attached in this order: sharpness-aware training replaces the gradients by those of its second pass, so what
-adds to the gradients comes after it.
+They are attached in this order.
 """
 
 
@@ -67,15 +70,54 @@ def chosen_handlers(context: Mapping[str, float]) -> list[TrainingHandler]:
 
 @contextmanager
 def one_round(trainer: SupervisedTrainer, seed: int, handlers: Sequence[TrainingHandler]) -> Iterator[None]:
-    """Inside, ``trainer`` has these handlers, and all random numbers follow from ``seed``."""
+    """Inside, ``trainer`` has these handlers, and all random numbers follow from ``seed``.
+
+    Raises:
+        TransportAborted: when the training inside was interrupted.
+    """
     trainer._internal_run_generator = None  # after a failure ignite would go on with what is left of that run
     with ExitStack() as stack:
         stack.enter_context(own_random_state(seed))
         for handler in handlers:
             handler.attach(trainer)
             stack.callback(handler.detach)
-        seed_transforms(trainer.data_loader, seed)
+        if trainer.scaler is not None:  # ``Trainer.run`` makes a new one, which would have to find the scale again
+            stack.enter_context(trainer.add_event_handler(Events.STARTED, _set_scaler, trainer.scaler))
+        seed_loader(trainer.data_loader, seed)
         yield
+        check_whole(trainer)
+
+
+def _set_scaler(trainer: SupervisedTrainer, scaler: Any) -> None:
+    trainer.scaler = scaler
+
+
+def check_schedules(trainer: SupervisedTrainer, evaluators: Sequence[SupervisedEvaluator], client: str | None) -> None:
+    """Refuse a schedule that reads an evaluator's score, which nobody makes while a client trains.
+
+    Raises:
+        ConfigError: naming the client.
+    """
+    owners = [handler_owner(entry[0]) for entries in trainer._event_handlers.values() for entry in entries]
+    for schedule in (owner for owner in owners if isinstance(owner, LrScheduleHandler)):
+        if any(_reads(schedule, trainer, evaluator) for evaluator in evaluators):
+            raise ConfigError(
+                f"client {client!r}: the schedule {type(schedule.lr_scheduler).__name__} reads the validation score, "
+                "which is not there during federated training: use a schedule by epoch, for example LambdaLR"
+            )
+
+
+def _reads(schedule: LrScheduleHandler, trainer: SupervisedTrainer, evaluator: SupervisedEvaluator) -> bool:
+    """Whether ``schedule`` misses the evaluator's state when that is gone."""
+    state = evaluator.state
+    del evaluator.state
+    try:
+        schedule.step_transform(trainer)
+    except Exception as error:  # of the trainer, too, there is no output before the first step
+        return getattr(error, "obj", None) is evaluator
+    finally:
+        evaluator.state = state
+    return False
 
 
 def with_new_optimizer(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -116,9 +116,16 @@ class Inbox:
 
 def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Mapping[str, Verdict]]:
     """``replies`` less those that a guard quarantines, and client -> verdict. Only updates are guarded."""
+    measured = [reply for reply in replies if reply.update is None]
+    if measured:
+        trained = [reply for reply in replies if reply.update is not None]
+        if not trained:
+            return replies, {}
+        kept, judged = guarded(_of(replies, trained), guards)
+        return _of(kept, [*kept, *measured]), judged
     verdicts: dict[str, Verdict] = {}
     for guard in guards:
-        if not replies or any(reply.update is None for reply in replies):
+        if not replies:
             break
         found = guard.check(replies)
         clients = {reply.id: reply.client for reply in replies}
@@ -129,6 +136,11 @@ def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Mapping
             {id: f"quarantined: {v.reason}" for id, v in found.items() if v.action == "quarantine"}
         )
     return replies, verdicts
+
+
+def _of(replies: Replies, some: Sequence[Reply]) -> Replies:
+    """``some`` replies of the same exchange; the rows of the matrix stay those that trained."""
+    return Replies(some, replies.requests.values(), replies.spec, replies.missing, replies.matrix)
 
 
 def enough(replies: Replies, least: int) -> Replies:

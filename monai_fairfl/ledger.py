@@ -100,6 +100,10 @@ def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], str
             record = json.loads(line)
         except ValueError as error:
             raise FederationError(f"ledger {path}, line {number} is not JSON: {error}") from error
+        if not isinstance(record, dict):
+            raise FederationError(
+                f"ledger {path}, line {number} is no JSON object but {record!r:.40}; restore the file from a copy"
+            )
         if record.get("previous") != head:
             raise FederationError(
                 f"ledger {path}: line {number} does not follow line {number - 1}; "

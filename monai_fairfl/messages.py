@@ -249,7 +249,7 @@ def refusal(request: Request, reply: Reply, spec: ModelSpec) -> str | None:
             f"asked was request {request.id} of run {request.run} round {request.round}"
         )
     if request.task == "measure":
-        return None
+        return None if reply.update is None else "measured, and sent an update that was not asked for"
     least = {"num_samples": 1, "num_cases": 0, "num_steps": 0}
     for name, minimum in least.items():
         count = getattr(reply, name)
@@ -315,13 +315,15 @@ def _is_number(value: object) -> bool:
 def to_json(value: Any) -> Any:
     """Measurements and contributions as plain JSON: an :class:`Estimate` becomes an object of its fields.
 
-    >>> to_json({"A": Estimate(0.5, None, 2), "B": float("nan")})
-    {'A': {'value': 0.5, 'stderr': None, 'n': 2}, 'B': None}
+    >>> to_json({"A": Estimate(0.5, None, 2), "B": [1.0, float("nan")]})
+    {'A': {'value': 0.5, 'stderr': None, 'n': 2}, 'B': [1.0, None]}
     """
     if isinstance(value, Estimate):
         return to_json(asdict(value))
     if isinstance(value, Mapping):
         return {key: to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

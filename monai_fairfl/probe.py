@@ -25,11 +25,13 @@ from ignite.engine import Engine
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator
 from torch import nn
+from torch.utils.data import SequentialSampler
 
+from monai_fairfl.errors import TransportAborted
 from monai_fairfl.messages import Estimate, Weights
 from monai_fairfl.random_state import own_random_state
 
-__all__ = ["Probe", "handlers_that", "load_weights", "loaded"]
+__all__ = ["Probe", "check_whole", "handlers_that", "load_weights", "loaded"]
 
 KEPT = ("Workflow._register_decollate", "Workflow._register_postprocessing")
 
@@ -58,9 +60,11 @@ class Probe:
 
         Raises:
             ValueError: there is no key metric, or it is none that lies between 0 and 1, the higher the better.
+            TransportAborted: when the evaluator was interrupted.
         """
         with self._bare() as evaluator, loaded(evaluator.network, weights), own_random_state(0):
             evaluator.run()
+            check_whole(evaluator)
             name = evaluator.state.key_metric_name
             if name is None:
                 raise ValueError("the bundle's evaluator has no key_val_metric, so no score can be measured")
@@ -84,9 +88,12 @@ class Probe:
         return {"mean" if label == "dice" else label: estimate(column) for label, column in columns.items()}
 
     def _case_names(self, count: int) -> list[str]:
-        data = getattr(getattr(self.engine.data_loader, "dataset", None), "data", None)
+        """Of the files, where the cases came in their order; else numbers."""
+        loader = self.engine.data_loader
+        data = getattr(getattr(loader, "dataset", None), "data", None)
         if (
-            isinstance(data, Sequence)
+            isinstance(getattr(getattr(loader, "batch_sampler", None), "sampler", None), SequentialSampler)
+            and isinstance(data, Sequence)
             and len(data) == count
             and all(isinstance(d, dict) and "image" in d for d in data)
         ):
@@ -159,6 +166,19 @@ def handlers_that(fit: Callable[[Callable[..., Any]], bool], engine: Engine) -> 
 def _makes_the_score(handler: Callable[..., Any]) -> bool:
     owner = getattr(handler, "__self__", None) or getattr(getattr(handler, "__wrapped__", None), "__self__", None)
     return isinstance(owner, Metric) or getattr(handler, "__qualname__", "").startswith(KEPT)
+
+
+def check_whole(engine: Engine) -> None:
+    """Refuse a run that ``abort`` interrupted: what it made is of some of the cases only.
+
+    Raises:
+        TransportAborted: when it did; the next run begins anew.
+    """
+    if engine._internal_run_generator is not None:
+        engine._internal_run_generator = None
+        raise TransportAborted(
+            "aborted before the end of the data: nothing of this round is kept; start the run again to go on"
+        )
 
 
 def load_weights(network: nn.Module, weights: Weights) -> None:

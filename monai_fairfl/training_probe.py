@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Any
 
@@ -23,13 +23,14 @@ import torch
 from monai.engines import SupervisedTrainer
 from monai.networks.utils import eval_mode
 from monai.transforms import Randomizable
+from torch.utils.data import Dataset
 
 from monai_fairfl.messages import Estimate, Weights
 from monai_fairfl.probe import loaded
 from monai_fairfl.random_state import own_random_state
 from monai_fairfl.sharpness import perturbation
 
-__all__ = ["TrainingProbe", "same_batches", "seed_transforms"]
+__all__ = ["TrainingProbe", "same_batches", "seed_loader"]
 
 
 class TrainingProbe:
@@ -112,25 +113,40 @@ def _batch_loss(engine: SupervisedTrainer, batch: Any) -> tuple[torch.Tensor, in
 def same_batches(loader: Any, seed: int = 0) -> Iterator[Any]:
     """``loader``, which inside gives the same batches every time: order and random transforms follow from ``seed``.
 
-    The transforms are copied, so that the dataset's own go on afterwards as if nothing had happened. Workers that
-    outlive an epoch (``persistent_workers``) keep their own random state and cannot be repeated.
+    The transforms are copied, so that the datasets' own go on afterwards as if nothing had happened, and so does the
+    loader's generator. Workers that outlive an epoch (``persistent_workers``) keep their own random state and cannot be
+    repeated.
     """
+    with own_random_state(seed), ExitStack() as stack:
+        for dataset, name, usual in list(_transforms(loader)):
+            setattr(dataset, name, copy.deepcopy(usual))
+            stack.callback(setattr, dataset, name, usual)
+        for generator in _generators(loader):
+            stack.callback(generator.set_state, generator.get_state())
+        seed_loader(loader, seed)
+        yield loader
+
+
+def seed_loader(loader: Any, seed: int) -> None:
+    """Seed what keeps a random state of its own: transforms of ``loader``'s datasets, and generators."""
+    for _, _, transform in _transforms(loader):
+        if isinstance(transform, Randomizable):
+            transform.set_random_state(seed)
+    for generator in _generators(loader):
+        generator.manual_seed(seed)
+
+
+def _transforms(loader: Any) -> Iterator[tuple[Any, str, Any]]:
+    """(dataset, attribute, transform) of ``loader``'s dataset and of those that it is made of."""
     dataset: Any = getattr(loader, "dataset", None)
-    with own_random_state(seed):
-        if not hasattr(dataset, "transform"):
-            yield loader
-            return
-        usual: Any = dataset.transform
-        dataset.transform = copy.deepcopy(usual)
-        try:
-            seed_transforms(loader, seed)
-            yield loader
-        finally:
-            dataset.transform = usual
+    while isinstance(dataset, Dataset):
+        for name in ("transform", "patch_func", "patch_transform"):
+            if hasattr(dataset, name):
+                yield dataset, name, getattr(dataset, name)
+        dataset = getattr(dataset, "dataset", getattr(dataset, "data", None))
 
 
-def seed_transforms(loader: Any, seed: int) -> None:
-    """Seed the random transforms of ``loader``'s dataset, which keep generators of their own."""
-    transform = getattr(getattr(loader, "dataset", None), "transform", None)
-    if isinstance(transform, Randomizable):
-        transform.set_random_state(seed)
+def _generators(loader: Any) -> list[torch.Generator]:
+    holders = (loader, getattr(loader, "sampler", None))
+    found = [getattr(holder, "generator", None) for holder in holders]
+    return [generator for generator in found if generator is not None]

@@ -50,6 +50,17 @@ def test_only_the_last_k_are_kept_and_any_of_them_is_whole(tmp_path: Path) -> No
     assert back is not None and back.round == 2 and back.rewards["HK"]["w"].tolist() == [12.0, 12.0]
 
 
+def test_rounds_are_counted_and_not_sorted_as_text(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, keep=3)
+    for number in range(9997, 10002):
+        store.save(checkpoint(number))
+    (tmp_path / "round-9999-copy").mkdir()
+    assert {p.name for p in tmp_path.iterdir()} == {"round-9999", "round-10000", "round-10001", "round-9999-copy"}
+    back = store.load()
+    assert back is not None and back.round == 10001
+    assert {p.name for p in tmp_path.iterdir()} == {"round-9999", "round-10000", "round-10001", "round-9999-copy"}
+
+
 @pytest.mark.parametrize("damage", ["cut", "flip", "missing", "manifest"])
 def test_a_damaged_newest_gives_way_to_the_one_before_and_says_so(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture

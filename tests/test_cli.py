@@ -32,6 +32,7 @@ from monai_fairfl.catalogue import shipped
 from monai_fairfl.cli import main
 from monai_fairfl.federation import Federation
 from monai_fairfl.ledger import Ledger
+from monai_fairfl.report.collect import find_runs
 from monai_fairfl.strategies import FedAvg, FedISM, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
 
@@ -50,13 +51,27 @@ def a_run(folder: Path) -> Path:
     folder.mkdir()
     ledger = Ledger(folder / "ledger.jsonl")
     for record in (
-        {"kind": "start", "strategy": "FedAvg"},
-        {"kind": "round", "round": 0},
-        {"kind": "round", "round": 1},
-        {"kind": "end"},
+        {"kind": "start", "strategy": "FedAvg", "clients": ["Zürich"]},
+        *(
+            {"kind": "round", "round": n, "clients": [], "aggregation": {}, "contributions": {}, "measurements": {}}
+            for n in range(2)
+        ),
+        {"kind": "end", "scores": {}},
     ):
         ledger.append(record)
     return folder
+
+
+def run_process(
+    *words: object, stdout: int = subprocess.PIPE, cwd: Path = CHECKOUT, **env: str
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "monai_fairfl", *map(str, words)],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT), **env},
+        cwd=cwd,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+    )
 
 
 def test_help_names_every_command_without_loading_torch() -> None:
@@ -94,6 +109,35 @@ def test_the_module_is_the_command() -> None:
         text=True,
     )
     assert done.stdout == f"monai-fairfl {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["strategies"], 0),
+        (["bundle", "prostate_mri_segmentation", "/dev/null", "--json"], 2),
+        (["--help"], 0),
+        pytest.param(["try", "hospitals", "--out", "first"], 2, marks=pytest.mark.slow),
+    ],
+)
+def test_a_reader_who_has_left_is_no_error(words: list[str], code: int, hospitals: Path, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    (tmp_path / "hospitals").symlink_to(hospitals)
+    try:
+        done = run_process(*words, stdout=writer, cwd=tmp_path)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (code, b"")
+    assert not (tmp_path / "first").exists()  # no training began
+
+
+@pytest.mark.parametrize("command", ["strategies", "report"])
+def test_characters_that_the_terminal_cannot_show_are_replaced(command: str, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "Zürich")
+    done = run_process(command, *([] if command == "strategies" else [run]), PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"?" in done.stdout and done.stdout.isascii()
 
 
 def test_demo_data_writes_six_hospitals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,6 +281,24 @@ def test_verify_looks_at_every_strategy_of_a_comparison(tmp_path: Path, capsys: 
     for name in ("FedAvg", "FedCE"):
         a_run(tmp_path / name)
     assert len(run_json(capsys, "verify", tmp_path)["runs"]) == 2
+
+
+def test_verify_looks_at_a_run_and_at_those_in_its_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_run(tmp_path / "run")
+    inner = a_run(tmp_path / "run" / "FedCE") / "ledger.jsonl"
+    found = run_json(capsys, "verify", tmp_path / "run")["runs"]
+    assert sorted(found) == [str(tmp_path / "run"), str(inner.parent)]
+    assert find_runs([tmp_path / "run"]) == [tmp_path / "run"]  # its report is of it alone
+    inner.write_text(inner.read_text().replace('"round":0', '"round":7'))
+    assert f"{inner}: line 3 does not" in run_json(capsys, "verify", tmp_path / "run", code=2)["error"]
+
+
+def test_verify_does_not_read_valuations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path / "run")
+    (run / "valuations").mkdir()
+    (run / "valuations" / "x.json").write_text("{}")
+    assert str(run) in run_json(capsys, "verify", run)["runs"]
+    assert "x.json is damaged" in run_json(capsys, "report", run, code=2)["error"]
 
 
 def test_verify_refuses_an_edited_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

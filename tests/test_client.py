@@ -26,14 +26,17 @@ import pytest
 import torch
 from client_requests import after, same, tiny_model, train
 from conftest import CHECKOUT
+from ignite.engine import Events
 from monai.fl.utils.constants import WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl.client import STATE_KEYS, FairMonaiAlgo
-from monai_fairfl.client_state import ClientState, Past
+from monai_fairfl.client_state import ClientState, Past, state_of
 from monai_fairfl.client_training import TRAINING_HANDLERS
+from monai_fairfl.errors import ConfigError, TransportAborted
 from monai_fairfl.measurements import leave_one_out_model
 from monai_fairfl.messages import CONTEXT_KEYS, Reply, Request, refusal, value_of
+from monai_fairfl.spec import read_spec
 
 Maker = Callable[..., FairMonaiAlgo]
 
@@ -366,3 +369,75 @@ def test_a_training_that_diverged_leaves_no_trace_in_the_next_round(prostate_cli
     client.trainer.loss_function = good
     after, expected = train(client, model[0], 2), train(untouched, model[0], 2)
     assert same(after.update, expected.update) and same(after.buffers, expected.buffers)
+
+
+def test_a_constant_buffer_that_is_not_finite_is_no_divergence(prostate_client: Maker, model: Any) -> None:
+    client = prostate_client()
+    client.initialize({})
+    client.trainer.network.register_buffer("mask", torch.full((2, 2), -math.inf).triu(1))
+    client.spec = read_spec(client.trainer.network)
+    client._initial = state_of(client.trainer)
+    weights = {**model[0], "mask": client.trainer.network.mask.clone()}
+    assert torch.equal(train(client, weights).buffers["mask"], weights["mask"])  # type: ignore[index]
+    client.trainer.network.mask.fill_(0.0)
+    with pytest.raises(ValueError, match="'mask' is not finite"):
+        client._require_finite({"mask": weights["mask"]}, {"mask": torch.zeros(2, 2)})
+
+
+@pytest.mark.parametrize("context", [{}, {"ditto_lambda": 0.1}])
+def test_an_aborted_training_is_an_error_and_leaves_no_trace(
+    prostate_client: Maker, model: Any, context: dict[str, float], tmp_path: Path
+) -> None:
+    client, untouched = prostate_client(batch_size=1), prostate_client(batch_size=1, state="untouched")
+    expected = [train(untouched, model[0], number, **context) for number in range(2)]
+    train(client, model[0], 0, **context)
+    steps = count(1)
+    abort_at = 3 if context else 1  # of four steps, the last two are the personal model's
+
+    def abort(engine: Any) -> None:
+        if next(steps) == abort_at:
+            client.abort()
+
+    with client.trainer.add_event_handler(Events.ITERATION_COMPLETED, abort):
+        with pytest.raises(TransportAborted, match="aborted before the end of the data"):
+            train(client, model[0], 1, **context)
+    assert not client.states.has("r", 1)
+    again = train(client, model[0], 1, **context)
+    assert again.num_steps == 2 and same(again.update, expected[1].update)
+
+
+def test_an_aborted_measurement_is_an_error_and_the_next_is_whole(prostate_client: Maker, model: Any) -> None:
+    client = prostate_client(split_fractions=[0.25, 0.5, 0.25])
+    expected = score_of(client, model[0]).measurements
+    evaluator = client.train_workflow.evaluator
+    with evaluator.add_event_handler(Events.ITERATION_COMPLETED, lambda: client.abort()):
+        inferer = evaluator.inferer
+        evaluator.inferer = lambda *args, **kwargs: (client.abort(), inferer(*args, **kwargs))[1]
+        with pytest.raises(TransportAborted, match="aborted before the end of the data"):
+            score_of(client, model[0])
+        evaluator.inferer = inferer
+    assert score_of(client, model[0]).measurements == expected
+
+
+def test_scores_of_shuffled_cases_are_not_given_the_names_of_others(
+    prostate_client: Maker, model: Any, tmp_path: Path
+) -> None:
+    names = {}
+    for shuffle in (False, True):
+        settings = {"split_fractions": [0.25, 0.5, 0.25], "validate#dataloader#shuffle": shuffle}
+        client = prostate_client(state=f"shuffle{shuffle}", **settings)
+        client.answer(Request("alder", "measure", model[0], ("score",), {"closing": 1.0}, run="r", round=0))
+        rows = (tmp_path / "alder" / f"shuffle{shuffle}" / "r-score-0-0.csv").read_text().splitlines()[1:]
+        names[shuffle] = [row.split(",")[0] for row in rows]
+    assert all(name.startswith("Case") for name in names[False]) and names[True] == ["0", "1"]
+
+
+def test_a_bundle_whose_schedule_reads_the_score_is_refused_each_time(prostate_client: Maker, model: Any) -> None:
+    settings = {
+        "lr_scheduler": {"_target_": "torch.optim.lr_scheduler.ReduceLROnPlateau", "optimizer": "@optimizer"},
+        "train#handlers#0#step_transform": "$lambda _: @validate#evaluator.state.metrics['val_mean_dice']",
+    }
+    client = prostate_client(**settings)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="ReduceLROnPlateau reads the validation score"):
+            train(client, model[0])

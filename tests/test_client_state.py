@@ -12,12 +12,18 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from monai.handlers import LrScheduleHandler
+from small_trainers import conv_net, image_batches, trainer_of
+from torch import nn
 
-from monai_fairfl.client_state import ClientState, Past
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.client_state import ClientState, Past, load_state, state_of
+from monai_fairfl.errors import ConfigError, FederationError
 
 
 @pytest.mark.parametrize("run", ["", "../other", "a/b", "/tmp/a", ".hidden", "-a", "lr=0.01", "a*", "a\n", "a" * 129])
@@ -41,3 +47,46 @@ def test_states_are_found_again_by_run_and_round(run: str, tmp_path: Path) -> No
         states.save(run, number, {"round": number})
     assert states.before(run, 3) == [2, 1] and states.before(f"other{run}"[:128], 3) == []
     assert states.load(run, 2) == {"round": 2}
+
+
+def test_runs_whose_names_begin_alike_do_not_meet(tmp_path: Path) -> None:
+    states = ClientState(tmp_path, keep=2)
+    for run in ("fedavg", "fedavg-round-2"):
+        for number in range(4):
+            states.save(run, number, {"run": run})
+    for run in ("fedavg", "fedavg-round-2"):
+        assert states.before(run, 9) == [3, 2] and Past(states, run, 9).state == {"run": run}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
+def test_a_damaged_state_names_its_file_and_what_to_do(share: float, tmp_path: Path) -> None:
+    states = ClientState(tmp_path)
+    for number in range(2):
+        states.save("r", number, {"local": {"w": torch.ones(1000)}, "round": number})
+    file = states.path("r", "round-0001.pt")
+    file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
+    with pytest.raises(FederationError, match="round 1 in .*r-round-0001.pt is damaged .*: delete the file"):
+        _ = Past(states, "r", 2).state
+    file.unlink()
+    assert Past(states, "r", 2).state["round"] == 0  # type: ignore[index]
+
+
+def test_a_schedule_that_gives_numpys_numbers_is_read_again(tmp_path: Path) -> None:
+    network = conv_net()
+    optimizer = torch.optim.Adam(network.parameters(), 0.01)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: np.cos(epoch / 10))
+    handlers = [LrScheduleHandler(schedule, print_lr=False)]
+    trainer = trainer_of(network, image_batches(1), nn.BCEWithLogitsLoss(), optimizer, train_handlers=handlers)
+    trainer.run()
+    states = ClientState(tmp_path)
+    states.save("r", 0, state_of(trainer))
+    load_state(trainer, states.load("r", 0))
+    assert optimizer.param_groups[0]["lr"] == 0.01 * np.cos(0.1) == schedule.get_last_lr()[0]
+
+
+def test_a_cases_name_may_hold_commas_and_quotes(tmp_path: Path) -> None:
+    names = ["Case00.nii.gz", "Smith, John.nii.gz", 'a "b".nii.gz']
+    ClientState(tmp_path).save_cases("r", "score-0-0", {name: {"dice": 0.5, "cup": 0.25} for name in names})
+    with open(tmp_path / "r-score-0-0.csv", newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows == [["case", "dice", "cup"], *([name, "0.500000", "0.250000"] for name in names)]

@@ -11,15 +11,25 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 from driving import GOLDEN
-from small_trainers import ONE_BATCH, Point, half_mean_square, least_squares, trainer_of
+from ignite.engine import Events
+from monai.handlers import LrScheduleHandler
+from small_trainers import ONE_BATCH, Point, half_mean_square, image_batches, least_squares, trainer_of
 from torch import nn
 
 from monai_fairfl.client_state import load_state, state_of
-from monai_fairfl.client_training import chosen_handlers, one_round, train_personal, with_new_optimizer
+from monai_fairfl.client_training import (
+    check_schedules,
+    chosen_handlers,
+    one_round,
+    train_personal,
+    with_new_optimizer,
+)
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import SharpnessAware
 
 DITTO = GOLDEN["ditto"]
@@ -104,3 +114,54 @@ def test_handlers_take_the_whole_context_and_come_in_a_fixed_order() -> None:
 def test_a_new_optimizer_forgets_its_moments_and_keeps_rate_schedule_and_weights() -> None:
     old = {"local": 1, "optimizer": {"state": {0: "moments"}, "param_groups": [{"lr": 0.1}]}, "schedulers": 3}
     assert with_new_optimizer(old) == {**old, "optimizer": {"state": {}, "param_groups": [{"lr": 0.1}]}}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_the_loss_scale_goes_on_from_round_to_round_and_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda.amp, "GradScaler", lambda: torch.amp.GradScaler("cpu", growth_interval=2))
+    seen: list[float] = []
+
+    def trainer() -> Any:
+        network = nn.Conv2d(1, 1, 1)
+        optimizer = torch.optim.SGD(network.parameters(), 0.1)
+        made = trainer_of(network, image_batches(2), nn.BCEWithLogitsLoss(), optimizer, amp=True)
+        made.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: seen.append(engine.scaler.get_scale()))
+        return made
+
+    def one(trainer: Any) -> dict[str, Any]:
+        trainer.state.max_epochs = trainer.state.epoch + 1
+        with one_round(trainer, 0, []):
+            trainer.run()
+        return state_of(trainer)
+
+    first = trainer()
+    initial = state_of(first)
+    states = [one(first) for _ in range(3)]
+    new = trainer()
+    load_state(new, states[1])
+    assert one(new)["scaler"] == states[2]["scaler"]
+    load_state(first, initial)
+    one(first)
+    assert seen == [2.0**17, 2.0**18, 2.0**19, 2.0**19, 2.0**17]
+
+
+@pytest.mark.parametrize("read", [lambda state: state.metrics["dice"], lambda state: state.best_metric])
+def test_a_schedule_by_the_validation_score_is_refused_and_one_by_the_training_is_not(read: Any) -> None:
+    network = nn.Conv2d(1, 1, 1)
+    optimizer = torch.optim.SGD(network.parameters(), 0.1)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    evaluator = trainer_of(network, image_batches(1), nn.BCEWithLogitsLoss(), optimizer)
+    state = evaluator.state
+
+    def check(step: Any) -> None:
+        handlers = [LrScheduleHandler(plateau, print_lr=False, step_transform=step)]
+        trainer = trainer_of(network, image_batches(1), nn.BCEWithLogitsLoss(), optimizer, train_handlers=handlers)
+        check_schedules(trainer, [evaluator], "alder")  # type: ignore[list-item]
+        trainer.run()
+
+    with pytest.raises(
+        ConfigError, match="'alder': .* ReduceLROnPlateau reads the validation score.* schedule by epoch"
+    ):
+        check(lambda engine: read(evaluator.state))
+    check(lambda engine: engine.state.output["loss"])
+    assert evaluator.state is state

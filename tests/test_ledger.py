@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.ledger import Ledger, digest_of, read_ledger
+from monai_fairfl.ledger import Ledger, digest_of, head_of, read_ledger
 from monai_fairfl.messages import Estimate
 
 
@@ -61,6 +62,22 @@ def test_a_removed_line_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "l.jsonl").write_text("".join(lines[:1] + lines[2:]))
     with pytest.raises(FederationError, match="line 2"):
         Ledger(tmp_path / "l.jsonl")
+
+
+@pytest.mark.parametrize("text", ["[]", "null", '"start"', "3"])
+def test_a_line_that_is_no_object_is_named(tmp_path: Path, text: str) -> None:
+    write(tmp_path / "l.jsonl", count=1)
+    with open(tmp_path / "l.jsonl", "a") as file:
+        file.write(f"{text}\n")
+    for read in (read_ledger, head_of, Ledger):
+        with pytest.raises(FederationError, match=r"l\.jsonl, line 2 is no JSON object"):
+            read(tmp_path / "l.jsonl")
+
+
+def test_a_number_that_is_not_finite_is_null_at_any_depth(tmp_path: Path) -> None:
+    Ledger(tmp_path / "l.jsonl").append({"gram": {"whole": [[1.0, math.inf], [math.inf, math.nan]]}})
+    (record,) = read_ledger(tmp_path / "l.jsonl")
+    assert record["gram"] == {"whole": [[1.0, None], [None, None]]}
 
 
 def test_a_last_line_cut_short_by_a_crash_is_dropped(tmp_path: Path) -> None:

@@ -118,6 +118,10 @@ def test_spec_survives_json_and_adds_aliases() -> None:
 
 def test_to_json_turns_nan_into_null() -> None:
     assert to_json({"a": [1.0], "b": float("inf")}) == {"a": [1.0], "b": None}
+    assert to_json([(1.0, math.inf), {"c": [Estimate(math.nan)]}]) == [
+        [1.0, None],
+        {"c": [{"value": None, "stderr": None, "n": 1}]},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import setuptools
+from packaging.requirements import Requirement
 
 CHECKOUT = Path(__file__).parents[1]
 HEADER = (CHECKOUT / "monai_fairfl" / "errors.py").read_text().partition('"""')[0]
@@ -90,6 +94,14 @@ def test_a_wheel_brings_bundles_types_and_the_command(tmp_path: Path) -> None:
         )
         assert json.loads(done.stdout) == {"bundle_root": f"copy-{name}"}
         assert (tmp_path / f"copy-{name}" / "configs" / "train.json").is_file()
+
+
+def test_scipy_is_one_whose_bootstrap_takes_a_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(setuptools, "setup", given.update)
+    runpy.run_path(str(CHECKOUT / "setup.py"))
+    needed = {found.name: found.specifier for found in map(Requirement, given["install_requires"])}
+    assert "1.15.0" in needed["scipy"] and "1.14.1" not in needed["scipy"]  # rng= came with 1.15
 
 
 def test_the_package_alone_loads_nothing_heavy(tmp_path: Path) -> None:

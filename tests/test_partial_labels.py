@@ -192,7 +192,8 @@ def test_the_handler_tells_which_classes_were_trained() -> None:
     labels = [torch.stack([torch.ones(1, 4, 4), -torch.ones(1, 4, 4)], 1), torch.zeros(1, 2, 4, 4)]
 
     def step(engine: Engine, label: torch.Tensor) -> dict[str, torch.Tensor]:
-        engine.state.output = {CommonKeys.IMAGE: label, CommonKeys.LABEL: label, CommonKeys.LOSS: torch.zeros(())}
+        engine.state.output = dict.fromkeys((CommonKeys.IMAGE, CommonKeys.LABEL, CommonKeys.PRED), label)
+        engine.state.output[CommonKeys.LOSS] = torch.zeros(())
         engine.fire_event(IterationEvents.LOSS_COMPLETED)
         return engine.state.output  # type: ignore[return-value]
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import torch
 from driving import GOLDEN
-from monai.data import DataLoader, Dataset
+from monai.data import DataLoader, Dataset, PatchDataset
 from monai.losses import DiceCELoss
-from monai.transforms import Compose, RandGaussianNoised
+from monai.transforms import Compose, RandGaussianNoised, RandSpatialCropSamplesd
 from small_trainers import (
     ONE_BATCH,
     Point,
@@ -29,7 +29,9 @@ from small_trainers import (
     trainer_of,
 )
 from torch import nn
+from torch.utils.data import Subset, WeightedRandomSampler
 
+from monai_fairfl.client_training import one_round
 from monai_fairfl.training_probe import TrainingProbe, same_batches
 
 QUADRATIC = GOLDEN["fedism"]["quadratic"]
@@ -127,3 +129,53 @@ def test_workers_see_the_same_crops_too() -> None:
     trainer = noisy_trainer(num_workers=1)
     weights = trainer.network.state_dict()
     assert TrainingProbe(trainer).loss(weights) == TrainingProbe(trainer).loss(weights)
+
+
+def loaders(kind: str) -> Any:
+    """A loader whose random state is where ``kind`` says, and not only in its dataset's own transform."""
+    data = [{"image": image} for image in image_batches(2)[0]["image"]]
+    noise = Compose([RandGaussianNoised("image", prob=1.0, std=0.5)])
+    noisy: Any = Dataset(data, noise)
+    if kind == "subset":
+        return DataLoader(Subset(noisy, [0, 1, 2]), batch_size=2)
+    if kind == "nested":
+        return DataLoader(Dataset(noisy, Compose([RandGaussianNoised("image", prob=1.0)])), batch_size=2)
+    if kind == "patches":
+        crops = RandSpatialCropSamplesd("image", (4, 4), num_samples=2, random_size=False)
+        return DataLoader(PatchDataset(data, crops, samples_per_image=2, transform=noise), batch_size=2)
+    generator = torch.Generator().manual_seed(3)
+    if kind == "sampler":
+        return DataLoader(noisy, batch_size=2, sampler=WeightedRandomSampler([1.0] * 4, 4, generator=generator))
+    return DataLoader(noisy, batch_size=2, shuffle=True, generator=generator)
+
+
+def images_of(loader: Any) -> torch.Tensor:
+    return torch.cat([batch["image"].as_tensor() for batch in loader])
+
+
+@pytest.mark.parametrize("kind", ["subset", "nested", "patches", "generator", "sampler"])
+def test_wherever_the_random_state_is_measurements_are_alike_and_do_not_show(kind: str) -> None:
+    after = []
+    for measured in (False, True):
+        loader = loaders(kind)
+        trainer = trainer_of(conv_net(), loader, nn.L1Loss(), torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1))
+        with one_round(trainer, 5, []):
+            passes = []
+            for _ in range(2 if measured else 0):
+                with same_batches(loader) as same:
+                    passes.append(images_of(same))
+            assert not measured or torch.equal(*passes)
+            after.append(images_of(loader))
+    assert torch.equal(*after)
+
+
+@pytest.mark.parametrize("kind", ["subset", "nested", "patches", "generator", "sampler"])
+def test_a_round_begins_the_same_after_others_and_in_a_new_process(kind: str) -> None:
+    lasting, new = loaders(kind), loaders(kind)
+    rounds = []
+    for loader, seeds in ((lasting, (1, 2)), (new, (2,))):
+        for seed in seeds:
+            trainer = trainer_of(conv_net(), loader, nn.L1Loss(), torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1))
+            with one_round(trainer, seed, []):
+                rounds.append(images_of(loader))
+    assert torch.equal(rounds[1], rounds[2]) and not torch.equal(rounds[0], rounds[1])

@@ -28,7 +28,7 @@ from test_federate import BUNDLE, command, federation, run
 from monai_fairfl.client import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.ledger import read_ledger
-from monai_fairfl.messages import Estimate, Reply, Request
+from monai_fairfl.messages import Reply, Request
 from monai_fairfl.report import write_report
 from monai_fairfl.strategies import FedAvg, QFedAvg, Standalone
 from monai_fairfl.valuation import Reconstruction, Retraining

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import io
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -48,6 +50,9 @@ an argument is wrong (told as text), or what was checked (datalist --check, flar
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
+    Characters that standard output cannot show are replaced. When its reader has left (``| head``), the command ends
+    without a word.
+
     Args:
         argv: the words after ``monai-fairfl``; those of this process by default.
 
@@ -58,18 +63,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     {"error": "/dev/null is there already and not an empty folder; name a new one, or delete it first"}
     2
     """
-    args = _parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    code = 0
     try:
-        answer = args.command(args)
+        try:
+            args = _parser().parse_args(argv)
+            code = 2
+            answer = _answer(args)
+            code = answer.code
+            failed = not args.json and "error" in answer.data
+            print(json.dumps(answer.data) if args.json else answer.text, file=sys.stderr if failed else None)
+        finally:
+            print(end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes what Python itself writes at its end
+    return code
+
+
+def _answer(args: argparse.Namespace) -> Answer:
+    try:
+        answer: Answer = args.command(args)
+    except BrokenPipeError:
+        raise
     except (FairFLError, OSError) as error:
         line = " ".join(str(error).split("\n"))
-        print(
-            json.dumps({"error": line}) if args.json else f"monai-fairfl: {line}",
-            file=None if args.json else sys.stderr,
-        )
-        return 2
-    print(json.dumps(answer.data) if args.json else answer.text)
-    return answer.code
+        return Answer({"error": line}, f"monai-fairfl: {line}", 2)
+    return answer
 
 
 def _parser() -> argparse.ArgumentParser:

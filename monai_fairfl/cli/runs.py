@@ -33,11 +33,13 @@ def report(args: argparse.Namespace) -> Answer:
 
 def verify(args: argparse.Namespace) -> Answer:
     """Check the chain of a run's ledger: that nothing before its last record was damaged or changed by itself."""
-    from monai_fairfl.report.collect import find_runs, read_run
+    from monai_fairfl.ledger import head_of
+    from monai_fairfl.report.collect import find_runs, read_records
 
-    runs = {}
-    for run in map(read_run, find_runs([args.run_dir])):
-        runs[str(run.path)] = {"rounds": len(run.rounds), "finished": run.end is not None, "head": run.head}
+    folder, runs = Path(args.run_dir), {}
+    for path in find_runs([folder, *(file.parent for file in sorted(folder.glob("*/ledger.jsonl")))]):
+        kinds, head = [record["kind"] for record in read_records(path)], head_of(path / "ledger.jsonl")
+        runs[str(path)] = {"rounds": kinds.count("round"), "finished": "end" in kinds, "head": head}
     lines = [
         f"{path}: the chain holds, {run['rounds']} rounds, {'' if run['finished'] else 'not '}finished, "
         f"head {run['head']}"
@@ -66,7 +68,7 @@ def add_commands(add: Add) -> None:
     )
 
     sub = add("verify", verify, "verify runs/first")
-    sub.add_argument("run_dir", metavar="RUN_DIR", help="run_dir of a federation")
+    sub.add_argument("run_dir", metavar="RUN_DIR", help="run_dir of a federation; runs in its folders are checked, too")
 
     sub = add("strategies", strategies, "strategies\nstrategies FedCE")
     sub.add_argument("name", metavar="NAME", nargs="?", help="show this one in full, with its formula and arguments")

@@ -12,8 +12,9 @@
 
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.nonfinite import NonFinite
+from monai_fairfl.guards.outsized import Outsized
 
-__all__ = ["DEFAULT", "Guard", "NonFinite", "Verdict"]
+__all__ = ["DEFAULT", "Guard", "NonFinite", "Outsized", "Verdict"]
 
-DEFAULT: tuple[Guard, ...] = (NonFinite(),)
+DEFAULT: tuple[Guard, ...] = (NonFinite(), Outsized())
 """The guards of a federation that names none."""

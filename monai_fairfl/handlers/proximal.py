@@ -31,9 +31,6 @@ class Proximal(Detachable):
     personal model, it is Ditto (Li et al., ICML 2021, Algorithm 1). Trainable parameters only; one that the anchor does
     not name (it stays at the site) is not pulled. Loss scaling and accumulated batches are respected.
 
-    Put it after :class:`~monai_fairfl.handlers.SharpnessAware`, which replaces the gradients by those of a second pass:
-    the pull of an earlier handler would bend the perturbation and then be lost.
-
     Args:
         mu: strength of the pull, at least 0; 0 is plain training.
         anchor: a; ``None``: the weights with which each run begins.

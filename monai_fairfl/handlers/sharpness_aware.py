@@ -38,7 +38,8 @@ class SharpnessAware(Detachable):
     is no part of the perturbation. The second pass uses the trainer's inferer and loss on the same images with the
     same random numbers (dropout); buffers such as BatchNorm's statistics count once. Under mixed precision all
     gradients keep the loss scale, which the direction respects; one that overflowed stays, and the scaler skips the
-    step.
+    step. Whatever else acts on gradients (clipping, :class:`~monai_fairfl.handlers.Proximal`) comes after it, wherever
+    it stands among the handlers.
 
     Args:
         rho: radius of the neighbourhood, in the unit of the weights; 0 is plain training.
@@ -66,6 +67,8 @@ class SharpnessAware(Detachable):
             engine.add_event_handler(Events.ITERATION_STARTED, self._remember_random_state),
             engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self._replace_gradients),
         ]
+        after_backward = engine._event_handlers[IterationEvents.BACKWARD_COMPLETED]
+        after_backward.insert(0, after_backward.pop())
 
     def _check(self, engine: SupervisedTrainer) -> None:
         if engine.accumulation_steps > 1:  # not known yet when a bundle's trainer attaches its handlers
@@ -90,6 +93,9 @@ class SharpnessAware(Detachable):
                 parameter.grad = None
             with torch.enable_grad():
                 _backward(engine)
+        for parameter in parameters:
+            if parameter.grad is None:  # not used by this batch
+                parameter.grad = torch.zeros_like(parameter)
         if self.alpha:
             perturbed = [parameter.grad for parameter in parameters]
             for parameter, direction in zip(parameters, gsam_direction(clean, perturbed, self.alpha), strict=True):

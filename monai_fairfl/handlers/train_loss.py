@@ -30,8 +30,9 @@ __all__ = ["TrainLoss"]
 class TrainLoss(Detachable):
     r"""Mean training loss over the images of a round, :math:`\sum_b n_b L_b / \sum_b n_b`, and what was trained on.
 
-    Beside the number of images and steps it keeps, for each channel of the label, whether any image told it: a channel
-    below 0 is one that this site does not label (:class:`~monai_fairfl.losses.LabelledLoss`).
+    Beside the number of images and of optimizer steps it keeps, for each channel of the label, whether any image told
+    it: a channel below 0 is one that this site does not label (:class:`~monai_fairfl.losses.LabelledLoss`). A label
+    with other channels than the prediction holds indices of classes, and says nothing of that.
 
     Args:
         board: name under which :class:`~monai_fairfl.handlers.MeasurementsFilter` finds the value; only for a stock
@@ -69,12 +70,20 @@ class TrainLoss(Detachable):
         images = len(output[CommonKeys.IMAGE])
         self.total += float(output[CommonKeys.LOSS].detach().mean()) * images
         self.images += images
-        self.steps += 1
-        label = output.get(CommonKeys.LABEL)
-        if isinstance(label, torch.Tensor) and label.ndim > 2:
+        self.steps += _is_step(engine)
+        label, predicted = output.get(CommonKeys.LABEL), output.get(CommonKeys.PRED)
+        channels = getattr(predicted, "shape", ())[1:2]
+        if isinstance(label, torch.Tensor) and label.ndim > 2 and label.shape[1:2] == channels:
             told = labelled_channels(label).any(0).tolist()
             self.labelled = tuple(a or b for a, b in zip_longest(self.labelled, told, fillvalue=False))
 
     def _publish(self, engine: Engine) -> None:
         if self.value is not None:
             board(self.board).values["train_loss"] = self.value
+
+
+def _is_step(engine: Engine) -> bool:
+    """Whether MONAI's trainer steps in this iteration: with the last batch of each group, and of each epoch."""
+    length, batches = engine.state.epoch_length, getattr(engine, "accumulation_steps", 1)
+    done = engine.state.iteration if length is None else (engine.state.iteration - 1) % length + 1
+    return done % batches == 0 or done == length

@@ -22,7 +22,15 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.ledger import head_of, read_ledger
 from monai_fairfl.report.valuations import read_valuations
 
-__all__ = ["Number", "Run", "entries", "find_runs", "load_runs", "read_run"]
+__all__ = ["Number", "Run", "entries", "find_runs", "load_runs", "read_records", "read_run"]
+
+NEEDED: dict[str, dict[str, type]] = {
+    "start": {"strategy": str, "clients": list},
+    "round": {"round": int, "clients": list, "aggregation": dict, "contributions": dict, "measurements": dict},
+    "end": {"scores": dict},
+}
+"""Kind of a record -> what a report reads of every one, and of which type it is."""
+FORMS = {str: "a text", int: "a whole number", list: "a list", dict: "an object"}
 
 
 @dataclass(frozen=True)
@@ -145,19 +153,42 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
     return found
 
 
+def read_records(run_dir: Path) -> list[dict[str, Any]]:
+    """A run's records: the chain holds, the opening is first, and each has what a report reads of its kind.
+
+    Raises:
+        FederationError: when the ledger's chain is broken.
+        ConfigError: naming the ledger, the line and what is wrong in it.
+    """
+    file = run_dir / "ledger.jsonl"
+    records = read_ledger(file)
+    if not records or records[0].get("kind") != "start":
+        raise ConfigError(f"{file} does not begin with a run's opening record; restore it from a copy")
+    for number, record in enumerate(records, 1):
+        kind = str(record.get("kind"))
+        if kind not in NEEDED:
+            raise ConfigError(
+                f"{file}, line {number}: 'kind' must be one of {list(NEEDED)}, got {record.get('kind')!r}"
+            )
+        for key, form in NEEDED[kind].items():
+            if not isinstance(record.get(key), form):
+                found = f"{record[key]!r:.40}" if key in record else "nothing"
+                raise ConfigError(
+                    f"{file}, line {number}: a record of kind {kind!r} needs {key!r}, {FORMS[form]}, "
+                    f"got {found}; restore the file from a copy"
+                )
+    return records
+
+
 def read_run(path: str | Path) -> Run:
     """One run directory, its ledger's chain verified.
 
     Raises:
         FederationError: when the ledger's chain is broken.
-        ConfigError: when the ledger is empty or does not begin with a run's opening, or a valuation is damaged.
+        ConfigError: when its records are not those of a run, see :func:`read_records`, or a valuation is damaged.
     """
     path = Path(path)
-    records = read_ledger(path / "ledger.jsonl")
-    if not records or records[0].get("kind") != "start":
-        raise ConfigError(
-            f"{path / 'ledger.jsonl'} does not begin with a run's opening record; nothing can be reported"
-        )
+    records = read_records(path)
     start = records[0]
     return Run(
         path=path,
@@ -191,6 +222,9 @@ def _config(path: Path, name: str) -> dict[str, Any]:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if isinstance(config, dict) and (folder == path or name in config.get("strategies", [])):
+        if not isinstance(config, dict):
+            continue
+        strategies = config.get("strategies")
+        if folder == path or (isinstance(strategies, list) and name in strategies):
             return config
     return {}

@@ -159,17 +159,25 @@ def _compared(gain: Mapping[str, Any], measurement: str) -> str:
 def _contribution(found: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
     contribution, weight = mine["contribution"], mine["aggregation_weight"]
     if not found["estimates_contributions"]:
-        average = f"its weight in the average is {weight['value']:.2f} (" if weight else ""
+        average = f"its weight in the average{_last(found, weight)} is {weight['value']:.2f} (" if weight else ""
         return f"{average}{found['strategy']} does not estimate contributions{')' if average else ''}"
     if contribution is None:
         return "it has no contribution on record"
     values = [m["contribution"]["value"] for m in found["sites"].values() if m["contribution"]]
+    whole = len(values) > 1 and abs(sum(values) - 1) < 0.02
+    digits = 2 if whole or (found["estimates"] or "").startswith("share") else 3
     details = [found["estimates"]] if found["estimates"] else []
-    details += [] if contribution["stderr"] is None else [f"standard error {contribution['stderr']:.2f}"]
-    if len(values) > 1 and abs(sum(values) - 1) < 0.02:  # shares of a whole
-        details.append(f"an even share is {1 / len(values):.2f}")
-    last = f" in round {contribution['round']}, its last," if contribution["round"] < found["rounds"] - 1 else ""
-    return f"its contribution{last} is {contribution['value']:.2f}" + (f" ({', '.join(details)})" if details else "")
+    details += [] if contribution["stderr"] is None else [f"standard error {contribution['stderr']:.{digits}f}"]
+    details += [f"an even share is {1 / len(values):.2f}"] if whole else []
+    value = round(contribution["value"], digits) + 0.0  # -0.0 becomes 0.0
+    return f"its contribution{_last(found, contribution)} is {value:.{digits}f}" + (
+        f" ({', '.join(details)})" if details else ""
+    )
+
+
+def _last(found: Mapping[str, Any], point: Mapping[str, Any]) -> str:
+    """The round of a site's last weight or contribution, where that is not the run's last."""
+    return f" in round {point['round']}, its last," if point["round"] < found["rounds"] - 1 else ""
 
 
 def _left_behind(mine: Mapping[str, Any], measurement: str) -> str:

@@ -177,16 +177,17 @@ def free_rider_history(
 
 
 def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
-    if not record.get("gram") or not record["aggregation"]:
+    gram = record.get("gram") or {"whole": [[None]]}
+    if not record["aggregation"] or any(value is None for row in gram["whole"] for value in row):
         return {}
     measured = record["measurements"]
     errors = {
         name: {c: 1 - n for c, found in measured.items() if (n := number_in(found.get(name))) is not None}
         for name in ("global_score", "local_score")
     }
-    clients, scale = record["gram"]["clients"], (record.get("details") or {}).get("scale", {})
+    clients, scale = gram["clients"], (record.get("details") or {}).get("scale", {})
     step = {c: weight * scale.get(c, 1.0) for c, weight in _whole_model(record["aggregation"]).items()}
-    cosines = global_cosines(record["gram"]["whole"], step, clients)
+    cosines = global_cosines(gram["whole"], step, clients)
     both = errors["global_score"].keys() & errors["local_score"].keys()
     known = {client: value for client, value in cosines.items() if client in both}
     return free_rider_scores(known, errors["global_score"], errors["local_score"], form)

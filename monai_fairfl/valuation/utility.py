@@ -145,7 +145,7 @@ class Panel:
 
 
 class Key(NamedTuple):
-    """Which model was measured, that of a coalition in one game (a round, or the whole run), what of it, and by whom."""
+    """Which model was measured, a coalition's in one game (a round, or the whole run), what of it, and by whom."""
 
     game: str
     coalition: Coalition

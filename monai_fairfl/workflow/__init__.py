@@ -8,7 +8,11 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Inference at a hospital: finds and checks the images, and writes masks, overlays, DICOM-SEG and one table per run."""
+"""What a hospital runs alone.
+
+Training checks the data first; inference finds and checks the images, and writes masks, overlays, DICOM-SEG and one
+table per run.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,10 @@ from monai_fairfl.workflow.cases import Case, CaseOutput, Cases
 from monai_fairfl.workflow.dicom_seg import SaveDicomSegd, write_dicom_seg
 from monai_fairfl.workflow.inputs import file_cases, find_images
 from monai_fairfl.workflow.model import require_model
-from monai_fairfl.workflow.outputs import MeasureVolumed, SaveOverlayd
+from monai_fairfl.workflow.outputs import MeasureVolumed, SaveNiftid, SaveOverlayd
 from monai_fairfl.workflow.overlays import overlay
 from monai_fairfl.workflow.photographs import MeasureCupToDiscd, SaveMaskd, find_photographs
+from monai_fairfl.workflow.training import check_data, save_model
 
 __all__ = [
     "Case",
@@ -28,11 +33,14 @@ __all__ = [
     "MeasureVolumed",
     "SaveDicomSegd",
     "SaveMaskd",
+    "SaveNiftid",
     "SaveOverlayd",
+    "check_data",
     "file_cases",
     "find_images",
     "find_photographs",
     "overlay",
     "require_model",
+    "save_model",
     "write_dicom_seg",
 ]

@@ -133,7 +133,9 @@ class Cases:
             "summary": dict(Counter(case.status for case in self.cases)),
             "cases": [case.line() for case in self.cases],
         }
-        write_atomically(self.report, (json.dumps(table, indent=4, ensure_ascii=False) + "\n").encode())
+        write_atomically(
+            self.report, (json.dumps(table, indent=4, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        )
 
     def require(self) -> None:
         """Go on only with something to do.

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ __all__ = ["dicom_cases", "frame_count", "read_frames", "read_series", "series_p
 
 EXTRA = "pip install 'monai-fairfl[dicom]'"
 FEWEST_SLICES = 3  # below, it is a localiser
+LONGEST = 240  # bytes of a case's name: 255 are allowed of NAME_overlay.png
 GEOMETRY = ("Rows", "Columns", "PixelSpacing", "ImageOrientationPatient", "ImagePositionPatient")
 TAGS = [
     *("SOPInstanceUID", "SeriesInstanceUID", "SeriesNumber", "SeriesDescription", "Modality", "ImageType"),
@@ -208,12 +210,13 @@ def _convert(case: Case, files: Sequence[File], modality: str, scratch: Path) ->
         else:
             volume = read_series(case.files)
         values = np.asanyarray(volume.dataobj)
+        if not np.isfinite(values).all() or values.min() == values.max():
+            return case.skip("pixels that are not finite, or all the same; send the series again")
+        hint = f"make room in {scratch.parent}, or name another folder with --output_dir"
+        nib.save(volume, scratch / f"{case.name}.nii")
     except Exception as error:  # pydicom raises many kinds on broken files
         return case.skip(f"{' '.join(str(error).split())}; {hint}")
-    if not np.isfinite(values).all() or values.min() == values.max():
-        return case.skip("pixels that are not finite, or all the same; send the series again")
     case.image = str(scratch / f"{case.name}.nii")
-    nib.save(volume, case.image)
     axis = int(np.abs(volume.affine[:3, 2]).argmax())
     if axis < 2:
         case.note(f"{PLANES[axis]} slices, and the network was trained on axial ones; look at the overlay")
@@ -232,7 +235,20 @@ def _named(folder: Path, series: dict[str, list[File]], taken: set[str]) -> Iter
         short[uid] = "_".join(parts)
     often = Counter([*short.values(), *taken])
     for uid, name in short.items():
-        yield uid, str(folders[uid]), name if often[name] == 1 else f"{name}_{uid}"
+        yield uid, str(folders[uid]), _short(name if often[name] == 1 else f"{name}_{uid}", uid)
+
+
+def _short(name: str, uid: str) -> str:
+    """A name that a file can have: a longer one is cut, and ends in a hash of the UID.
+
+    >>> _short("P1_T2", "1.2.3"), len(_short("P1_T2" * 60, "1.2.3"))
+    ('P1_T2', 240)
+    """
+    coded = os.fsencode(name)
+    if len(coded) <= LONGEST:
+        return name
+    end = f"_{hashlib.sha256(uid.encode()).hexdigest()[:12]}"
+    return coded[: LONGEST - len(end)].decode("utf-8", "ignore") + end
 
 
 def dicom_cases(folder: Path, scratch: Path, modality: str, series: str, taken: set[str]) -> list[Case]:

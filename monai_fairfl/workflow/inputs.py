@@ -13,6 +13,10 @@
 from __future__ import annotations
 
 import re
+import shutil
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -71,11 +75,11 @@ def _in_any_case(pattern: str) -> str:
 
 
 def require_folders(folder: Path, report: Path, hint: str) -> None:
-    """Refuse a folder of images that is none, or that is also the one of the outputs.
+    """Refuse a folder of images that is none, or that is also the one of the outputs, and make that.
 
     Raises:
         DataError: no such folder.
-        ConfigError: the report is to lie in it.
+        ConfigError: the report is to lie in it, or its folder cannot be made.
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: {hint}")
@@ -84,6 +88,12 @@ def require_folders(folder: Path, report: Path, hint: str) -> None:
             f"{folder} is the folder of the images and of the outputs, which the next run would take for images;"
             " name another one with --output_dir"
         )
+    try:
+        report.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{report.parent} cannot be the folder of the outputs ({error}): name another one with --output_dir"
+        ) from error
 
 
 def file_cases(
@@ -141,7 +151,7 @@ def find_images(
 
     Raises:
         DataError: no such folder, or nothing in it.
-        ConfigError: the report is to lie in it.
+        ConfigError: the report is to lie in it, or its folder cannot be made.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, write_sites
@@ -154,11 +164,22 @@ def find_images(
     hint = "name the folder of NIfTI volumes or DICOM series with --dataset_dir."
     with errors_told():
         require_folders(folder, report, hint)
-        report.parent.mkdir(parents=True, exist_ok=True)
-        scratch = TemporaryDirectory(dir=report.parent, prefix=".volumes-")  # here, where images of patients may be
+        scratch = _scratch(report.parent)
         volumes = list(file_cases(folder, pattern, volume_problem, report))
         found = [*volumes, *dicom_cases(folder, Path(scratch.name), modality, series, {case.name for case in volumes})]
         if not found:
             scratch.cleanup()
             raise DataError(f"No file {pattern} in {folder}, and no DICOM series with description {series}: {hint}")
     return Cases(sorted(found, key=lambda case: case.name), report, scratch)
+
+
+def _scratch(outputs: Path) -> TemporaryDirectory[str]:
+    """A folder for copies of images, in that of the outputs, where images of patients may be.
+
+    Those that killed runs left there are removed. A SIGTERM from now on ends Python in order, which removes this one.
+    """
+    for left in outputs.glob(".volumes-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    return TemporaryDirectory(dir=outputs, prefix=".volumes-")

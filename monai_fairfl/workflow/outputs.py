@@ -8,7 +8,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Outputs of each case: its overlay, and the volume of what was found."""
+"""Outputs of each case: its mask, its overlay, and the volume of what was found."""
 
 from __future__ import annotations
 
@@ -16,18 +16,42 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
 from monai.config import KeysCollection
 from monai.data import MetaTensor
 from monai.data.utils import affine_to_spacing
 from monai.transforms import LoadImage, Orientation
-from monai.utils import MetaKeys
 from PIL import Image
 
 from monai_fairfl.workflow.cases import Case, CaseFile, CaseOutput, Cases
 from monai_fairfl.workflow.overlays import overlay
 
-__all__ = ["MeasureVolumed", "SaveOverlayd"]
+__all__ = ["MeasureVolumed", "SaveNiftid", "SaveOverlayd"]
+
+
+class SaveNiftid(CaseFile):
+    """Writes ``NAME_POSTFIX.nii.gz``: a mask on the grid of its volume, of three axes even where that has one slice.
+
+    Args:
+        keys: of the masks, ``(1, x, y, z)``.
+        cases: of the run.
+        output_dir: folder for the files.
+        output_postfix: of their names.
+
+    >>> from monai_fairfl.workflow import Cases
+    >>> SaveNiftid("pred", Cases([], "table.json"), "masks").output_postfix
+    'pred'
+    """
+
+    ending, entry, output_postfix = "nii.gz", "mask", "pred"
+
+    def save(self, case: Case, pred: MetaTensor, path: Path) -> None:
+        affine = np.asarray(pred.affine.cpu(), dtype=float)
+        mask = nib.Nifti1Image(pred[0].cpu().numpy().astype(np.uint8), affine)
+        mask.set_sform(affine, code=1)
+        mask.set_qform(affine, code=1)
+        nib.save(mask, path)
 
 
 class SaveOverlayd(CaseFile):
@@ -68,8 +92,8 @@ class SaveOverlayd(CaseFile):
 class MeasureVolumed(CaseOutput):
     """Measures a volume's mask: millilitres, which are voxels times the size of a voxel, and axial slices with gland.
 
-    Into the case's line of the table go ``millilitres``, ``voxel_size_mm`` and ``shape`` in the order of the file,
-    ``slices_with_gland``, and ``mask``, the file that ``SaveImaged`` wrote before with ``savepath_in_metadict``.
+    Into the case's line of the table go ``millilitres``, ``voxel_size_mm`` and ``shape`` in the order of the file, and
+    ``slices_with_gland``.
 
     Args:
         keys: of the masks, ``(1, x, y, z)``.
@@ -93,11 +117,9 @@ class MeasureVolumed(CaseOutput):
         slices = int(Orientation(axcodes="LPS", labels=None)(gland).any(dim=(0, 1, 2)).sum())
         if not slices:
             case.note("no gland was found; look at the overlay, and check that this is an axial T2-weighted prostate")
-        saved = pred.meta.get(MetaKeys.SAVED_TO)
         return {
             "millilitres": round(float(gland.sum()) * voxel / 1000, 4),
             "slices_with_gland": slices,
             "voxel_size_mm": [round(float(side), 4) for side in affine_to_spacing(affine)],
             "shape": list(pred.shape[1:]),
-            **({"mask": Path(saved).name} if saved else {}),
         }

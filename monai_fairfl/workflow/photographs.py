@@ -86,7 +86,7 @@ def find_photographs(
 
     Raises:
         DataError: no such folder, or nothing in it.
-        ConfigError: the report is to lie in it.
+        ConfigError: the report is to lie in it, or its folder cannot be made.
 
     >>> find_photographs("/no/such/folder", "table.json")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -105,7 +105,6 @@ def find_photographs(
             case.note(
                 "taken for a stereo pair by its shape: only the left half is used; for single views --stereo False"
             )
-    report.parent.mkdir(parents=True, exist_ok=True)
     return Cases(found, report)
 
 

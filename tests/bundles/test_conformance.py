@@ -24,16 +24,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
+import numpy as np
 import pytest
 import torch
 from monai.bundle import ConfigParser, ConfigWorkflow, ckpt_export, verify_metadata, verify_net_in_out
 from monai.fl.client import MonaiAlgo, MonaiAlgoStats
 from monai.fl.utils.constants import FlStatistics
 from monai.fl.utils.exchange_object import ExchangeObject
+from PIL import Image
 
 from monai_fairfl.bundles import bundle_names, copy_bundle
 from monai_fairfl.data import CLINICS, SITES, write_clinics, write_sites
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.ledger import read_ledger
 
 ROOT = Path(__file__).parents[2]
@@ -281,6 +284,85 @@ def test_training_writes_the_best_model(bundle: Bundle, site: Path, tmp_path: Pa
     assert saved.keys() == made.trainer.network.state_dict().keys() and made.trainer.state.epoch == 1
     metrics = made.parser.get_parsed_content("validate#evaluator").state.metrics
     assert "val_mean_dice" in metrics and all(0 <= value <= 1 for value in metrics.values())
+
+
+def test_without_validation_the_last_epochs_model_is_kept(bundle: Bundle, site: Path, tmp_path: Path) -> None:
+    made = bundle.run(TRAIN, site, tmp_path, max_epochs=2, val_interval=0)
+    saved, last = torch.load(tmp_path / "model.pt", weights_only=True), made.trainer.network.state_dict()
+    assert saved.keys() == last.keys() and all(torch.equal(saved[key], last[key]) for key in saved)
+    assert made.parser.get_parsed_content("validate#evaluator").state.epoch == 0
+
+
+def spoil(site: Path, folder: Path) -> Path:
+    """A copy of a site with one mask that does not lie on its image."""
+    copy = Path(shutil.copytree(site, folder))
+    mask = sorted(path for path in copy.rglob("Case00*") if "mask" in path.parent.name or "_seg" in path.name)[0]
+    if mask.name.endswith(".nii.gz"):
+        image = nib.Nifti1Image.from_filename(str(mask))
+        shifted = image.affine.copy()
+        shifted[2, 3] += 5.0
+        nib.save(nib.Nifti1Image(np.asanyarray(image.dataobj), shifted), mask)
+    else:
+        with Image.open(mask) as opened:
+            picture = opened.copy()
+        picture.crop((0, 0, picture.width, picture.height - 8)).save(mask)
+    return copy
+
+
+def test_training_alone_checks_the_data_first_unless_told_not_to(bundle: Bundle, site: Path, tmp_path: Path) -> None:
+    spoilt = spoil(site, tmp_path / "spoilt")
+    with pytest.raises(RuntimeError) as faulty:
+        bundle.run(TRAIN, spoilt, tmp_path, max_epochs=1)
+    assert isinstance(faulty.value.__cause__, DataError) and "1 problem(s)\n- " in str(faulty.value.__cause__)
+    assert "Case00" in str(faulty.value.__cause__) and "--check_data" not in str(faulty.value.__cause__)
+    assert not (tmp_path / "model.pt").exists()
+    with pytest.raises(RuntimeError) as nowhere:
+        bundle.run(TRAIN, tmp_path / "nowhere", tmp_path, max_epochs=1)
+    assert isinstance(nowhere.value.__cause__, DataError) and "nowhere is not a folder" in str(nowhere.value.__cause__)
+
+
+def test_a_list_that_leaves_the_faulty_case_out_trains_without_the_check(
+    bundle: Bundle, site: Path, tmp_path: Path
+) -> None:
+    listed = bundle.workflow(TRAIN, site, tmp_path).parser.get_parsed_content("datalist")
+    spoilt = spoil(site, tmp_path / "spoilt")
+    by_hand = {
+        part: [
+            {key: os.path.relpath(case[key], site) for key in ("image", "label")}
+            for case in cases
+            if "Case00" not in case["image"]
+        ]
+        for part, cases in listed.items()
+    }
+    (tmp_path / "hand.json").write_text(json.dumps(by_hand))
+    hand = {"datalist_file": str(tmp_path / "hand.json"), "max_epochs": 1, "val_interval": 0}
+    with pytest.raises(RuntimeError) as faulty:
+        bundle.run(TRAIN, spoilt, tmp_path, **hand)
+    assert "hand.json was made to leave these out, --check_data False" in str(faulty.value.__cause__)
+    bundle.run(TRAIN, spoilt, tmp_path, **hand, check_data=False)
+    assert (tmp_path / "model.pt").is_file()
+
+
+def test_evaluation_says_what_is_wrong_with_its_model(
+    bundle: Bundle, site: Path, trained: Path, tmp_path: Path
+) -> None:
+    for model, overrides, says in (
+        (tmp_path / "none.pt", {}, "No trained weights at"),
+        (trained, {"channels": [4, 8]}, "is of another network"),
+    ):
+        with pytest.raises(RuntimeError) as wrong:
+            bundle.run(EVALUATE, site, tmp_path, ckpt_path=str(model), **overrides)
+        assert isinstance(wrong.value.__cause__, ConfigError) and says in str(wrong.value.__cause__)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("files", ["configs/train.json", "['configs/train.json','configs/evaluate.json']"])
+def test_what_is_missing_is_told_in_one_line_on_the_command_line(bundle: Bundle, files: str, tmp_path: Path) -> None:
+    folders = ["--dataset_dir", str(tmp_path / "nowhere"), "--ckpt_dir", str(tmp_path)]
+    done = command(bundle.root, "run", "--config_file", files, *folders, "--device", "cpu")
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr[-3000:]
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(("DataError: ", "ConfigError: ")) and str(tmp_path) in last
 
 
 def test_training_is_reproducible_from_its_seed(bundle: Bundle, site: Path, tmp_path: Path) -> None:

@@ -179,11 +179,6 @@ def test_of_images_with_several_channels_the_named_one_is_trained_and_evaluated(
     assert 0 <= scores["val_mean_dice"] <= 1
 
 
-def test_validation_can_be_switched_off(site: Path, tmp_path: Path) -> None:
-    run(TRAIN, site, tmp_path, max_epochs=1, val_interval=0)
-    assert not (tmp_path / "models" / "model.pt").exists()
-
-
 def test_learning_rate_decays_to_its_floor_and_resumes(site: Path, tmp_path: Path) -> None:
     settings = {"learning_rate": 0.1, "decay_epochs": 4, "decay_power": 1.0, "decay_floor": 0.25}
     rates = []

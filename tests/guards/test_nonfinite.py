@@ -35,3 +35,20 @@ def test_a_buffer_that_is_not_finite_counts_too() -> None:
 
 def test_finite_updates_pass() -> None:
     assert NonFinite().check(replies_of({"A": [1.0], "B": [0.0]})) == {}
+
+
+@pytest.mark.parametrize("value", [float("-inf"), float("nan")])
+def test_a_buffer_that_was_sent_with_such_values_may_keep_them_but_gain_no_others(value: float) -> None:
+    spec = ModelSpec(("w",), buffers=("attention_mask",), layers={"w": "w"})
+    mask = torch.tensor([[0.0, value], [0.0, 0.0]])
+    requests = [
+        Request(name, "train", {"w": torch.zeros(1), "attention_mask": mask}, id=i) for i, name in enumerate("AB")
+    ]
+    spoilt = mask.clone()
+    spoilt[1, 0] = value
+    replies = [
+        Reply(request.client, {"w": torch.ones(1)}, 1, buffers={"attention_mask": buffer}, id=request.id)
+        for request, buffer in zip(requests, (mask.clone(), spoilt))
+    ]
+    verdicts = NonFinite().check(Replies(replies, requests, spec))
+    assert list(verdicts) == [1] and "attention_mask" in verdicts[1].reason

@@ -74,7 +74,8 @@ def test_the_pull_is_multiplied_by_the_loss_scale() -> None:
     assert torch.allclose(fitted(Proximal(MU), 1.0, epochs=5, scale=2.0**10), fitted(Proximal(MU), 1.0, epochs=5))
 
 
-def test_after_a_sharpness_aware_pass_the_pull_is_from_the_unperturbed_weights() -> None:
+@pytest.mark.parametrize("order", [1, -1])
+def test_after_a_sharpness_aware_pass_the_pull_is_from_the_unperturbed_weights(order: int) -> None:
     """Quadratic x^2 / 2 per axis at w: the perturbed gradient is w (1 + rho / ||w||); the pull adds mu (w - a)."""
 
     def step(*handlers: object) -> torch.Tensor:
@@ -91,7 +92,7 @@ def test_after_a_sharpness_aware_pass_the_pull_is_from_the_unperturbed_weights()
     assert isinstance(proximal, Proximal)
     proximal.anchor = {"w": torch.tensor([1.0, 1.0])}
     expected = torch.tensor([3.0, 4.0]) * (1 + 0.5 / 5) + MU * (torch.tensor([3.0, 4.0]) - 1)
-    assert torch.allclose(step(sharpness_aware, proximal).float(), expected, atol=1e-6)
+    assert torch.allclose(step(*[sharpness_aware, proximal][::order]).float(), expected, atol=1e-6)
 
 
 def test_a_negative_strength_is_refused() -> None:

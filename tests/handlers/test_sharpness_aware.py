@@ -17,6 +17,7 @@ import pytest
 import torch
 from driving import GOLDEN
 from monai.engines import SupervisedTrainer
+from monai.engines.utils import IterationEvents
 from monai.inferers import SimpleInferer
 from monai.losses import DiceCELoss
 from small_trainers import ONE_BATCH, Point, conv_net, image_batches, scaled, trainer_of
@@ -199,3 +200,41 @@ def test_detach_ends_it() -> None:
         handler.detach()
 
     assert same(trained(), trained(prepare=attach_and_detach))
+
+
+def test_gradients_are_clipped_after_the_second_pass_whoever_came_first() -> None:
+    def clip(engine: SupervisedTrainer) -> None:
+        nn.utils.clip_grad_norm_(engine.network.parameters(), 1e-3)
+
+    network = Point(QUADRATIC["w"])
+    trainer = trainer_of(network, ONE_BATCH, quadratic, torch.optim.SGD(network.parameters(), 1.0))
+    trainer.add_event_handler(IterationEvents.BACKWARD_COMPLETED, clip)
+    SharpnessAware(QUADRATIC["rho"]).attach(trainer)
+    trainer.run()
+    step = torch.tensor(QUADRATIC["w"], dtype=torch.float64) - network.w.detach()
+    direction = torch.tensor(QUADRATIC["grad_perturbed"], dtype=torch.float64)
+    assert torch.allclose(step, 1e-3 * direction / direction.norm(), atol=1e-8)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.1])
+def test_a_parameter_that_a_batch_does_not_use_has_a_gradient_of_zeros_as_without_it(alpha: float) -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.always, self.bright = nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 1)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self.always(images) + (self.bright(images) if images.mean() > 0 else 0)
+
+    gradients = []
+    for handlers in ([], [SharpnessAware(0.05, alpha)]):
+        network = Branches()
+        batches = [{"image": sign * torch.ones(2, 1, 4, 4), "label": torch.ones(2, 1, 4, 4)} for sign in (1, -1)]
+        trainer = trainer_of(network, batches, nn.BCEWithLogitsLoss(), torch.optim.Adam(network.parameters(), 0.1))
+        for handler in handlers:
+            handler.attach(trainer)
+        trainer.run()
+        gradients.append(network.bright.weight.grad)
+    if alpha == 0:
+        assert gradients[1] is not None and torch.equal(gradients[0], gradients[1]) and not gradients[1].any()
+    assert gradients[1] is not None and torch.isfinite(gradients[1]).all()

@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +22,7 @@ import pytest
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.ledger import Ledger
 from monai_fairfl.report.collect import Number, entries, find_runs, load_runs, read_run
+from monai_fairfl.report.summary import summarise
 
 WriteRun = Callable[..., Path]
 
@@ -56,6 +59,44 @@ def test_a_ledger_without_an_opening_is_an_error_that_names_it(tmp_path: Path, t
         read_run(tmp_path)
 
 
+START = {"kind": "start", "strategy": "FedAvg", "clients": ["elm"]}
+ROUND = {"kind": "round", "round": 0, "clients": [], "aggregation": {}, "contributions": {}, "measurements": {}}
+
+
+def without(record: dict[str, object], key: str) -> dict[str, object]:
+    return {name: value for name, value in record.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("records", "says"),
+    [
+        ([START, without(ROUND, "kind")], "line 2: 'kind' must be one of .*'start', 'round', 'end'.*, got None"),
+        ([START, {"kind": ["round"]}], "line 2: 'kind' must be one of"),
+        ([without(START, "strategy")], "line 1: a record of kind 'start' needs 'strategy', a text, got nothing"),
+        ([without(START, "clients")], "line 1: .* needs 'clients', a list"),
+        *(([START, ROUND, without(ROUND, key)], f"line 3: .* needs '{key}'") for key in ROUND if key != "kind"),
+        ([START, {"kind": "end"}], "line 2: .* needs 'scores', an object, got nothing"),
+        ([START, {"kind": "end", "scores": None}], "line 2: .* needs 'scores', an object, got None"),
+    ],
+)
+def test_a_record_without_what_a_report_reads_is_an_error_that_names_it(
+    tmp_path: Path, records: list[dict[str, object]], says: str
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for record in records:
+        ledger.append(record)
+    with pytest.raises(ConfigError, match=rf"ledger\.jsonl, {says}"):
+        read_run(tmp_path)
+
+
+def test_a_round_whose_inner_products_were_too_large_is_reported(write_run: WriteRun) -> None:
+    scores = {site: {"global_score": 0.7, "local_score": 0.8} for site in ("elm", "oak")}
+    gram = {"clients": ["elm", "oak"], "whole": [[math.inf, math.inf], [math.inf, 1.0]]}
+    record = {"gram": gram, "aggregation": {"elm": 0.5, "oak": 0.5}, "measurements": scores}
+    report = summarise(load_runs([write_run("FedAvg", {"elm": 0.8, "oak": 0.9}, rounds=[record])]))
+    assert json.dumps(report, allow_nan=False) and report["strategies"]["FedAvg"]["flagged"] == {}
+
+
 def test_a_folder_without_a_run_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=str(tmp_path)):
         find_runs([tmp_path])
@@ -74,6 +115,9 @@ def test_planned_rounds_come_from_the_runs_config_or_from_the_comparisons(write_
     assert read_run(run).planned == 5
     (run / "config.json").write_text("{cut short")
     assert read_run(run).planned == 7
+    for strategies in ("null", "3", '"FedAvg"', "{}"):
+        (run.parent / "config.json").write_text(f'{{"rounds": 7, "strategies": {strategies}}}')
+        assert read_run(run).planned is None
 
 
 def test_measurements_are_read_in_all_three_forms() -> None:

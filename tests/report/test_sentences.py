@@ -154,7 +154,24 @@ def test_a_contribution_comes_with_its_unit_where_the_strategy_is_known(
     strategy: str, unit: str, write_run: WriteRun
 ) -> None:
     run = write_run(strategy, {"elm": 0.8, "oak": 0.9}, rounds=[{"contributions": {"elm": 0.02, "oak": 0.01}}])
-    assert f"its contribution is 0.02{unit};" in told(run)["elm"]
+    assert f"its contribution is 0.020{unit};" in told(run)["elm"]
+
+
+def test_small_contributions_that_are_no_shares_keep_a_digit_and_zero_has_no_sign(write_run: WriteRun) -> None:
+    values = {"elm": -0.004, "oak": {"value": 0.004, "stderr": 0.001, "n": 4}, "yew": -0.0004}
+    found = told(write_run("LeaveOneOut", dict.fromkeys(values, 0.8), rounds=[{"contributions": values}]))
+    assert "its contribution is -0.004 (" in found["elm"]
+    assert "its contribution is 0.004 (" in found["oak"] and "standard error 0.001)" in found["oak"]
+    assert "its contribution is 0.000 (" in found["yew"]
+    shares = {"contributions": {"elm": -0.004, "oak": 1.004}}
+    assert "its contribution is 0.00 (" in told(write_run("CGSV", dict.fromkeys(values, 0.8), rounds=[shares]))["elm"]
+
+
+def test_a_weight_that_is_not_of_the_last_round_says_so(write_run: WriteRun) -> None:
+    rounds = [{"aggregation": {"elm": 0.33, "oak": 0.67}}, {"aggregation": {"oak": 1.0}}]
+    found = told(write_run("FedAvg", {"elm": 0.8, "oak": 0.9}, rounds=rounds))
+    assert "its weight in the average in round 0, its last, is 0.33 (FedAvg does not" in found["elm"]
+    assert "its weight in the average is 1.00 (FedAvg does not" in found["oak"]
 
 
 def test_every_sentence_is_one_sentence_and_none_speaks_of_significance(comparison: Path) -> None:

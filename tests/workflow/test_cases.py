@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,9 @@ def test_an_output_that_fails_spoils_neither_the_case_nor_the_others(
 def test_an_aborted_run_leaves_what_it_had(cases: Cases) -> None:
     Counts("pred", cases)(prediction("in/a.png"))
     assert table(cases)["summary"] == {"segmented": 1, "waiting": 1}
+
+
+def test_a_file_name_that_is_no_utf_8_does_not_cost_the_table(tmp_path: Path) -> None:
+    name = os.fsdecode(b"M\xfcller")
+    Cases([Case(name, source=name)], tmp_path / "table.json").save()
+    assert json.loads((tmp_path / "table.json").read_text())["cases"][0]["case"] == name

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -183,6 +184,31 @@ def test_a_series_whose_name_another_case_has_is_skipped_and_overwrites_nothing(
         ("series5_1.2.4", True),
     ]
     assert "its outputs would have the names of another's; rename" in cases.cases[1].problems[0]
+
+
+def test_folders_whose_names_joined_are_too_long_for_a_file_give_a_short_one(tmp_path: Path) -> None:
+    deep = tmp_path / "in" / ("研究用患者名前" * 5) / ("前立腺検査部位名" * 4) / ("シリーズ説明文字列" * 3)
+    for number, level in (("1", 0), ("2", 7)):
+        write_series(deep, VOLUME + level, names=f"{number}_{{}}.dcm", SeriesNumber=number)
+    cases = found(tmp_path / "in")
+    names = [case.name for case in cases]
+    assert all(case.image and Path(case.image).is_file() for case in cases)
+    assert len(set(names)) == 2 and max(len(os.fsencode(f"{name}_overlay.png")) for name in names) <= 255
+    assert all(name.startswith("研究用患者名前") for name in names)
+
+
+def test_a_copy_that_cannot_be_written_costs_its_series_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(image: nib.Nifti1Image, path: Path) -> None:
+        if "P1" in str(path):
+            raise OSError(28, "No space left on device")
+        image.to_filename(path)
+
+    monkeypatch.setattr("monai_fairfl.workflow.dicom.nib.save", full)
+    for patient in ("P1", "P2"):
+        write_series(tmp_path / "in" / patient, VOLUME)
+    first, second = found(tmp_path / "in")
+    assert first.status == "skipped" and second.image
+    assert "No space left on device; make room in" in first.problems[0] and "--output_dir" in first.problems[0]
 
 
 def test_folders_that_are_links_are_searched_once_and_loops_end(tmp_path: Path) -> None:

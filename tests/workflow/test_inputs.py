@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ import pytest
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.workflow import Cases, find_images, find_photographs
 
+ROOT = Path(__file__).parents[2]
 VOLUME = np.random.default_rng(0).normal(100, 20, (12, 10, 5)).astype(np.float32)
 
 
@@ -148,3 +150,35 @@ def test_without_pydicom_nifti_is_found_and_dicom_refused_with_the_way_to_get_it
     dicom, nifti = found(tmp_path / "in", tmp_path)
     assert nifti.image and dicom.status == "skipped"
     assert dicom.problems == ["2 DICOM files, which need pydicom to be read: pip install 'monai-fairfl[dicom]'"]
+
+
+@pytest.mark.parametrize("find", [find_images, find_photographs])
+@pytest.mark.parametrize("below", [".", "deeper"])
+def test_a_file_in_place_of_the_folder_of_outputs_is_named(
+    below: str, find: Callable[[Path, Path], Cases], tmp_path: Path
+) -> None:
+    save(tmp_path / "in" / "a.nii", VOLUME)
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(ConfigError, match="out.* cannot be the folder of the outputs .*--output_dir"):
+        find(tmp_path / "in", tmp_path / "out" / below / "table.json")
+
+
+def test_copies_that_a_killed_run_left_are_removed(tmp_path: Path) -> None:
+    save(tmp_path / "out" / ".volumes-abc" / "P1.nii", VOLUME)
+    save(tmp_path / "in" / "a.nii", VOLUME)
+    cases = found(tmp_path / "in", tmp_path)
+    assert len(list((tmp_path / "out").glob(".volumes-*"))) == 1 and cases.images
+    assert not (tmp_path / "out" / ".volumes-abc").exists()
+
+
+def test_a_run_that_is_terminated_leaves_no_copy(tmp_path: Path) -> None:
+    save(tmp_path / "in" / "a.nii", VOLUME)
+    program = (
+        "import os, signal; from monai_fairfl.workflow import find_images\n"
+        f"cases = find_images({str(tmp_path / 'in')!r}, {str(tmp_path / 'out' / 'volumes.json')!r})\n"
+        f"assert os.listdir({str(tmp_path / 'out')!r})\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 143, done.stderr
+    assert not list((tmp_path / "out").iterdir())

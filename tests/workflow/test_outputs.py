@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor
+from monai.transforms import SaveImage
 from PIL import Image
 from scipy import ndimage
 
-from monai_fairfl.workflow import Case, Cases, MeasureVolumed, SaveOverlayd
+from monai_fairfl.workflow import Case, Cases, MeasureVolumed, SaveNiftid, SaveOverlayd
 from monai_fairfl.workflow.overlays import COLOURS
 
 
@@ -89,3 +91,47 @@ def test_photographs_of_every_mode_get_the_overlay_of_their_colours(mode: str, t
         with Image.open(tmp_path / case.results["overlay"]) as opened:
             pictures.append(np.asarray(opened))
     np.testing.assert_array_equal(*pictures)
+
+
+def prediction(shape: tuple[int, ...], affine: np.ndarray) -> MetaTensor:
+    mask = np.random.default_rng(0).random(shape) > 0.5
+    pred = MetaTensor(torch.as_tensor(mask, dtype=torch.float32)[None], affine=torch.as_tensor(affine))
+    pred.meta |= {"filename_or_obj": "in/a.nii.gz", "spatial_shape": np.array(shape), "original_affine": affine}
+    return pred
+
+
+def saved(pred: MetaTensor, folder: Path) -> Path:
+    case = Case("a", source="a.nii.gz", image="in/a.nii.gz")
+    SaveNiftid("pred", Cases([case], folder / "volumes.json"), folder)({"pred": pred})
+    assert case.status == "segmented" and case.results == {"mask": "a_pred.nii.gz"}, case.problems
+    return folder / "a_pred.nii.gz"
+
+
+@pytest.mark.parametrize("kind", ["straight", "oblique", "sheared", "left-handed"])
+def test_a_mask_is_the_file_that_monai_would_write(kind: str, tmp_path: Path) -> None:
+    axes = {"straight": np.diag([-0.6, -0.6, 3.0]), "sheared": np.diag([0.6, 0.7, 3.0]), "left-handed": np.eye(3)}
+    affine = np.eye(4)
+    affine[:3, :3] = axes.get(kind, np.array([[0.58, -0.2, 0.1], [0.2, 0.6, -0.3], [0.02, 0.3, 2.9]]))
+    affine[:3, 3] = 11.5, -37.25, 4.1
+    if kind == "sheared":
+        affine[0, 2] = 0.15
+    if kind == "left-handed":
+        affine[0, 0] = -1
+    pred = prediction((7, 9, 5), affine)
+    path = saved(pred, tmp_path)
+    folder, dtype = tmp_path / "monai", torch.uint8
+    SaveImage(folder, "pred", ".nii.gz", dtype, separate_folder=False, print_log=False)(pred)  # type: ignore[arg-type]
+    assert path.read_bytes() == (folder / path.name).read_bytes()
+
+
+def test_the_mask_of_one_slice_has_three_axes_as_its_volume(tmp_path: Path) -> None:
+    path = saved(prediction((7, 9, 1), np.diag([0.6, 0.6, 3.0, 1.0])), tmp_path)
+    assert nib.Nifti1Image.from_filename(str(path)).shape == (7, 9, 1)
+
+
+def test_a_mask_that_cannot_be_written_costs_this_output_only(tmp_path: Path) -> None:
+    (tmp_path / "a_pred.nii.gz").mkdir()
+    case = Case("a", source="a.nii", image="a.nii")
+    pred = MetaTensor(torch.ones(1, 4, 4, 3), meta={"filename_or_obj": "a.nii"})
+    SaveNiftid("pred", Cases([case], tmp_path / "volumes.json"), tmp_path)({"pred": pred})
+    assert case.status == "incomplete" and "SaveNiftid failed" in case.problems[0] and "mask" not in case.results

@@ -1,0 +1,66 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A training of one site alone: its data checked before, its model saved after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torch import nn
+
+from monai_fairfl.data import check_cases
+from monai_fairfl.errors import DataError
+from monai_fairfl.files import save_state_dict
+from monai_fairfl.preflight import errors_told
+
+__all__ = ["check_data", "save_model"]
+
+
+def check_data(
+    dataset_dir: str | Path,
+    datalist_file: str | Path | None = None,
+    structures: Sequence[str] = (),
+    values: Mapping[str, Sequence[int]] | None = None,
+    stereo: bool | None = None,
+) -> None:
+    """Train only on data without faults; from the command line it ends with all of them and exit code 2.
+
+    Args:
+        dataset_dir: of the site; every file is read once, see :func:`monai_fairfl.data.check_cases`.
+        datalist_file: its data list, which may have been made to leave files out.
+        structures: see :func:`~monai_fairfl.data.check_cases`.
+        values: see there.
+        stereo: see there.
+
+    Raises:
+        DataError: with every fault.
+    """
+    with errors_told():
+        try:
+            check_cases(dataset_dir, structures, values, stereo)
+        except DataError as error:
+            if datalist_file is None or not Path(datalist_file).exists():
+                raise
+            hint = f"If {datalist_file} was made to leave these out, --check_data False trains without this check."
+            raise DataError(f"{error}\n{hint}") from None
+
+
+def save_model(path: str | Path, network: nn.Module) -> None:
+    """Write the network's ``state_dict`` as ``CheckpointLoader`` reads it.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "models", "model.pt")
+    >>> save_model(path, nn.Linear(1, 1))
+    >>> path.is_file()
+    True
+    """
+    save_state_dict(Path(path), network.state_dict())

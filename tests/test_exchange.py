@@ -1,0 +1,55 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Exchanges that mix training and measuring: what is taken in, and what the guards see."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from monai_fairfl.exchange import Inbox, guarded
+from monai_fairfl.guards import DEFAULT
+from monai_fairfl.messages import Measure, ModelSpec, Reply, Request, Train
+
+SPEC = ModelSpec(("w",), layers={"w": "w"})
+MODEL = {"w": torch.zeros(2)}
+
+
+def update(*values: float) -> dict[str, torch.Tensor]:
+    return {"w": torch.tensor(values)}
+
+
+def mixed() -> list[Request]:
+    asked = [Train("A", MODEL), Measure("A", MODEL, ("score",)), Train("B", MODEL), Train("C", MODEL)]
+    return [Request(r.client, r.task, r.weights, r.measure, id=i) for i, r in enumerate(asked)]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), 1e30])
+def test_guards_check_those_who_trained_beside_those_who_measured(bad: float) -> None:
+    inbox = Inbox(mixed(), SPEC, MODEL)
+    inbox.arrived(Reply("A", None, 0, {"score": 0.5}, id=1))
+    for client, id, sent in (("C", 3, update(0.0, 3.0)), ("B", 2, update(bad, 0.0)), ("A", 0, update(1.0, 0.0))):
+        inbox.arrived(Reply(client, sent, 1, id=id))
+    replies, verdicts = guarded(inbox.replies(), DEFAULT)
+    assert list(verdicts) == ["B"] and replies.missing["B"].startswith("quarantined")
+    assert [(reply.client, reply.id) for reply in replies] == [("A", 0), ("A", 1), ("C", 3)]
+    assert replies[1].measurements == {"score": 0.5}
+    assert replies.matrix.rows.tolist() == [[1.0, 0.0], [0.0, 3.0]]
+
+
+def test_who_was_to_measure_and_sends_an_update_is_refused_with_the_reason() -> None:
+    told: list[str | None] = []
+    inbox = Inbox(mixed(), SPEC, MODEL, lambda client, reason: told.append(reason))
+    inbox.arrived(Reply("A", update(1.0, 0.0), 0, {"score": 0.5}, id=1))
+    inbox.arrived(Reply("A", None, 0, {"score": 0.5}, id=1))
+    replies, verdicts = guarded(inbox.replies(), DEFAULT)
+    assert told == ["refused: measured, and sent an update that was not asked for", None]
+    assert [reply.id for reply in replies] == [1] and not verdicts
