@@ -12,6 +12,7 @@
 
 The paper draws independent random updates and finds psi nearer than (0.1, 0.1)-sampling, and much faster, for all N and
 D. Here also updates of equal length, as CGSV makes them, related ones, equal shares as a baseline, and a Gram matrix.
+Means and standard deviations of ten draws; Pearson times 100.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@
 The rider's score divided by the highest of the others', mean over rounds 3 to 10 and over folds, for FedCE's product,
 for the product with the dissimilarity, and for the cosine with the global update alone (divided by the lowest of the
 others': a rider should be low). A flag is a score above five times the median of the others in three rounds running,
-as fixed beforehand. `free_rider_controlled` is as in the paper: one image, always the same view, about fifty
+as fixed beforehand. `free_rider_controlled` is as in the paper: one image, always the same view, about forty
 steps a round; `free_rider_dealt` is the same with the photographs dealt evenly, so that no clinic is unusual;
-`free_rider_fundus` has a tenth of the steps and changing views; in the other two the rider repeats one volume, and
-everybody augments.
+`free_rider_fundus` has a twentieth to a fifth of the steps and changing views; in `free_rider` the rider repeats one
+volume, and everybody augments. In brackets: the smallest and largest fold.
 """
 
 from __future__ import annotations

@@ -8,7 +8,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""FedCE, Table 2: who gains what: Pearson and Euclidean distance between sites' Dice alone and with a strategy."""
+"""FedCE, Table 2: who gains what: Pearson and Euclidean distance between sites' Dice alone and with a strategy.
+
+Pearson times 100, the distance in points of Dice; intervals over cases.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@
 
 The direction is Gaussian, every filter scaled to the length of the model's own (Li et al., NeurIPS 2018); biases and
 normalisation stay. Training loss of clean and of corrupted clients, noise at 20 % of the clients, means over folds, the
-same direction for all models.
+same direction for all models; a rise is the mean of both ways.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""FedISM, Table 1: Dice of clean and of corrupted clients, with 10, 20 and 30 % of the clients' images corrupted.
+"""FedISM, Table 1: Dice of clean and of corrupted clients, with 10, 20 and 30 % of the clients corrupted.
 
-Ten clients hold even shares, of one real clinic's photographs or of all generated hospitals' volumes; all are tested
+Ten clients hold even shares, of one real clinic's photographs (72 are tested) or of all generated hospitals' volumes
+(54); corrupted ones have the larger shares: 12.5, 25 and 37.5 % of the volumes, 22 % of the photographs; all are tested
 with the same images, clean clients with clean ones, corrupted clients with corrupted ones. Gaussian noise is of
 severity 3, as in the paper: added to volumes where the network sees them, to photographs before the network's view is
 taken, which averages most of it away. Motion blur is of severity 5.

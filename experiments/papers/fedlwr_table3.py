@@ -8,7 +8,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Fed-LWR, Table 3: cosine of features (v1), one encoder layer for all (v2), and the full method."""
+"""Fed-LWR, Table 3: cosine of features (v1), one encoder layer for all (v2), and the full method.
+
+Standard deviations of Fed-LWR's tables are of ddof 0, as in its paper; those of FedCE's tables of n - 1.
+"""
 
 from __future__ import annotations
 
