@@ -43,6 +43,6 @@ def figure() -> Figure:
         results = read(STUDIES[number // 2])
         smoothed = {name: savgol_filter(course(results[name]), 11, 3) for name in SHOWN[number % 2]}
         lines(axis, smoothed, "rounds done", "validation Dice", first=0)
-        axis.set_ylim(bottom=0.3)
-        axis.legend(fontsize=6)
+        axis.set_ylim(0.3, 0.95)
+        axis.legend(fontsize=6, loc="lower right", ncols=2)
     return drawn
