@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import csv
 import io
-import pickle
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -26,7 +25,7 @@ import torch
 from monai.engines import SupervisedTrainer
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.files import safe_name, write_atomically
+from monai_fairfl.files import DAMAGED, safe_name, write_atomically
 from monai_fairfl.messages import Weights
 from monai_fairfl.probe import load_weights
 
@@ -63,7 +62,7 @@ class ClientState:
         path = self._path(run, number)
         try:
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        except DAMAGED as error:
             raise FederationError(
                 f"the state after round {number} in {path} is damaged ({type(error).__name__}): delete the file, and "
                 "this client goes on from an earlier round's state, or with a new optimizer where there is none"

@@ -31,6 +31,7 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Weights
 
 __all__ = [
+    "DAMAGED",
     "MANIFEST",
     "held",
     "read_listed",
@@ -45,6 +46,8 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+DAMAGED = (OSError, RuntimeError, EOFError, pickle.UnpicklingError)
+"""What ``torch.load`` raises of a file that is missing, cut short or something else."""
 
 
 @contextmanager
@@ -176,7 +179,7 @@ def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
     """
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except DAMAGED as error:
         raise ConfigError(f"{path} is no state_dict of torch.save ({error})") from error
     if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
         found = found["model"]

@@ -40,13 +40,14 @@ def shown_measurement(runs: Sequence[Run]) -> str:
     ``global_score`` where there is none.
     """
     finished = [run for run in runs if run.end is not None]
-    if not finished:
-        return "global_score"
-    having = [{name: {s for s in run.sites if run.final(s, name)} for name in CLOSING} for run in finished]
-    whole = [
-        name for name in CLOSING if all(found[name] and found[name] == set().union(*found.values()) for found in having)
-    ]
-    return next(iter(whole or [name for name in CLOSING if all(found[name] for found in having)]), "global_score")
+    some = [name for name in CLOSING if finished and all(_scored(run, name) for run in finished)]
+    whole = [name for name in some if all(_scored(run, name) == _scored(run, *CLOSING) for run in finished)]
+    return next(iter(whole or some), "global_score")
+
+
+def _scored(run: Run, *names: str) -> set[str]:
+    """The sites with any of these closing scores."""
+    return {site for site in run.sites if any(run.final(site, name) for name in names)}
 
 
 def scores_of(run: Run, shown: str, warnings: list[str]) -> Shown:

@@ -133,14 +133,15 @@ def summary_table(report: Mapping[str, Any], names: Sequence[str] | None = None)
         names: the strategies to show; ``None``: all. The best is still the best of all.
     """
     names, shown = list(report["strategies"]) if names is None else names, columns(report)
+    compared = comparable(report)
     table = Table("", title=f"Dice on {MEASUREMENTS[report['measurement']]} cases of the model each site would use")
     for name in names:
-        apart = name not in comparable(report)
+        apart = name not in compared
         table.add_column(Text(name + (" *" if apart else "")), justify="right")
         if apart:
             table.caption = "* not compared: unfinished (validation Dice so far), or of fewer sites"
     for row, following in zip(shown, [*shown[1:], None]):
-        winners = row.winners(comparable(report))
+        winners = row.winners(compared)
         cells = [Text(row.text(name), style="bold green" if name in winners else "") for name in names]
         table.add_row(Text(row.title), *cells, end_section=row.site and not (following and following.site))
     return table

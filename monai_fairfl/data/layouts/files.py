@@ -106,7 +106,7 @@ def left_out(cases: Sequence[Case], site: Path | None = None) -> list[str]:
     counts = {folder: len(images_in(folder)) for folder in near}
     notes = [f"{n} image(s) in {folder} are left out; move them to the cases" for folder, n in counts.items() if n]
     for folder in sorted(filter(Path.is_dir, folders)):
-        names = [e.name for e in os.scandir(folder) if is_image(e.name) and not _IMAGE.fullmatch(e.name)]
+        names = [entry.name for entry in os.scandir(folder) if entry.name[0] != "." and _OTHER.fullmatch(entry.name)]
         kinds = Counter(name.rsplit(".", 1)[1].upper() for name in names)
         notes += [f"{n} {kind} file(s) in {folder} are left out; convert them" for kind, n in sorted(kinds.items())]
     return notes
