@@ -65,7 +65,8 @@ class Study:
         local_epochs: of every round.
         overrides: plain values of the bundle's config, the same at all sites and for all strategies.
         arguments: further keys of ``federate.json``; ``{data}`` in a text is the folder of real images.
-        settings: name -> what differs: ``overrides``, ``arguments``, and ``strategies``, those that it has.
+        settings: name -> what differs: ``overrides``, ``arguments``, and ``strategies``: the names of those that are
+            trained in it, or a mapping of strategies of its own.
         keep: measurements of every round that the result keeps.
         minutes: what one cell is thought to take on one thread, for the plan.
         what: one sentence for the plan.
@@ -110,6 +111,13 @@ class Study:
         """The names of those that are trained in it."""
         return list(self.settings[setting].get("strategies", self.strategies))
 
+    def strategy_of(self, cell: Cell) -> dict[str, Any]:
+        """The strategy of a cell, as in a federation's config."""
+        of_setting = self.settings[cell.setting].get("strategies", ())
+        if isinstance(of_setting, Mapping):
+            return dict(of_setting[cell.strategy])
+        return dict(self.strategies[cell.strategy])
+
     def path(self, cell: Cell) -> Path:
         """The cell's result."""
         return self.results / f"{cell.name}.json"
@@ -145,7 +153,7 @@ class Study:
             "rounds": self.rounds,
             "seed": self.seed_of(cell),
             "local_epochs": self.local_epochs,
-            "strategies": [dict(self.strategies[cell.strategy])],
+            "strategies": [self.strategy_of(cell)],
             "overrides": self.overrides_of(cell),
             **self.arguments_of(cell),
             "device": "cpu",
