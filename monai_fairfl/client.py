@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from monai.bundle import ConfigParser
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import ExtraItems, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
@@ -31,10 +32,10 @@ from monai_fairfl.client_training import (
     train_personal,
     with_new_optimizer,
 )
-from monai_fairfl.files import save_state_dict
 from monai_fairfl.handlers import TrainLoss
 from monai_fairfl.measurements import MEASUREMENTS, Memory
 from monai_fairfl.messages import Measurement, Reply, Request, Weights
+from monai_fairfl.model_recipe import ModelRecipe, save_model_file
 from monai_fairfl.probe import Probe, handlers_that
 from monai_fairfl.spec import read_spec
 from monai_fairfl.training_probe import TrainingProbe
@@ -99,6 +100,7 @@ class FairMonaiAlgo(MonaiAlgo):
         """Build trainer and evaluator from the bundle; once only."""
         if self._initial:
             return
+        self._evaluate_as_trained(extra or {})
         super().initialize(extra)
         trainer: Any = self.trainer
         self.spec = read_spec(trainer.network)
@@ -106,6 +108,22 @@ class FairMonaiAlgo(MonaiAlgo):
             trainer._event_handlers = handlers_that(_is_needed, trainer)
             check_schedules(trainer, self._evaluators(), self.client_name)
         self._initial = state_of(trainer)
+
+    def _evaluate_as_trained(self, extra: Mapping[str, Any]) -> None:
+        """Give the evaluation the values that decide the training; ``evaluate.json`` takes them from a model file,
+        and a client has none: its weights come from the server.
+        """
+        if self.train_workflow is not None or not self.config_evaluate_filename:
+            return
+        root = Path(extra.get(ExtraItems.APP_ROOT, ""), self.bundle_root)
+        files = self.config_train_filename
+        names = [files] if isinstance(files, str) else list(files or ())
+        parser = ConfigParser()
+        parser.read_config([str(root / name) for name in names])
+        parser.update(self.train_kwargs)
+        if "deciding" in parser:
+            deciding: dict[str, Any] = parser.get_parsed_content("deciding")
+            self.eval_kwargs = {**deciding, **self.eval_kwargs}
 
     def train(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> None:
         """Train from ``data.weights``, which must hold every parameter of the network."""
@@ -166,7 +184,7 @@ class FairMonaiAlgo(MonaiAlgo):
                 own = past.personal["local"]
                 measurements |= self._measure("personal", request, own, past)
             if request.context.get("closing", 0) and own is not None:
-                save_state_dict(self.states.path(request.run, "own.pt"), self.spec.with_aliases(own))
+                self._save_own_model(self.states.path(request.run, "own.pt"), own)
             return Reply(request.client, None, 0, measurements, id=request.id, run=request.run, round=request.round)
         self._restore(request, past)
         counter = self._train(request, received)
@@ -260,6 +278,12 @@ class FairMonaiAlgo(MonaiAlgo):
             return TrainingProbe(self.trainer)
         evaluator = self.evaluator if data == "test" else self.train_workflow.evaluator
         return None if evaluator is None else Probe(evaluator, self._class_names())
+
+    def _save_own_model(self, path: Path, weights: Weights) -> None:
+        """Write this client's own model, with the recipe of its own training where the bundle has one."""
+        parser = self.train_workflow.parser
+        recipe: ModelRecipe | None = parser.get_parsed_content("recipe") if "recipe" in parser else None
+        save_model_file(path, self.spec.with_aliases(weights), recipe)
 
     def _class_names(self) -> tuple[str, ...]:
         metadata = getattr(getattr(self.train_workflow, "parser", None), "config", {}).get("_meta_", {})

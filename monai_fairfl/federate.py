@@ -17,6 +17,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from monai_fairfl.federation import Federation, History
 from monai_fairfl.files import read_state_dict, write_atomically
 from monai_fairfl.ledger import read_ledger
 from monai_fairfl.messages import ModelSpec, Weights
+from monai_fairfl.model_recipe import ModelRecipe
 from monai_fairfl.random_state import own_random_state
 from monai_fairfl.records import check_same, trained_by, training_settings
 from monai_fairfl.site import bundle_client, has_evaluation
@@ -41,7 +43,7 @@ from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
 from monai_fairfl.valuing import check_valuations, value_run
 
-__all__ = ["BundleFederation", "initial_model"]
+__all__ = ["BundleFederation", "bundle_recipe", "initial_model"]
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +164,8 @@ class BundleFederation:
     def _federation(self, strategy: Strategy, folder: Path, names: Sequence[str], **settings: Any) -> Federation:
         final = ("score", "test_score") if has_evaluation(self.bundle_root) else ("score",)
         initial = partial(initial_model, self.bundle_root, self.overrides, self.initial, self.config)
-        settings = {"final": final, **self.federation, **settings}
+        recipe = bundle_recipe(self.bundle_root, self.overrides, self.config, self.sites)
+        settings = {"final": final, "recipe": recipe, **self.federation, **settings}
         return Federation(strategy, self._transport(folder, names), self.rounds, initial, run_dir=folder, **settings)
 
     def _transport(self, folder: Path, names: Sequence[str]) -> InProcess:
@@ -333,6 +336,37 @@ def initial_model(
     state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
     parameters, buffers = spec.split(state)
     return {**parameters, **buffers}, spec
+
+
+def bundle_recipe(
+    bundle_root: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    config: Sequence[str] = ("configs/train.json",),
+    sites: Mapping[str, Mapping[str, Any]] | None = None,
+) -> ModelRecipe | None:
+    """The recipe of the models that a federation of this bundle trains; ``None`` where the bundle declares none.
+
+    Args:
+        bundle_root: the bundle; its configuration declares the recipe under the key ``recipe``.
+        overrides: of the training configuration, for all sites.
+        config: its files.
+        sites: site -> its own overrides; those that decide how a model is used go into the recipe.
+    """
+    root = Path(bundle_root)
+    parser = preflight.train_config(root, overrides or {}, config)
+    if "recipe" not in parser:
+        return None
+    parser["bundle_root"] = str(root)
+    recipe: ModelRecipe = parser.get_parsed_content("recipe")
+    files = {}
+    for name in config:
+        files[name] = hashlib.sha256((root / name).read_bytes()).hexdigest()
+    of_sites = {}
+    for site, additions in (sites or {}).items():
+        own = {key: value for key, value in additions.items() if key in recipe.values}
+        if own:
+            of_sites[site] = own
+    return replace(recipe, files=files, sites=of_sites)
 
 
 def _write_report(run_dir: Path, histories: Sequence[History]) -> None:

@@ -34,6 +34,7 @@ from monai_fairfl.files import held, safe_name
 from monai_fairfl.guards import DEFAULT, Guard, Verdict
 from monai_fairfl.ledger import Ledger, digest_of
 from monai_fairfl.messages import Measurement, ModelSpec, Request, Weights, usable_measurements
+from monai_fairfl.model_recipe import ModelRecipe
 from monai_fairfl.models import Models
 from monai_fairfl.progress import Progress
 from monai_fairfl.random_state import own_random_state, seed_of
@@ -87,6 +88,7 @@ class Federation:
         local_norm: normalisation layers never leave the clients (FedBN); with any strategy.
         record_updates: keep every round's updates in ``run_dir/updates`` for valuations: N + 1 models a round on disk.
         groups: name -> clients that the report shows the mean of, such as those whose images were corrupted.
+        recipe: how the clients train, written into every model file; see :mod:`monai_fairfl.model_recipe`.
         told: called with every record of the ledger as it is written, for live curves, or to :meth:`conclude`.
         replayed: called with every record of before that a resumed run keeps, before its first round.
         begun: called when the folder is this run's alone and what it holds fits, before anything of the run is written.
@@ -116,6 +118,7 @@ class Federation:
         local_norm: bool = False,
         record_updates: bool = False,
         groups: Mapping[str, Sequence[str]] | None = None,
+        recipe: ModelRecipe | None = None,
         told: Callable[[Mapping[str, Any]], None] = lambda record: None,
         replayed: Callable[[Mapping[str, Any]], None] = lambda record: None,
         begun: Callable[[], None] = lambda: None,
@@ -137,6 +140,7 @@ class Federation:
         self.evaluate, self.final, self.buffers = tuple(evaluate), tuple(final), buffers
         self.seed, self.threads, self.clients_per_round, self.local_norm = seed, threads, clients_per_round, local_norm
         self.record_updates, self.groups = record_updates, {name: list(of) for name, of in (groups or {}).items()}
+        self.recipe = recipe
         self.told, self.replayed = told, replayed
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", keep)
         self._stop, self._enough = threading.Event(), threading.Event()
@@ -210,7 +214,7 @@ class Federation:
         self._withheld = frozenset((*spec.local, *(spec.buffers if self.buffers == "local" else ())))
         self.strategy.buffers, self.strategy.rounds_planned = self.buffers, self.rounds
         self.strategy.start(weights, clients, spec)
-        self.models = Models(self.run_dir / "models", spec, self._withheld)
+        self.models = Models(self.run_dir / "models", spec, self._withheld, self.recipe)
         opening = self._opening(clients, spec, weights)
         if checkpoint is None:
             self.begun()

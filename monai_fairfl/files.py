@@ -37,7 +37,6 @@ __all__ = [
     "read_listed",
     "read_state_dict",
     "safe_name",
-    "save_state_dict",
     "tensors_as_bytes",
     "write_atomically",
     "write_folder",
@@ -147,17 +146,6 @@ def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
             "beginning with a letter, a digit or '_'"
         )
     return name
-
-
-def save_state_dict(path: Path, weights: Weights) -> None:
-    """Write a plain ``state_dict`` that a bundle's ``CheckpointLoader`` and ``torch.load(weights_only=True)`` read.
-
-    Sorted by name, so that equal models are equal files, wherever they come from.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.writing")
-    torch.save({name: weights[name].detach().cpu().clone() for name in sorted(weights)}, beside)
-    os.replace(beside, path)
 
 
 def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:

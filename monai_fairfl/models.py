@@ -16,8 +16,9 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from monai_fairfl.files import safe_name, save_state_dict
+from monai_fairfl.files import safe_name
 from monai_fairfl.messages import Measurement, ModelSpec, Weights, value_of
+from monai_fairfl.model_recipe import ModelRecipe, save_model_file
 
 __all__ = ["Models"]
 
@@ -33,10 +34,20 @@ class Models:
         folder: ``run_dir/models``.
         spec: the model's tensors.
         withheld: names of those that never leave the clients.
+        recipe: how the models were trained, written into each file; ``None``: unknown.
     """
 
-    def __init__(self, folder: Path, spec: ModelSpec, withheld: Collection[str] = ()) -> None:
-        self.folder, self.spec, self.withheld = folder, spec, withheld
+    def __init__(
+        self,
+        folder: Path,
+        spec: ModelSpec,
+        withheld: Collection[str] = (),
+        recipe: ModelRecipe | None = None,
+    ) -> None:
+        self.folder = folder
+        self.spec = spec
+        self.withheld = withheld
+        self.recipe = recipe
         self.best: dict[str, float] = {}  # round and mean validation score of the best global model so far
 
     def keep_best(
@@ -57,16 +68,17 @@ class Models:
         score = sum(value_of(measured[client][name]) for client in everybody) / len(everybody)
         if not self.best or score > self.best["score"]:
             self.best = {"round": number, "score": score}
-            self._save("best", weights)
+            self._save("best", weights, self.recipe)
 
     def write(self, weights: Weights, rewards: Mapping[str, Weights]) -> None:
         """The last global model, and every client's reward."""
         if self.withheld:
             logger.info("the clients keep %d tensors of the model: each has its own whole one", len(self.withheld))
-        self._save("global", weights)
+        self._save("global", weights, self.recipe)
         for client, reward in rewards.items():
-            self._save(safe_name(client), reward)
+            of_client = None if self.recipe is None else self.recipe.of_site(client)
+            self._save(safe_name(client), reward, of_client)
 
-    def _save(self, name: str, weights: Weights) -> None:
+    def _save(self, name: str, weights: Weights, recipe: ModelRecipe | None) -> None:
         if not self.withheld:
-            save_state_dict(self.folder / f"{name}.pt", self.spec.with_aliases(weights))
+            save_model_file(self.folder / f"{name}.pt", self.spec.with_aliases(weights), recipe)

@@ -32,6 +32,7 @@ from monai_fairfl.measurements import MEASUREMENTS
 from monai_fairfl.strategies.base import Strategy
 
 __all__ = [
+    "calling_parser",
     "check_config",
     "check_groups",
     "check_sites",
@@ -55,7 +56,7 @@ def check_config(bundle_root: str) -> None:
     Args:
         bundle_root: the bundle; the top-level keys of its ``federate.json`` are the allowed ones.
     """
-    parser = _calling_parser()
+    parser = calling_parser()
     if parser is None:
         return
     known = list(json.loads((Path(bundle_root) / "configs" / "federate.json").read_text()))
@@ -72,7 +73,8 @@ def check_config(bundle_root: str) -> None:
                 raise ConfigError(f"unknown valuation {target!r}{_did_you_mean(target, shipped)}")
 
 
-def _calling_parser() -> ConfigParser | None:
+def calling_parser() -> ConfigParser | None:
+    """The parser of the configuration that is running: MONAI hands it to no function that a configuration calls."""
     frame = inspect.currentframe()
     while frame is not None:
         caller = frame.f_locals.get("self")

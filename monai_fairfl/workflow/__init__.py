@@ -19,11 +19,11 @@ from __future__ import annotations
 from monai_fairfl.workflow.cases import Case, CaseOutput, Cases
 from monai_fairfl.workflow.dicom_seg import SaveDicomSegd, write_dicom_seg
 from monai_fairfl.workflow.inputs import file_cases, find_images
-from monai_fairfl.workflow.model import require_model
+from monai_fairfl.workflow.model import ModelValues, network_of, require_model, training_recipe
 from monai_fairfl.workflow.outputs import MeasureVolumed, SaveNiftid, SaveOverlayd
 from monai_fairfl.workflow.overlays import overlay
 from monai_fairfl.workflow.photographs import MeasureCupToDiscd, SaveMaskd, find_photographs
-from monai_fairfl.workflow.training import check_data, save_model
+from monai_fairfl.workflow.training import check_data, save_model, write_recipe_file
 
 __all__ = [
     "Case",
@@ -31,6 +31,7 @@ __all__ = [
     "Cases",
     "MeasureCupToDiscd",
     "MeasureVolumed",
+    "ModelValues",
     "SaveDicomSegd",
     "SaveMaskd",
     "SaveNiftid",
@@ -39,8 +40,11 @@ __all__ = [
     "file_cases",
     "find_images",
     "find_photographs",
+    "network_of",
     "overlay",
     "require_model",
     "save_model",
+    "training_recipe",
     "write_dicom_seg",
+    "write_recipe_file",
 ]

@@ -8,26 +8,301 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The model of an inference run: there, readable, and of the network that the configuration builds."""
+"""The model of an inference or evaluation run: there, readable, and used as it was trained."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import torch
+from monai.bundle import ConfigParser
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.files import read_state_dict
-from monai_fairfl.preflight import errors_told
+from monai_fairfl.files import write_atomically
+from monai_fairfl.model_recipe import ModelRecipe, is_torchscript, read_recipe, state_of_file
+from monai_fairfl.preflight import calling_parser, errors_told
 
-__all__ = ["require_model"]
+__all__ = ["ModelValues", "network_of", "require_model", "training_recipe"]
+
+logger = logging.getLogger(__name__)
+
+TRAIN = Path("configs", "train.json")
+METADATA = Path("configs", "metadata.json")
+
+
+class NotGiven:
+    """Stands for a value that neither the model nor the user gave; :meth:`ModelValues.require` reports it."""
+
+    def __repr__(self) -> str:
+        return "not given"
+
+
+NOT_GIVEN = NotGiven()
+
+
+# ---- training: the recipe is made ---------------------------------------------------------------------------------
+
+
+def training_recipe(bundle_root: str | Path, values: Mapping[str, Any], sections: Sequence[str] = ()) -> ModelRecipe:
+    """The recipe of the models that a configuration trains; ``train.json`` calls it under the key ``recipe``.
+
+    Args:
+        bundle_root: folder of the bundle; name, version and classes are read from its metadata.
+        values: key -> value, of all that decides preprocessing, network, inference and classes.
+        sections: parts of the running configuration whose content decides, too, such as ``"network_def"``.
+
+    Raises:
+        ConfigError: when a value is not plain (numbers, texts, lists of these): it could not be read again.
+    """
+    metadata = _metadata(Path(bundle_root))
+    plain = {}
+    for key, value in values.items():
+        plain[key] = _plain(key, value)
+    parser = calling_parser()
+    digests = {}
+    for section in sections:
+        if parser is not None and section in parser:
+            digests[section] = digest_of_section(parser[section])
+    outputs = metadata.get("network_data_format", {}).get("outputs", {}).get("pred", {})
+    return ModelRecipe(
+        bundle=str(metadata.get("name", Path(bundle_root).absolute().name)),
+        version=str(metadata.get("version", "")),
+        values=plain,
+        sections=digests,
+        classes={str(key): str(value) for key, value in outputs.get("channel_def", {}).items()},
+    )
+
+
+def digest_of_section(section: Any) -> str:
+    """SHA-256 of a part of a configuration, without its descriptions.
+
+    >>> one = digest_of_section({"_target_": "UNet", "_desc_": "small"})
+    >>> one == digest_of_section({"_target_": "UNet"})
+    True
+    """
+    text = json.dumps(_without_descriptions(section), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _without_descriptions(section: Any) -> Any:
+    if isinstance(section, Mapping):
+        kept = [key for key in section if key != "_desc_"]
+        return {key: _without_descriptions(section[key]) for key in kept}
+    if isinstance(section, (list, tuple)):
+        return [_without_descriptions(item) for item in section]
+    return section
+
+
+def _plain(key: str, value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value))
+    except TypeError as error:
+        raise ConfigError(f"{key} = {value!r} cannot be written into a model's recipe: {error}") from error
+
+
+def _metadata(bundle_root: Path) -> dict[str, Any]:
+    file = bundle_root / METADATA
+    if not file.is_file():
+        return {}
+    content: dict[str, Any] = json.loads(file.read_text())
+    return content
+
+
+# ---- inference and evaluation: the recipe is used -----------------------------------------------------------------
+
+
+class ModelValues:
+    """The values that a model was trained with, for a configuration that uses the model.
+
+    ``inference.json`` has them as ``"size": "$@recipe['size']"``, so that a value given by hand replaces the
+    expression. :meth:`require` then compares all values with the recipe before anything is computed.
+
+    Args:
+        ckpt_path: the model file. Where there is none, or it is not loaded, the values are ``defaults``: MONAI
+            builds the network without a model to check it, and a federation's client gets its weights from the server.
+        bundle_root: folder of the bundle.
+        own_values: keys that this hospital gives by hand although the model was trained with others, because its
+            own images were trained so.
+        defaults: key -> value; ``None``: those of the bundle's ``train.json``.
+    """
+
+    def __init__(
+        self,
+        ckpt_path: str | Path,
+        bundle_root: str | Path,
+        own_values: Sequence[str] = (),
+        defaults: Mapping[str, Any] | None = None,
+    ):
+        self.path = Path(ckpt_path)
+        self.bundle_root = Path(bundle_root)
+        self.own_values = [own_values] if isinstance(own_values, str) else list(own_values)
+        self.defaults = defaults
+        self.used = self.path.is_file() and not _loader_is_disabled(calling_parser())
+        self.recipe: ModelRecipe | None = None
+        if self.used:
+            with errors_told():
+                self.recipe = read_recipe(self.path)
+
+    def __getitem__(self, key: str) -> Any:
+        """The value of a key; :data:`NOT_GIVEN` where the model does not tell it."""
+        if not self.used:
+            return self._default(key)
+        if self.recipe is None:
+            return NOT_GIVEN
+        return self.recipe.values.get(key, NOT_GIVEN)
+
+    def require(self, values: Mapping[str, Any]) -> None:
+        """Go on only with the values of the model's training; called from a configuration's ``run``.
+
+        Args:
+            values: key -> value, as the running configuration has them.
+
+        Raises:
+            ConfigError: when values are missing or differ, or the configuration is of another bundle or has another
+                network; every one is named. From the command line: the text, and exit code 2.
+        """
+        with errors_told():
+            if not self.path.is_file():
+                return  # require_model says so
+            self._require_all_given(values)
+            if self.recipe is not None:
+                self._require_same_values(self.recipe, values)
+                self._require_same_bundle(self.recipe)
+                self._require_same_sections(self.recipe)
+
+    def record(self, output_dir: str | Path, settings: Mapping[str, Any]) -> None:
+        """Write ``model.json`` beside a run's results: which model was used, its recipe, and how it was run.
+
+        Args:
+            output_dir: of the run.
+            settings: what may differ from run to run, such as the batch size; plain values.
+        """
+        used = {
+            "model": str(self.path),
+            "sha256": hashlib.sha256(self.path.read_bytes()).hexdigest(),
+            "recipe": None if self.recipe is None else self.recipe.state_dict(),
+            "settings": dict(settings),
+        }
+        text = json.dumps(used, indent=4, ensure_ascii=False, default=str) + "\n"
+        write_atomically(Path(output_dir) / "model.json", text.encode())
+
+    def _require_all_given(self, values: Mapping[str, Any]) -> None:
+        missing = [key for key, value in values.items() if isinstance(value, NotGiven)]
+        if not missing:
+            return
+        examples = []
+        for key in missing:
+            examples.append(f'--{key} "{self._default(key)}"')
+        raise ConfigError(
+            f"{self.path} does not say how it was trained (it has no recipe), so nothing is guessed. Give "
+            f"{', '.join(missing)} as in its training; the bundle's own would be {' '.join(examples)}"
+        )
+
+    def _require_same_values(self, recipe: ModelRecipe, values: Mapping[str, Any]) -> None:
+        differing = []
+        for key, value in values.items():
+            here = _plain(key, value)
+            trained = recipe.values.get(key, here)
+            if here != trained and key not in self.own_values:
+                differing.append(f"{key} is {here!r} here, and {self.path.name} was trained with {trained!r}")
+        if differing:
+            raise ConfigError(
+                f"{'; '.join(differing)}. Leave it out, and the model's own value is used. Only where this hospital's "
+                f"images were trained with another value, name the key too: --own_values \"['KEY']\""
+            )
+        for site, own in recipe.sites.items():
+            logger.warning("%s: the images of %s were trained with %s", self.path.name, site, dict(own))
+            logger.warning("at %s give these values, and name them in --own_values %s", site, list(own))
+
+    def _require_same_bundle(self, recipe: ModelRecipe) -> None:
+        metadata = _metadata(self.bundle_root)
+        name = metadata.get("name", recipe.bundle)
+        if name != recipe.bundle:
+            raise ConfigError(
+                f"{self.path.name} is a model of the bundle {recipe.bundle!r}, and {self.bundle_root} is "
+                f"{name!r}: use the bundle of the model"
+            )
+
+    def _require_same_sections(self, recipe: ModelRecipe) -> None:
+        """The running configuration must build what was trained; preprocessing is compared with ``train.json``."""
+        running = calling_parser()
+        for section, digest in recipe.sections.items():
+            if running is not None and section in running:
+                if digest_of_section(running[section]) != digest:
+                    raise ConfigError(
+                        f"{section} of this configuration is not what {self.path.name} was trained with (bundle "
+                        f"version {recipe.version}): add the configuration file that changed it in the training, such "
+                        "as --config_file \"['configs/inference.json', 'configs/MY_OVERLAY.json']\""
+                    )
+                continue
+            trained_here = self._bundle_config()
+            if section in trained_here and digest_of_section(trained_here[section]) != digest:
+                self._report_other_preprocessing(recipe, section)
+
+    def _report_other_preprocessing(self, recipe: ModelRecipe, section: str) -> None:
+        version = _metadata(self.bundle_root).get("version", "")
+        if version != recipe.version:
+            raise ConfigError(
+                f"{self.path.name} was trained by version {recipe.version} of the bundle, which prepared images "
+                f"otherwise ({section}) than this version {version}: use that version"
+            )
+        logger.warning(
+            "%s was trained with another %s than %s has, by a configuration file of the training. Where that file "
+            "changes images that you have, give inference an overlay with the same transforms",
+            *(self.path.name, section, self.bundle_root / TRAIN),
+        )
+
+    def _default(self, key: str) -> Any:
+        """The value of the bundle's own training configuration."""
+        if self.defaults is not None:
+            return self.defaults.get(key, NOT_GIVEN)
+        parser = self._bundle_config()
+        return parser.get_parsed_content(key) if key in parser else NOT_GIVEN
+
+    def _bundle_config(self) -> ConfigParser:
+        parser = ConfigParser()
+        file = self.bundle_root / TRAIN
+        if file.is_file():
+            parser.read_config(str(file))
+        return parser
+
+
+def _loader_is_disabled(parser: ConfigParser | None) -> bool:
+    """Whether MONAI's federated client has switched the evaluation's ``CheckpointLoader`` off."""
+    if parser is None or "validate#handlers" not in parser:
+        return False
+    for handler in parser["validate#handlers"]:
+        if "CheckpointLoader" in handler["_target_"]:
+            return handler.get("_disabled_") is True
+    return False
+
+
+def network_of(network_def: nn.Module, ckpt_path: str | Path, device: torch.device | str) -> nn.Module:
+    """The network to run: the configured one, or that of a TorchScript file, whose weights are in it.
+
+    Args:
+        network_def: as configured; ``CheckpointLoader`` fills it from other files than TorchScript.
+        ckpt_path: of the model.
+        device: that it runs on.
+    """
+    if is_torchscript(ckpt_path):
+        scripted: nn.Module = torch.jit.load(str(ckpt_path), map_location=device)
+        return scripted
+    return network_def.to(device)
 
 
 def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
     """Go on only with a model that fits; from the command line it ends with the reason and exit code 2.
 
     Args:
-        ckpt_path: a ``state_dict``, or a checkpoint with one under ``"model"``, as ``CheckpointLoader`` reads it.
+        ckpt_path: a ``state_dict``, a checkpoint with one under ``"model"`` as ``CheckpointLoader`` reads it, or
+            TorchScript.
         network: that it is for.
 
     Raises:
@@ -43,14 +318,20 @@ def _check(path: Path, network: nn.Module) -> None:
             f"No trained weights at {path}: train the bundle first, or name a checkpoint with --ckpt_path."
         )
     try:
-        state, expected = read_state_dict(path), network.state_dict()
+        state = state_of_file(path)
     except ConfigError as error:
         raise ConfigError(f"{error}: name another with --ckpt_path") from None
+    expected = network.state_dict()
     for name in sorted({*state, *expected}):
-        here, there = (tuple(of[name].shape) if name in of else None for of in (expected, state))
+        here = _shape(expected, name)
+        there = _shape(state, name)
         if here != there:
             raise ConfigError(
                 f"{path} is of another network: {name} is {there or 'absent'} in the file and {here or 'absent'} in "
                 "the network. Give the values of its training, such as --channels '[16, 32, 64, 128]' or --norm; for "
                 "a federation's model they are in the overrides of its config.json"
             )
+
+
+def _shape(state: Mapping[str, torch.Tensor], name: str) -> tuple[int, ...] | None:
+    return tuple(state[name].shape) if name in state else None

@@ -19,10 +19,10 @@ from torch import nn
 
 from monai_fairfl.data import check_cases
 from monai_fairfl.errors import DataError
-from monai_fairfl.files import save_state_dict
+from monai_fairfl.model_recipe import ModelRecipe, save_model_file, write_recipe_file
 from monai_fairfl.preflight import errors_told
 
-__all__ = ["check_data", "save_model"]
+__all__ = ["check_data", "save_model", "write_recipe_file"]
 
 
 def check_data(
@@ -54,8 +54,8 @@ def check_data(
             raise DataError(f"{error}\n{hint}") from None
 
 
-def save_model(path: str | Path, network: nn.Module) -> None:
-    """Write the network's ``state_dict`` as ``CheckpointLoader`` reads it.
+def save_model(path: str | Path, network: nn.Module, recipe: ModelRecipe | None = None) -> None:
+    """Write the network's ``state_dict`` as ``CheckpointLoader`` reads it, with the recipe of its training.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "models", "model.pt")
@@ -63,4 +63,4 @@ def save_model(path: str | Path, network: nn.Module) -> None:
     >>> path.is_file()
     True
     """
-    save_state_dict(Path(path), network.state_dict())
+    save_model_file(path, network.state_dict(), recipe)

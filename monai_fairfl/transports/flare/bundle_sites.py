@@ -24,8 +24,9 @@ from nvflare.job_config.file_source import FileSource
 
 from monai_fairfl import preflight
 from monai_fairfl.bundles import bundle_names, locate_bundle
-from monai_fairfl.federate import initial_model
+from monai_fairfl.federate import bundle_recipe, initial_model
 from monai_fairfl.messages import ModelSpec, Weights
+from monai_fairfl.model_recipe import ModelRecipe
 from monai_fairfl.site import has_evaluation
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.flare.client import SCRIPT, SCRIPT_NAME, SETTINGS
@@ -73,6 +74,13 @@ class BundleSites:
     def initial(self, file: str | None) -> tuple[Weights, ModelSpec]:
         """The bundle's network, built under the caller's seed, or the values of ``file``."""
         return initial_model(self.root, self.settings["overrides"], file, self.settings["config"])
+
+    def recipe(self, per_site: Mapping[str, Mapping[str, Any]]) -> ModelRecipe | None:
+        """How the sites train; what a site sets in its own ``local/fairfl.json`` the job does not know."""
+        of_sites = {}
+        for site, settings in per_site.items():
+            of_sites[site] = settings.get("overrides", {})
+        return bundle_recipe(self.root, self.settings["overrides"], self.settings["config"], of_sites)
 
     def check(self, config: Mapping[str, Mapping[str, Any]]) -> None:
         """Refuse settings of single sites that no site knows.

@@ -34,7 +34,7 @@ from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.strategies import Reward, Strategy, Weighting, compose
 from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.foreign import Scripts
-from monai_fairfl.transports.flare.initial import INITIAL, read_initial
+from monai_fairfl.transports.flare.initial import INITIAL, read_initial, read_initial_recipe
 from monai_fairfl.transports.flare.kept import kept_folder
 from monai_fairfl.transports.flare.policy import NEEDS
 from monai_fairfl.transports.flare.tracking import EarlyStop, scalars_of, show
@@ -220,6 +220,7 @@ class FairFLController(ModelController):
             self.num_rounds,
             partial(read_initial, initial),
             run_dir=folder,
+            recipe=read_initial_recipe(initial),
             min_clients=self.min_clients,
             timeout=self.timeout or None,
             told=self._told,

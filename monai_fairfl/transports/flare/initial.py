@@ -20,23 +20,35 @@ from safetensors.torch import load_file
 from monai_fairfl.errors import FederationError
 from monai_fairfl.files import tensors_as_bytes, write_atomically
 from monai_fairfl.messages import ModelSpec, Weights
+from monai_fairfl.model_recipe import ModelRecipe
 
-__all__ = ["INITIAL", "read_initial", "write_initial"]
+__all__ = ["INITIAL", "read_initial", "read_initial_recipe", "write_initial"]
 
 INITIAL = "initial"
-MODEL, SPEC = "model.safetensors", "spec.json"
+MODEL, SPEC, RECIPE = "model.safetensors", "spec.json", "recipe.json"
 
 
-def write_initial(folder: str | Path, weights: Weights, spec: ModelSpec) -> None:
+def write_initial(folder: str | Path, weights: Weights, spec: ModelSpec, recipe: ModelRecipe | None = None) -> None:
     """Write a model and what each of its tensors is; no pickle.
 
     Args:
         folder: gets ``model.safetensors`` and ``spec.json``.
         weights: parameters and buffers, without aliases.
         spec: of the model.
+        recipe: how the sites train it, where the bundle says so; ``recipe.json``.
     """
     write_atomically(Path(folder) / MODEL, tensors_as_bytes(weights))
     write_atomically(Path(folder) / SPEC, json.dumps(spec.to_json(), indent=1).encode())
+    if recipe is not None:
+        write_atomically(Path(folder) / RECIPE, json.dumps(recipe.state_dict(), indent=1).encode())
+
+
+def read_initial_recipe(folder: str | Path) -> ModelRecipe | None:
+    """The recipe that :func:`write_initial` wrote; ``None`` where the job has none."""
+    file = Path(folder) / RECIPE
+    if not file.is_file():
+        return None
+    return ModelRecipe.from_state(json.loads(file.read_text()), file)
 
 
 def read_initial(folder: str | Path) -> tuple[Weights, ModelSpec]:

@@ -195,7 +195,7 @@ class FairFLRecipe(Recipe):
         with own_random_state(seed):
             initial = self._sites.initial(initial_ckpt)
         name = name or self._sites.name
-        write_initial(Path(self._files.name) / INITIAL, *initial)
+        write_initial(Path(self._files.name) / INITIAL, *initial, self._sites.recipe(per_site_config or {}))
         try:
             job = FedJob(name, min_clients)
         except ValueError as error:

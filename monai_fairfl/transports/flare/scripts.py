@@ -77,6 +77,9 @@ class ScriptSites:
         """The user's model, or the values of ``file``."""
         return initial_of(self.model, self.trainable_param_names, file)
 
+    def recipe(self, per_site: Mapping[str, Mapping[str, Any]]) -> None:
+        """Nothing is known of how a script prepares images: its models carry no recipe."""
+
     def check(self, config: Mapping[str, Mapping[str, Any]]) -> None:
         """Refuse settings of single sites that no script runner knows.
 

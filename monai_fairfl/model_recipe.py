@@ -1,0 +1,210 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a model was trained with: its recipe, which travels inside the model's file.
+
+Weights alone do not say how images must be prepared for them. A model that was trained at 64 x 64 gives wrong masks at
+256 x 256, and nothing fails. So every model file of this package holds two entries::
+
+    {"model": state_dict, "recipe": {"bundle": ..., "values": {"size": [64, 64], ...}, ...}}
+
+MONAI's ``CheckpointLoader`` and NVFlare read the first; ``torch.load(file, weights_only=True)["model"]`` is all that
+anybody else needs. The recipe also lies beside the model, as ``NAME.recipe.json``, for people to read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from monai_fairfl import __version__
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.files import DAMAGED, read_state_dict, write_atomically
+from monai_fairfl.messages import Weights
+
+__all__ = [
+    "ModelRecipe",
+    "is_torchscript",
+    "read_recipe",
+    "recipe_file",
+    "save_model_file",
+    "state_of_file",
+    "write_recipe_file",
+]
+
+IN_TORCHSCRIPT = "recipe.json"
+"""Name of the recipe among a TorchScript file's extra files."""
+
+
+@dataclass(frozen=True)
+class ModelRecipe:
+    """What decides the numbers that a model gives: preprocessing, network, inference and classes.
+
+    Args:
+        bundle: name in the bundle's metadata.
+        version: of the bundle.
+        values: key of the bundle's configuration -> the plain value that the model was trained with.
+        sections: part of that configuration -> SHA-256 of its JSON, such as ``"network_def"``: what plain values
+            cannot say, because a configuration file of one's own may replace it.
+        files: configuration file -> SHA-256, in the order of merging, where it is known which were merged.
+        classes: output channel -> what it means.
+        sites: site -> its own values, where they differ from ``values``.
+        package: that trained the model.
+
+    >>> recipe = ModelRecipe("Prostate", "0.1.0", {"size": [64, 64], "channel": 0}, sites={"HK": {"channel": 1}})
+    >>> recipe.of_site("HK").values
+    {'size': [64, 64], 'channel': 1}
+    """
+
+    bundle: str
+    version: str
+    values: Mapping[str, Any]
+    sections: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[str, str] = field(default_factory=dict)
+    sites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    package: str = f"monai_fairfl {__version__}"
+
+    def of_site(self, site: str) -> ModelRecipe:
+        """The recipe of a model that only this site uses."""
+        values = {**self.values, **self.sites.get(site, {})}
+        return replace(self, values=values, sites={})
+
+    def state_dict(self) -> dict[str, Any]:
+        """The recipe as plain values, so that ``CheckpointSaver`` writes it beside the network's weights."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing is loaded: a recipe describes the model that is there. ``CheckpointLoader`` may name it."""
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], source: str | Path) -> ModelRecipe:
+        """The inverse of :meth:`state_dict`.
+
+        Raises:
+            ConfigError: when these are not the fields of a recipe; it names the file.
+        """
+        known = cls.__dataclass_fields__
+        fields = {name: value for name, value in state.items() if name in known}
+        try:
+            return cls(**fields)
+        except TypeError as error:
+            raise ConfigError(f"{source} holds a recipe that cannot be read: {error}") from error
+
+
+def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | None = None) -> None:
+    """Write a model with its recipe; a crash leaves the old file or the new one.
+
+    Tensors are sorted by name, so that equal models are equal files, wherever they come from.
+
+    Args:
+        path: of the file; ``NAME.recipe.json`` is written beside it.
+        weights: the whole ``state_dict``.
+        recipe: of the model; ``None``: unknown, and the file holds the ``state_dict`` alone.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "global.pt")
+    >>> save_model_file(file, {"w": torch.ones(1)}, ModelRecipe("Prostate", "0.1.0", {"size": [64, 64]}))
+    >>> torch.load(file, weights_only=True)["model"]
+    {'w': tensor([1.])}
+    >>> read_recipe(file).values
+    {'size': [64, 64]}
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    state = {name: weights[name].detach().cpu().clone() for name in sorted(weights)}
+    content = state if recipe is None else {"model": state, "recipe": recipe.state_dict()}
+    beside = path.with_name(f".{path.name}.writing")
+    torch.save(content, beside)
+    os.replace(beside, path)
+    if recipe is not None:
+        write_recipe_file(path, recipe)
+
+
+def recipe_file(model: str | Path) -> Path:
+    """Where the recipe of a model lies for people to read.
+
+    >>> recipe_file("models/global.pt").as_posix()
+    'models/global.recipe.json'
+    """
+    return Path(model).with_suffix(".recipe.json")
+
+
+def write_recipe_file(model: str | Path, recipe: ModelRecipe) -> None:
+    """Write the recipe beside its model."""
+    text = json.dumps(recipe.state_dict(), indent=4, ensure_ascii=False) + "\n"
+    write_atomically(recipe_file(model), text.encode())
+
+
+def read_recipe(path: str | Path) -> ModelRecipe | None:
+    """The recipe inside a model file, a checkpoint of PyTorch or TorchScript; ``None`` where it has none.
+
+    Raises:
+        ConfigError: when the file is missing, damaged or something else.
+    """
+    if is_torchscript(path):
+        state = _extra_file(Path(path), IN_TORCHSCRIPT)
+        return None if state is None else ModelRecipe.from_state(json.loads(state), path)
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except DAMAGED as error:
+        raise ConfigError(f"{path} is no state_dict of torch.save ({error})") from error
+    if not isinstance(found, Mapping) or not isinstance(found.get("recipe"), Mapping):
+        return None
+    return ModelRecipe.from_state(found["recipe"], path)
+
+
+def state_of_file(path: str | Path) -> Weights:
+    """The ``state_dict`` in a model file, a checkpoint of PyTorch or TorchScript.
+
+    Raises:
+        ConfigError: when the file is missing, damaged or something else.
+    """
+    if not is_torchscript(path):
+        return read_state_dict(path)
+    state: Weights = torch.jit.load(str(path), map_location="cpu").state_dict()
+    return state
+
+
+def is_torchscript(path: str | Path) -> bool:
+    """Whether a file is TorchScript: its archive holds code, which a checkpoint's does not.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "a.pt")
+    >>> torch.save({"w": torch.ones(1)}, file)
+    >>> is_torchscript(file)
+    False
+    """
+    return any("/code/" in name for name in _names_in(Path(path)))
+
+
+def _names_in(path: Path) -> Sequence[str]:
+    """The entries of a zip archive; none where the file is something else."""
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        return []
+    with zipfile.ZipFile(path) as archive:
+        return archive.namelist()
+
+
+def _extra_file(path: Path, name: str) -> bytes | None:
+    """One of the extra files of a TorchScript archive, read without loading its code."""
+    for entry in _names_in(path):
+        if entry.endswith(f"/extra/{name}"):
+            with zipfile.ZipFile(path) as archive:
+                return archive.read(entry)
+    return None
