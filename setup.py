@@ -26,6 +26,7 @@ README = ROOT / "README.md"
 REPORT = ["jinja2", "plotly"]
 DICOM = ["pydicom>=3", "highdicom>=0.24"]
 TRACKING = ["tensorboard"]
+ONNX = ["onnx", "onnxscript"]
 NVFLARE = ["nvflare>=2.9,<2.10"]
 
 
@@ -38,7 +39,7 @@ class BuildWithBundles(build_py):
             return
         target = Path(self.build_lib) / "monai_fairfl" / "_bundles"
         shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(ROOT / "bundles", target, ignore=shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", ".*"))
+        shutil.copytree(ROOT / "bundles", target, ignore=shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", "*.recipe.json", ".*"))
 
 
 setup(
@@ -83,6 +84,7 @@ setup(
         "tracking": TRACKING,
         "nvflare": NVFLARE,
         "dicom": DICOM,
+        "onnx": ONNX,
         "dev": [
             "pytest",
             "pytest-xdist",
@@ -98,6 +100,7 @@ setup(
             *REPORT,
             *DICOM,
             *TRACKING,
+            *ONNX,
             *NVFLARE,
         ],
     },

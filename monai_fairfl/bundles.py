@@ -20,7 +20,8 @@ from monai_fairfl.errors import ConfigError
 
 __all__ = ["bundle_names", "copy_bundle", "find_bundle", "locate_bundle"]
 
-IGNORED = shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", ".*")  # a site's own weights and caches stay at home
+# a site's own weights and caches stay at home
+IGNORED = shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", "*.recipe.json", ".*")
 
 
 def bundle_names() -> list[str]:

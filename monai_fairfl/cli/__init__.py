@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from monai_fairfl import __version__
-from monai_fairfl.cli import data, flare, runs
+from monai_fairfl.cli import data, flare, models, runs
 from monai_fairfl.cli.command import Answer
 from monai_fairfl.errors import FairFLError
 
@@ -114,6 +114,6 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=command)
         return sub
 
-    for commands_of in (data, runs, flare):
+    for commands_of in (data, runs, models, flare):
         commands_of.add_commands(add)
     return parser

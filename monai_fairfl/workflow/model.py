@@ -147,7 +147,7 @@ class ModelValues:
         self.recipe: ModelRecipe | None = None
         if self.used:
             with errors_told():
-                self.recipe = read_recipe(self.path)
+                self.recipe = _read(self.path)
 
     def __getitem__(self, key: str) -> Any:
         """The value of a key; :data:`NOT_GIVEN` where the model does not tell it."""
@@ -271,6 +271,13 @@ class ModelValues:
         if file.is_file():
             parser.read_config(str(file))
         return parser
+
+
+def _read(path: Path) -> ModelRecipe | None:
+    try:
+        return read_recipe(path)
+    except ConfigError as error:
+        raise ConfigError(f"{error}: name another with --ckpt_path") from None
 
 
 def _loader_is_disabled(parser: ConfigParser | None) -> bool:

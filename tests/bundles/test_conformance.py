@@ -19,8 +19,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,113 +27,18 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigParser, ConfigWorkflow, ckpt_export, verify_metadata, verify_net_in_out
+from monai.bundle import ConfigParser, ckpt_export, verify_metadata, verify_net_in_out
 from monai.fl.client import MonaiAlgo, MonaiAlgoStats
 from monai.fl.utils.constants import FlStatistics
 from monai.fl.utils.exchange_object import ExchangeObject
 from PIL import Image
+from shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
 
 from monai_fairfl.bundles import bundle_names, copy_bundle
-from monai_fairfl.data import CLINICS, SITES, write_clinics, write_sites
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.ledger import read_ledger
 
-ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "monai_fairfl" / "bundle_schema.json"
-TRAIN, EVALUATE, INFERENCE = ("train",), ("train", "evaluate"), ("inference",)
-
-
-@dataclass(frozen=True)
-class Bundle:
-    """A shipped bundle, and what tests of it need.
-
-    Args:
-        name: of its folder.
-        write: writes two generated sites of four cases each below a folder, and returns their names.
-        small: overrides for a small and quick network.
-        overlays: further files of ``configs`` that training accepts.
-        images: folder of a site whose images inference reads.
-        masks: pattern of the masks that inference writes.
-        metrics: of ``evaluate.json``.
-        partial: the one of the two sites that labels the first structure only.
-    """
-
-    name: str
-    write: Callable[[Path], list[str]]
-    small: Mapping[str, Any]
-    overlays: tuple[str, ...]
-    images: str
-    masks: str
-    metrics: frozenset[str]
-    partial: str | None = None
-
-    @property
-    def root(self) -> Path:
-        return ROOT / "bundles" / self.name
-
-    @property
-    def configs(self) -> Path:
-        return self.root / "configs"
-
-    def files(self, *names: str) -> list[str]:
-        return [str(self.configs / f"{name}.json") for name in names]
-
-    def config(self, name: str) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.configs / f"{name}.json").read_text())
-        return content
-
-    def workflow(self, names: tuple[str, ...], data: Path, out: Path, **overrides: Any) -> ConfigWorkflow:
-        """The workflow of these config files at a small size, parsed and ready to run."""
-        infer = "inference" in names
-        small = {k: v for k, v in self.small.items() if not infer or k in self.config("inference")}
-        folders = (
-            {"output_dir": str(out / "eval")} if infer else {"output_dir": str(out / "eval"), "ckpt_dir": str(out)}
-        )
-        made = ConfigWorkflow(
-            config_file=self.files(*names),
-            meta_file=str(self.configs / "metadata.json"),
-            logging_file=False,
-            workflow_type="infer" if infer else "train",
-            **{
-                "bundle_root": str(self.root),
-                "dataset_dir": str(data),
-                "device": "cpu",
-                **small,
-                **folders,
-                **overrides,
-            },
-        )
-        made.initialize()
-        return made
-
-    def run(self, names: tuple[str, ...], data: Path, out: Path, **overrides: Any) -> ConfigWorkflow:
-        made = self.workflow(names, data, out, **overrides)
-        made.run()
-        made.finalize()
-        return made
-
-
-BUNDLES = (
-    Bundle(
-        "prostate_mri_segmentation",
-        lambda root: write_sites(root, sites=SITES[:2], size=(48, 48, 8), cases=4),
-        {"size": [32, 32], "channels": [4, 8, 16], "slices_per_volume": 4},
-        ("two_channel", "paper_setting", "corrupted_images"),
-        ".",
-        "*_pred.nii.gz",
-        frozenset({"val_mean_dice", "dice_slices", "hd95"}),
-    ),
-    Bundle(
-        "fundus_disc_cup_segmentation",
-        lambda root: write_clinics(root, clinics=CLINICS[1:3], size=96, cases=4),  # the second labels the disc only
-        {"size": [32, 32], "channels": [4, 8, 16], "working_size": 64},
-        ("paper_setting", "corrupted_images"),
-        "images",
-        "*_pred.png",
-        frozenset({"val_mean_dice", "cup_to_disc_error"}),
-        partial="cypress",
-    ),
-)
 
 
 @pytest.fixture(scope="module", params=BUNDLES, ids=lambda bundle: bundle.name.partition("_")[0])
@@ -199,8 +103,14 @@ def test_network_takes_and_gives_what_the_metadata_says(bundle: Bundle, name: st
 
 def test_training_and_inference_define_the_same_network_and_the_same_image_preprocessing(bundle: Bundle) -> None:
     train, inference = bundle.config("train"), bundle.config("inference")
-    shared = (set(train) & set(inference)) - {"imports", "inferer", "run", "handlers"}
-    assert shared >= {"network_def", "channels", "out_channels", "res_units", "norm", "size", "largest_component"}
+    assert set(inference["deciding"]) == set(train["deciding"])
+    from_model = {key for key in inference["deciding"] if inference[key] == f"$@recipe['{key}']"}
+    assert from_model >= {"channels", "res_units", "norm", "size", "largest_component"}
+    for key in from_model:
+        assert json.dumps(train[key]) == json.dumps(inference["defaults"][key]), key
+    other = {"imports", "inferer", "run", "handlers", "recipe", "network"}
+    shared = (set(train) & set(inference)) - from_model - other
+    assert shared >= {"network_def", "activation", "discretisation", "deciding"}
     for key in shared:
         assert json.dumps(train[key]) == json.dumps(inference[key]), key
     trained = [t for t in train["train"]["deterministic_transforms"] if t["keys"] != "label"]
@@ -280,7 +190,7 @@ def test_every_documented_key_can_be_overridden(bundle: Bundle, site: Path, tmp_
 
 def test_training_writes_the_best_model(bundle: Bundle, site: Path, tmp_path: Path) -> None:
     made = bundle.run(TRAIN, site, tmp_path, max_epochs=1)
-    saved = torch.load(tmp_path / "model.pt", weights_only=True)
+    saved = torch.load(tmp_path / "model.pt", weights_only=True)["model"]
     assert saved.keys() == made.trainer.network.state_dict().keys() and made.trainer.state.epoch == 1
     metrics = made.parser.get_parsed_content("validate#evaluator").state.metrics
     assert "val_mean_dice" in metrics and all(0 <= value <= 1 for value in metrics.values())
@@ -288,7 +198,7 @@ def test_training_writes_the_best_model(bundle: Bundle, site: Path, tmp_path: Pa
 
 def test_without_validation_the_last_epochs_model_is_kept(bundle: Bundle, site: Path, tmp_path: Path) -> None:
     made = bundle.run(TRAIN, site, tmp_path, max_epochs=2, val_interval=0)
-    saved, last = torch.load(tmp_path / "model.pt", weights_only=True), made.trainer.network.state_dict()
+    saved, last = torch.load(tmp_path / "model.pt", weights_only=True)["model"], made.trainer.network.state_dict()
     assert saved.keys() == last.keys() and all(torch.equal(saved[key], last[key]) for key in saved)
     assert made.parser.get_parsed_content("validate#evaluator").state.epoch == 0
 
@@ -348,7 +258,7 @@ def test_evaluation_says_what_is_wrong_with_its_model(
 ) -> None:
     for model, overrides, says in (
         (tmp_path / "none.pt", {}, "No trained weights at"),
-        (trained, {"channels": [4, 8]}, "is of another network"),
+        (trained, {"channels": [4, 8]}, "channels is [4, 8] here, and model.pt was trained with [4, 8, 16]"),
     ):
         with pytest.raises(RuntimeError) as wrong:
             bundle.run(EVALUATE, site, tmp_path, ckpt_path=str(model), **overrides)
@@ -369,7 +279,7 @@ def test_training_is_reproducible_from_its_seed(bundle: Bundle, site: Path, tmp_
     models = []
     for name in ("a", "b"):
         bundle.run(TRAIN, site, tmp_path / name, max_epochs=1, seed=3)
-        models.append(torch.load(tmp_path / name / "model.pt", weights_only=True))
+        models.append(torch.load(tmp_path / name / "model.pt", weights_only=True)["model"])
     assert all(torch.equal(models[0][key], models[1][key]) for key in models[0])
 
 
@@ -443,16 +353,15 @@ def test_inference_says_what_to_do_without_weights_or_images(
     assert "--dataset_dir" in str(empty.value.__cause__)
 
 
-def test_exported_torchscript_gives_the_networks_numbers(bundle: Bundle, trained: Path, tmp_path: Path) -> None:
+def test_monais_own_export_gives_the_networks_numbers(bundle: Bundle, trained: Path, tmp_path: Path) -> None:
     small = tmp_path / "small.json"
-    small.write_text(json.dumps({**bundle.config("inference"), "channels": bundle.small["channels"]}))
+    small.write_text(json.dumps({**bundle.config("inference"), "ckpt_path": str(trained)}))
+    files = (str(trained), str(bundle.configs / "metadata.json"), str(small))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ckpt_export(
-            "network_def", str(tmp_path / "model.ts"), str(trained), str(bundle.configs / "metadata.json"), str(small)
-        )
+        ckpt_export("network_def", str(tmp_path / "model.ts"), *files, "model")
     network = ConfigParser(json.loads(small.read_text())).get_parsed_content("network_def")
-    network.load_state_dict(torch.load(trained, weights_only=True))
+    network.load_state_dict(torch.load(trained, weights_only=True)["model"])
     image = torch.rand(2, bundle.config("inference")["network_def"]["in_channels"], 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(torch.jit.load(str(tmp_path / "model.ts")).eval()(image), network.eval()(image))

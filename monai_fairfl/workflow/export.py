@@ -1,0 +1,119 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A model as TorchScript or ONNX, with the recipe of its training inside."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import torch
+from monai.bundle import ConfigParser
+from monai.data import save_net_with_metadata
+from torch import nn
+
+from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.model_recipe import IN_TORCHSCRIPT, ModelRecipe, read_recipe, state_of_file
+from monai_fairfl.preflight import input_shape
+
+__all__ = ["ONNX_KEY", "export_model"]
+
+ONNX_KEY = "monai_fairfl.recipe"
+"""Key of the recipe in an ONNX file's metadata."""
+
+logger = logging.getLogger(__name__)
+
+
+def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) -> ModelRecipe:
+    """Write a trained model as one file that needs no code of this package.
+
+    TorchScript (``.ts``) holds the bundle's metadata as MONAI's ``load_net_with_metadata`` reads it, and the recipe as
+    the extra file ``recipe.json``; the bundle's ``inference.json`` runs it like any other model. ONNX (``.onnx``) holds
+    the recipe under ``monai_fairfl.recipe`` of its metadata; the number of images in a batch is free.
+
+    Args:
+        model: a model file with a recipe.
+        out: the file to write; its ending decides the format.
+        bundle_root: the bundle that trained the model.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        ConfigError: when the file exists, the ending is unknown, the model has no recipe or is of another network, or
+            the extra ``onnx`` is not installed.
+    """
+    out = Path(out)
+    if out.suffix not in (".ts", ".onnx"):
+        raise ConfigError(f"{out} must end in .ts (TorchScript) or .onnx")
+    if out.exists():
+        raise ConfigError(f"{out} is there already: name another file, or delete it first")
+    recipe = read_recipe(model)
+    if recipe is None:
+        raise ConfigError(
+            f"{model} has no recipe: nobody could tell how to prepare images for what is exported. Export the file "
+            "that the training or the federation wrote"
+        )
+    network = _network(Path(model), Path(bundle_root))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix == ".ts":
+        metadata = json.loads(Path(bundle_root, "configs", "metadata.json").read_text())
+        recipe_text = json.dumps(recipe.state_dict()).encode()
+        save_net_with_metadata(
+            torch.jit.script(network),
+            str(out),
+            include_config_vals=False,
+            meta_values=metadata,
+            more_extra_files={IN_TORCHSCRIPT: recipe_text},
+        )
+    else:
+        _write_onnx(network, out, recipe, input_shape(Path(bundle_root)))
+    return recipe
+
+
+def _network(model: Path, bundle_root: Path) -> nn.Module:
+    """The bundle's network with the model's weights, built from the values of its recipe."""
+    file = bundle_root / "configs" / "inference.json"
+    if not file.is_file():
+        raise ConfigError(f"{bundle_root} has no configs/inference.json, whose network_def is exported")
+    parser = ConfigParser()
+    parser.read_config(str(file))
+    parser.update({"bundle_root": str(bundle_root), "ckpt_path": str(model)})
+    try:
+        network: nn.Module = parser.get_parsed_content("network_def")
+        network.load_state_dict(dict(state_of_file(model)))
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a constructor raises, and load_state_dict
+        raise ConfigError(f"{model} is not a model of {bundle_root}: {in_words(error)}") from error
+    return network.eval()
+
+
+def _write_onnx(network: nn.Module, out: Path, recipe: ModelRecipe, shape: tuple[int, ...]) -> None:
+    try:
+        import onnxscript  # noqa: F401  # torch.onnx needs it, and says so less clearly
+    except ImportError as error:
+        raise ConfigError("ONNX needs the extra onnx: pip install 'monai-fairfl[onnx]'") from error
+    example = torch.zeros((2, *shape[1:]))
+    program = torch.onnx.export(
+        network,
+        (example,),
+        dynamo=True,
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        input_names=["image"],
+        output_names=["pred"],
+        verbose=False,
+    )
+    if program is None:
+        raise ConfigError(f"PyTorch made no ONNX program of {type(network).__name__}")
+    program.model.metadata_props[ONNX_KEY] = json.dumps(recipe.state_dict())
+    program.save(str(out))
