@@ -39,7 +39,11 @@ class BuildWithBundles(build_py):
             return
         target = Path(self.build_lib) / "monai_fairfl" / "_bundles"
         shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(ROOT / "bundles", target, ignore=shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", "*.recipe.json", ".*"))
+        shutil.copytree(
+            ROOT / "bundles",
+            target,
+            ignore=shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", "*.recipe.json", ".*"),
+        )
 
 
 setup(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from monai_fairfl.errors import ConfigError
 
-__all__ = ["bundle_names", "copy_bundle", "find_bundle", "locate_bundle"]
+__all__ = ["bundle_names", "check_new", "copy_bundle", "find_bundle", "locate_bundle"]
 
 # a site's own weights and caches stay at home
 IGNORED = shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", "*.recipe.json", ".*")
@@ -92,10 +92,19 @@ def copy_bundle(name: str, folder: str | os.PathLike[str]) -> Path:
     True
     """
     source, target = find_bundle(name), Path(folder)
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise ConfigError(f"{target} is there already and not an empty folder; name a new one, or delete it first")
+    check_new(target)
     shutil.copytree(source, target, ignore=IGNORED, dirs_exist_ok=True)
     return target
+
+
+def check_new(folder: Path) -> None:
+    """Refuse a folder that holds something already, before anything else is written there.
+
+    Raises:
+        ConfigError: when it is there and not an empty folder.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(f"{folder} is there already and not an empty folder; name a new one, or delete it first")
 
 
 def _home() -> Path:

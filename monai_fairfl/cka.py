@@ -25,7 +25,10 @@ from collections.abc import Iterable
 
 import torch
 
-__all__ = ["centred_gram", "cka", "cka_of_grams", "hsic", "hsic_unbiased", "minibatch_cka"]
+__all__ = ["LEAST_IMAGES", "centred_gram", "cka", "cka_of_grams", "hsic", "hsic_unbiased", "minibatch_cka"]
+
+LEAST_IMAGES = 4
+"""Of different ones: the biased estimate of two images is 1 whatever the models, the unbiased one needs four."""
 
 COLUMNS = 16384  # features multiplied at once, in float64: one float32 product over millions is wrong by 1e-3
 

@@ -29,7 +29,7 @@ from monai_fairfl.probe import load_weights, loaded
 from monai_fairfl.spec import read_spec
 from monai_fairfl.training_probe import same_batches
 
-__all__ = ["BATCH", "MAX_SAMPLES", "network_inputs", "paired_features", "scored_layers"]
+__all__ = ["BATCH", "MAX_SAMPLES", "count_different", "network_inputs", "paired_features", "scored_layers"]
 
 MAX_SAMPLES = 64  # images; enough for a Gram matrix, little enough for every round
 BATCH = 8  # images per forward pass, and per batch of the unbiased CKA
@@ -85,6 +85,15 @@ def network_inputs(engine: SupervisedEvaluator | SupervisedTrainer, most: int = 
         raise ValueError("no image passed the network: the data list is empty")
     chosen = torch.linspace(0, len(kept) - 1, min(most, len(kept))).round().long()
     return torch.stack([kept[i] for i in chosen])
+
+
+def count_different(images: torch.Tensor) -> int:
+    """How many different images there are among ``images`` (n, C, ...).
+
+    >>> count_different(torch.tensor([[[1.0, 2.0]], [[1.0, 2.0]], [[0.0, 2.0]]]))
+    2
+    """
+    return len(torch.unique(images.flatten(1), dim=0))
 
 
 def paired_features(

@@ -20,22 +20,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
-from monai_fairfl import preflight
+from monai_fairfl import preflight, run_dirs
 from monai_fairfl.checkpoint import Checkpoints
 from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.errors import ConfigError, FederationError, in_words
+from monai_fairfl.errors import ConfigError, FairFLError, FederationError, TransportAborted, in_words
 from monai_fairfl.federation import Federation, History
 from monai_fairfl.files import read_state_dict, write_atomically
-from monai_fairfl.ledger import read_ledger
+from monai_fairfl.ledger import digest_of, read_ledger
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_recipe import ModelRecipe
 from monai_fairfl.random_state import own_random_state
-from monai_fairfl.records import check_same, trained_by, training_settings
-from monai_fairfl.site import bundle_client, has_evaluation
+from monai_fairfl.records import trained_by
+from monai_fairfl.site import bundle_client, has_evaluation, images_of_site
 from monai_fairfl.spec import read_spec
 from monai_fairfl.strategies import FedAvg, Strategy
 from monai_fairfl.terminal import quiet, stopping_on_signals
@@ -49,9 +50,14 @@ logger = logging.getLogger(__name__)
 
 Groups = Mapping[str, Sequence[str]]
 
+SHARED = ("seed", "threads", "buffers", "local_norm", "clients_per_round", "groups")
+"""Settings of :class:`Federation` that all runs of a comparison share."""
+
 
 class BundleFederation:
     """Runs one strategy, or several one after the other, over the same sites, splits and seeds; then reports.
+
+    Of several, one that fails does not stop the others: the report names it and why, :meth:`run` raises at the end.
 
     Args:
         bundle_root: the bundle; every site runs its ``configs/train.json``.
@@ -68,7 +74,9 @@ class BundleFederation:
         device: for training, such as ``"cpu"`` or ``"cuda:0"``.
         amp: automatic mixed precision.
         local_epochs: epochs of local training per round.
-        resume: continue what ``run_dir`` holds; refused where overrides, local epochs or data are others.
+        resume: continue what ``run_dir`` holds; refused where overrides, local epochs or data are others. A comparison
+            may grow: former strategies that are not named stay in its report and configuration. Without it a used
+            ``run_dir`` is refused.
         initial: a ``state_dict`` file to begin from; ``None``: built under the seed.
         report: write ``report.html`` and ``report.json`` at the end.
         valuations: made of each finished run, see ``docs/valuation.md``.
@@ -110,7 +118,12 @@ class BundleFederation:
         self.valuations, self.groups = list(valuations), groups
 
     def run(self) -> list[History]:
-        """Check everything, run every strategy, write the report."""
+        """Check everything, run every strategy, write the report.
+
+        Raises:
+            FairFLError: what the checks found; or, of one strategy, what ended it.
+            FederationError: naming every strategy of several that failed and why, after the others have run.
+        """
         with preflight.errors_told():
             return self._run()
 
@@ -122,25 +135,53 @@ class BundleFederation:
         for name in names:
             files, additions = self._additions(name)
             preflight.train_config(self.bundle_root, self.overrides | additions, files)
-        preflight.check_strategies(self.strategies, names, train)
+        preflight.check_strategies(self.strategies, names, train, self.federation.get("clients_per_round"))
         check_valuations(self.valuations, self.bundle_root, names, self.federation)
-        self._check_same(names)
+        self._check_run_dir(names)
         preflight.check_sites({name: self._data_of(name) for name in names}, self._check_of(names))
-        histories = []
-        for strategy in self.strategies:
-            folder = self._folder_of(strategy)
-            history = self._federate(strategy, folder, names, resume=self.resume and _begun(folder))
-            histories.append(history)
-            if self._stopped or not history.finished:
-                logger.info("stopped after %d rounds; the same command with --resume True goes on", len(history.rounds))
-                break
+        new = [strategy for strategy in self.strategies if not run_dirs.begun(self._folder_of(strategy))]
+        preflight.check_images(new, partial(self._count_images, names))
+
+        histories, failed = self._run_each(names)
         try:
             if all(history.finished for history in histories) and not self._stopped:
                 self._value(histories, names)
         finally:  # a valuation that failed does not cost the report
             if self.report:
-                _write_report(self.run_dir, histories)
+                self._write_report(histories, failed)
+        if failed:
+            raise _failure(failed, len(self.strategies))
         return histories
+
+    def _run_each(self, names: list[str]) -> tuple[list[History], dict[str, str]]:
+        """Run the strategies one after the other: what they left, and name -> why of those that failed.
+
+        Of several, one whose own run fails does not stop the others. What concerns all of them does: a disk that is
+        full, an engine that was stopped, or an error before the run has begun, which is of its settings or its folder.
+        """
+        histories: list[History] = []
+        failed: dict[str, str] = {}
+        for strategy in self.strategies:
+            if self._stopped:
+                break
+            folder = self._folder_of(strategy)
+            self._has_begun = False
+            try:
+                history = self._federate(strategy, folder, names, resume=self.resume and run_dirs.begun(folder))
+            except (OSError, TransportAborted):
+                raise
+            except Exception as error:
+                before_the_run = isinstance(error, FairFLError) and not self._has_begun
+                if len(self.strategies) == 1 or before_the_run:
+                    raise
+                failed[strategy.name] = _logged_failure(strategy.name, error)
+            else:
+                histories.append(history)
+                if self._stopped or not history.finished:
+                    done = len(history.rounds)
+                    logger.info("stopped after %d rounds; the same command with --resume True goes on", done)
+                    break
+        return histories, failed
 
     def _check_of(self, names: Sequence[str]) -> Callable[[str], Any] | None:
         """The check, told of what was said by hand of the files."""
@@ -152,7 +193,7 @@ class BundleFederation:
         return lambda site: check(site, **given[site])
 
     def _federate(self, strategy: Strategy, folder: Path, names: list[str], resume: bool) -> History:
-        federation = self._federation(strategy, folder, names, begun=partial(self._write_config, names))
+        federation = self._federation(strategy, folder, names, begun=partial(self._begin, names))
 
         def stop() -> None:
             self._stopped = True  # also in a last round, after which the next strategy would begin
@@ -177,7 +218,9 @@ class BundleFederation:
         """Run every valuation of every finished run; trained coalitions are common to all runs."""
         if not self.valuations:
             return
-        finished = {strategy.name: history.run_dir for strategy, history in zip(self.strategies, histories)}
+        folders = {strategy.name: self._folder_of(strategy) for strategy in self.strategies}
+        done = {history.run_dir for history in histories}
+        finished = {name: folder for name, folder in folders.items() if folder in done}
         retrained = self.run_dir / "valuations" / f"retrained-{self._digest_of_settings(names)}"
         with quiet():
             for history in histories:
@@ -201,8 +244,7 @@ class BundleFederation:
         """The model that ``coalition`` trains: a federation of its own, resumed where it was stopped."""
         strategy = FedAvg() if strategy is None else copy.deepcopy(strategy)
         if not coalition:
-            with own_random_state(self.federation.get("seed", 0)):
-                return initial_model(self.bundle_root, self.overrides, self.initial, self.config)[0]
+            return self._first_model()[0]
         per_round, run = self.federation.get("clients_per_round"), finished.get(strategy.name)
         if run and coalition == set(names) and trained_by(read_ledger(run / "ledger.jsonl"), names, per_round):
             if done := Checkpoints(run / "checkpoints").load():
@@ -215,14 +257,19 @@ class BundleFederation:
                 raise FederationError("stopped; the same command with --resume True goes on")
         return federation.strategy.weights
 
-    def _client(self, name: str, folder: Path) -> FairMonaiAlgo:
+    def _first_model(self) -> tuple[Weights, ModelSpec]:
+        """The model that every run begins with, and its specification."""
+        with own_random_state(self.federation.get("seed", 0)):
+            return initial_model(self.bundle_root, self.overrides, self.initial, self.config)
+
+    def _client(self, name: str, folder: Path, datalist_file: Path | None = None) -> FairMonaiAlgo:
         config, additions = self._additions(name)
         return bundle_client(
             self.bundle_root,
             name,
             folder / "sites" / name,
             dataset_dir=self._data_of(name),
-            datalist_file=self.run_dir / "datalists" / f"{name}.json",
+            datalist_file=datalist_file or self._datalist_of(name),
             groups=self.federation["groups"],
             device=self.device,
             amp=self.amp,
@@ -231,6 +278,25 @@ class BundleFederation:
             config=config,
             overrides=self.overrides | additions,
         )
+
+    def _datalist_of(self, name: str) -> Path:
+        return self.run_dir / "datalists" / f"{name}.json"
+
+    def _count_images(self, names: Sequence[str], data: str) -> dict[str, int]:
+        """Site -> different images of its ``data`` that pass the network, counted as a run of these settings would.
+
+        Nothing is written into ``run_dir``: a data list that is not there yet is made elsewhere, from the same seed.
+        """
+        counts = {}
+        with TemporaryDirectory() as folder, quiet():
+            for name in names:
+                there = self._datalist_of(name)
+                datalist = there if there.exists() else Path(folder) / f"{name}.json"
+                try:
+                    counts[name] = images_of_site(self._client(name, Path(folder), datalist), name, data)
+                except Exception as error:  # whatever a site's bundle raises
+                    raise ConfigError(f"site {name!r}: its {data} images cannot be read: {in_words(error)}") from error
+        return counts
 
     def _additions(self, name: str) -> tuple[list[str], dict[str, Any]]:
         """A site's own configuration files and overrides."""
@@ -251,7 +317,7 @@ class BundleFederation:
         return {
             "bundle": self.bundle_root.absolute().name,
             "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
-            "strategies": [strategy.name for strategy in self.strategies],
+            "strategies": [*self._former(), *(strategy.name for strategy in self.strategies)],
             "sites": {name: self.sites.get(name, {}) for name in names},
             "data": {name: self._data_of(name) for name in names},
             "config": self.config,
@@ -271,36 +337,69 @@ class BundleFederation:
         config["federation"] = {key: value for key, value in self.federation.items() if key not in harmless}
         return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
-    def _check_same(self, names: Sequence[str]) -> None:
-        """What trains is the same before and after a stop, as far as ``config.json`` tells."""
-        file = self.run_dir / "config.json"
-        if not (self.resume and file.exists() and any(_begun(self._folder_of(s)) for s in self.strategies)):
-            return
-        before = _trains(json.loads(file.read_text()), names)
-        now = _trains(json.loads(json.dumps(self._config_of(names), default=str)), names)
-        common = {key: value for key, value in now.items() if key in before}  # sites may come and go
-        hint = f". Where the same data only moved, correct their folder in {file}"
-        check_same(self.run_dir, before, common, ConfigError, hint)
+    def _check_run_dir(self, names: Sequence[str]) -> None:
+        """``run_dir`` is new, or what it holds goes on with the same settings; the methods can train the first model.
+
+        A run of a comparison that is not named is checked too, since those named will be compared with it.
+        """
+        strategies = [strategy.name for strategy in self.strategies]
+        run_dirs.check_folder(self.run_dir, strategies, self.resume)
+        weights, spec = self._first_model()
+        run = self._federation(self.strategies[0], self._folder_of(self.strategies[0]), names)
+        for strategy in self.strategies:
+            strategy.check_model(spec, run.buffers)
+
+        folders = [self.run_dir / name for name in run_dirs.compared(self.run_dir, strategies)]
+        if run_dirs.begun(self.run_dir):
+            folders = [self.run_dir]
+        if folders:
+            run_dirs.check_training(self.run_dir, self._config_of(names), names)
+            settings = {name: getattr(run, name) for name in SHARED}
+            run_dirs.check_openings(folders, {**settings, "model": digest_of(weights)})
 
     def _folder_of(self, strategy: Strategy) -> Path:
         return self.run_dir if len(self.strategies) == 1 else self.run_dir / strategy.name
 
-    def _write_config(self, names: Sequence[str]) -> None:
-        """``config.json``, and the valuations' names in it."""
+    def _former(self) -> list[str]:
+        """Strategies that the comparison in ``run_dir`` holds and that are not named now."""
+        named = {strategy.name for strategy in self.strategies}
+        return [name for name in run_dirs.compared(self.run_dir) if name not in named]
+
+    def _begin(self, names: Sequence[str]) -> None:
+        """Before a run writes anything: ``config.json``, and the valuations' names in it."""
+        self._has_begun = True
         config = {**self._config_of(names), "valuations": [valuation.name for valuation in self.valuations]}
         write_atomically(self.run_dir / "config.json", json.dumps(config, indent=4, default=str).encode())
 
+    def _write_report(self, histories: Sequence[History], failed: Mapping[str, str]) -> None:
+        """Report these runs and those of former strategies; ``failed`` ones are named with the reason."""
+        from monai_fairfl.report import as_text, write_report_if_possible
 
-def _trains(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """What of ``config.json`` decides how these sites train, each under the name that an error gives it."""
-    found = training_settings(config)
-    of_sites = {f"{key} of {n}": found[key][n] for key in ("sites", "data") for n in names if n in found[key]}
-    files = {f"files of {name}": sha for name, sha in found["files"].items()}
-    return {**found["plain"], "overrides": found["overrides"], **files, **of_sites}
+        runs = [self.run_dir / name for name in self._former()]
+        runs += [history.run_dir for history in histories]
+        if not runs:
+            return
+        report = write_report_if_possible(runs, self.run_dir, failed)
+        if report is not None:
+            print(f"{as_text(report)}\nReport: {self.run_dir / 'report.html'}")
 
 
-def _begun(folder: Path) -> bool:
-    return (folder / "ledger.jsonl").exists()
+def _logged_failure(name: str, error: Exception) -> str:
+    """Why strategy ``name`` failed, in words; the log has the traceback where the error is a fault of the code."""
+    if isinstance(error, FairFLError):
+        logger.error("%s failed: %s", name, error)
+        return str(error)
+    logger.error("%s failed", name, exc_info=error)
+    return in_words(error)
+
+
+def _failure(failed: Mapping[str, str], strategies: int) -> FederationError:
+    """The error that ends a comparison in which some of the ``strategies`` failed."""
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+    return FederationError(
+        f"{len(failed)} of {strategies} strategies failed ({reasons}). What the others reached is not lost. "
+        f"The same command with --resume True tries again: {', '.join(failed)}"
+    )
 
 
 def initial_model(
@@ -367,11 +466,3 @@ def bundle_recipe(
         if own:
             of_sites[site] = own
     return replace(recipe, files=files, sites=of_sites)
-
-
-def _write_report(run_dir: Path, histories: Sequence[History]) -> None:
-    from monai_fairfl.report import as_text, write_report_if_possible
-
-    report = write_report_if_possible([history.run_dir for history in histories], run_dir)
-    if report is not None:
-        print(f"{as_text(report)}\nReport: {run_dir / 'report.html'}")

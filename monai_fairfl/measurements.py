@@ -25,16 +25,13 @@ from typing import Any
 
 import torch
 
-from monai_fairfl.cka import COLUMNS, centred_gram, cka_of_grams, minibatch_cka
-from monai_fairfl.features import network_inputs, paired_features, scored_layers
+from monai_fairfl.cka import COLUMNS, LEAST_IMAGES, centred_gram, cka_of_grams, minibatch_cka
+from monai_fairfl.features import count_different, network_inputs, paired_features, scored_layers
 from monai_fairfl.messages import Estimate, Measurement, Weights
 from monai_fairfl.probe import Probe
 from monai_fairfl.training_probe import TrainingProbe
 
 __all__ = ["MEASUREMENTS", "Memory", "leave_one_out_error", "leave_one_out_model", "score"]
-
-LEAST_IMAGES = 4
-"""For CKA: the biased estimate of two images is 1 whatever the models, the unbiased one needs four."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,7 @@ def _features(probe: Probe | TrainingProbe, weights: Weights, memory: Memory, le
         return ()
     network: Any = probe.engine.network
     images = network_inputs(probe.engine)
-    if len(torch.unique(images.flatten(1), dim=0)) < least:
+    if count_different(images) < least:
         return ()
     return paired_features(network, memory.present, weights, images, scored_layers(network))
 

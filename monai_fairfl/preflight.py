@@ -35,6 +35,7 @@ __all__ = [
     "calling_parser",
     "check_config",
     "check_groups",
+    "check_images",
     "check_sites",
     "check_strategies",
     "data_folders",
@@ -219,8 +220,16 @@ def check_groups(
     return {name: list(members) for name, members in found.items()}
 
 
-def check_strategies(strategies: Sequence[Strategy], sites: Sequence[str], train: ConfigParser) -> None:
-    """Enough sites for every strategy, and an evaluator where it needs scores.
+def check_strategies(
+    strategies: Sequence[Strategy], sites: Sequence[str], train: ConfigParser, per_round: int | None = None
+) -> None:
+    """As many sites as every strategy needs and can take, and an evaluator where it needs scores.
+
+    Args:
+        strategies: that are to run.
+        sites: that take part.
+        train: the training configuration.
+        per_round: sites drawn for each round; ``None``: all.
 
     Raises:
         ConfigError: naming the strategy, what it needs and what there is.
@@ -234,11 +243,48 @@ def check_strategies(strategies: Sequence[Strategy], sites: Sequence[str], train
                 f"{strategy.name} needs at least {strategy.min_clients} sites, found {len(sites)} {list(sites)}: "
                 "add sites, or use FedAvg or Standalone"
             )
+        in_round = min(len(sites), per_round or len(sites))
+        if strategy.max_clients is not None and in_round > strategy.max_clients:
+            raise ConfigError(
+                f"{strategy.name} can take at most {strategy.max_clients} sites in a round, found {in_round} "
+                f"{list(sites)}: set clients_per_round, or leave {strategy.name} out"
+            )
         scores = [n for n in sorted(strategy.requires) if n in MEASUREMENTS and MEASUREMENTS[n].data == "validation"]
         if scores and "validate#evaluator" not in train:
             raise ConfigError(
                 f"{strategy.name} needs {scores}, and train.json has no validate#evaluator to measure them"
             )
+
+
+def check_images(strategies: Sequence[Strategy], count: Callable[[str], Mapping[str, int]]) -> None:
+    """Enough images at the sites for every strategy that says how many its measurement needs.
+
+    A site with fewer measures nothing, and counts as the mean of the others: that is a warning. Where too few sites
+    can measure anything, the strategy cannot work.
+
+    Args:
+        strategies: that are to run.
+        count: ``"validation"`` or ``"training"`` -> site -> different images; called only where a strategy needs it.
+
+    Raises:
+        ConfigError: naming the strategy, each site with its number of images, and the fix.
+    """
+    counts: dict[str, Mapping[str, int]] = {}
+    for strategy in strategies:
+        needed = strategy.images_needed
+        if needed is None:
+            continue
+        if needed.data not in counts:
+            counts[needed.data] = count(needed.data)
+        images = counts[needed.data]
+        few = {site: number for site, number in images.items() if number < needed.least}
+        if not few:
+            continue
+        listed = ", ".join(f"{site} has {number}" for site, number in few.items())
+        found = f"{strategy.name} needs at least {needed.least} different {needed.data} images of a site, and {listed}"
+        if len(images) - len(few) < strategy.min_clients:
+            raise ConfigError(f"{found}: add {needed.data} cases, {needed.instead}")
+        logger.warning("%s: such a site measures nothing, and counts as the mean of the others", found)
 
 
 def check_sites(folders: Mapping[str, str], check: Callable[[str], Any] | None) -> None:

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from monai.fl.utils.constants import ExtraItems
 
 from monai_fairfl import preflight
 from monai_fairfl.client import FairMonaiAlgo
+from monai_fairfl.features import count_different, network_inputs
 
-__all__ = ["bundle_client", "has_evaluation"]
+__all__ = ["bundle_client", "has_evaluation", "images_of_site"]
 
 TRAIN = ("configs/train.json",)
 EVALUATE = "configs/evaluate.json"
@@ -91,3 +93,19 @@ def bundle_client(
         train_kwargs=arguments,
         eval_kwargs=arguments,
     )
+
+
+def images_of_site(client: FairMonaiAlgo, site: str, data: str) -> int:
+    """How many different images of a site a measurement of features compares, at most 64: slices, windows or pictures.
+
+    Args:
+        client: of the site; it is built and let go.
+        site: its name.
+        data: ``"validation"`` or ``"training"``.
+    """
+    client.initialize({ExtraItems.CLIENT_NAME: site})
+    try:
+        engine = client.trainer if data == "training" else client.train_workflow.evaluator
+        return count_different(network_inputs(engine))
+    finally:
+        client.finalize()

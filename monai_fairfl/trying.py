@@ -81,7 +81,7 @@ def try_sites(
     Raises:
         DataError: with all that is wrong in the data, and how to mend it.
         ConfigError: when ``out`` is of other hospitals, there is one only, or ``stereo`` is told of volumes.
-        FairFLError: when the training failed; what it printed says why.
+        FairFLError: when the training, or that of one strategy, failed; what it printed says why.
     """
     with noted() as noticed:
         folders = site_folders(root)
@@ -105,7 +105,9 @@ def try_sites(
     line = shlex.join(["python", *words[1:]])
     print(f"\n{line}\n", file=output, flush=True)
     if subprocess.run(words, stdout=output).returncode:
-        raise FairFLError("the training stopped; the lines above say why. The same command goes on where it stopped")
+        raise FairFLError(
+            "the training did not finish; the lines above say why. The same command goes on where it stopped"
+        )
     return {
         "sites": list(folders),
         "bundle": str(bundle),

@@ -13,12 +13,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from driving import SPEC, vector
 
+from monai_fairfl import federate
+from monai_fairfl.federate import BundleFederation
 from monai_fairfl.federation import Federation
 from monai_fairfl.messages import Estimate, Measurement, Reply, Request, Weights
 from monai_fairfl.strategies import FedAvg, Strategy
@@ -51,6 +55,16 @@ class LinearClient:
             return Reply(request.client, None, 0, measured, **echo)  # type: ignore[arg-type]
         update = (request.round + 1) * vector(STEPS[self.name])
         return Reply(request.client, {"w": update}, IMAGES[self.name], measured, **echo)  # type: ignore[arg-type]
+
+
+def in_place_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such clients answer for the sites of a :class:`BundleFederation`; everything else is the command's own."""
+
+    def transport(self: BundleFederation, folder: Path, names: Sequence[str]) -> InProcess:
+        return InProcess({name: partial(LinearClient, letter, []) for name, letter in zip(names, "ABC")})
+
+    monkeypatch.setattr(BundleFederation, "_transport", transport)
+    monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
 
 
 class LinearRun:

@@ -129,7 +129,7 @@ def add_commands(add: Add) -> None:
         "export-flare --bundle prostate_mri_segmentation --strategy FedCE --min-clients 3 --num-rounds 40 --out job\n"
         "export-flare --bundle my_bundle --strategy CGSV --min-clients 3 --no-custom-code --out job",
     )
-    sub.add_argument("--out", required=True, metavar="DIR", help="becomes the job folder")
+    sub.add_argument("--out", required=True, metavar="DIR", help="becomes the job folder; new or empty")
     sub.add_argument("--min-clients", type=positive, default=2, metavar="N", help="fewest sites (default: 2)")
     _add_arguments(sub)
 

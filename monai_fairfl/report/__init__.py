@@ -34,7 +34,9 @@ __all__ = ["as_text", "sentences", "summary_table", "write_report", "write_repor
 logger = logging.getLogger(__name__)
 
 
-def write_report(run_dirs: Sequence[str | Path], out: str | Path | None = None) -> dict[str, Any]:
+def write_report(
+    run_dirs: Sequence[str | Path], out: str | Path | None = None, failed: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Report one run, or several strategies side by side over the same sites and seeds.
 
     Every ledger's chain is verified first. Unfinished runs are reported as far as they went, and marked. Nothing in
@@ -44,6 +46,7 @@ def write_report(run_dirs: Sequence[str | Path], out: str | Path | None = None) 
         run_dirs: folders with a ``ledger.jsonl``, or parents of such folders.
         out: folder for ``report.html``, ``report.json``, ``metrics.csv`` and ``contributions.csv``; by default the one
             folder given, or what holds all of them.
+        failed: name -> why, of strategies of the same comparison whose run failed and is not reported.
 
     Returns:
         What ``report.json`` holds.
@@ -66,7 +69,7 @@ def write_report(run_dirs: Sequence[str | Path], out: str | Path | None = None) 
     runs = load_runs(run_dirs)
     folder = Path(out) if out is not None else Path(os.path.commonpath([Path(path).absolute() for path in run_dirs]))
     report = summarise(runs)
-    report |= {"overview": overview(report), "sentences": sentences(report)}
+    report |= {"overview": overview(report), "sentences": sentences(report), "failed": dict(failed or {})}
     files = {
         "report.json": json.dumps(report, indent=2, allow_nan=False) + "\n",
         "metrics.csv": metrics_csv(runs),
@@ -78,10 +81,12 @@ def write_report(run_dirs: Sequence[str | Path], out: str | Path | None = None) 
     return report
 
 
-def write_report_if_possible(run_dirs: Sequence[str | Path], out: str | Path) -> dict[str, Any] | None:
+def write_report_if_possible(
+    run_dirs: Sequence[str | Path], out: str | Path, failed: Mapping[str, str] | None = None
+) -> dict[str, Any] | None:
     """:func:`write_report` at the end of a run, which is done whether or not a page of it can be written."""
     try:
-        return write_report(run_dirs, out)
+        return write_report(run_dirs, out, failed)
     except FairFLError as error:
         logger.warning("no report.html: %s", error)
     except Exception:  # whatever is wrong with a page, the run is done and its ledger whole
@@ -90,10 +95,11 @@ def write_report_if_possible(run_dirs: Sequence[str | Path], out: str | Path) ->
 
 
 def as_text(report: Mapping[str, Any]) -> str:
-    """The table, how many hospitals are served well, and one sentence for each, for a terminal."""
+    """The table, how many hospitals are served well, one sentence for each, and what failed, for a terminal."""
     console = Console()
     with console.capture() as captured:
         for names in blocks(report, console.width):
             console.print(summary_table(report, names))
     lines = [captured.get().rstrip(), overview(report), *report["sentences"].values()]
+    lines += [f"{name} failed and is not in this report: {why}" for name, why in report.get("failed", {}).items()]
     return "\n".join(line for line in lines if line)

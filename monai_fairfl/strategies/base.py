@@ -24,7 +24,7 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import Estimate, ModelSpec, Request, Weights, usable_measurements, value_of
 from monai_fairfl.strategies.parts import Parts, Reward, check_choice, words_of
 
-__all__ = ["RoundResult", "Rounds", "Strategy", "check_choice"]
+__all__ = ["ImagesNeeded", "RoundResult", "Rounds", "Strategy", "check_choice"]
 
 Rounds = Generator[list[Request], Replies, "RoundResult"]
 """What :meth:`Strategy.round` is: it yields requests, is sent replies and returns the round's result."""
@@ -52,6 +52,21 @@ class RoundResult:
     details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class ImagesNeeded:
+    """Images that a method's measurement needs of every client.
+
+    Args:
+        data: ``"validation"`` or ``"training"``.
+        least: fewest different images, as the network takes them: slices, windows or pictures.
+        instead: what else a user may do where a site has fewer, such as another argument of the strategy.
+    """
+
+    data: str
+    least: int
+    instead: str
+
+
 class Strategy(ABC):
     """One published method. Subclasses write :meth:`round` as the paper writes its algorithm.
 
@@ -70,6 +85,10 @@ class Strategy(ABC):
     """Measurements the method cannot do without: the preflight checks that the sites can make them."""
     min_clients: ClassVar[int] = 1
     """Fewest clients the method makes sense for."""
+    max_clients: ClassVar[int | None] = None
+    """Most clients of a round that the method can take; ``None``: any number."""
+    images_needed: ClassVar[ImagesNeeded | None] = None
+    """Images that its measurement needs of every client, which the preflight counts; ``None``: any number will do."""
     state: ClassVar[tuple[str, ...]] = ()
     """Attributes kept in the checkpoint."""
 
@@ -100,12 +119,24 @@ class Strategy(ABC):
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         """Called once before the first round, and before :meth:`load_state_dict` on resume."""
+        self.check_model(spec, self.buffers)
         self.weights, self.rewards, self.spec = weights, {}, spec
         self.clients = sorted(clients)
         self._notes: dict[str, str] = {}
         if self._before is None:
             self._before = copy.deepcopy(self.state_dict())
         self.load_state_dict(copy.deepcopy(self._before))  # so that a second run knows nothing of the first
+
+    def check_model(self, spec: ModelSpec, buffers: str) -> None:  # noqa: B027 (most methods take any model)
+        """Refuse a model that the method cannot train; called at preflight and by :meth:`start`.
+
+        Args:
+            spec: the model's tensors.
+            buffers: the federation's buffer policy.
+
+        Raises:
+            ConfigError: naming the strategy, what it needs and the fix.
+        """
 
     def start_of(self, client: str) -> Weights:
         """The model ``client`` continues from: its reward, else the global model."""

@@ -19,7 +19,7 @@ import numpy as np
 from monai_fairfl.aggregation import Replies, beside_absent, normalise, place, sample_shares
 from monai_fairfl.messages import Train, Weights
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
-from monai_fairfl.strategies.coalitions import contribution_index
+from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.rewards import Sparsified
 from monai_fairfl.valuation import cosine_game, exact_shapley
@@ -87,6 +87,8 @@ class CGSV(Strategy):
         scope, rounding, leave_one = VARIANTS[variant]
         self.gamma, self.alpha, self.beta, self.reward, self.exact = gamma, alpha, beta, reward, exact
         self.mask_scope, self.variant = mask_scope, variant
+        if reward == "contribution_index":
+            self.max_clients = MOST_CLIENTS  # type: ignore[misc]
         self.mask = Sparsified(beta, "tanh", mask_scope or scope, rounding, leave_one)
         self.reputation: dict[str, float] = {}
         self.rounds = 0

@@ -21,7 +21,7 @@ from monai_fairfl.messages import Estimate, Measure, Request, Weights, usable_me
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.valuation import Game, exact_shapley
 
-__all__ = ["all_coalitions", "coalition_model", "coalition_values", "contribution_index"]
+__all__ = ["MOST_CLIENTS", "all_coalitions", "coalition_model", "coalition_values", "contribution_index"]
 
 AT_ONCE = 8  # coalition models per exchange: memory for so many models, and a wait per exchange on a real network
 MOST_CLIENTS = 10  # 2^10 models to score in every round

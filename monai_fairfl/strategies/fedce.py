@@ -19,7 +19,7 @@ import numpy as np
 
 from monai_fairfl.aggregation import Replies, normalise, prior, uniform
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.messages import Estimate, ModelSpec, Train, Weights
+from monai_fairfl.messages import Estimate, ModelSpec, Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
 __all__ = ["FedCE", "leave_one_out_cosines"]
@@ -68,9 +68,8 @@ class FedCE(Strategy):
         self.history: dict[str, dict[str, Any]] = {}  # client -> sums over its rounds
         self.rounds = 0
 
-    def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
-        super().start(weights, clients, spec)
-        if self.buffers == "samples" and self.mode != "cos" and spec.buffers:
+    def check_model(self, spec: ModelSpec, buffers: str) -> None:
+        if buffers == "samples" and self.mode != "cos" and spec.buffers:
             raise ConfigError(
                 "FedCE takes each client out of the average, which needs BatchNorm's statistics averaged with the same "
                 "weights: use buffers 'aggregation' or 'local', or mode 'cos'"

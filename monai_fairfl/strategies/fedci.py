@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from monai_fairfl.aggregation import normalise
 from monai_fairfl.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
-from monai_fairfl.strategies.coalitions import contribution_index
+from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 
 __all__ = ["FedCI"]
 
@@ -49,6 +49,7 @@ class FedCI(Strategy):
     cost = "training + 2^N validation passes and downloads"
     requires = frozenset({"score"})
     min_clients = 2
+    max_clients = MOST_CLIENTS
     state = ("contribution", "rounds")
 
     def __init__(self, decay: float = 1.0, variant: str = "paper"):

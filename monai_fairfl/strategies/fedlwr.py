@@ -17,9 +17,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from monai_fairfl.aggregation import Replies, normalise, uniform
+from monai_fairfl.cka import LEAST_IMAGES
 from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import Measure, Train, usable_measurements
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy, check_choice
 
 __all__ = ["FedLWR"]
 
@@ -48,7 +49,7 @@ class FedLWR(Strategy):
             U-Net at the bottom.
         variant: ``"recommended"``: biased CKA on validation images, clipped to [1e-4, 0.99]; ``"paper"``: on training
             images, not clipped; ``"released"``: unbiased mini-batch CKA on validation images, clipped. A client with
-            fewer than four such images measures nothing.
+            fewer than four different ones of such images measures nothing.
 
     Layers are matched by module name. A layer that was not scored is averaged uniformly. The contribution reported for
     a client is its mean weight over layers.
@@ -80,6 +81,8 @@ class FedLWR(Strategy):
         self.encoder_layer, self.variant = encoder_layer, variant
         self.measurement = "cka" if similarity == "cka" else "feature_cosine"
         self.requires = frozenset({self.measurement})  # type: ignore[misc]
+        if similarity == "cka":
+            self.images_needed = _images_for_cka(variant)  # type: ignore[misc]
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
@@ -110,8 +113,8 @@ class FedLWR(Strategy):
                     found.setdefault(layer, {})[reply.client] = 1 - min(max(float(value), low), high)
         if not found:
             raise FederationError(
-                f"FedLWR needs {self.measurement!r}, and no client of {compared.clients} measured it. CKA takes at "
-                "least four images: with fewer validation images use variant='paper', which compares on training ones"
+                f"{self.name} needs {self.measurement!r}, and no client of {compared.clients} measured it"
+                f"{self._why_not_measured()}"
             )
         for by_client in found.values():
             filler = sum(by_client.values()) / len(by_client)
@@ -119,6 +122,16 @@ class FedLWR(Strategy):
                 self.note(client, f"{self.measurement} absent for some layers: mean of the others used")
                 by_client[client] = filler
         return {layer: dict(sorted(by_client.items())) for layer, by_client in sorted(found.items())}
+
+    def _why_not_measured(self) -> str:
+        """For an error: how many images a client needs, and what to do where it has fewer."""
+        needed = self.images_needed
+        if needed is None:
+            return ""
+        return (
+            f". A client measures it on at least {needed.least} different {needed.data} images: add {needed.data} "
+            f"cases, {needed.instead}"
+        )
 
     def _at_clip(self, shift: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         """client -> share of its layers that are as similar as the clip lets them be; all at 1 is a plain average."""
@@ -134,6 +147,16 @@ class FedLWR(Strategy):
         kernels = {n: self.weights[n] for n in self.spec.parameters if self.weights[n].ndim > 1}
         width = {self.spec.layers[n]: min(kernel.shape[:2]) for n, kernel in kernels.items()}  # transposed ones, too
         return max((layer for layer in scored if layer in width), key=lambda layer: width[layer])
+
+
+def _images_for_cka(variant: str) -> ImagesNeeded:
+    """The images that CKA takes, with advice that does not name what is set already."""
+    cosine = "similarity='cosine', which takes any number of images"
+    if VARIANTS[variant][1].get("cka_training"):
+        return ImagesNeeded("training", LEAST_IMAGES, f"or use {cosine}")
+    return ImagesNeeded(
+        "validation", LEAST_IMAGES, f"or use variant='paper', which compares on training images, or {cosine}"
+    )
 
 
 def _by_client(

@@ -379,19 +379,22 @@ def test_the_same_seed_gives_the_same_job(tmp_path: Path) -> None:
     assert (one / model).read_bytes() == (two / model).read_bytes() != (other / model).read_bytes()
 
 
-def test_the_command_writes_a_job_and_spares_what_is_no_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_a_job_and_replaces_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS), "--num-rounds", "3", "--no-custom-code"]
 
     assert main([*words, "--strategy", "CGSV", "--out", str(tmp_path / "job"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"job": str(tmp_path / "job"), "allow": ENTRY}
     assert json.loads((tmp_path / "job" / "meta.json").read_text())["min_clients"] == 2
-    assert main([*words, "--strategy", "FedAvg", "--out", str(tmp_path / "job")]) == 0  # a job is replaced
+    job = {path: path.read_bytes() for path in (tmp_path / "job").rglob("*") if path.is_file()}
+    assert main([*words, "--strategy", "FedAvg", "--out", str(tmp_path / "job")]) == 2
+    assert f"{tmp_path / 'job'} is there already and not an empty folder; name a new one" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (tmp_path / "job").rglob("*") if path.is_file()} == job
+    (tmp_path / "empty").mkdir()
+    assert main([*words, "--out", str(tmp_path / "empty")]) == 0 and (tmp_path / "empty" / "meta.json").exists()
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "image.nii.gz").touch()
     assert main([*words, "--out", str(tmp_path / "data")]) == 2
-    for meta in ("{}", '{"deploy_map": {}}', "no json"):  # which other programs have, too
-        (tmp_path / "data" / "meta.json").write_text(meta)
-        assert main([*words, "--out", str(tmp_path / "data")]) == 2 and (tmp_path / "data" / "image.nii.gz").exists()
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["image.nii.gz"]
     assert main([*words, "--strategy", "FedSee", "--out", str(tmp_path / "other")]) == 2
     assert "unknown strategy 'FedSee'" in capsys.readouterr().err
 

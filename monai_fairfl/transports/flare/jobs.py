@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -25,7 +24,8 @@ from typing import Any
 from nvflare.recipe.sim_env import SimEnv
 
 from monai_fairfl import preflight
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.bundles import check_new
+from monai_fairfl.errors import FederationError
 from monai_fairfl.ledger import read_ledger
 from monai_fairfl.transports.flare.controller import run_folder
 from monai_fairfl.transports.flare.kept import HOME
@@ -38,14 +38,14 @@ def export_job(out: str | Path, **arguments: Any) -> Path:
     """Write a job folder.
 
     Args:
-        out: becomes the job folder; it must be new, empty, or a job of an earlier export.
+        out: becomes the job folder; it must be new or empty.
         arguments: of :class:`~monai_fairfl.transports.flare.recipe.FairFLRecipe`.
 
     Returns:
         The folder.
 
     Raises:
-        ConfigError: when the folder holds something else.
+        ConfigError: when the folder holds something, such as the job of an earlier export.
 
     >>> import tempfile
     >>> job = export_job(tempfile.mkdtemp(), bundle="prostate_mri_segmentation", strategy="FedAvg", min_clients=2)
@@ -53,25 +53,12 @@ def export_job(out: str | Path, **arguments: Any) -> Path:
     ['app', 'meta.json']
     """
     out = Path(out)
-    if out.exists() and any(out.iterdir()) and not _is_job(out):
-        raise ConfigError(f"{out} holds something that is not an NVFlare job: name a new folder, or delete it first")
+    check_new(out)
     recipe = FairFLRecipe(**arguments)
     with TemporaryDirectory() as folder:
         recipe.export(folder)
-        shutil.rmtree(out, ignore_errors=True)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(str(Path(folder) / recipe.name), out)
+        shutil.copytree(Path(folder) / recipe.name, out, dirs_exist_ok=True)
     return out
-
-
-def _is_job(folder: Path) -> bool:
-    """Whether this and nothing else is in the folder, so that it may be replaced."""
-    try:
-        meta = json.loads((folder / "meta.json").read_text())
-    except (OSError, ValueError):
-        return False
-    others = [path.name for path in folder.iterdir() if path.name != "meta.json" and not path.name.startswith("app")]
-    return isinstance(meta, dict) and "deploy_map" in meta and not others
 
 
 def simulate_job(
