@@ -19,8 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from monai_fairfl.files import read_state_dict
 from monai_fairfl.ledger import number_in, read_ledger
 from monai_fairfl.valuation.free_riders import FORMS, free_rider_history
 
@@ -92,9 +91,9 @@ def _by_layer(rounds: Sequence[Record], site: str, name: str) -> dict[str, float
 
 def _distances(models: Path, clients: Sequence[str]) -> dict[str, float]:
     """site -> Euclidean distance of its own model from the global one, BatchNorm statistics left out."""
-    whole = torch.load(models / "global.pt", weights_only=True)
+    whole = read_state_dict(models / "global.pt")
     names = [name for name in whole if "running" not in name and "num_batches" not in name]
-    own = {client: torch.load(models / f"{client}.pt", weights_only=True) for client in clients}
+    own = {client: read_state_dict(models / f"{client}.pt") for client in clients}
     return {
         c: float(sum((state[n] - whole[n]).double().square().sum() for n in names)) ** 0.5 for c, state in own.items()
     }

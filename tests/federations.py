@@ -21,6 +21,7 @@ from conftest import TINY
 
 from monai_fairfl.bundles import find_bundle
 from monai_fairfl.federate import BundleFederation
+from monai_fairfl.files import read_state_dict
 from monai_fairfl.ledger import read_ledger
 from monai_fairfl.transports.flare.recipe import FairFLRecipe, strategy_of
 
@@ -84,7 +85,7 @@ def assert_same_run(expected: Path, found: Path) -> None:
     models = sorted(path.name for path in (expected / "models").glob("*.pt"))
     assert sorted(path.name for path in (found / "models").glob("*.pt")) == models
     for name in models:
-        one, two = (torch.load(run / "models" / name, weights_only=True) for run in (expected, found))
+        one, two = (read_state_dict(run / "models" / name) for run in (expected, found))
         assert set(one) == set(two) and all(torch.equal(one[key], two[key]) for key in one), name
         assert (expected / "models" / name).read_bytes() == (found / "models" / name).read_bytes(), name
 

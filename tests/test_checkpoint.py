@@ -19,7 +19,7 @@ import torch
 
 from monai_fairfl.checkpoint import Checkpoint, Checkpoints
 from monai_fairfl.errors import FederationError
-from monai_fairfl.files import save_state_dict
+from monai_fairfl.model_recipe import save_model_file
 
 
 def checkpoint(number: int, **rewards: float) -> Checkpoint:
@@ -145,6 +145,6 @@ def test_keep_must_leave_a_predecessor(tmp_path: Path) -> None:
         Checkpoints(tmp_path, keep=1)
 
 
-def test_a_final_model_is_a_plain_state_dict(tmp_path: Path) -> None:
-    save_state_dict(tmp_path / "models" / "global.pt", {"w": torch.ones(2)})
+def test_a_model_without_recipe_is_a_plain_state_dict(tmp_path: Path) -> None:
+    save_model_file(tmp_path / "models" / "global.pt", {"w": torch.ones(2)})
     assert torch.load(tmp_path / "models" / "global.pt", weights_only=True)["w"].tolist() == [1.0, 1.0]

@@ -34,6 +34,7 @@ from monai_fairfl.client import STATE_KEYS, FairMonaiAlgo
 from monai_fairfl.client_state import ClientState, Past, state_of
 from monai_fairfl.client_training import TRAINING_HANDLERS
 from monai_fairfl.errors import ConfigError, TransportAborted
+from monai_fairfl.files import read_state_dict
 from monai_fairfl.measurements import leave_one_out_model
 from monai_fairfl.messages import CONTEXT_KEYS, Reply, Request, refusal, value_of
 from monai_fairfl.spec import read_spec
@@ -174,7 +175,7 @@ def test_buffers_that_are_not_sent_stay_the_clients_own(prostate_client: Maker, 
     assert all(own[k] == first.buffers[k] + second.num_steps for k in counters)  # type: ignore[index]
     closing = Request("alder", "measure", parameters, ("score",), {"closing": 1.0}, run="r", round=2)
     client.answer(closing)
-    kept = torch.load(tmp_path / "alder" / "state" / "r-own.pt", weights_only=True)  # a whole model for inference
+    kept = read_state_dict(tmp_path / "alder" / "state" / "r-own.pt")  # a whole model for inference
     assert set(kept) == set(client.trainer.network.state_dict())
     assert all(torch.equal(kept[k], own[k]) for k in spec.buffers)
     assert all(torch.equal(kept[k], weights[k]) for k in spec.parameters)

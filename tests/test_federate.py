@@ -37,7 +37,7 @@ from monai_fairfl.bundles import copy_bundle
 from monai_fairfl.errors import ConfigError, DataError, FederationError
 from monai_fairfl.federate import BundleFederation, initial_model
 from monai_fairfl.federation import History
-from monai_fairfl.files import held
+from monai_fairfl.files import held, read_state_dict
 from monai_fairfl.ledger import read_ledger
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.preflight import check_groups, check_strategies, site_names, train_config
@@ -62,13 +62,13 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, capture_output=True, text=True, env=environment, cwd=folder, timeout=300)
 
 
-def infer(run_dir: Path, volumes: Path, masks: Path, size: str, channels: str) -> subprocess.CompletedProcess[str]:
+def infer(run_dir: Path, volumes: Path, masks: Path) -> subprocess.CompletedProcess[str]:
     """The README's command that segments a folder of volumes with a federation's model."""
     arguments = [
         *(sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"),
         *("--config_file", str(BUNDLE / "configs" / "inference.json"), "--bundle_root", str(BUNDLE)),
         *("--ckpt_path", str(run_dir / "models" / "global.pt"), "--dataset_dir", str(volumes)),
-        *("--output_dir", str(masks), "--size", size, "--channels", channels, "--device", "cpu"),
+        *("--output_dir", str(masks), "--device", "cpu"),
     ]
     return run(arguments, masks.parent)
 
@@ -102,7 +102,7 @@ def test_the_readmes_command_trains_fedce_and_leaves_a_model_that_infers(three: 
     volume = next((three / "alder").glob("Case??.nii.gz"))
     (tmp_path / "in").mkdir()
     shutil.copy(volume, tmp_path / "in")
-    inferred = infer(tmp_path / "run", tmp_path / "in", tmp_path / "out", "[32,32]", "[4,8]")
+    inferred = infer(tmp_path / "run", tmp_path / "in", tmp_path / "out")
     assert inferred.returncode == 0, inferred.stderr[-2000:]
     (mask,) = (tmp_path / "out").rglob("*.nii.gz")
     image, result = nib.load(volume), nib.load(mask)
@@ -134,7 +134,7 @@ def test_kill_at_a_random_moment_and_resume_gives_the_bits_of_an_uninterrupted_r
         process.wait(timeout=60)
     federation(three, tmp_path / "killed" / "run", FedCE(), rounds=4, resume=True).run()
     assert (tmp_path / "killed/run/ledger.jsonl").read_bytes() == (tmp_path / "whole/run/ledger.jsonl").read_bytes()
-    whole, killed = (torch.load(tmp_path / name / "run/models/global.pt") for name in ("whole", "killed"))
+    whole, killed = (read_state_dict(tmp_path / name / "run/models/global.pt") for name in ("whole", "killed"))
     assert all(torch.equal(whole[k], killed[k]) for k in whole)
 
 
@@ -359,7 +359,7 @@ def test_overrides_reach_every_site_and_the_first_model_and_additions_one_site(t
     (history,) = federation(three, tmp_path / "run", FedAvg(), overrides=overrides, sites=sites, rounds=1).run()
     samples = history.rounds[0]["samples"]
     assert samples["cedar"] < samples["alder"] == samples["rowan"]
-    model = torch.load(tmp_path / "run" / "models" / "global.pt")
+    model = read_state_dict(tmp_path / "run" / "models" / "global.pt")
     assert not any("running_mean" in name for name in model)
 
 
@@ -380,7 +380,7 @@ def test_an_overlay_acts_at_every_site_and_on_the_first_model(three: Path, tmp_p
     config = ["configs/train.json", "configs/two_channel.json"]
     (history,) = federation(three, tmp_path / "run", FedCE(), config=config).run()
     assert history.finished and 0 <= history.rounds[1]["measurements"]["alder"]["global_score"]["mean"]["value"] <= 1
-    model = torch.load(tmp_path / "run" / "models" / "global.pt")
+    model = read_state_dict(tmp_path / "run" / "models" / "global.pt")
     assert any(tensor.ndim == 1 and len(tensor) == 2 for name, tensor in model.items() if name.endswith("bias"))
 
 

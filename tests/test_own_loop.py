@@ -27,6 +27,7 @@ from monai.fl.utils.constants import WeightType
 from monai_fairfl.exchange import Transport
 from monai_fairfl.federate import initial_model
 from monai_fairfl.federation import Federation
+from monai_fairfl.files import read_state_dict
 from monai_fairfl.ledger import digest_of, read_ledger
 from monai_fairfl.messages import to_json
 from monai_fairfl.site import bundle_client
@@ -79,7 +80,7 @@ def test_a_process_for_each_hospital_gives_the_same_ledger_and_models(
     assert history.finished
     here = in_one_process.run_dir
     assert (tmp_path / "own" / "ledger.jsonl").read_bytes() == (here / "ledger.jsonl").read_bytes()
-    one, two = (torch.load(run / "models" / "global.pt", weights_only=True) for run in (here, tmp_path / "own"))
+    one, two = (read_state_dict(run / "models" / "global.pt") for run in (here, tmp_path / "own"))
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 

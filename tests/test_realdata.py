@@ -50,7 +50,7 @@ def test_a_federation_of_real_hospitals_learns_and_its_model_segments_real_volum
     volumes = [sorted((root / site).glob("*.nii.gz"))[0] for site in ("HK", "RUNMC")]
     for volume in volumes:
         shutil.copy(volume, tmp_path / "in" / volume.name)
-    inferred = infer(tmp_path / "run", tmp_path / "in", tmp_path / "out", "[64,64]", "[8,16,32]")
+    inferred = infer(tmp_path / "run", tmp_path / "in", tmp_path / "out")
     assert inferred.returncode == 0, inferred.stderr[-2000:]
     for volume in volumes:
         (mask,) = (tmp_path / "out").rglob(f"{volume.name.removesuffix('.nii.gz')}*.nii.gz")

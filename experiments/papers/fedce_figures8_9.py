@@ -29,6 +29,8 @@ from monai.bundle import ConfigParser
 from reading import measurement
 from study import ROOT, Cell, Study
 
+from monai_fairfl.files import read_state_dict
+
 STUDIES = ("six_prostate", "six_fundus")
 FOLD = 2
 METHODS = ("Standalone", "FedAvg", "FedCE", "CGSV", "FedLWR", "ShapFed", "FedISM")
@@ -75,7 +77,7 @@ def _of_study(study: Study, data: Path, runs: Path) -> dict[str, Any]:
         shown: dict[str, Any] = {}
         for method in METHODS:
             model = study.model(Cell("", method, FOLD), runs, site)
-            network.load_state_dict(torch.load(model, weights_only=True))
+            network.load_state_dict(read_state_dict(model))
             with torch.no_grad():
                 shown[method] = _bits(_slice(inferer(image, network.eval())[0] > 0))
         found[site] = {"image": _grey(_slice(image[0])[:1]), "truth": _bits(_slice(label) > 0), **shown}

@@ -28,6 +28,7 @@ from reading import markdown, measurement, over_folds, words
 from study import ROOT, Cell, Study
 from torch import nn
 
+from monai_fairfl.files import read_state_dict
 from monai_fairfl.messages import value_of
 from monai_fairfl.preflight import train_config
 from monai_fairfl.site import bundle_client
@@ -107,7 +108,7 @@ def _network(study: Study, cell: Cell, runs: Path) -> nn.Module:
     """A finished run's global model."""
     overrides = {key: study.overrides_of(cell)[key] for key in ("channels",)}
     network: nn.Module = train_config(ROOT / "bundles" / study.bundle, overrides).get_parsed_content("network_def")
-    network.load_state_dict(torch.load(study.model(cell, runs), weights_only=True))
+    network.load_state_dict(read_state_dict(study.model(cell, runs)))
     return network
 
 

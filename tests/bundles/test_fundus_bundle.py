@@ -23,6 +23,8 @@ from monai.bundle import ConfigParser, ConfigWorkflow
 from PIL import Image
 
 from monai_fairfl.data import CLINICS, write_clinics
+from monai_fairfl.federate import bundle_recipe, initial_model
+from monai_fairfl.model_recipe import save_model_file
 
 BUNDLE = Path(__file__).parents[2] / "bundles" / "fundus_disc_cup_segmentation"
 SMALL = {"size": [32, 32], "channels": [4, 8, 16], "working_size": 64, "device": "cpu"}
@@ -72,9 +74,10 @@ def test_masks_and_scores_are_on_the_photographs_own_pixels(tmp_path: Path) -> N
         made.run()
         return made
 
-    network = ConfigParser({**json.loads((BUNDLE / "configs" / "inference.json").read_text()), **SMALL})
+    overrides = {key: value for key, value in SMALL.items() if key != "device"}
     torch.manual_seed(0)
-    torch.save(network.get_parsed_content("network_def").state_dict(), model)
+    weights, spec = initial_model(BUNDLE, overrides)
+    save_model_file(model, spec.with_aliases(weights), bundle_recipe(BUNDLE, overrides))
     run("inference", dataset_dir=str(site / "images"))
     for photograph in sorted((site / "images").iterdir()):
         mask = np.asarray(Image.open(tmp_path / "out" / f"{photograph.stem}_pred.png"))

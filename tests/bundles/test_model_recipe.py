@@ -124,6 +124,34 @@ def test_inference_without_arguments_gives_the_evaluations_dice(
     assert used["recipe"]["values"]["size"] == [32, 32] and used["settings"]["inferer"]
 
 
+@pytest.mark.slow
+def test_dicom_without_arguments_gives_the_evaluations_dice(
+    bundle: Bundle, site: Path, trained: Path, tmp_path: Path
+) -> None:
+    if not bundle.name.startswith("prostate"):
+        pytest.skip("photographs are no DICOM series here")
+    pytest.importorskip("highdicom")
+    from workflow.dicom_series import write_series
+
+    datalist = {"datalist_file": str(trained.parent / "datalist.json")}
+    arguments_forgotten(bundle, EVALUATE, site, tmp_path / "evaluation", ckpt_path=str(trained), **datalist)
+    expected = evaluated(tmp_path / "evaluation")
+    found = {}
+    for case in expected:
+        image = nib.Nifti1Image.from_filename(str(site / f"{case}.nii.gz"))
+        label = np.asarray(nib.Nifti1Image.from_filename(str(label_of(site, case))).dataobj) > 0
+        voxels = np.asarray(image.dataobj, dtype=np.float32)
+        stored = np.round(voxels * (30000 / voxels.max())).astype(np.int16)
+        # the axes of a stored NIfTI that runs to the left, to the back and upwards are columns, rows and slices
+        assert nib.aff2axcodes(image.affine) == ("L", "P", "S")
+        spacing = tuple(float(side) for side in image.header.get_zooms()[:3])
+        folder = tmp_path / "series" / case
+        write_series(folder, stored.transpose(2, 1, 0), spacing=(spacing[1], spacing[0]), step=spacing[2])
+        arguments_forgotten(bundle, INFERENCE, folder.parent, tmp_path, ckpt_path=str(trained))
+        found[case] = dice(mask_of(tmp_path / "eval" / f"{case}_pred.nii.gz"), label)
+    assert found == pytest.approx(expected, abs=0.01)
+
+
 def test_a_value_that_differs_from_the_training_is_an_error_that_names_both(
     bundle: Bundle, site: Path, trained: Path, tmp_path: Path
 ) -> None:

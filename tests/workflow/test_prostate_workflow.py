@@ -23,7 +23,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from monai.bundle import ConfigParser, ConfigWorkflow
+from monai.bundle import ConfigWorkflow
 from PIL import Image
 
 pydicom = pytest.importorskip("pydicom")
@@ -31,9 +31,12 @@ highdicom = pytest.importorskip("highdicom")
 
 from workflow.dicom_series import affine_of, oblique, write_series  # noqa: E402
 
+from monai_fairfl.federate import bundle_recipe, initial_model  # noqa: E402
+from monai_fairfl.model_recipe import save_model_file  # noqa: E402
+
 ROOT = Path(__file__).parents[2]
 BUNDLE = ROOT / "bundles" / "prostate_mri_segmentation"
-SMALL: dict[str, Any] = {"device": "cpu", "size": [32, 32], "channels": [4, 8, 16]}
+SMALL: dict[str, Any] = {"size": [32, 32], "channels": [4, 8, 16]}
 GEOMETRY: dict[str, Any] = {"orientation": oblique(12, 25), "spacing": (0.8, 0.6), "step": 3.6}
 ORIGIN = (11.5, -37.25, 4.0)
 
@@ -48,12 +51,11 @@ def prostate(noise: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random network of the bundle."""
-    config = json.loads((BUNDLE / "configs" / "inference.json").read_text())
+    """A random network of the bundle, in a file that knows its values."""
     torch.manual_seed(0)
-    network = ConfigParser({**config, "channels": SMALL["channels"]}).get_parsed_content("network_def")
+    weights, spec = initial_model(BUNDLE, SMALL)
     path = tmp_path_factory.mktemp("models") / "model.pt"
-    torch.save(network.state_dict(), path)
+    save_model_file(path, spec.with_aliases(weights), bundle_recipe(BUNDLE, SMALL))
     return path
 
 
@@ -61,7 +63,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bright(tmp_path: Path) -> dict[str, Any]:
     """Settings that make gland of what is bright, so that the right mask is known."""
     torch.save({}, tmp_path / "identity.pt")
+    recipe = bundle_recipe(BUNDLE)
+    assert recipe is not None
     return {
+        **recipe.values,  # the file has no recipe, so every value must be given
         "network_def": {"_target_": "torch.nn.Identity"},
         "ckpt_path": str(tmp_path / "identity.pt"),
         "activation": {"_target_": "Activationsd", "keys": "pred", "other": "$lambda x: torch.sigmoid(4 * x - 8)"},
@@ -78,7 +83,7 @@ def infer(data: Path, **settings: Any) -> int:
         logging_file=False,
         workflow_type="infer",
         **{"bundle_root": str(BUNDLE), "dataset_dir": str(data), "output_dir": str(data.parent / "out")},
-        **{**SMALL, **settings},
+        **{"device": "cpu", **settings},
     )
     made.initialize()
     try:
@@ -122,7 +127,7 @@ def test_series_gives_mask_segmentation_volume_and_overlay_that_agree(
     assert infer(tmp_path / "in", ckpt_path=str(model)) == 0
     mask = check_outputs(lines(tmp_path / "out")["P1"], sent, tmp_path / "out")
     assert 0 < mask.mean() < 1
-    written = {"P1_pred.nii.gz", "P1_seg.dcm", "P1_overlay.png", "volumes.json"}
+    written = {"P1_pred.nii.gz", "P1_seg.dcm", "P1_overlay.png", "volumes.json", "model.json"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == written
 
 
@@ -210,7 +215,7 @@ def readme(data: Path, model: Path) -> list[str]:
     line = next(line for line in text.splitlines() if "configs/inference.json --bundle_root . --dataset_dir" in line)
     places = {"IMAGES": str(data), "OUT": str(data.parent / "out"), "models/model.pt": str(model)}
     arguments = [places.get(word, word) for word in line.removeprefix("python -m monai.bundle ").split()]
-    return [*arguments, "--size", "[32,32]", "--channels", "[4,8,16]", "--device", "cpu"]
+    return [*arguments, "--device", "cpu"]
 
 
 @pytest.mark.slow
