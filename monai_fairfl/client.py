@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from monai.bundle import ConfigParser
-from monai.fl.client import MonaiAlgo
+from monai.fl.client.monai_algo import convert_global_weights
 from monai.fl.utils.constants import ExtraItems, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
-from monai.handlers import StatsHandler, ValidationHandler
 
-from monai_fairfl.client_state import ClientState, Past, handler_owner, load_state, state_of
+from monai_fairfl.client_filters import filtered_update, received_weights
+from monai_fairfl.client_state import ClientState, Past, load_state, state_of
 from monai_fairfl.client_training import (
     TRAINING_HANDLERS,
-    check_schedules,
     chosen_handlers,
     one_round,
     train_personal,
@@ -34,10 +33,10 @@ from monai_fairfl.client_training import (
 )
 from monai_fairfl.handlers import TrainLoss
 from monai_fairfl.measurements import MEASUREMENTS, Memory
+from monai_fairfl.mended_algo import MendedMonaiAlgo
 from monai_fairfl.messages import Measurement, Reply, Request, Weights
 from monai_fairfl.model_recipe import ModelRecipe, save_model_file
-from monai_fairfl.probe import Probe, handlers_that
-from monai_fairfl.spec import read_spec
+from monai_fairfl.probe import Probe
 from monai_fairfl.training_probe import TrainingProbe
 
 __all__ = ["FairMonaiAlgo"]
@@ -60,120 +59,59 @@ STATE_KEYS = frozenset(  # understood by the client itself or by its measurement
 )
 
 
-class FairMonaiAlgo(MonaiAlgo):
+class FairMonaiAlgo(MendedMonaiAlgo):
     """Runs any MONAI bundle as a site of a federation: it needs ``configs/train.json``, and ``evaluate.json`` if there.
 
     A request's weights are loaded, what was asked is measured on them, then they are trained, measured again and
-    returned as a difference. It also mends ``MonaiAlgo``: weights never alias the live network, a partial state is an
-    error, metrics are copies, probing touches neither the best checkpoint nor the random state, ``abort`` reaches the
-    evaluator. The bundle is the site's own: from a request come tensors and plain numbers, never configuration.
+    returned as a difference. Probing touches neither the best checkpoint nor the random state. The
+    bundle is the site's own: from a request come tensors and plain numbers, never configuration.
+
+    An engine for ``MonaiAlgo`` can drive it too:
+    :class:`~monai_fairfl.mended_algo.MendedMonaiAlgo` names what differs, and how a site's filters
+    act. In :meth:`answer` the pre-filters act on the received weights, and the post-weight filters on
+    the update alone: buffers, measurements and counts leave as they are.
 
     Args:
-        bundle_root: folder of the bundle.
+        bundle_root: folder of the bundle. A relative one begins at the engine's
+            ``ExtraItems.APP_ROOT``, where it gives one.
         state_dir: private folder for the state between rounds; three rounds are kept, so a restarted process or a
             server that repeats a round changes nothing.
         all_handlers: leave the bundle's ``ValidationHandler`` and ``StatsHandler`` on during federated training; off
             by default, since scores come from probes, validating twice costs time, and a federation logs itself.
+            Without them no best checkpoint is written.
         arguments: of ``MonaiAlgo``, for example ``train_kwargs``, the overrides of ``train.json``.
     """
 
-    trainer: Any  # a SupervisedTrainer once initialised; MonaiAlgo declares these as optional
-    train_workflow: Any
-    post_weight_filters: Any
-
     def __init__(self, bundle_root: str, state_dir: str | Path, *, all_handlers: bool = False, **arguments: Any):
-        if "config_evaluate_filename" not in arguments:
-            has_evaluate = (Path(bundle_root) / "configs" / "evaluate.json").exists()
-            arguments["config_evaluate_filename"] = "default" if has_evaluate else None
-        for name in ("train_kwargs", "eval_kwargs"):
-            arguments[name] = dict(arguments.get(name) or {})  # MonaiAlgo writes into them
-        super().__init__(bundle_root, **arguments)
+        super().__init__(bundle_root, state_dir, all_handlers=all_handlers, **arguments)
         self.states = ClientState(state_dir)
-        self.all_handlers = all_handlers
-        self._initial: dict[str, Any] = {}  # state of the trainer as the bundle makes it
-        self._received: set[str] = set()  # names of the weights that training began from
         self._at: tuple[str, int] | None = None  # (run, round) whose state the trainer holds; None: unknown
 
-    # ---- ClientAlgo: what any engine may drive ----------------------------------------------------------------
-
-    def initialize(self, extra: dict[str, Any] | None = None) -> None:
-        """Build trainer and evaluator from the bundle; once only."""
-        if self._initial:
-            return
-        self._evaluate_as_trained(extra or {})
-        super().initialize(extra)
-        trainer: Any = self.trainer
-        self.spec = read_spec(trainer.network)
-        if not self.all_handlers:
-            trainer._event_handlers = handlers_that(_is_needed, trainer)
-            check_schedules(trainer, self._evaluators(), self.client_name)
-        self._initial = state_of(trainer)
-
-    def _evaluate_as_trained(self, extra: Mapping[str, Any]) -> None:
-        """Give the evaluation the values that decide the training; ``evaluate.json`` takes them from a model file,
-        and a client has none: its weights come from the server.
-        """
-        if self.train_workflow is not None or not self.config_evaluate_filename:
-            return
-        root = Path(extra.get(ExtraItems.APP_ROOT, ""), self.bundle_root)
-        files = self.config_train_filename
-        names = [files] if isinstance(files, str) else list(files or ())
-        parser = ConfigParser()
-        parser.read_config([str(root / name) for name in names])
-        parser.update(self.train_kwargs)
-        if "deciding" in parser:
-            deciding: dict[str, Any] = parser.get_parsed_content("deciding")
-            self.eval_kwargs = {**deciding, **self.eval_kwargs}
-
-    def train(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> None:
-        """Train from ``data.weights``, which must hold every parameter of the network."""
-        self._require_all(data.weights or {})
-        self._received = set(data.weights or {})
-        super().train(data, extra)
-
-    def get_weights(self, extra: dict[str, Any] | None = None) -> ExchangeObject:
-        """Weights, or differences of the tensors that were received, that share no memory with the network.
-
-        ``MonaiAlgo`` would report a change of zero for a tensor that the server never sent.
-        """
-        sent = super().get_weights(extra)
-        names = self._received if sent.weight_type == WeightType.WEIGHT_DIFF else sent.weights
-        sent.weights = {name: tensor.clone() for name, tensor in sent.weights.items() if name in names}
-        return sent
-
-    def evaluate(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> ExchangeObject:
-        """Evaluate with the bundle's own evaluator; the metrics are a copy."""
-        result = super().evaluate(data, extra)
-        result.metrics = dict(result.metrics)
-        return result
-
-    def abort(self, extra: dict[str, Any] | None = None) -> None:
-        """Stop training and evaluation."""
-        super().abort(extra)
-        for evaluator in self._evaluators():
-            evaluator.interrupt()
-
-    def finalize(self, extra: dict[str, Any] | None = None) -> None:
-        """End training and evaluation."""
-        super().finalize(extra)
-        for evaluator in self._evaluators():
-            evaluator.terminate()
-
-    def _evaluators(self) -> list[Any]:
-        own = getattr(self.train_workflow, "evaluator", None) if self.train_workflow is not None else None
-        return [evaluator for evaluator in (self.evaluator, own) if evaluator is not None]
+    def _train_from(self, weights: Mapping[str, Any], extra: dict[str, Any]) -> None:
+        self._at = None
+        super()._train_from(weights, extra)
 
     # ---- a federation's requests ------------------------------------------------------------------------------
 
     def answer(self, request: Request) -> Reply:
         """Carry out one request.
 
-        Order: measurements of the received weights, training (with ``train_loss``), measurements of the trained
-        ones, Ditto's personal model and its measurements, then the state file. Tensors that the request does not send
-        are this client's own. Raises for what the client does not know: an old client must not silently train plainly
-        where a method asked for more.
+        Order: the site's pre-filters, measurements of the received weights, training (with
+        ``train_loss``), measurements of the trained ones, Ditto's personal model and its measurements,
+        the site's post-weight filters on the update, then the state file. Tensors that the request
+        does not send are this client's own.
+
+        Raises:
+            ValueError: for what the client does not know, since an old client must not silently train
+                plainly where a method asked for more; for weights of another network; for a training
+                that diverged.
+            ConfigError: when a filter of the site returns no whole update.
+            TransportAborted: when ``abort`` ended the training or a measurement.
         """
         self.initialize({ExtraItems.CLIENT_NAME: request.client})
+        self.client_name = request.client  # an engine may have built it without a name
+        self._require_trainer()
+        request = self._decoded(request)
         self._check(request)
         past = Past(self.states, request.run, request.round)
         received = self._with_own(request.weights, past, "local")
@@ -208,6 +146,19 @@ class FairMonaiAlgo(MonaiAlgo):
         """Epochs of this request's training."""
         return int(request.context.get("local_epochs", self.local_epochs))
 
+    def _decoded(self, request: Request) -> Request:
+        """``request`` with weights that the site's pre-filters have seen; all that follows is of these."""
+        if not self.pre_filters:
+            return request
+        data = ExchangeObject(weights=dict(request.weights), weight_type=WeightType.WEIGHTS)
+        weights = received_weights(data, self.pre_filters, {}, self.client_name)
+        # A difference needs tensors in the network's shapes; a filter may return flat arrays.
+        shaped, _ = convert_global_weights(weights, dict(self._initial["local"]))
+        for name in shaped:
+            if name in weights:
+                weights[name] = shaped[name]
+        return replace(request, weights=weights)
+
     def _check(self, request: Request) -> None:
         known = {*MEASUREMENTS, "train_loss"}
         unknown = [name for name in request.measure if name not in known]
@@ -220,15 +171,8 @@ class FairMonaiAlgo(MonaiAlgo):
             )
         if "gsam_alpha" in request.context and "sam_rho" not in request.context:
             raise ValueError("'gsam_alpha' needs 'sam_rho', the radius: GSAM is a refinement of SAM")
-        self._require_all(request.weights, except_for=self.spec.norms if request.context.get("local_norm", 0) else ())
-
-    def _require_all(self, weights: Weights, except_for: Sequence[str] = ()) -> None:
-        missing = sorted(set(self.spec.parameters) - set(weights) - set(except_for))
-        if missing:
-            raise ValueError(
-                f"client {self.client_name!r}: the received weights lack {len(missing)} of "
-                f"{len(self.spec.parameters)} parameters, for example {missing[0]!r}; they are of another network"
-            )
+        local = self.spec.norms if request.context.get("local_norm", 0) else ()
+        self._require_all(request.weights, self.spec.parameters, except_for=local)
 
     def _require_finite(self, trained: Weights, received: Weights) -> None:
         """Refuse what diverged before it is kept: Adam's moments with it would spoil every later round.
@@ -295,7 +239,7 @@ class FairMonaiAlgo(MonaiAlgo):
         usual, self.local_epochs = self.local_epochs, self.local_epochs_of(request)
         try:
             with one_round(self.trainer, request.seed, [counter, *chosen_handlers(request.context)]):
-                self.train(ExchangeObject(weights=self.spec.with_aliases(weights)))
+                self._train_from(self.spec.with_aliases(weights), {})
         finally:
             self.local_epochs = usual
         return counter
@@ -318,7 +262,7 @@ class FairMonaiAlgo(MonaiAlgo):
         cases = getattr(dataset, "data", dataset)
         return Reply(
             request.client,
-            self._filtered(update),
+            filtered_update(update, self.post_weight_filters, {}, self.client_name),
             num_samples=round(counter.images / self.local_epochs_of(request)),
             measurements=measurements,
             buffers=buffers,
@@ -329,14 +273,6 @@ class FairMonaiAlgo(MonaiAlgo):
             run=request.run,
             round=request.round,
         )
-
-    def _filtered(self, update: Weights) -> Weights:
-        """``update`` through the site's own post-weight filters (privacy)."""
-        data: Any = ExchangeObject(weights=dict(update), weight_type=WeightType.WEIGHT_DIFF, statistics={})
-        for post_filter in self.post_weight_filters or ():
-            data = post_filter(data, {})
-        filtered: Weights = data.weights
-        return filtered
 
     # ---- state between rounds ---------------------------------------------------------------------------------
 
@@ -362,7 +298,3 @@ def _different(cases: Any) -> int:
 
 def _asks_for(of: str, request: Request) -> bool:
     return any(MEASUREMENTS[name].of == of for name in request.measure if name in MEASUREMENTS)
-
-
-def _is_needed(handler: Any) -> bool:
-    return not isinstance(handler_owner(handler), (ValidationHandler, StatsHandler))

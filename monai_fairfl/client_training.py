@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
-from ignite.engine import Events
+from ignite.engine import Engine, Events
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import LrScheduleHandler
 
@@ -34,6 +34,7 @@ __all__ = [
     "TrainingHandler",
     "check_schedules",
     "chosen_handlers",
+    "discard_interrupted_run",
     "one_round",
     "train_personal",
     "with_new_optimizer",
@@ -66,6 +67,21 @@ def chosen_handlers(context: Mapping[str, float]) -> list[TrainingHandler]:
     ['SharpnessAware', 'Proximal']
     """
     return [make(context) for key, make in TRAINING_HANDLERS.items() if key in context]
+
+
+def discard_interrupted_run(engine: Engine) -> None:
+    """Let the next run of ``engine`` be a whole one.
+
+    After a run that was interrupted ignite goes on with the steps that are left of it, and after one that failed it
+    does nothing at all. The counters go back to whole epochs: ignite would take the rest for a part of the next epoch.
+    """
+    if engine._internal_run_generator is None:
+        return
+    engine._internal_run_generator = None
+    steps_per_epoch = engine.state.epoch_length
+    if steps_per_epoch:
+        engine.state.epoch = engine.state.iteration // steps_per_epoch
+        engine.state.iteration = engine.state.epoch * steps_per_epoch
 
 
 @contextmanager

@@ -359,6 +359,108 @@ def test_the_sites_own_privacy_filter_acts_on_the_update(prostate_client: Maker,
     )
 
 
+def reply_through(client: FairMonaiAlgo, weights: Any, *post_weight_filters: Any) -> Reply:
+    client.initialize({})
+    client.post_weight_filters = list(post_weight_filters)
+    return train(client, weights)
+
+
+def test_a_post_weight_filter_may_return_arrays(prostate_client: Maker, model: Any) -> None:
+    def as_arrays(data: ExchangeObject, extra: Any) -> ExchangeObject:
+        data.weights = {name: change.numpy() * np.float32(0.5) for name, change in data.weights.items()}
+        return data
+
+    plain = reply_through(prostate_client(state="plain"), model[0])
+    filtered = reply_through(prostate_client(state="filtered"), model[0], as_arrays)
+    assert same(filtered.update, {name: change * 0.5 for name, change in plain.update.items()})  # type: ignore[union-attr]
+    assert refusal(Request("alder", "train", model[0], run="r", round=0), filtered, model[1]) is None
+
+
+@pytest.mark.parametrize(
+    "change, error",
+    [
+        (lambda weights: None, "left nothing of the update"),
+        (lambda weights: {}, "left nothing of the update"),
+        (lambda weights: [1, 2], "made list of the update"),
+        (lambda weights: {f"enc.{name}": change for name, change in weights.items()}, "changed the names"),
+        (
+            lambda weights: {name: weights[name] for name in list(weights)[1:]},
+            r"the update: \['model.* are missing, \[\] are new",
+        ),
+        (lambda weights: {name: change.flatten() for name, change in weights.items()}, "changed the shape of"),
+        (lambda weights: {name: b"encoded" for name in weights}, "made bytes of 'model"),
+    ],
+)
+def test_an_update_that_a_filter_lost_is_an_error_that_names_it(
+    prostate_client: Maker, model: Any, change: Callable[..., Any], error: str
+) -> None:
+    def spoil(data: ExchangeObject, extra: Any) -> ExchangeObject:
+        data.weights = change(data.weights)
+        return data
+
+    client = prostate_client()
+    with pytest.raises(ConfigError, match=f"client 'alder': the post-weight filter 'spoil' .*{error}"):
+        reply_through(client, model[0], lambda data, extra: data, spoil)
+    assert not client.states.has("r", 0)  # nothing left the site, so this round did not happen
+
+
+def test_pre_filters_see_what_came_in_and_all_that_follows_is_of_what_they_return(
+    prostate_client: Maker, model: Any
+) -> None:
+    weights = model[0]
+    sent = {f"module.{name}": (tensor / 2).numpy().ravel() for name, tensor in weights.items()}
+    seen = []
+
+    def decode(data: ExchangeObject, extra: Any) -> ExchangeObject:
+        seen.append(set(data.weights))
+        data.weights = {name.removeprefix("module."): value * 2 for name, value in data.weights.items()}
+        return data
+
+    names = ("global_score", "global_loss", "local_score", "personal_score")
+    plain, filtered = prostate_client(state="plain"), prostate_client(state="filtered")
+    filtered.initialize({})
+    filtered.pre_filters = [decode]
+    for number in range(2):
+        expected = train(plain, weights, number, names, ditto_lambda=0.1)
+        reply = train(filtered, sent, number, names, ditto_lambda=0.1)
+        assert same(reply.update, expected.update) and same(reply.buffers, expected.buffers)
+        assert reply.measurements == expected.measurements and set(reply.measurements) == set(names)
+    assert score_of(filtered, sent).measurements == score_of(plain, weights).measurements
+    assert seen == [set(sent)] * 3  # each request once
+    filtered.pre_filters = []
+    with pytest.raises(ValueError, match="the received weights lack"):
+        train(filtered, sent, 2)
+
+
+def test_a_pre_filter_changes_nothing_that_other_clients_receive(prostate_client: Maker, model: Any) -> None:
+    def spoil(data: ExchangeObject, extra: Any) -> ExchangeObject:
+        for tensor in data.weights.values():
+            tensor.zero_()
+        return data
+
+    weights = {name: tensor.clone() for name, tensor in model[0].items()}
+    client = prostate_client()
+    client.initialize({})
+    client.pre_filters = [spoil]
+    train(client, weights)
+    assert same(weights, model[0])
+
+
+def test_a_training_by_the_engine_between_two_requests_is_forgotten(prostate_client: Maker, model: Any) -> None:
+    client, untouched = prostate_client(state="driven"), prostate_client(state="untouched")
+    for each in (client, untouched):
+        train(each, model[0], 0)
+    client.train(ExchangeObject(weights=client.spec.with_aliases(model[0])))
+    assert same(train(client, model[0], 1).update, train(untouched, model[0], 1).update)
+
+
+def test_a_request_to_a_client_that_only_evaluates_is_refused(prostate_client: Maker, model: Any) -> None:
+    client = prostate_client()
+    client.config_train_filename = None
+    with pytest.raises(ConfigError, match="'alder' only evaluates: give it a config_train_filename"):
+        train(client, model[0])
+
+
 def test_a_training_that_diverged_leaves_no_trace_in_the_next_round(prostate_client: Maker, model: Any) -> None:
     client, untouched = prostate_client(state="diverged"), prostate_client(state="untouched")
     for each in (client, untouched):

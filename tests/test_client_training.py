@@ -25,6 +25,7 @@ from monai_fairfl.client_state import load_state, state_of
 from monai_fairfl.client_training import (
     check_schedules,
     chosen_handlers,
+    discard_interrupted_run,
     one_round,
     train_personal,
     with_new_optimizer,
@@ -102,6 +103,38 @@ def test_a_training_that_failed_begins_anew_and_does_not_end_at_once() -> None:
     with one_round(trainer, 0, []):
         trainer.run()
     assert steps == [4] * 5  # one step, the one that failed, and all three
+
+
+@pytest.mark.parametrize("stop_at, epochs_done", [(1, 0), (4, 1), (6, 2)])
+@pytest.mark.parametrize("fails", [False, True])
+def test_after_an_interrupted_run_is_discarded_the_next_has_all_its_steps(
+    stop_at: int, epochs_done: int, fails: bool
+) -> None:
+    x, y = least_squares()
+    network, steps = nn.Linear(3, 1, dtype=torch.float64), []
+    loader = [{"image": a, "label": b} for a, b in zip(x.split(4), y.split(4), strict=True)]
+    trainer = trainer_of(network, loader, half_mean_square, torch.optim.SGD(network.parameters(), 0.1))
+
+    def stop(engine: Any) -> None:
+        steps.append(engine.state.iteration)
+        if len(steps) == stop_at and fails:
+            raise MemoryError("out of memory")
+        if len(steps) == stop_at:
+            engine.interrupt()
+
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, stop)
+    trainer.state.max_epochs = 2
+    if fails:
+        with pytest.raises(MemoryError):
+            trainer.run()
+    else:
+        trainer.run()
+    discard_interrupted_run(trainer)
+    assert (trainer.state.epoch, trainer.state.iteration) == (epochs_done, 3 * epochs_done)
+    discard_interrupted_run(trainer)  # there is none: nothing changes
+    trainer.state.max_epochs = trainer.state.epoch + 2
+    trainer.run()
+    assert len(steps) == stop_at + 6 and trainer.state.epoch == epochs_done + 2
 
 
 def test_handlers_take_the_whole_context_and_come_in_a_fixed_order() -> None:

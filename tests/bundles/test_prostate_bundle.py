@@ -31,6 +31,7 @@ from monai.fl.utils.exchange_object import ExchangeObject
 from monai.transforms import Invertd
 
 from monai_fairfl.data.synthetic import SITES, write_sites
+from monai_fairfl.federate import bundle_recipe
 from monai_fairfl.files import read_state_dict
 
 ROOT = Path(__file__).parents[2]
@@ -267,6 +268,8 @@ def test_masks_lie_on_the_grid_and_affine_of_their_volume(order: tuple[int, ...]
     nib.save(nib.Nifti1Image(image.astype(np.float32), affine), volumes / "case.nii.gz")
     nib.save(nib.Nifti1Image(blob.astype(np.uint8), affine), volumes / "case_Segmentation.nii.gz")
     torch.save({}, tmp_path / "identity.pt")
+    recipe = bundle_recipe(BUNDLE, {key: SMALL[key] for key in ("channels",)})
+    assert recipe is not None
     run(
         INFERENCE,
         volumes,
@@ -274,8 +277,8 @@ def test_masks_lie_on_the_grid_and_affine_of_their_volume(order: tuple[int, ...]
         network_def={"_target_": "torch.nn.Identity"},
         ckpt_path=str(tmp_path / "identity.pt"),
         activation={"_target_": "Activationsd", "keys": "pred", "other": "$lambda x: torch.sigmoid(4 * x - 8)"},
-        size=[96, 96],
         output_dir=str(masks),
+        **{**recipe.values, "size": [96, 96]},  # the file has no recipe, so every value must be given
     )
     assert [path.name for path in masks.glob("*.nii.gz")] == ["case_pred.nii.gz"]
     mask = volume(masks / "case_pred.nii.gz")
