@@ -22,6 +22,7 @@ from monai.fl.utils.constants import ExtraItems, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 from monai.handlers import StatsHandler, ValidationHandler
 
+from monai_fairfl.case_lists import Overlap, overlap_of
 from monai_fairfl.client_state import ClientState, Past, handler_owner, load_state, state_of
 from monai_fairfl.client_training import (
     TRAINING_HANDLERS,
@@ -91,6 +92,7 @@ class FairMonaiAlgo(MonaiAlgo):
         self.all_handlers = all_handlers
         self._initial: dict[str, Any] = {}  # state of the trainer as the bundle makes it
         self._received: set[str] = set()  # names of the weights that training began from
+        self._no_test: Overlap | None = None  # why what the evaluator scores is no test; None: it is one
         self._at: tuple[str, int] | None = None  # (run, round) whose state the trainer holds; None: unknown
 
     # ---- ClientAlgo: what any engine may drive ----------------------------------------------------------------
@@ -105,6 +107,8 @@ class FairMonaiAlgo(MonaiAlgo):
         if not self.all_handlers:
             trainer._event_handlers = handlers_that(_is_needed, trainer)
             check_schedules(trainer, self._evaluators(), self.client_name)
+        validator = getattr(self.train_workflow, "evaluator", None)
+        self._no_test = overlap_of(self.client_name, self.evaluator, trainer, validator)
         self._initial = state_of(trainer)
 
     def train(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> None:
@@ -241,6 +245,9 @@ class FairMonaiAlgo(MonaiAlgo):
             entry = MEASUREMENTS.get(name)
             if entry is None or entry.of != of or (entry.needs == "present" and request.task == "train"):
                 continue  # before training, a state of this round is one that an earlier try left
+            if entry.data == "test" and self._no_test is not None:
+                values.update(self._no_test.measurements())
+                continue
             probe = self._probe(entry.data_for(request.context))
             if probe is None:
                 logger.warning("client %s: the bundle has no evaluator for %r", request.client, name)
