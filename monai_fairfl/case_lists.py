@@ -116,7 +116,7 @@ def image_files(engine: Any) -> set[str] | None:
     found = set()
     for case in cases:
         image = case.get("image") if isinstance(case, Mapping) else None
-        files = image if isinstance(image, (list, tuple)) else [image]
+        files: Sequence[Any] = image if isinstance(image, (list, tuple)) else [image]
         if not files or not all(isinstance(file, (str, os.PathLike)) for file in files):
             return None
         found.add("\n".join(os.path.realpath(file) for file in files))

@@ -108,7 +108,7 @@ class FairMonaiAlgo(MonaiAlgo):
             trainer._event_handlers = handlers_that(_is_needed, trainer)
             check_schedules(trainer, self._evaluators(), self.client_name)
         validator = getattr(self.train_workflow, "evaluator", None)
-        self._no_test = overlap_of(self.client_name, self.evaluator, trainer, validator)
+        self._no_test = overlap_of(str(self.client_name), self.evaluator, trainer, validator)
         self._initial = state_of(trainer)
 
     def train(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> None:

@@ -16,7 +16,6 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
@@ -68,7 +67,7 @@ class FullRun:
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise ConfigError(f"full_run: {name} must be a whole number of at least 1, got {count!r}")
         dice = given["mean_dice"]
-        if not isinstance(dice, Real) or isinstance(dice, bool) or not 0 <= dice <= 1:
+        if not isinstance(dice, (int, float)) or isinstance(dice, bool) or not 0 <= dice <= 1:
             raise ConfigError(f"full_run: mean_dice must be a fraction from 0 to 1, got {dice!r}")
         overrides = given.get("overrides") or {}
         if not isinstance(overrides, Mapping):
