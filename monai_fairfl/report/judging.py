@@ -104,19 +104,22 @@ def first_look(runs: Sequence[Run], judgements: Mapping[str, Judgement]) -> list
         For each ``{"strategies", "why", "trained_with", "full_run", "command", "seconds"}``; the last three are
         ``None`` where another training is no way out, or they are not known.
     """
-    found: dict[tuple[str, str | None], list[Run]] = {}
+    found: dict[tuple[str, str | None, str | None], list[Run]] = {}
     for run in runs:
-        why_not = judgements[run.name].why_not
-        if why_not is not None:
-            found.setdefault((why_not, _command(run, judgements[run.name])), []).append(run)
+        judgement = judgements[run.name]
+        if judgement.why_not is None:
+            continue
+        full = judgement.full if judgement.retrain else None
+        other_values = None if full is None else _other_values(run, full)
+        found.setdefault((judgement.why_not, _command(run, judgement), other_values), []).append(run)
     entries = []
-    for (why_not, command), members in found.items():
+    for (why_not, command, other_values), members in found.items():
         judgement = judgements[members[0].name]
         full = judgement.full if judgement.retrain else None
         entry = {
             "strategies": [run.name for run in members],
             "why": why_not,
-            "trained_with": None if full is None else _other_values(members[0], full),
+            "trained_with": other_values,
             "full_run": None if full is None else {"rounds": full.rounds, "local_epochs": full.local_epochs},
             "command": command,
             "seconds": None if full is None else _seconds(members, full),
