@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,6 +20,7 @@ from typing import Any
 
 from monai_fairfl.files import read_state_dict
 from monai_fairfl.ledger import number_in, read_ledger
+from monai_fairfl.spreadsheets import read_csv_text
 from monai_fairfl.valuation.free_riders import FORMS, free_rider_history
 
 __all__ = ["summary"]
@@ -111,7 +111,7 @@ def _tests(run_dir: Path, clients: Sequence[str], rounds: int) -> dict[str, Any]
         files = sorted(state.glob(f"*-test_score-{rounds}-*.csv"), key=lambda file: int(file.stem.rpartition("-")[2]))
         own = [*state.glob(f"*-personal_test_score-{rounds}-*.csv"), *files]
         for model, path in zip(("test", "test_global"), own):
-            rows = list(csv.DictReader(path.open()))
+            rows = read_csv_text(path.read_bytes().decode())
             of_model = found.setdefault(model, {"cases": {}})
             of_model["cases"][site] = [row["case"] for row in rows]
             for column in list(rows[0])[1:]:

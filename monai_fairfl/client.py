@@ -22,6 +22,7 @@ from monai.fl.client.monai_algo import convert_global_weights
 from monai.fl.utils.constants import ExtraItems, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 
+from monai_fairfl.case_lists import Overlap, overlap_of
 from monai_fairfl.client_filters import filtered_update, received_weights
 from monai_fairfl.client_state import ClientState, Past, load_state, state_of
 from monai_fairfl.client_training import (
@@ -85,7 +86,16 @@ class FairMonaiAlgo(MendedMonaiAlgo):
     def __init__(self, bundle_root: str, state_dir: str | Path, *, all_handlers: bool = False, **arguments: Any):
         super().__init__(bundle_root, state_dir, all_handlers=all_handlers, **arguments)
         self.states = ClientState(state_dir)
+        self._no_test: Overlap | None = None  # why what the evaluator scores is no test; None: it is one
         self._at: tuple[str, int] | None = None  # (run, round) whose state the trainer holds; None: unknown
+
+    def initialize(self, extra: dict[str, Any] | None = None) -> None:
+        """Build trainer and evaluator from the bundle, and find out what the evaluator scores."""
+        if self._built:
+            return
+        super().initialize(extra)
+        if self.trainer is not None:
+            self._no_test = overlap_of(str(self.client_name), self.evaluator, self.trainer, self._validator)
 
     def _train_from(self, weights: Mapping[str, Any], extra: dict[str, Any]) -> None:
         self._at = None
@@ -203,6 +213,9 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             entry = MEASUREMENTS.get(name)
             if entry is None or entry.of != of or (entry.needs == "present" and request.task == "train"):
                 continue  # before training, a state of this round is one that an earlier try left
+            if entry.data == "test" and self._no_test is not None:
+                values.update(self._no_test.measurements())
+                continue
             probe = self._probe(entry.data_for(request.context))
             if probe is None:
                 logger.warning("client %s: the bundle has no evaluator for %r", request.client, name)

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Mapping
@@ -28,6 +27,7 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.files import DAMAGED, safe_name, write_atomically
 from monai_fairfl.messages import Weights
 from monai_fairfl.probe import load_weights
+from monai_fairfl.spreadsheets import csv_text
 
 __all__ = ["ClientState", "Past", "handler_owner", "load_state", "on_cpu", "state_of"]
 
@@ -80,12 +80,14 @@ class ClientState:
 
     def save_cases(self, run: str, name: str, cases: Mapping[str, Mapping[str, float]]) -> None:
         """The cases' own scores of a measurement stay at this site: ``RUN-name.csv`` in its private folder."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         columns = list(next(iter(cases.values())))
-        with open(self.path(run, f"{name}.csv"), "w", newline="") as file:
-            table = csv.writer(file, lineterminator="\n")
-            table.writerow(["case", *columns])
-            table.writerows([case, *(f"{scores[key]:.6f}" for key in columns)] for case, scores in cases.items())
+        rows = []
+        for case, scores in cases.items():
+            row: dict[str, Any] = {"case": case}
+            for column in columns:
+                row[column] = f"{scores[column]:.6f}"
+            rows.append(row)
+        write_atomically(self.path(run, f"{name}.csv"), csv_text(["case", *columns], rows).encode())
 
     def path(self, run: str, name: str) -> Path:
         """This client's file ``name`` of ``run``.

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from monai_fairfl.aggregation import Replies
+from monai_fairfl.case_lists import IN_TRAINING, IN_VALIDATION
 from monai_fairfl.messages import Measure, Request, usable_measurements
 from monai_fairfl.strategies.base import Strategy
 
@@ -52,9 +53,11 @@ def closing_scores(
         (measured, bad), found = usable_measurements(reply), scores[reply.client]
         if bad:
             not_finite.setdefault(reply.client, []).extend(bad)
-        if personal and all(name in measured for name in personal.values()):
+        own = {name: measured[other] for name, other in personal.items() if other in measured}
+        if own:
             found["global"] = {name: measured[name] for name in final if name in measured}
-            measured = {name: measured[other] for name, other in personal.items()}
+            counts = {name: measured[name] for name in (IN_VALIDATION, IN_TRAINING) if name in measured}
+            measured = own | counts
         found["own" if replies.requests[reply.id].context.get("closing") else "global"] = measured
     return scores, not_finite
 

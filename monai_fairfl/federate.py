@@ -31,6 +31,7 @@ from monai_fairfl.client import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, TransportAborted, in_words
 from monai_fairfl.federation import Federation, History
 from monai_fairfl.files import read_state_dict, write_atomically
+from monai_fairfl.full_run import FullRun, command_line
 from monai_fairfl.ledger import digest_of, read_ledger
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_recipe import ModelRecipe
@@ -80,6 +81,9 @@ class BundleFederation:
         initial: a ``state_dict`` file to begin from; ``None``: built under the seed.
         report: write ``report.html`` and ``report.json`` at the end.
         valuations: made of each finished run, see ``docs/valuation.md``.
+        full_run: the training at which the bundle was measured, see :class:`~monai_fairfl.full_run.FullRun`; the
+            report judges no shorter one, and none where it is ``None``.
+        share_cases: let the report write each case's score into ``cases.csv``.
         groups: name -> sites, or a function from all sites' names to these. A site's configuration finds the name of
             its group under the key ``group``, and the report shows the mean of each.
         federation: further arguments of :class:`~monai_fairfl.federation.Federation`.
@@ -105,6 +109,8 @@ class BundleFederation:
         report: bool = True,
         valuations: Sequence[RunValuation] = (),
         groups: Groups | Callable[[Sequence[str]], Groups] | None = None,
+        full_run: Mapping[str, Any] | None = None,
+        share_cases: bool = False,
         **federation: Any,
     ):
         self.bundle_root, self.sites_root, self.run_dir = Path(bundle_root), Path(sites_root), Path(run_dir)
@@ -116,6 +122,7 @@ class BundleFederation:
         self.device, self.amp, self.local_epochs = str(device), amp, local_epochs
         self.resume, self.initial, self.report, self.federation = resume, initial, report, federation
         self.valuations, self.groups = list(valuations), groups
+        self.full_run, self.share_cases = full_run, share_cases
 
     def run(self) -> list[History]:
         """Check everything, run every strategy, write the report.
@@ -129,6 +136,7 @@ class BundleFederation:
 
     def _run(self) -> list[History]:
         self._stopped = False
+        FullRun.read(self.full_run)
         names = preflight.site_names(self.sites_root, self.site_names, self.sites)
         train = preflight.train_config(self.bundle_root, self.overrides, self.config)
         self.federation["groups"] = preflight.check_groups(self.groups, names)
@@ -366,9 +374,15 @@ class BundleFederation:
         return [name for name in run_dirs.compared(self.run_dir) if name not in named]
 
     def _begin(self, names: Sequence[str]) -> None:
-        """Before a run writes anything: ``config.json``, and the valuations' names in it."""
+        """Before a run writes anything: ``config.json``, what trains and what the report needs besides."""
         self._has_begun = True
-        config = {**self._config_of(names), "valuations": [valuation.name for valuation in self.valuations]}
+        config = {
+            **self._config_of(names),
+            "valuations": [valuation.name for valuation in self.valuations],
+            "full_run": self.full_run,
+            "share_cases": self.share_cases,
+            "command": command_line(),
+        }
         write_atomically(self.run_dir / "config.json", json.dumps(config, indent=4, default=str).encode())
 
     def _write_report(self, histories: Sequence[History], failed: Mapping[str, str]) -> None:

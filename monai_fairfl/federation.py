@@ -40,6 +40,7 @@ from monai_fairfl.progress import Progress
 from monai_fairfl.random_state import own_random_state, seed_of
 from monai_fairfl.recording import record_round
 from monai_fairfl.records import check_same, opening_record, round_record, training_of
+from monai_fairfl.schedule import Schedule
 from monai_fairfl.strategies.base import RoundResult, Strategy
 
 __all__ = ["Federation", "History", "Transport"]
@@ -218,13 +219,16 @@ class Federation:
         opening = self._opening(clients, spec, weights)
         if checkpoint is None:
             self.begun()
+            self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=False)
             self.ledger.keep(0)
             self.ledger.append(opening)
             self.told(self.ledger.records[-1])
             return 0
         kept = checkpoint.round + 2  # the opening, and rounds 0..r
         ended = [record["kind"] for record in self.ledger.records[kept:]] == ["end"]
-        if ended and self.rounds <= checkpoint.state.get("rounds", checkpoint.round + 1):  # no more than planned then
+        planned = checkpoint.state.get("rounds", checkpoint.round + 1)
+        over = ended and self.rounds <= planned  # no more rounds than planned then: nothing is trained
+        if over:
             kept += 1
             self.conclude()
             trained = {client for record in self.ledger.records[:kept] for client in record.get("clients", ())}
@@ -235,6 +239,8 @@ class Federation:
                 )
         check_same(self.run_dir, self.ledger.records[0], opening)
         self.begun()
+        if not over:
+            self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=True)
         self.ledger.keep(kept)
         self.strategy.load_state_dict(checkpoint.state["strategy"])
         self.strategy.weights, self.strategy.rewards = checkpoint.weights, checkpoint.rewards
@@ -296,7 +302,9 @@ class Federation:
         state = {"strategy": self.strategy.state_dict(), "best": self.models.best, "rounds": self.rounds}
         self.checkpoints.save(Checkpoint(number, self.strategy.weights, self.strategy.rewards, state))
         self.told(self.ledger.records[-1])
-        self.progress.round_done(number, time.monotonic() - begun, received, result)
+        seconds = time.monotonic() - begun
+        self.schedule.took(self.run_dir, number, seconds)
+        self.progress.round_done(number, seconds, received, result)
 
     def _keep_best(self, number: int, measured: Mapping[str, Mapping[str, Measurement]], name: str) -> None:
         self.models.keep_best(number, self.strategy.weights, measured, name, self.ledger.records[0]["clients"])

@@ -19,7 +19,7 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from monai_fairfl.messages import Weights
 __all__ = [
     "DAMAGED",
     "MANIFEST",
+    "distinct_names",
     "held",
     "read_listed",
     "read_state_dict",
@@ -146,6 +147,22 @@ def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
             "beginning with a letter, a digit or '_'"
         )
     return name
+
+
+def distinct_names(paths: Sequence[str]) -> list[str]:
+    """The files' names, with as many of their folders as it takes to tell them apart; numbers where nothing does.
+
+    >>> distinct_names(["a/elm/Case00.nii.gz", "a/oak/Case00.nii.gz"])
+    ['elm/Case00.nii.gz', 'oak/Case00.nii.gz']
+    >>> distinct_names(["a/Case00.nii.gz", "a/Case01.nii.gz"])
+    ['Case00.nii.gz', 'Case01.nii.gz']
+    """
+    parts = [Path(path).parts for path in paths]
+    for depth in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(of[-depth:]) for of in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(number) for number in range(len(paths))]
 
 
 def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:

@@ -17,7 +17,6 @@ import copy
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +27,7 @@ from torch import nn
 from torch.utils.data import SequentialSampler
 
 from monai_fairfl.errors import TransportAborted
+from monai_fairfl.files import distinct_names
 from monai_fairfl.messages import Estimate, Weights
 from monai_fairfl.random_state import own_random_state
 
@@ -124,22 +124,6 @@ def _check_range(name: str, scores: torch.Tensor) -> None:
             "be between 0 and 1, the higher the better, as Dice is: make such a metric the key_val_metric, and this "
             "one an entry of additional_metrics"
         )
-
-
-def distinct_names(paths: Sequence[str]) -> list[str]:
-    """The files' names, with as many of their folders as it takes to tell them apart; numbers where nothing does.
-
-    >>> distinct_names(["a/elm/Case00.nii.gz", "a/oak/Case00.nii.gz"])
-    ['elm/Case00.nii.gz', 'oak/Case00.nii.gz']
-    >>> distinct_names(["a/Case00.nii.gz", "a/Case01.nii.gz"])
-    ['Case00.nii.gz', 'Case01.nii.gz']
-    """
-    parts = [Path(path).parts for path in paths]
-    for depth in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(of[-depth:]) for of in parts]
-        if len(set(names)) == len(names):
-            return names
-    return [str(number) for number in range(len(paths))]
 
 
 def estimate(values: torch.Tensor) -> Estimate:

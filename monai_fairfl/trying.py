@@ -76,7 +76,8 @@ def try_sites(
         output: where the training prints; standard output by default.
 
     Returns:
-        ``sites``, ``bundle``, ``command`` (what was run, as a line for a shell) and ``report``.
+        ``sites``, ``bundle``, ``command`` (what was run, as a line for a shell), ``report``, and ``full_run``: the
+        command of a run that may be judged, ``None`` where this one may be. The report says how long it takes.
 
     Raises:
         DataError: with all that is wrong in the data, and how to mend it.
@@ -113,7 +114,14 @@ def try_sites(
         "bundle": str(bundle),
         "command": line,
         "report": str(out / "run" / "report.html"),
+        "full_run": _full_run(out / "run" / "report.json"),
     }
+
+
+def _full_run(report: Path) -> str | None:
+    """The command of a full run, as the report has it."""
+    entries = json.loads(report.read_text())["first_look"] if report.exists() else []
+    return next((entry["command"] for entry in entries if entry["command"]), None)
 
 
 def _check_same_sites(out: Path, folders: Mapping[str, Path]) -> None:

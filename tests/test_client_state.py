@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from torch import nn
 
 from monai_fairfl.client_state import ClientState, Past, load_state, state_of
 from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.spreadsheets import read_csv_text
 
 
 @pytest.mark.parametrize("run", ["", "../other", "a/b", "/tmp/a", ".hidden", "-a", "lr=0.01", "a*", "a\n", "a" * 129])
@@ -90,3 +92,12 @@ def test_a_cases_name_may_hold_commas_and_quotes(tmp_path: Path) -> None:
     with open(tmp_path / "r-score-0-0.csv", newline="") as file:
         rows = list(csv.reader(file))
     assert rows == [["case", "dice", "cup"], *([name, "0.500000", "0.250000"] for name in names)]
+
+
+def test_a_cases_name_is_run_by_no_spreadsheet_and_read_back_as_it_was(tmp_path: Path) -> None:
+    names = ["=HYPERLINK(1)", "+1.nii", "-1.nii", "@a.nii", "\t=a.nii", "\r=a.nii", "'=a.nii", "a.nii"]
+    ClientState(tmp_path).save_cases("r", "score-0-0", {name: {"dice": 0.5} for name in names})
+    text = (tmp_path / "r-score-0-0.csv").read_bytes().decode()
+    shown = [row[0] for row in csv.reader(io.StringIO(text, newline=""))]
+    assert not [name for name in shown if name[:1] in tuple("=+-@\t\r")]
+    assert [row["case"] for row in read_csv_text(text)] == names

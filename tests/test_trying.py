@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -117,6 +118,15 @@ def test_from_a_folder_to_a_report_in_one_command(
     report = json.loads((tmp_path / "out" / "run" / "report.json").read_text())
     assert list(report["strategies"]) == ["Standalone", "FedAvg", "FedCE"] and sorted(report["sites"]) == found["sites"]
     assert all(site in (tmp_path / "log").read_text() for site in report["sentences"])
+    told = (tmp_path / "log").read_text()
+    assert "A first look: no hospital is called better off" in told and not any(
+        strategy["judged"] for strategy in report["strategies"].values()
+    )
+    assert "It trains with size [32, 32]" in told and f": {found['full_run']}" in told and "about " in told
+    rounds, epochs = ("60", "4") if kind == "prostate" else ("30", "2")
+    words = shlex.split(found["full_run"])
+    given = {name: words[words.index(f"--{name}") + 1] for name in ("rounds", "local_epochs", "run_dir")}
+    assert given == {"rounds": rounds, "local_epochs": epochs, "run_dir": str(tmp_path / "out" / "run-full")}
     assert "-m monai.bundle run" in found["command"] and (Path(found["bundle"]) / "configs" / "train.json").is_file()
 
 

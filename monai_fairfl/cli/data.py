@@ -35,8 +35,10 @@ def try_(args: argparse.Namespace) -> Answer:
     root = Path(args.folder).absolute()
     out = Path(args.out).absolute() if args.out else Path.cwd() / f"try-{root.name}"
     found = try_sites(root, out, args.rounds, _STEREO[args.stereo], sys.stderr if args.json else None)
-    words = f"other settings there, or in {found['bundle']}/configs, with another --run_dir"
-    return Answer(found, f"To go on: more --rounds in the command above; or {words}")
+    words = f"To go on: a full run; or other settings, in its command or in {found['bundle']}/configs"
+    if found["full_run"]:
+        words += f"\nA full run: {found['full_run']}"
+    return Answer(found, words)
 
 
 def demo_data(args: argparse.Namespace) -> Answer:

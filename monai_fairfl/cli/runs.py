@@ -64,7 +64,7 @@ def add_commands(add: Add) -> None:
     sub.add_argument(
         "--out",
         metavar="DIR",
-        help="for report.html, report.json and two CSV files (default: the run, or what holds all runs)",
+        help="for report.html, report.json and the CSV files (default: the run, or what holds all runs)",
     )
 
     sub = add("verify", verify, "verify runs/first")

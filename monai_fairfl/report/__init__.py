@@ -23,7 +23,9 @@ from rich.console import Console
 
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.files import write_atomically
+from monai_fairfl.report.cases import cases_csv
 from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.judging import first_look_lines
 from monai_fairfl.report.page import render
 from monai_fairfl.report.sentences import overview, sentences
 from monai_fairfl.report.summary import summarise
@@ -39,13 +41,13 @@ def write_report(
 ) -> dict[str, Any]:
     """Report one run, or several strategies side by side over the same sites and seeds.
 
-    Every ledger's chain is verified first. Unfinished runs are reported as far as they went, and marked. Nothing in
-    the files depends on time or place: equal runs give equal reports.
+    Every ledger's chain is verified first. Unfinished runs are reported as far as they went, and marked. Equal runs
+    give equal reports, but for the time and the command of a full run where one is not judged.
 
     Args:
         run_dirs: folders with a ``ledger.jsonl``, or parents of such folders.
         out: folder for ``report.html``, ``report.json``, ``metrics.csv`` and ``contributions.csv``; by default the one
-            folder given, or what holds all of them.
+            folder given, or what holds all of them. ``cases.csv`` is written where a run's ``share_cases`` allows it.
         failed: name -> why, of strategies of the same comparison whose run failed and is not reported.
 
     Returns:
@@ -70,11 +72,14 @@ def write_report(
     folder = Path(out) if out is not None else Path(os.path.commonpath([Path(path).absolute() for path in run_dirs]))
     report = summarise(runs)
     report |= {"overview": overview(report), "sentences": sentences(report), "failed": dict(failed or {})}
+    cases = cases_csv(runs, report["warnings"])
     files = {
-        "report.json": json.dumps(report, indent=2, allow_nan=False) + "\n",
         "metrics.csv": metrics_csv(runs),
         "contributions.csv": contributions_csv(report),
     }
+    if cases is not None:
+        files["cases.csv"] = cases
+    files["report.json"] = json.dumps(report, indent=2, allow_nan=False) + "\n"
     for name, text in files.items():
         write_atomically(folder / name, text.encode())
     write_atomically(folder / "report.html", render(report).encode())
@@ -95,11 +100,13 @@ def write_report_if_possible(
 
 
 def as_text(report: Mapping[str, Any]) -> str:
-    """The table, how many hospitals are served well, one sentence for each, and what failed, for a terminal."""
+    """What is not judged and why, the table, a sentence for each hospital, and what failed: as text."""
     console = Console()
     with console.capture() as captured:
         for names in blocks(report, console.width):
             console.print(summary_table(report, names))
-    lines = [captured.get().rstrip(), overview(report), *report["sentences"].values()]
+    warned = [f"Note: {warning}." for warning in report["warnings"]]
+    lines = [*first_look_lines(report), *warned]
+    lines += [captured.get().rstrip(), overview(report), *report["sentences"].values()]
     lines += [f"{name} failed and is not in this report: {why}" for name, why in report.get("failed", {}).items()]
     return "\n".join(line for line in lines if line)

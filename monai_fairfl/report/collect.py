@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.files import distinct_names
 from monai_fairfl.ledger import head_of, read_ledger
 from monai_fairfl.report.valuations import read_valuations
+from monai_fairfl.schedule import Schedule
 
-__all__ = ["Number", "Run", "entries", "find_runs", "load_runs", "read_records", "read_run"]
+__all__ = ["Number", "Run", "Split", "entries", "find_runs", "load_runs", "read_records", "read_run"]
 
 NEEDED: dict[str, dict[str, type]] = {
     "start": {"strategy": str, "clients": list},
@@ -31,6 +33,9 @@ NEEDED: dict[str, dict[str, type]] = {
 }
 """Kind of a record -> what a report reads of every one, and of which type it is."""
 FORMS = {str: "a text", int: "a whole number", list: "a list", dict: "an object"}
+
+Split = Mapping[str, Sequence[str]]
+"""Part of a site's data list, such as ``"training"`` -> its images, sorted."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,8 @@ class Run:
         end: its closing record; ``None`` for an unfinished run.
         config: what was asked for, where ``config.json`` says so.
         valuations: made of it afterwards, as their files hold them.
+        split: site -> its recorded data list; empty where none is beside ``config.json``.
+        schedule: for how many rounds it was planned, and how long they took.
     """
 
     path: Path
@@ -76,6 +83,24 @@ class Run:
     end: Mapping[str, Any] | None
     config: Mapping[str, Any]
     valuations: Sequence[Mapping[str, Any]] = ()
+    split: Mapping[str, Split] = field(default_factory=dict)
+    schedule: Schedule = field(default_factory=Schedule)
+
+    @property
+    def method(self) -> str:
+        """The strategy's name with its arguments: the same for its runs of every seed."""
+        return str(self.start.get("name", self.strategy))
+
+    @property
+    def seed(self) -> Any:
+        """The run's seed; ``None`` where the ledger does not say it."""
+        return self.start.get("seed")
+
+    @property
+    def fold(self) -> Any:
+        """The fold of a cross-validation, ``split_fold`` of the overrides; ``None`` where none was asked for."""
+        overrides = self.config.get("overrides")
+        return overrides.get("split_fold") if isinstance(overrides, Mapping) else None
 
     @property
     def sites(self) -> list[str]:
@@ -190,6 +215,7 @@ def read_run(path: str | Path) -> Run:
     path = Path(path)
     records = read_records(path)
     start = records[0]
+    asked_in, config = _config(path, str(start.get("name")))
     return Run(
         path=path,
         name=str(start.get("name", start["strategy"])),
@@ -198,25 +224,67 @@ def read_run(path: str | Path) -> Run:
         start=start,
         rounds=[record for record in records if record["kind"] == "round"],
         end=next((record for record in records if record["kind"] == "end"), None),
-        config=_config(path, str(start.get("name"))),
+        config=config,
         valuations=read_valuations(path),
+        split=_splits(asked_in / "datalists"),
+        schedule=Schedule.read(path),
     )
 
 
 def load_runs(folders: Sequence[str | Path]) -> list[Run]:
-    """All runs of ``folders``: Standalone, the yardstick, first, the others as given; equal names are told apart."""
+    """All runs of ``folders``: Standalone, the yardstick, first, the others as given.
+
+    Runs of the same name are told apart by seed, then by fold, then by folder: ``FedAvg (seed 1)``.
+    """
     runs = [read_run(path) for path in find_runs(folders)]
-    names = [run.name for run in runs]
-    unique: list[Run] = []
-    for run in runs:
-        name = run.name if names.count(run.name) == 1 else f"{run.name} ({run.path.resolve().name})"
-        same = [other.name for other in unique if other.name.split(" #")[0] == name]
-        unique.append(replace(run, name=f"{name} #{len(same) + 1}" if same else name))
+    taken: set[str] = set()
+    unique = []
+    for run, name in zip(runs, _told_apart(runs)):
+        number = 2
+        free = name
+        while free in taken:  # a strategy may be called as another's run is here
+            free = f"{name} #{number}"
+            number += 1
+        taken.add(free)
+        unique.append(replace(run, name=free))
     return sorted(unique, key=lambda run: run.strategy != "Standalone")
 
 
-def _config(path: Path, name: str) -> dict[str, Any]:
-    """What was asked for: a comparison of several strategies keeps one config.json beside their folders."""
+def _told_apart(runs: Sequence[Run]) -> list[str]:
+    """The runs' names; those that would be the same say seed, fold or folder, whatever differs first."""
+    marks: list[list[str]] = [[] for _ in runs]
+    folders = distinct_names([str(run.path.resolve()) for run in runs])
+    seeds = [f"seed {run.seed}" for run in runs]
+    folds = [f"fold {run.fold}" for run in runs]
+    for of_runs in (seeds, folds, folders):
+        before = [(run.name, *mark) for run, mark in zip(runs, marks)]
+        for position, (mark, own) in enumerate(zip(marks, of_runs)):
+            alike = [other for other, name in zip(of_runs, before) if name == before[position]]
+            if len(set(alike)) > 1:
+                mark.append(own)
+    return [f"{run.name} ({', '.join(mark)})" if mark else run.name for run, mark in zip(runs, marks)]
+
+
+def _splits(folder: Path) -> dict[str, Split]:
+    """site -> part -> images of the data lists that a run in one process leaves; a damaged list is not read."""
+    found: dict[str, Split] = {}
+    for file in sorted(folder.glob("*.json")):
+        try:
+            lists = json.loads(file.read_text(encoding="utf-8"))
+            found[file.stem] = {
+                part: sorted(str(case["image"]) for case in lists[part])
+                for part in ("training", "validation", "testing")
+            }
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+    return found
+
+
+def _config(path: Path, name: str) -> tuple[Path, dict[str, Any]]:
+    """What was asked for, and the folder that records it.
+
+    A comparison of several strategies has one config.json beside their folders.
+    """
     for folder in (path, path.resolve().parent):
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -226,5 +294,5 @@ def _config(path: Path, name: str) -> dict[str, Any]:
             continue
         strategies = config.get("strategies")
         if folder == path or (isinstance(strategies, list) and name in strategies):
-            return config
-    return {}
+            return folder, config
+    return path, {}

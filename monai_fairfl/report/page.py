@@ -18,8 +18,9 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.details import Drawn, heat_maps, label_of, line_plots
+from monai_fairfl.report.judging import first_look_lines
 from monai_fairfl.report.sentences import dice_words, rounds_words
-from monai_fairfl.report.tables import collaboration_columns, columns, comparable, gain_columns
+from monai_fairfl.report.tables import collaboration_columns, columns, comparable, gain_columns, judged_groups
 from monai_fairfl.report.valuations import bars_of, title_of, trust_of
 
 __all__ = ["TEMPLATE", "render"]
@@ -68,8 +69,12 @@ def render(report: Mapping[str, Any]) -> str:
         gain_columns=gain_columns(report),
         federated=[name for name, found in report["strategies"].items() if found["strategy"] != "Standalone"],
         tall=len(sites) > MANY,
-        comparable=comparable(report),
+        judged=judged_groups(report),
+        first_look=first_look_lines(report),
         notes=_notes(report),
+        gain_notes={
+            name: found["no_standalone"] for name, found in report["strategies"].items() if found["no_standalone"]
+        },
         figures={
             "dice": figures.small_multiples(series("dice"), sites, "Validation Dice", "rounds finished"),
             "weights": figures.small_multiples(series("weights"), sites, "Aggregation weight"),

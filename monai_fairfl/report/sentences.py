@@ -45,15 +45,15 @@ def sentences(report: Mapping[str, Any], strategy: str | None = None) -> dict[st
 
 
 def overview(report: Mapping[str, Any]) -> str:
-    """How many hospitals are served well by the strategy that the sentences speak of; empty where there is none.
+    """How many hospitals are served well by the strategy that the sentences speak of; empty where it is not judged.
 
     >>> gain = {"value": 0.1, "stderr": 0.01, "within_noise": False}
     >>> sites = {"A": {"gain": gain, "left_behind": None}, "B": {"gain": gain | {"value": -0.1}, "left_behind": None}}
-    >>> overview({"focus": "FedCE", "strategies": {"FedCE": {"sites": sites}}})
+    >>> overview({"focus": "FedCE", "strategies": {"FedCE": {"sites": sites, "judged": True}}})
     'FedCE, 2 hospitals: 1 better off than alone, 1 worse off.'
     """
     name = report["focus"]
-    if name is None:
+    if name is None or not report["strategies"][name]["judged"]:
         return ""
     found = report["strategies"][name]["sites"].values()
     gains = [site["gain"] for site in found if site["gain"]]
@@ -96,7 +96,9 @@ def _sentence(report: Mapping[str, Any], name: str | None, site: str) -> str:
     mine = found["sites"].get(site)
     if mine is None:
         return f"{site} did not take part in {name}."
-    clauses = [_score(report, name, site), _contribution(found, mine), _left_behind(mine, found["measurement"])]
+    clauses = [_score(report, name, site), _contribution(found, mine)]
+    if found["judged"]:
+        clauses.append(_left_behind(mine, found["measurement"]))
     unfinished = "" if found["finished"] else f"So far ({rounds_words(found)}), "
     return unfinished + "; ".join(clause for clause in clauses if clause) + "."
 
@@ -133,10 +135,10 @@ def _score(report: Mapping[str, Any], name: str, site: str) -> str:
     if score is None:
         return f"{site} has no Dice with {name}"
     if gain is None:
-        why = "has no comparable score" if report["standalone"] else "was not run"
+        why = found["no_standalone"] or f"{found['standalone']} has no score of this site"
         return (
             f"{site} reaches a {dice_words(measurement)} of {_with_error(score, measurement)} with {name}; "
-            f"what it gained over training alone is not known, because Standalone {why}"
+            f"what it gained over training alone is not known, because {why}"
         )
     reached = f"{site} reaches a {dice_words(measurement)} of {score['value']:.3f} with {name}"
     return f"{reached}, {_compared(gain, measurement)}"

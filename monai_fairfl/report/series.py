@@ -126,8 +126,9 @@ def measurement_rows(run: Run) -> Iterator[dict[str, Any]]:
     for site, models in ((run.end or {}).get("scores") or {}).items():
         for model, found in models.items():
             measured.append((len(run.rounds), site, {f"{model}:{name}": value for name, value in found.items()}))
+    about = {"run": run.name, "strategy": run.method, "seed": run.seed, "fold": run.fold}
     for number, site, found in measured:
         for name, value in sorted(found.items()):
             for label, entry in entries(value):
-                row = {"strategy": run.name, "site": site, "round": number, "measurement": name, "class": label}
-                yield {**row, **asdict(entry)}
+                row = {"site": site, "round": number, "measurement": name, "class": label}
+                yield {**about, **row, **asdict(entry)}

@@ -12,17 +12,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from monai_fairfl import __version__, fairness
+from monai_fairfl.case_lists import IN_TRAINING, IN_VALIDATION
 from monai_fairfl.catalogue import shipped
 from monai_fairfl.messages import to_json
 from monai_fairfl.records import training_settings
 from monai_fairfl.report.collect import Number, Run
 from monai_fairfl.report.comparison import DDOF, LEFT_BEHIND, collaboration, gains, left_behind
 from monai_fairfl.report.details import details_of
+from monai_fairfl.report.judging import Judgement, first_look, judge, learnt
+from monai_fairfl.report.partners import differences, group_of_each
 from monai_fairfl.report.scores import Shown, comparable, scores_of, shown_measurement, validation_mean
 from monai_fairfl.report.series import (
     FREE_RIDER_RULE,
@@ -42,6 +45,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
 
     Tables show one measurement for all finished runs: ``test_score`` where each has one, else ``score``, else the
     last round's ``global_score``. A run without it (unfinished) shows its last ``global_score`` and is not compared.
+    Runs are compared within their group only, of the same data, split and seed. Only full runs are judged.
 
     Args:
         runs: of :func:`~monai_fairfl.report.collect.load_runs`.
@@ -55,14 +59,24 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     groups = [dict(run.start.get("groups") or {}) for run in runs]
     sites = sorted({site for run in runs for site in run.sites})
     scores = {run.name: scores_of(run, shown, warnings) for run in runs}
-    warnings = _differences(runs, scores) + _structures(runs, shown) + warnings
-    standalone = next((run.name for run in runs if run.strategy == "Standalone"), None)
-    same = comparable(scores, shown)
-    alone = scores[standalone].numbers if standalone in same else {}
+    partners = _partners(runs, warnings)
+    differ = []
+    for members in partners:
+        subject = "The runs" if len(partners) == 1 else _names(members)
+        differ += _differences(members, scores, subject)
+    warnings = differ + _structures(runs, shown) + _no_tests(runs) + warnings
+    same = {name for members in partners for name in comparable({m.name: scores[m.name] for m in members}, shown)}
+    judgements: dict[str, Judgement] = {}
     strategies = {}
     for run in runs:
-        yardstick = alone if run.strategy != "Standalone" and run.name in same else {}
-        strategies[run.name] = _strategy(run, scores[run.name], yardstick, shown)
+        members = next(members for members in partners if run in members)
+        yardstick, unknown = _yardstick(run, members, runs, same)
+        alone = {} if yardstick is None else scores[yardstick.name].numbers
+        judgements[run.name] = _judgement(run, yardstick, scores[run.name])
+        strategies[run.name] = _strategy(run, scores[run.name], alone, shown, judgements[run.name])
+        strategies[run.name] |= {"standalone": yardstick and yardstick.name, "no_standalone": unknown}
+        if unknown is not None and any(other.strategy == "Standalone" for other in runs):
+            warnings.append(f"What {run.name} gained over training alone is not known, because {unknown}")
         for valuation in run.valuations:
             if not _is_current(valuation, run):
                 hint = "run the same command with it and --resume True"
@@ -70,7 +84,8 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         for site, number in strategies[run.name]["flagged"].items():
             looks = f"In {run.name}, the free-rider score of {site} was {SUSPICIOUS}, the third of them round {number}"
             warnings.append(f"{looks}. So are honest sites' that are unlike the others: a reason to ask, not a proof")
-        strategies[run.name]["comparable"] = run.name in same and set(scores[run.name].numbers) == set(sites)
+        of_group = {site for member in members for site in member.sites}
+        strategies[run.name]["comparable"] = run.name in same and set(scores[run.name].numbers) == of_group
     return to_json(
         {
             "version": __version__,
@@ -78,8 +93,10 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             "ddof": DDOF,
             "left_behind_rule": LEFT_BEHIND,
             "free_rider_rule": FREE_RIDER_RULE,
-            "standalone": standalone,
-            "focus": _focus(strategies, {run.name: validation_mean(run) for run in runs}),
+            "standalone": next((run.name for run in runs if run.strategy == "Standalone"), None),
+            "compared": [[run.name for run in members] for members in partners],
+            "first_look": first_look(runs, judgements),
+            "focus": _focus(strategies, {run.name: validation_mean(run) for run in runs}, partners),
             "sites": {site: _site(site, runs) | {"scored": _scored(site, scores)} for site in sites},
             "groups": groups[0] if all(of == groups[0] for of in groups) else {},  # else a column would mix sites
             "strategies": strategies,
@@ -89,18 +106,72 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     )
 
 
-def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str) -> dict[str, Any]:
+def _partners(runs: Sequence[Run], warnings: list[str]) -> list[list[Run]]:
+    """The runs in groups that may be compared, in the order of ``runs``; several groups are a warning."""
+    group_of = group_of_each(runs, warnings)
+    groups: dict[int, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(group_of[run.name], []).append(run)
+    if len(groups) > 1:
+        told = "; ".join(_names(members) for members in groups.values())
+        warnings.append(f"Only runs of the same data, split and seed are compared with each other: {told}")
+    return list(groups.values())
+
+
+def _yardstick(
+    run: Run, members: Sequence[Run], runs: Sequence[Run], same: Collection[str]
+) -> tuple[Run | None, str | None]:
+    """The Standalone run against which ``run`` is measured, or the reason why there is none."""
+    if run.strategy == "Standalone":
+        return None, None
+    others = [other for other in runs if other.strategy == "Standalone"]
+    if not others:
+        return None, "Standalone was not run"
+    of_group = [other for other in others if other in members]
+    if not of_group:
+        differ = differences(run, others[0])
+        if not differ:
+            return None, f"it is not recorded whether {others[0].name} is of its data and split"
+        return None, f"{others[0].name} has another {' and another '.join(differ)}"
+    usable = [other for other in of_group if other.name in same]
+    if not usable or run.name not in same:
+        return None, f"{of_group[0].name} has no comparable score"
+    return usable[0], None
+
+
+def _judgement(run: Run, yardstick: Run | None, mine: Shown) -> Judgement:
+    """Whether a verdict may be given: on a full run, against a full run, with a model that has learnt."""
+    found = judge(run)
+    if found.why_not is None and yardstick is not None and not judge(yardstick).trained:
+        found = Judgement(f"{yardstick.name}, with which it is compared, is no full run", found.full)
+    values = [number.value for number in mine.numbers.values()]
+    return learnt(found, sum(values) / len(values) if values else None)
+
+
+def _names(runs: Sequence[Run]) -> str:
+    return ", ".join(run.name for run in runs)
+
+
+def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str, judgement: Judgement) -> dict[str, Any]:
     numbers = mine.numbers
     values = {site: number.value for site, number in numbers.items()}
     weights, layers = weight_series(run)
     contributions, (suspicion, flagged) = contribution_series(run), free_rider_series(run)
     gained = gains(numbers, {site: number for site, number in alone.items() if site in numbers})
+    judged = judgement.why_not is None
+    behind = {}
+    if judged and run.strategy != "Standalone":
+        behind = {site: left_behind(site, numbers, gained.get(site)) for site in run.sites}
     kind = shipped().get(run.strategy)
     estimates = kind.estimates if kind else None  # a strategy of somebody's own may estimate anything
     return {
         "strategy": run.strategy,
+        "method": run.method,
         "run": run.path.resolve().name,
-        "seed": run.start.get("seed"),
+        "seed": run.seed,
+        "fold": run.fold,
+        "judged": judged,
+        "not_judged": judgement.why_not,
         "rounds": len(run.rounds),
         "planned_rounds": run.planned,
         "finished": run.end is not None,
@@ -122,7 +193,7 @@ def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str) ->
                 "gain": gained.get(site),
                 "contribution": contributions[site][-1] if contributions.get(site) else None,
                 "aggregation_weight": weights[site][-1] if weights.get(site) else None,
-                "left_behind": (None if run.strategy == "Standalone" else left_behind(site, numbers, gained.get(site))),
+                "left_behind": behind.get(site),
             }
             for site in run.sites
         },
@@ -142,24 +213,32 @@ def _is_current(valuation: Mapping[str, Any], run: Run) -> bool:
     return run.end is not None and valuation.get("model", run.end.get("model")) == run.end.get("model")
 
 
-def _focus(strategies: Mapping[str, Mapping[str, Any]], validation: Mapping[str, float | None]) -> str | None:
+def _focus(
+    strategies: Mapping[str, Mapping[str, Any]],
+    validation: Mapping[str, float | None],
+    partners: Sequence[Sequence[Run]],
+) -> str | None:
     """The federated strategy that the sentences speak of: best mean on validation cases, never chosen on test cases.
 
-    Of those with a score of every site, where there are any: means over other sites are of other patients.
+    Of those with a score of every site, where there are any: means over other sites are of other patients. Of several
+    groups the first that has Standalone, else the first: the best of several seeds would be chosen by chance.
     """
     federated = [name for name, found in strategies.items() if found["strategy"] != "Standalone"]
     whole = [name for name in federated if strategies[name]["comparable"]] or federated
     candidates = [name for name in whole if strategies[name]["finished"]] or whole
+    of_groups = [[run.name for run in members if run.name in candidates] for members in partners]
+    with_yardstick = [names for names in of_groups if any(strategies[name]["standalone"] for name in names)]
+    candidates = next(iter(with_yardstick or filter(None, of_groups)), [])
     return max(candidates, key=lambda name: (validation[name] is not None, validation[name] or 0.0), default=None)
 
 
 def _site(site: str, runs: Sequence[Run]) -> dict[str, int | None]:
-    """Cases and images per epoch, as the site last told."""
-    told: dict[str, int | None] = {"cases": None, "images": None}
-    for record in (record for run in runs for record in run.rounds):
-        for name, key in (("cases", "cases"), ("images", "samples")):
-            told[name] = record.get(key, {}).get(site) or told[name]
-    return told
+    """Cases and images per epoch, as the site last reported them; ``None`` where its runs differ."""
+    found: dict[str, int | None] = {}
+    for name, key in (("cases", "cases"), ("images", "samples")):
+        reported = {_told(run, key).get(site) for run in runs} - {None}
+        found[name] = reported.pop() if len(reported) == 1 else None
+    return found
 
 
 def _scored(site: str, scores: Mapping[str, Shown]) -> int | None:
@@ -173,8 +252,8 @@ def _told(run: Run, key: str) -> dict[str, int]:
     return {site: number for record in run.rounds for site, number in record.get(key, {}).items() if number}
 
 
-def _differences(runs: Sequence[Run], scores: Mapping[str, Shown]) -> list[str]:
-    """What makes the runs hard to compare."""
+def _differences(runs: Sequence[Run], scores: Mapping[str, Shown], subject: str) -> list[str]:
+    """What makes the runs, all of one group, hard to compare."""
     found = []
     facts: dict[str, list[Any]] = {
         "sites": [run.sites for run in runs],
@@ -184,15 +263,15 @@ def _differences(runs: Sequence[Run], scores: Mapping[str, Shown]) -> list[str]:
         "training cases": [_told(run, "cases") for run in runs],
         "images per epoch": [_told(run, "samples") for run in runs],
         "groups": [run.start.get("groups") or {} for run in runs],
-        "scored cases": [{site: number.n for site, number in of.numbers.items()} for of in scores.values()],
+        "scored cases": [{site: number.n for site, number in scores[run.name].numbers.items()} for run in runs],
     }
     for what, values in facts.items():
         if any(value != values[0] for value in values):
-            found.append(f"The runs have different {what}: their scores are not strictly comparable")
+            found.append(f"{subject} have different {what}: their scores are not strictly comparable")
     asked = [_asked(run.config) for run in runs if run.config]
     differ = sorted({key for one in asked for key in one if any(one[key] != other.get(key) for other in asked)})
     if differ:
-        found.append(f"The runs were trained with different settings ({', '.join(differ)}): compare them with care")
+        found.append(f"{subject} were trained with different settings ({', '.join(differ)}): compare them with care")
     return found
 
 
@@ -219,6 +298,31 @@ def _structures(runs: Sequence[Run], shown: str) -> list[str]:
         f"{', '.join(sorted(sites))}: {', '.join(names) or 'one structure'}" for names, sites in sorted(found.items())
     ]
     return [f"A site's Dice is the mean over the structures that it labels, and these differ ({'; '.join(told)})"]
+
+
+def _no_tests(runs: Sequence[Run]) -> list[str]:
+    """Sites whose test cases are used in training or validation, which therefore report no test score."""
+    only_validation: set[str] = set()
+    found = {}
+    for run in runs:
+        for site in run.sites:
+            validation, training = run.final(site, IN_VALIDATION), run.final(site, IN_TRAINING)
+            if validation is None or training is None:
+                continue
+            if validation.value == validation.n and training.value == 0:
+                only_validation.add(site)
+            else:
+                found[site] = (
+                    f"{site}: of its {validation.n} test cases, {training.value:g} are used in training and "
+                    f"{validation.value:g} in validation, so it reports no test Dice"
+                )
+    lines = [found[site] for site in sorted(found)]
+    if len(only_validation) == 1:
+        lines += [f"{only_validation.pop()}: its evaluator scores its validation cases, so this is validation Dice"]
+    elif only_validation:
+        names = ", ".join(sorted(only_validation))
+        lines += [f"{names}: their evaluator scores their validation cases, so this is validation Dice"]
+    return lines
 
 
 def _asdict(number: Number | None) -> dict[str, Any] | None:

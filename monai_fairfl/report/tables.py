@@ -12,8 +12,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +22,25 @@ from rich.text import Text
 from monai_fairfl.report.collect import Run
 from monai_fairfl.report.scores import MEASUREMENTS
 from monai_fairfl.report.series import measurement_rows
+from monai_fairfl.spreadsheets import csv_text
 
-__all__ = ["Column", "blocks", "columns", "contributions_csv", "gain_columns", "metrics_csv", "summary_table"]
+__all__ = [
+    "Column",
+    "blocks",
+    "columns",
+    "contributions_csv",
+    "gain_columns",
+    "judged_groups",
+    "metrics_csv",
+    "summary_table",
+]
+
+Groups = Sequence[Sequence[str]]
+"""Names of strategies that may be compared with each other, group by group."""
+
+
+RUN_COLUMNS = ("run", "strategy", "seed", "fold")
+"""The columns of each CSV file that say which run a row is of; ``run`` is its name in the report."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +74,22 @@ class Column:
         form = f"{{:{'+' if self.signed else ''}.{self.digits}f}}"
         return form.format(self.values[strategy]) if strategy in self.values else "–"
 
-    def winners(self, comparable: Sequence[str]) -> set[str]:
-        """The best of the ``comparable`` strategies, ties as shown included; nobody where all are alike.
+    def winners(self, groups: Groups) -> set[str]:
+        """The best of each group, ties as shown included; nobody of a group where all are alike.
 
-        >>> sorted(Column("Mean", {"A": 0.8, "B": 0.9, "C": 0.90001}, best=1).winners(["A", "B", "C"]))
+        >>> column = Column("Mean", {"A": 0.8, "B": 0.9, "C": 0.90001, "D": 0.95}, best=1)
+        >>> sorted(column.winners([["A", "B", "C"], ["D"]]))
         ['B', 'C']
         """
-        shown = {name: self.best * round(self.values[name], self.digits) for name in comparable if name in self.values}
-        top = max(shown.values(), default=0.0)
-        return {name for name in shown if shown[name] == top} if self.best and len(set(shown.values())) > 1 else set()
+        found: set[str] = set()
+        if self.best == 0:
+            return found
+        for names in groups:
+            shown = {name: self.best * round(self.values[name], self.digits) for name in names if name in self.values}
+            if len(set(shown.values())) > 1:
+                top = max(shown.values())
+                found.update(name for name in shown if shown[name] == top)
+        return found
 
 
 def columns(report: Mapping[str, Any]) -> list[Column]:
@@ -121,19 +143,28 @@ def collaboration_columns(report: Mapping[str, Any]) -> list[Column]:
 
 
 def comparable(report: Mapping[str, Any]) -> list[str]:
-    """Strategies whose scores are of the same measurement and of all sites."""
+    """Strategies whose scores are of the same measurement and of all sites of their group."""
     return [name for name, found in report["strategies"].items() if found["comparable"]]
 
 
+def judged_groups(report: Mapping[str, Any]) -> list[list[str]]:
+    """The strategies among which a best one may be named: comparable, judged, of the same data, split and seed."""
+    groups = []
+    for names in report["compared"]:
+        found = {name: report["strategies"][name] for name in names}
+        groups.append([name for name in names if found[name]["comparable"] and found[name]["judged"]])
+    return [names for names in groups if len(names) > 1]
+
+
 def summary_table(report: Mapping[str, Any], names: Sequence[str] | None = None) -> Table:
-    """The comparison for a terminal: a column per strategy, the best of each row bold.
+    """The comparison for a terminal: a column per strategy, the best of each row bold where they may be judged.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
         names: the strategies to show; ``None``: all. The best is still the best of all.
     """
     names, shown = list(report["strategies"]) if names is None else names, columns(report)
-    compared = comparable(report)
+    compared, judged = comparable(report), judged_groups(report)
     table = Table("", title=f"Dice on {MEASUREMENTS[report['measurement']]} cases of the model each site would use")
     for name in names:
         apart = name not in compared
@@ -141,7 +172,7 @@ def summary_table(report: Mapping[str, Any], names: Sequence[str] | None = None)
         if apart:
             table.caption = "* not compared: unfinished (validation Dice so far), or of fewer sites"
     for row, following in zip(shown, [*shown[1:], None]):
-        winners = row.winners(compared)
+        winners = row.winners(judged)
         cells = [Text(row.text(name), style="bold green" if name in winners else "") for name in names]
         table.add_row(Text(row.title), *cells, end_section=row.site and not (following and following.site))
     return table
@@ -168,18 +199,19 @@ def blocks(report: Mapping[str, Any], width: int) -> Iterator[list[str]]:
 
 def metrics_csv(runs: Sequence[Run]) -> str:
     """Every measurement of every run, one row per class; see :func:`~monai_fairfl.report.series.measurement_rows`."""
-    fields = ("strategy", "site", "round", "measurement", "class", "value", "stderr", "n")
-    return _csv(fields, (row for run in runs for row in measurement_rows(run)))
+    fields = (*RUN_COLUMNS, "site", "round", "measurement", "class", "value", "stderr", "n")
+    return csv_text(fields, (row for run in runs for row in measurement_rows(run)))
 
 
 def contributions_csv(report: Mapping[str, Any]) -> str:
     """Contributions and aggregation weights by round; ``weight_is`` says when a weight is a mean over layers."""
-    fields = ("strategy", "round", "site", "contribution", "stderr", "aggregation_weight", "weight_is")
-    return _csv(fields, _contribution_rows(report))
+    fields = (*RUN_COLUMNS, "round", "site", "contribution", "stderr", "aggregation_weight", "weight_is")
+    return csv_text(fields, _contribution_rows(report))
 
 
 def _contribution_rows(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name, found in report["strategies"].items():
+        about = {"run": name, "strategy": found["method"], "seed": found["seed"], "fold": found["fold"]}
         layers = found["layers_averaged"]
         meaning = "of the whole model" if layers is None else f"mean over {layers} layers"
         rows: dict[tuple[int, str], dict[str, Any]] = {}
@@ -191,15 +223,7 @@ def _contribution_rows(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 weight = {"aggregation_weight": point["value"], "weight_is": meaning}
                 rows.setdefault((point["round"], site), {}).update(weight)
         for (number, site), row in sorted(rows.items()):
-            yield {"strategy": name, "round": number, "site": site, **row}
-
-
-def _csv(fields: Sequence[str], rows: Iterator[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+            yield {**about, "round": number, "site": site, **row}
 
 
 def _known(measures: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, float]:

@@ -23,7 +23,7 @@ import pytest
 
 pytest.importorskip("nvflare")
 
-from federations import BUNDLE, CLIENTS, METHODS, SETTINGS, assert_same_run, in_process, recipe  # noqa: E402
+from federations import BUNDLE, CLIENTS, METHODS, ROUNDS, SETTINGS, assert_same_run, in_process, recipe  # noqa: E402
 from flare_poc import wait_for  # noqa: E402
 from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy  # noqa: E402
 from nvflare.app_common.filters.svt_privacy import SVTPrivacy  # noqa: E402
@@ -45,6 +45,10 @@ def test_the_simulator_does_what_one_process_does(method: str, hospitals: Path, 
     results = job / "simulate_job" / "fairfl"  # what a download brings
     assert {path.name for path in results.iterdir()} >= {"ledger.jsonl", "models", "report.html", "report.json"}
     assert (results / "ledger.jsonl").read_bytes() == (expected / "ledger.jsonl").read_bytes()
+    config = json.loads((results / "config.json").read_text())
+    assert (config["rounds"], config["local_epochs"], config["full_run"]["rounds"]) == (ROUNDS, 1, 60)
+    report = json.loads((results / "report.json").read_text())
+    assert report["strategies"][method]["not_judged"].endswith("a full run of the bundle has 240 (60 rounds of 4)")
 
 
 def test_restarts_of_a_clients_process_between_tasks_change_nothing(hospitals: Path, tmp_path: Path) -> None:

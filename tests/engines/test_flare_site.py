@@ -372,6 +372,14 @@ def test_arguments_reach_the_job_and_the_policys_refusal_says_what_to_add(tmp_pa
     assert "flare-policy --kit" in arguments["needs"]
 
 
+def test_a_job_carries_what_its_report_must_know_of_the_bundle(tmp_path: Path) -> None:
+    server, _, _ = exported(tmp_path, local_epochs=3)
+
+    asked = server["workflows"][0]["args"]["asked"]
+    assert (asked["bundle"], asked["local_epochs"], asked["overrides"]) == (BUNDLE, 3, SETTINGS)
+    assert asked["full_run"]["local_epochs"] == 4 and "train.json" in asked["files"]
+
+
 def test_the_same_seed_gives_the_same_job(tmp_path: Path) -> None:
     one, two, other = (exported(tmp_path / str(i), seed=seed)[2] for i, seed in enumerate((4, 4, 5)))
 

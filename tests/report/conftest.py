@@ -12,7 +12,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,9 +75,25 @@ def federate(strategy: Strategy, folder: Path, rounds: int = 4, final: Sequence[
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Standalone, FedAvg and FedCE side by side, each in a folder of its name; read only."""
     root = tmp_path_factory.mktemp("comparison")
-    for strategy in (FedAvg(), FedCE(), Standalone()):
+    strategies = [FedAvg(), FedCE(), Standalone()]
+    for strategy in strategies:
         federate(strategy, root / strategy.name)
+    names = [strategy.name for strategy in strategies]
+    (root / "config.json").write_text(json.dumps(full_config(SITES, 4) | {"strategies": names}))
     return root
+
+
+def full_config(sites: Iterable[str], rounds: int) -> dict[str, Any]:
+    """A ``config.json`` of a run that is its bundle's full one, whatever its mean Dice."""
+    return {
+        "bundle": "b",
+        "files": {"train.json": "1"},
+        "config": ["configs/train.json"],
+        "data": {site: f"/data/{site}" for site in sites},
+        "rounds": rounds,
+        "local_epochs": 1,
+        "full_run": {"rounds": max(rounds, 1), "local_epochs": 1, "mean_dice": 0.0},
+    }
 
 
 @pytest.fixture
@@ -92,6 +109,8 @@ def hand_made(
     *,
     rounds: Sequence[Mapping[str, Any]] = ({},),
     finished: bool = True,
+    config: Mapping[str, Any] | None = None,
+    planned: Sequence[int] | None = None,
     **start: Any,
 ) -> Path:
     """A run whose sites close with these test scores: each a number, or (value, standard error, n).
@@ -102,6 +121,8 @@ def hand_made(
         scores: site -> closing test score.
         rounds: what each round's record holds besides the usual.
         finished: write the closing record.
+        config: changes to its ``config.json``, which is that of a full run.
+        planned: rounds it was begun with, and those of each resumption; those that it has by default.
         start: changes to the opening record.
     """
     folder, sites = root / start.pop("folder", strategy), sorted(scores)
@@ -111,6 +132,9 @@ def hand_made(
     for number, record in enumerate(rounds):
         usual = {"kind": "round", "round": number, "clients": sites, "aggregation": {}, "contributions": {}}
         ledger.append({**usual, "measurements": {}, **record})
+    (folder / "config.json").write_text(json.dumps({**full_config(sites, len(rounds)), **(config or {})}))
+    schedule = {"planned": list(planned or [len(rounds)]), "seconds": {}}
+    (folder / "schedule.json").write_text(json.dumps(schedule))
     if finished:
         closing = {site: {"own": {"test_score": measurement_json(score)}} for site, score in scores.items()}
         ledger.append({"kind": "end", "scores": closing})

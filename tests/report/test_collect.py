@@ -38,10 +38,25 @@ def test_standalone_comes_first_and_the_head_is_the_ledgers(comparison: Path) ->
     assert runs[1].head == Ledger(comparison / "FedCE" / "ledger.jsonl").head
 
 
-def test_runs_of_the_same_name_get_their_folders(write_run: WriteRun) -> None:
-    runs = [write_run("FedAvg", {"elm": 0.5}, folder=folder) for folder in ("seed0", "seed1", "a/run", "b/run")]
-    names = [run.name for run in load_runs(runs)]
-    assert names == ["FedAvg (seed0)", "FedAvg (seed1)", "FedAvg (run)", "FedAvg (run) #2"]
+def test_runs_of_the_same_name_are_told_apart_by_seed_then_fold_then_folder(write_run: WriteRun) -> None:
+    def run(folder: str, seed: int, fold: int) -> Path:
+        return write_run("FedAvg", {"elm": 0.5}, folder=folder, seed=seed, config={"overrides": {"split_fold": fold}})
+
+    seeds = [run("a/FedAvg", seed=0, fold=0), run("b/FedAvg", seed=1, fold=0)]
+    assert [found.name for found in load_runs(seeds)] == ["FedAvg (seed 0)", "FedAvg (seed 1)"]
+    folds = [*seeds, run("c/FedAvg", seed=0, fold=1)]
+    names = ["FedAvg (seed 0, fold 0)", "FedAvg (seed 1)", "FedAvg (seed 0, fold 1)"]
+    assert [found.name for found in load_runs(folds)] == names
+    twice = [*seeds, run("d/FedAvg", seed=0, fold=0)]
+    names = ["FedAvg (seed 0, a/FedAvg)", "FedAvg (seed 1)", "FedAvg (seed 0, d/FedAvg)"]
+    assert [found.name for found in load_runs(twice)] == names
+
+
+def test_a_strategy_that_is_called_as_another_run_keeps_its_results(write_run: WriteRun) -> None:
+    runs = [write_run("FedAvg", {"elm": 0.5}, folder=f"seed{seed}", seed=seed) for seed in (0, 1)]
+    odd = write_run("FedAvg", {"elm": 0.9}, folder="odd", name="FedAvg (seed 0)")
+    names = [run.name for run in load_runs([*runs, odd])]
+    assert names == ["FedAvg (seed 0)", "FedAvg (seed 1)", "FedAvg (seed 0) #2"]
 
 
 def test_an_edited_ledger_is_refused(write_run: WriteRun) -> None:
@@ -106,6 +121,7 @@ def test_a_folder_without_a_run_is_an_error_that_names_it(tmp_path: Path) -> Non
 
 def test_planned_rounds_come_from_the_runs_config_or_from_the_comparisons(write_run: WriteRun) -> None:
     run = write_run("FedAvg", {"elm": 0.5})
+    (run / "config.json").unlink()
     assert read_run(run).planned is None
     (run.parent / "config.json").write_text('{"rounds": 7, "strategies": ["FedCE"]}')
     assert read_run(run).planned is None  # of another comparison

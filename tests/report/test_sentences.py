@@ -136,7 +136,7 @@ def test_standalone_asked_for_by_name_is_told_as_training_alone(comparison: Path
 def test_an_unfinished_run_begins_with_how_far_it_went(write_run: WriteRun) -> None:
     measured = {"measurements": {"elm": {"global_score": 0.4}}}
     assert told(write_run("FedAvg", {"elm": 0}, rounds=[measured], finished=False))["elm"].startswith(
-        "So far (unfinished, 1 round), elm reaches a validation Dice of 0.400 with FedAvg"
+        "So far (unfinished, 1 of 1 rounds), elm reaches a validation Dice of 0.400 with FedAvg"
     )
 
 

@@ -121,10 +121,12 @@ def test_runs_of_other_settings_are_warned_of_by_the_settings_names(write_run: W
     runs = [write_run(name, scores) for name in ("FedAvg", "FedCE", "CGSV")]  # CGSV's engine wrote no config.json
     for run, config in zip(runs, asked):
         (run / "config.json").write_text(json.dumps(config))
-    (warning,) = summarise(load_runs(runs))["warnings"]
+    (runs[2] / "config.json").unlink()
+    warning, unknown = summarise(load_runs(runs))["warnings"]
     assert "(learning_rate of elm, local_epochs, size)" in warning
+    assert unknown.endswith("whether they have the same data and split is not recorded")
     (runs[1] / "config.json").write_text(json.dumps(asked[0]))
-    assert summarise(load_runs(runs))["warnings"] == []
+    assert summarise(load_runs(runs))["warnings"] == [unknown]
 
 
 @pytest.mark.parametrize(
@@ -295,14 +297,19 @@ def test_the_sentences_never_speak_of_a_strategy_that_lacks_a_weak_site(write_ru
     assert summarise(load_runs([whole, part]))["focus"] == "FedAvg"
 
 
-def test_other_test_cases_and_other_groups_are_warned_of_and_not_mixed(write_run: WriteRun) -> None:
-    one = write_run("FedAvg", {"elm": (0.8, 0.1, 5), "oak": (0.8, 0.1, 5)}, groups={"clean": ["elm"]})
-    two = write_run("FedCE", {"elm": (0.8, 0.1, 4), "oak": (0.8, 0.1, 5)}, groups={"clean": ["oak"]})
+def test_other_groups_are_warned_of_and_not_mixed(write_run: WriteRun) -> None:
+    one = write_run("FedAvg", {"elm": 0.8, "oak": 0.8}, groups={"clean": ["elm"]})
+    two = write_run("FedCE", {"elm": 0.8, "oak": 0.8}, groups={"clean": ["oak"]})
     report = summarise(load_runs([one, two]))
-    assert [w.split(":")[0] for w in report["warnings"]] == [
-        "The runs have different groups", "The runs have different scored cases"
-    ]  # fmt: skip
-    assert report["groups"] == {} and report["sites"]["elm"]["scored"] == 4
+    assert [w.split(":")[0] for w in report["warnings"]] == ["The runs have different groups"]
+    assert report["groups"] == {}
+
+
+def test_runs_that_are_scored_on_other_numbers_of_cases_are_not_compared(write_run: WriteRun) -> None:
+    one = write_run("FedAvg", {"elm": (0.8, 0.1, 5), "oak": (0.7, 0.1, 5)})
+    two = write_run("FedCE", {"elm": (0.9, 0.1, 4), "oak": (0.8, 0.1, 5)})
+    report = summarise(load_runs([one, two]))
+    assert report["compared"] == [["FedAvg"], ["FedCE"]] and report["sites"]["elm"]["scored"] == 4
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,6 +71,24 @@ class BundleSites:
         self.check({})
         self.name = f"{self.root.name}-{strategy.name}"
         self.federation = {"final": ["score", "test_score"] if has_evaluation(self.root) else ["score"]}
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What the run's ``config.json`` records: the job's settings and the bundle's full run, as the lead has them.
+
+        A site's own ``local/fairfl.json`` may set other values, which only the site knows.
+        """
+        configs = self.root / "configs"
+        federate = configs / "federate.json"
+        full_run = json.loads(federate.read_text()).get("full_run") if federate.exists() else None
+        files = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(configs.glob("*.json"))}
+        plain = ("config", "overrides", "local_epochs", "amp")
+        return {
+            "bundle": self.root.name,
+            "files": files,
+            **{key: self.settings[key] for key in plain},
+            "full_run": full_run,
+        }
 
     def initial(self, file: str | None) -> tuple[Weights, ModelSpec]:
         """The bundle's network, built under the caller's seed, or the values of ``file``."""

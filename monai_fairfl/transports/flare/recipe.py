@@ -226,6 +226,7 @@ class FairFLRecipe(Recipe):
                 enable_tensor_disk_offload=enable_tensor_disk_offload,
                 memory_gc_rounds=server_memory_gc_rounds,
                 scripts=scripts,
+                asked=self._sites.asked,
             )
         )
         job.to_server({"server": {"task_request_interval": task_interval}})

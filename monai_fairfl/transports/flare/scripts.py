@@ -58,6 +58,7 @@ class ScriptSites:
     """
 
     federation: ClassVar[Mapping[str, Any]] = {"final": [], "evaluate": []}
+    asked: ClassVar[Mapping[str, Any] | None] = None
 
     def __init__(
         self,

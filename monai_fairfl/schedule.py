@@ -1,0 +1,77 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A run's schedule: for how many rounds it was planned, and how many seconds its rounds took.
+
+The ledger holds neither: equal runs have equal ledgers, however fast and in however many parts they ran.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from monai_fairfl.files import write_atomically
+
+__all__ = ["FILE", "Schedule"]
+
+FILE = "schedule.json"
+
+
+@dataclass
+class Schedule:
+    """What ``schedule.json`` of a run holds.
+
+    Args:
+        planned: rounds in all, as the run was begun with, then as each resumption with another number had it;
+            ``None`` where the beginning was not recorded.
+        seconds: round -> wall-clock seconds that it took; of a repeated round the last time.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> schedule = Schedule.begun(folder, rounds=10, resumed=False)
+    >>> schedule.took(folder, number=0, seconds=1.5)
+    >>> Schedule.begun(folder, rounds=60, resumed=True).planned, Schedule.read(folder).seconds
+    ([10, 60], {0: 1.5})
+    """
+
+    planned: list[int | None] = field(default_factory=list)
+    seconds: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, run_dir: Path) -> Schedule:
+        """The schedule of a run; empty where the file is missing or damaged."""
+        try:
+            found = json.loads((run_dir / FILE).read_text(encoding="utf-8"))
+            seconds = {int(number): float(value) for number, value in found["seconds"].items()}
+            planned = [None if rounds is None else int(rounds) for rounds in found["planned"]]
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return cls()
+        return cls(planned, seconds)
+
+    @classmethod
+    def begun(cls, run_dir: Path, rounds: int, resumed: bool) -> Schedule:
+        """Record that a run begins, or goes on, with ``rounds`` rounds in all."""
+        schedule = cls.read(run_dir) if resumed else cls()
+        if resumed and not schedule.planned:
+            schedule.planned.append(None)
+        if not schedule.planned or schedule.planned[-1] != rounds:
+            schedule.planned.append(rounds)
+        schedule._write(run_dir)
+        return schedule
+
+    def took(self, run_dir: Path, number: int, seconds: float) -> None:
+        """Record how long round ``number`` took."""
+        self.seconds[number] = round(seconds, 3)
+        self._write(run_dir)
+
+    def _write(self, run_dir: Path) -> None:
+        write_atomically(run_dir / FILE, (json.dumps(asdict(self)) + "\n").encode())

@@ -1,0 +1,141 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Only a full run is judged: what is less is a first look, which says how to get one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monai_fairfl.report import as_text, write_report
+from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.summary import summarise
+from monai_fairfl.report.tables import columns, judged_groups
+
+WriteRun = Callable[..., Path]
+RECIPE = {"rounds": 4, "local_epochs": 2, "mean_dice": 0.5, "overrides": {"size": [128, 128]}}
+COMMAND = "python -m monai.bundle run --config_file f.json --rounds 3 --local_epochs 1 --run_dir runs/a".split()
+
+
+def run(
+    write_run: WriteRun, rounds: int, local_epochs: int = 2, dice: float = 0.8, name: str = "FedCE", **given: Any
+) -> Path:
+    """A run of three sites, one of which is far behind."""
+    config = {"local_epochs": local_epochs, "full_run": RECIPE, **given.pop("config", {})}
+    scores = {"elm": (dice, 0.001, 20), "oak": (dice, 0.001, 20), "yew": (dice - 0.3, 0.001, 20)}
+    return write_run(name, scores, rounds=[{}] * rounds, config=config, **given)
+
+
+def judged(*runs: Path) -> dict[str, str | None]:
+    """name -> why it is not judged."""
+    return {name: found["not_judged"] for name, found in summarise(load_runs(runs))["strategies"].items()}
+
+
+def test_a_full_run_is_judged(write_run: WriteRun) -> None:
+    report = summarise(load_runs([run(write_run, rounds=4)]))
+    found = report["strategies"]["FedCE"]
+    assert found["judged"] and report["first_look"] == []
+    assert [found["sites"][site]["left_behind"]["verdict"] for site in ("elm", "oak", "yew")] == [False, False, True]
+
+
+def test_as_many_epochs_in_other_rounds_are_a_full_run(write_run: WriteRun) -> None:
+    assert judged(run(write_run, rounds=8, local_epochs=1)) == {"FedCE": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"rounds": 3}, "3 rounds of 2 local epochs are 6 epochs, and a full run of the bundle has 8"),
+        ({"rounds": 4, "dice": 0.55}, "its mean Dice is 0.450, and below 0.5 nothing is judged"),
+        ({"rounds": 4, "planned": [2, 4]}, "it was begun with 2 rounds and resumed with 4"),
+        ({"rounds": 6, "planned": [4, 6]}, "it was begun with 4 rounds and resumed with 6"),
+        ({"rounds": 4, "planned": [None, 4]}, "it is not recorded for how many rounds it was begun"),
+        ({"rounds": 3, "planned": [4]}, "it ended or stopped after 3 of 4 rounds"),
+        ({"rounds": 4, "finished": False}, "it ended or stopped after 4 of 4 rounds"),
+        ({"rounds": 4, "config": {"full_run": None}}, "its bundle's federate.json has no key full_run"),
+        ({"rounds": 4, "config": {"full_run": {"rounds": 0}}}, "its config.json is wrong: full_run needs rounds"),
+        ({"rounds": 4, "config": {"local_epochs": None}}, "its config.json does not record local_epochs"),
+    ],
+)
+def test_what_is_no_full_run_that_has_learnt_gets_no_verdict(
+    changes: dict[str, Any], why: str, write_run: WriteRun
+) -> None:
+    report = write_report([run(write_run, **changes)])
+    found = report["strategies"]["FedCE"]
+    assert found["not_judged"].startswith(why)
+    assert all(site["left_behind"] is None for site in found["sites"].values())
+    assert report["overview"] == "" and "left behind" not in " ".join(report["sentences"].values())
+    assert report["first_look"][0]["strategies"] == ["FedCE"]
+
+
+def test_a_run_of_an_engine_that_recorded_nothing_is_not_judged(write_run: WriteRun) -> None:
+    path = run(write_run, rounds=4)
+    (path / "config.json").unlink()
+    assert judged(path) == {"FedCE": "it has no config.json, so its bundle's full_run is not known"}
+
+
+def test_a_strategy_that_fails_evenly_is_not_the_best(write_run: WriteRun) -> None:
+    alone = run(write_run, rounds=4, name="Standalone")
+    other = run(write_run, rounds=4, name="FedAvg", dice=0.85)
+    failed = write_run(
+        "CFFL",
+        dict.fromkeys(["elm", "oak", "yew"], 0.1),
+        rounds=[{}] * 4,
+        config={"local_epochs": 2, "full_run": RECIPE},
+    )
+    report = summarise(load_runs([alone, other, failed]))
+    deviation = next(column for column in columns(report) if column.title == "Std")
+    assert deviation.values["CFFL"] < deviation.values["FedAvg"]
+    assert "CFFL" not in deviation.winners(judged_groups(report))
+
+
+def test_a_full_run_is_not_judged_against_a_short_yardstick(write_run: WriteRun) -> None:
+    alone, full = run(write_run, rounds=1, name="Standalone"), run(write_run, rounds=4)
+    assert judged(alone, full)["FedCE"] == "Standalone, with which it is compared, is no full run"
+    poor = run(write_run, rounds=4, name="Standalone", dice=0.4, folder="poor")  # fully trained: what is reached alone
+    assert judged(poor, full)["FedCE"] is None
+
+
+def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(write_run: WriteRun, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("plotly")
+    config = {"command": COMMAND, "overrides": {"size": [96, 96]}}
+    runs = [run(write_run, 3, 1, name=name, config=config) for name in ("Standalone", "FedCE")]
+    for path in runs:  # two minutes for a round of one epoch: 2 x 8 epochs are 32 minutes
+        schedule = {"planned": [3], "seconds": {"0": 500.0, "1": 120.0, "2": 119.0}}
+        (path / "schedule.json").write_text(json.dumps(schedule))
+    report = write_report(runs, tmp_path)
+    command = COMMAND[:7] + ["4", "--local_epochs", "2", "--run_dir", "runs/a-full"]
+    (entry,) = report["first_look"]
+    assert entry["strategies"] == ["Standalone", "FedCE"] and entry["command"] == " ".join(command)
+    assert entry["seconds"] == pytest.approx(2 * 8 * 120)
+    page, text = (tmp_path / "report.html").read_text(), as_text(report)
+    for words in (
+        "A first look: no hospital is called better off",
+        "Standalone, FedCE: 3 rounds of 1 local epoch are 3 epochs, and a full run of the bundle has 8",
+        "(4 rounds of 2).",
+        "It trains with size [96, 96]; the bundle was measured with size [128, 128].",
+        f"A full run, from the start and in a folder of its own, about 32 minutes: {entry['command']}",
+    ):
+        assert words in page and words in text, words
+    assert text.startswith("A first look")
+    for verdict in ("left behind.", "is left behind", "better off than alone", "The best of each"):
+        assert verdict not in page.split("<body>")[1] and verdict not in text
+    assert '"best"' not in page.split("<body>")[1] and "0.800" in text
+
+
+def test_without_a_command_the_full_run_is_told_in_numbers(write_run: WriteRun) -> None:
+    text = as_text(write_report([run(write_run, rounds=3)]))
+    assert "A full run has 4 rounds of 2 local epochs, from the start and in a run_dir of its own." in text

@@ -1,0 +1,142 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Runs are compared with those of the same data, split and seed, and with no others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monai_fairfl.report import as_text, write_report
+from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.summary import summarise
+from monai_fairfl.report.tables import columns, gain_columns, judged_groups
+
+WriteRun = Callable[..., Path]
+
+
+def two_seeds(write_run: WriteRun, strategies: Mapping[str, Sequence[float]]) -> list[Path]:
+    """Runs of the seeds 0 and 1: strategy -> the Dice of the one site, oak, with each."""
+    runs = []
+    for strategy, dice in strategies.items():
+        for seed, value in enumerate(dice):
+            runs.append(write_run(strategy, {"oak": value}, seed=seed, folder=f"seed{seed}/{strategy}"))
+    return runs
+
+
+def test_a_gain_is_measured_against_standalone_of_the_same_seed(write_run: WriteRun) -> None:
+    runs = two_seeds(write_run, {"Standalone": [0.6, 0.805], "FedAvg": [0.65, 0.826]})
+    strategies = summarise(load_runs(runs))["strategies"]
+    gains = {name: found["sites"]["oak"]["gain"] for name, found in strategies.items()}
+    assert gains["FedAvg (seed 0)"]["value"] == pytest.approx(0.05)
+    assert gains["FedAvg (seed 1)"]["value"] == pytest.approx(0.021)
+    assert gains["FedAvg (seed 1)"]["alone"] == 0.805
+    assert strategies["FedAvg (seed 1)"]["standalone"] == "Standalone (seed 1)"
+
+
+def test_a_run_without_a_partner_says_so_on_the_page_in_the_text_and_in_the_json(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
+    pytest.importorskip("jinja2")
+    pytest.importorskip("plotly")
+    runs = [
+        write_run("Standalone", {"oak": 0.6, "elm": 0.5, "yew": 0.4}, seed=0),
+        write_run("FedAvg", {"oak": 0.826, "elm": 0.7, "yew": 0.3}, seed=1),
+    ]
+    report = write_report(runs, tmp_path)
+    found = report["strategies"]["FedAvg"]
+    assert found["standalone"] is None and found["no_standalone"] == "Standalone has another seed"
+    assert found["collaboration"] is None and found["sites"]["oak"]["gain"] is None
+    assert not gain_columns(report)[0].values
+    told = "What FedAvg gained over training alone is not known, because Standalone has another seed"
+    assert told in report["warnings"] == json.loads((tmp_path / "report.json").read_text())["warnings"]
+    assert told in as_text(report) and told in (tmp_path / "report.html").read_text()
+    assert "0.226" not in as_text(report) + (tmp_path / "report.html").read_text()
+    assert "is not known, because Standalone has another seed" in report["sentences"]["oak"]
+
+
+def test_a_best_number_is_marked_among_runs_of_the_same_seed_only(write_run: WriteRun) -> None:
+    runs = two_seeds(write_run, {"FedAvg": [0.6, 0.9], "FedCE": [0.7, 0.8]})
+    report = summarise(load_runs(runs))
+    mean = next(column for column in columns(report) if column.title == "Mean")
+    assert mean.winners(judged_groups(report)) == {"FedCE (seed 0)", "FedAvg (seed 1)"}
+
+
+def test_the_sentences_do_not_choose_the_luckiest_seed(write_run: WriteRun) -> None:
+    runs = two_seeds(write_run, {"Standalone": [0.6, 0.6], "FedAvg": [0.65, 0.9], "FedCE": [0.7, 0.8]})
+    for run in runs:  # the focus is chosen by validation cases
+        records = (run / "ledger.jsonl").read_text()
+        (run / "ledger.jsonl").write_text(records.replace('"test_score"', '"score"'))
+    assert summarise(load_runs(runs))["focus"] == "FedCE (seed 0)"
+
+
+def with_lists(run: Path, testing: Sequence[str]) -> Path:
+    """The data list of oak beside the run's ledger, with these test cases."""
+    parts = {"training": ["a"], "validation": ["b"], "testing": testing}
+    lists = {part: [{"image": name, "label": name} for name in names] for part, names in parts.items()}
+    (run / "datalists").mkdir()
+    (run / "datalists" / "oak.json").write_text(json.dumps(lists | {"split": {}}))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [({"testing": ["d"]}, "split"), ({"data": {"oak": "/other/oak"}}, "data"), ({"seed": 5}, "seed"), ({}, "")],
+)
+def test_another_split_another_folder_and_another_seed_are_not_compared(
+    change: dict[str, Any], differs: str, write_run: WriteRun
+) -> None:
+    alone = with_lists(write_run("Standalone", {"oak": 0.6}), testing=["c"])
+    config = {"data": change["data"]} if "data" in change else {}
+    run = write_run("FedAvg", {"oak": 0.7}, config=config, seed=change.get("seed", 0))
+    report = summarise(load_runs([alone, with_lists(run, testing=change.get("testing", ["c"]))]))
+    found = report["strategies"]["FedAvg"]
+    assert found["no_standalone"] == (f"Standalone has another {differs}" if differs else None)
+    assert (found["sites"]["oak"]["gain"] is None) == bool(differs)
+
+
+def test_other_counts_of_training_cases_are_another_split(write_run: WriteRun) -> None:
+    runs = []
+    for name, cases in (("Standalone", 5), ("FedAvg", 6)):
+        run = write_run(name, {"oak": 0.7}, rounds=[{"cases": {"oak": cases}}])
+        (run / "config.json").unlink()  # as of an engine that records none
+        runs.append(run)
+    report = summarise(load_runs(runs))
+    assert report["strategies"]["FedAvg"]["no_standalone"] == "Standalone has another split"
+    assert report["sites"]["oak"]["cases"] is None  # not one of the two numbers
+
+
+def test_what_could_not_be_checked_is_said(write_run: WriteRun) -> None:
+    runs = [write_run(name, {"oak": 0.7}) for name in ("Standalone", "FedAvg")]
+    (runs[1] / "config.json").unlink()
+    report = summarise(load_runs(runs))
+    assert report["strategies"]["FedAvg"]["standalone"] == "Standalone"
+    assert report["warnings"] == [
+        "Standalone, FedAvg are compared, but whether they have the same data and split is not recorded"
+    ]
+
+
+def test_a_run_that_may_be_of_several_splits_is_compared_with_none(write_run: WriteRun) -> None:
+    folds = []
+    for fold, testing in enumerate((["c"], ["d"])):
+        config = {"overrides": {"split_fold": fold}}
+        run = write_run("Standalone", {"oak": 0.6}, folder=f"fold{fold}", config=config)
+        folds.append(with_lists(run, testing))
+    unknown = write_run("FedAvg", {"oak": 0.7})
+    (unknown / "config.json").unlink()
+    report = summarise(load_runs([*folds, unknown]))
+    assert report["compared"] == [["Standalone (fold 0)"], ["Standalone (fold 1)"], ["FedAvg"]]
+    assert report["strategies"]["FedAvg"]["sites"]["oak"]["gain"] is None
+    assert any(line.startswith("FedAvg is compared with no other run") for line in report["warnings"])
