@@ -58,6 +58,15 @@ def test_every_experiment_has_its_place_in_the_results() -> None:
         assert set(module.STUDIES) <= set(names())
 
 
+def test_no_table_or_figure_calls_the_loss_weighted_average_q_fedavg() -> None:
+    results = load("results")
+    shown = [line for page in results.PAGES for line in page.read_text().splitlines() if line.startswith("|")]
+    for figure in (CHECKOUT / "docs" / "images" / "results").glob("*.svg"):
+        shown += figure.read_text().splitlines()
+    assert any("loss-weighted" in line for line in shown)
+    assert not [line for line in shown if "qfedavg" in line.lower().replace("-", "")]
+
+
 @pytest.mark.parametrize("change", ["missing", "another number"])
 def test_a_missing_or_changed_file_is_noticed(change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results, study = load("results"), load("study")
