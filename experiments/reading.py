@@ -38,13 +38,28 @@ __all__ = [
     "over_folds",
     "read",
     "shares",
+    "shown_name",
     "site_means",
     "words",
 ]
 
 Result = Mapping[str, Any]
+SHOWN_NAMES = {"qFedAvg": "loss-weighted"}
+"""A strategy's name in the studies -> its name in tables and figures, where that is another one."""
 LAST = 10
 """Rounds over whose mean a method's weights are judged: single rounds of some methods are noisy."""
+
+
+def shown_name(strategy: str) -> str:
+    """The name of a strategy in tables and figures.
+
+    The studies call ``QFedAvg(form="loss_weighted")`` ``qFedAvg``, as FedISM's authors do. It takes the plain average
+    with weights by loss, and not q-FedAvg's step: readers see a name that says so.
+
+    >>> shown_name("qFedAvg"), shown_name("FedAvg")
+    ('loss-weighted', 'FedAvg')
+    """
+    return SHOWN_NAMES.get(strategy, strategy)
 
 
 class NotFinished(Exception):
@@ -222,6 +237,8 @@ def dice_table(results: Results, structures: Sequence[str] = (), baseline: str =
         ends = f"{interval.low:.3f} to {interval.high:.3f}"
         worst = f"{summary.worst:.3f} ({summary.worst_client})"
         folds = by_fold(found, results[baseline]) if strategy != baseline else "–"
-        rows.append([strategy, *means, f"**{summary.mean:.3f}**", ends, f"{summary.std:.3f}", worst, gain, folds])
+        rows.append(
+            [shown_name(strategy), *means, f"**{summary.mean:.3f}**", ends, f"{summary.std:.3f}", worst, gain, folds]
+        )
     head = ["strategy", *heads, "mean", "95 % interval", "std", "worst site", f"gain over {baseline}", "fold by fold"]
     return markdown(head, rows)

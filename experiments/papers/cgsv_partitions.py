@@ -21,7 +21,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from reading import Result, cases, interval_of, markdown, over_folds, read, site_means, words
+from reading import Result, cases, interval_of, markdown, over_folds, read, shown_name, site_means, words
 from study import Study
 
 from monai_fairfl.fairness import pearson
@@ -36,7 +36,7 @@ def table() -> str:
         results = read(study, setting)
         for method, found in results.items():
             if "beta" not in method:
-                rows.append([setting, method, *row(found, results["Standalone"])])
+                rows.append([setting, shown_name(method), *row(found, results["Standalone"])])
     return markdown(HEAD, rows)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from figures import lines, panels
 from matplotlib.figure import Figure
-from reading import read
+from reading import read, shown_name
 from scipy.signal import savgol_filter
 
 STUDIES = ("prostate", "fundus")
@@ -41,7 +41,9 @@ def figure() -> Figure:
     drawn, axes = panels([f"{study}" for study in STUDIES for _ in SHOWN], across=2)
     for number, axis in enumerate(axes):
         results = read(STUDIES[number // 2])
-        smoothed = {name: savgol_filter(course(results[name]), 11, 3) for name in SHOWN[number % 2]}
+        smoothed = {}
+        for name in SHOWN[number % 2]:
+            smoothed[shown_name(name)] = savgol_filter(course(results[name]), 11, 3)
         lines(axis, smoothed, "rounds done", "validation Dice", first=0)
         axis.set_ylim(0.3, 0.95)
         axis.legend(fontsize=6, loc="lower right", ncols=2)

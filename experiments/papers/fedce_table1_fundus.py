@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from reading import Results, cases, dice_table, markdown, read
+from reading import Results, cases, dice_table, markdown, read, shown_name
 
 STUDIES = ("fundus",)
 MISSED = 0.5  # Dice below which a disc counts as not found
@@ -31,6 +31,6 @@ def missed(results: Results) -> str:
     rows = []
     for strategy, found in discs.items():
         lost = [sum(dice < MISSED for dice in found[site].values()) for site in sites]
-        rows.append([strategy, *map(str, lost), str(sum(lost))])
+        rows.append([shown_name(strategy), *map(str, lost), str(sum(lost))])
     head = ["strategy", *(f"{site} ({number})" for site, number in sites.items()), "all"]
     return f"Discs not found (Dice below {MISSED:g}):\n\n{markdown(head, rows)}"

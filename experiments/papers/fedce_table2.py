@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from reading import cases, markdown, read, site_means, words
+from reading import cases, markdown, read, shown_name, site_means, words
 
 from monai_fairfl.fairness import performance_distance, performance_fairness_pearson
 from monai_fairfl.intervals import Interval
@@ -48,7 +48,7 @@ def _of(study: str) -> dict[str, list[str]]:
             drawn = np.array([_measures(*pair) for pair in _redrawn(alone, pooled)])
             ends = np.quantile(drawn, [0.025, 0.975], axis=0)
             cells = [words(Interval(*triple), 1) for triple in zip(_measures(*both), *ends, strict=True)]
-            rows[strategy] = [cells[0], f"{correlation.p_value:.2f}", cells[1]]
+            rows[shown_name(strategy)] = [cells[0], f"{correlation.p_value:.2f}", cells[1]]
     return rows
 
 

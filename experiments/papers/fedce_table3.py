@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from reading import markdown, over_folds, read, shares, words
+from reading import markdown, over_folds, read, shares, shown_name, words
 from scipy.stats import spearmanr
 
 from monai_fairfl.fairness import agreement, leave_one_out_shares
@@ -54,7 +54,7 @@ def _of(study: str) -> str:
         if strategy == "FedCI":
             rows += [_row("FedCI, its weights", [shares(result, "aggregation") for result in results], reference)]
         if strategy != "Standalone":
-            rows += [_row(strategy, [shares(result) for result in results], reference)]
+            rows += [_row(shown_name(strategy), [shares(result) for result in results], reference)]
     return markdown(["strategy", *MEASURES], rows)
 
 

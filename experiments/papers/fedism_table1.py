@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reading import NotFinished, Result, by_fold, cases, difference, interval_of, markdown, read, words
+from reading import NotFinished, Result, by_fold, cases, difference, interval_of, markdown, read, shown_name, words
 from study import Study
 
 from monai_fairfl.intervals import Interval
@@ -42,7 +42,7 @@ HEAD = ["clean", "corrupted", "corrupted, gain over FedAvg", "fold by fold"]
 
 def table() -> str:
     """A row per setting and method, of the settings that are complete."""
-    return markdown(["images", "method", *HEAD], rows_of(SETTINGS, {method: method for method in METHODS}))
+    return markdown(["images", "method", *HEAD], rows_of(SETTINGS, {shown_name(method): method for method in METHODS}))
 
 
 def rows_of(settings: Mapping[tuple[str, str], str], methods: Mapping[str, str]) -> list[list[str]]:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from papers.fedism_table1 import HEAD, groups_of, row
-from reading import difference, markdown, read, words
+from reading import difference, markdown, read, shown_name, words
 
 STUDIES = ("quality",)
 METHODS = ("FedAvg", "qFedAvg", "AFL", "FairFed", "FedCE", "FedGA")
@@ -27,7 +27,9 @@ def table() -> str:
             words(difference(results[f"{method}-SALT"], results[method], groups[group][:1]), signed=True)
             for group in ("clean", "corrupted")
         ]
-        rows.append([method, *row(results, method, groups)[:2], *row(results, f"{method}-SALT", groups)[:2], *added])
+        without = row(results, method, groups)[:2]
+        with_it = row(results, f"{method}-SALT", groups)[:2]
+        rows.append([shown_name(method), *without, *with_it, *added])
     head = [
         "method",
         *HEAD[:2],

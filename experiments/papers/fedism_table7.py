@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 from papers.fedism_table1 import METHODS, groups_of
-from reading import closing, markdown, read
+from reading import closing, markdown, read, shown_name
 
 STUDIES = ("quality",)
 
@@ -30,7 +30,7 @@ def table() -> str:
         found = [closing(result, "sharpness") for result in results[method]]
         cells = [_words([statistic(list(each.values())) for each in found]) for statistic in (np.mean, np.std)]
         cells += [_words([np.mean([each[site] for site in sites]) for each in found]) for sites in groups.values()]
-        rows.append([method, *cells])
+        rows.append([shown_name(method), *cells])
     return markdown(["method", "mean", "std over clients (ddof 0)", *(f"{group} clients" for group in groups)], rows)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from figures import lines, panels
 from matplotlib.figure import Figure
-from reading import read
+from reading import read, shown_name
 
 STUDIES = ("prostate", "fundus")
 SHOWN = ("FedAvg", "FedCE", "CGSV", "qFedAvg", "FedLWR")
@@ -30,7 +30,7 @@ def figure() -> Figure:
         series = {}
         for name in SHOWN:
             scores = [np.array(list(result["global_score"].values())) for result in results[name]]
-            series[name] = np.mean([over_sites(score, axis=0) for score in scores], axis=0)
+            series[shown_name(name)] = np.mean([over_sites(score, axis=0) for score in scores], axis=0)
         lines(axis, series, "rounds done", "validation Dice", first=0)
     axes[0].legend(fontsize=6)
     return drawn

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from reading import cases, interval_of, markdown, read, site_means, words
+from reading import cases, interval_of, markdown, read, shown_name, site_means, words
 
 from monai_fairfl.fairness import performance
 from monai_fairfl.intervals import Interval
@@ -33,5 +33,6 @@ def _of(study: str) -> str:
         means = site_means(pooled)
         summary = performance(means, ddof=0)
         average = words(Interval(*(100 * end for end in interval_of(pooled))), 2)
-        rows.append([strategy, *(f"{100 * mean:.2f}" for mean in means.values()), average, f"{100 * summary.std:.2f}"])
+        of_sites = [f"{100 * mean:.2f}" for mean in means.values()]
+        rows.append([shown_name(strategy), *of_sites, average, f"{100 * summary.std:.2f}"])
     return markdown(["method", *means, "average", "std"], rows)

@@ -58,6 +58,15 @@ def test_every_experiment_has_its_place_in_the_results() -> None:
         assert set(module.STUDIES) <= set(names())
 
 
+def test_no_table_or_figure_calls_the_loss_weighted_average_q_fedavg() -> None:
+    results = load("results")
+    shown = [line for page in results.PAGES for line in page.read_text().splitlines() if line.startswith("|")]
+    for figure in (CHECKOUT / "docs" / "images" / "results").glob("*.svg"):
+        shown += figure.read_text().splitlines()
+    assert any("loss-weighted" in line for line in shown)
+    assert not [line for line in shown if "qfedavg" in line.lower().replace("-", "")]
+
+
 @pytest.mark.parametrize("change", ["missing", "another number"])
 def test_a_missing_or_changed_file_is_noticed(change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results, study = load("results"), load("study")
@@ -104,6 +113,45 @@ def test_every_real_image_is_tested_once_by_every_complete_strategy(names: tuple
     assert {"FedAvg", "FedCE"} <= set(found)
     for results in found.values():
         assert sum(len(cases) for cases in reading.cases(results).values()) == IMAGES[names]
+
+
+def rounding_shifts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: float) -> None:
+    """Take the committed results of `fundus`; FedAvg's second training scores ``shift`` more than its first."""
+    study = load("study")
+    folder = tmp_path / "fundus"
+    shutil.copytree(CHECKOUT / "experiments" / "results" / "fundus", folder)
+    monkeypatch.setattr(study.Study, "results", property(lambda self: tmp_path / self.name))
+    for fold in range(3):
+        again = json.loads((folder / f"FedAvg-fold{fold}.json").read_text())
+        for site, scores in again["test"]["dice"].items():
+            again["test"]["dice"][site] = [score + shift for score in scores]
+        (folder / f"uniform-FedAvg-fold{fold}.json").write_text(json.dumps(again))
+        shutil.copy(folder / f"FedCE-fold{fold}.json", folder / f"uniform-FedAvg-uniform-fold{fold}.json")
+
+
+@pytest.mark.parametrize(("shift", "marked"), [(0.0, False), (0.001, False), (0.003, True)])
+def test_uniform_weights_are_compared_with_the_fedavg_that_was_trained_beside_them(
+    shift: float, marked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounding_shifts(tmp_path, monkeypatch, shift)
+    reading, lines = load("reading"), load("papers.control_uniform").table().splitlines()
+    whole = next(line for line in lines if line.startswith("| fundus | all |")).split(" | ")
+    gain = reading.difference(reading.read("fundus")["FedCE"], reading.read("fundus")["FedAvg"]).estimate
+    assert whole[5].startswith(f"{gain - shift:+.3f} (")
+    assert whole[3].endswith("*") == marked
+    gains = {line.split(" | ")[0]: line for line in lines if line.count(" | ") == 5}
+    assert f" {gain - shift:+.3f} (" in gains["| uniform weights"]
+    assert f" {gain:+.3f} (" in gains["| FedCE"]  # its own FedAvg is the first one
+
+
+def test_a_study_without_all_folds_of_uniform_weights_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounding_shifts(tmp_path, monkeypatch, 0.0)
+    results = load("results")
+    assert "| fundus | 2 |" in results.block("control_uniform")
+    (tmp_path / "fundus" / "uniform-FedAvg-uniform-fold1.json").unlink()
+    assert results.block("control_uniform").startswith("*Not finished: without runs with uniform weights.*")
 
 
 def result(**scores: list[float]) -> dict[str, Any]:
