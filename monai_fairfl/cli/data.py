@@ -25,7 +25,11 @@ from monai_fairfl.terminal import noted
 __all__ = ["add_commands"]
 
 _STEREO = {"auto": None, "yes": True, "no": False}
-SIZES = {("prostate", "six"): [96, 96, 16], ("prostate", "demo"): [96, 96, 12], ("fundus", "six"): [256]}
+SIZES = {  # of --kind and --hospitals, where the user gives none
+    ("prostate", "six"): [96, 96, 16],
+    ("prostate", "demo"): [96, 96, 12],
+    ("fundus", "six"): [256],
+}
 SMALLEST = {"prostate": 12, "fundus": 32}  # pixels a side, from which on structures are seen
 
 
@@ -41,7 +45,7 @@ def try_(args: argparse.Namespace) -> Answer:
 
 
 def demo_data(args: argparse.Namespace) -> Answer:
-    """Write synthetic hospitals: six of prostate MRI or of fundus photographs, or the four of make demo."""
+    """Write synthetic hospitals: six of prostate MRI or fundus photographs, or those of make demo."""
     from monai_fairfl.data import write_clinics, write_demo, write_sites
 
     size = _demo_size(args)
@@ -155,7 +159,7 @@ def add_commands(add: Add) -> None:
         "--hospitals",
         choices=("six", "demo"),
         default="six",
-        help="six that differ in many ways, or the four of make demo with their data lists (default: six)",
+        help="six that differ in many ways, or the four of make demo (default: six)",
     )
     sub.add_argument("--seed", type=whole, default=0, help="decides every image (default: 0)")
     sub.add_argument(
@@ -163,7 +167,8 @@ def add_commands(add: Add) -> None:
         type=positive,
         nargs="+",
         metavar="N",
-        help="voxels X Y Z (default: 96 96 16, demo 96 96 12), or pixels of a photograph (default: 256)",
+        help="voxels X Y Z (default: 96 96 16, of --hospitals demo 96 96 12), "
+        "or pixels of a photograph (default: 256)",
     )
 
     sub = add(

@@ -10,9 +10,9 @@
 # limitations under the License.
 """The four synthetic hospitals of ``make demo``: three large ones look alike, a small one does not.
 
-They were built to show one effect: plain averaging leaves the small hospital behind, for a reason that one sees in its
-images. ``docs/demo.md`` says how they were chosen and what was measured. The six hospitals of
-:mod:`monai_fairfl.data.synthetic`, which the studies use, were not built for an effect.
+They were built to show one effect: plain averaging leaves the small hospital behind, for a reason
+that one sees in its images. ``docs/demo.md`` says how they were chosen and what was measured. The six
+hospitals of :mod:`monai_fairfl.data.synthetic`, which the studies use, were not built for an effect.
 """
 
 from __future__ import annotations
@@ -30,13 +30,21 @@ __all__ = ["DEMO_SITES", "write_demo"]
 VALIDATION_CASES = 2
 TESTING_CASES = 8  # each site has these, whatever its size; all other cases train
 
-_UNUSUAL = "endorectal coil: bright flare behind the gland, field of view 120 mm; two training cases"
-
 DEMO_SITES: tuple[Site, ...] = (
-    Site("ash", 18, "sharp 3 T images; eight training cases", scale=400, fov=190, blur=0.7),
-    Site("beech", 18, "plain 3 T images; eight training cases", scale=900, noise=0.04),
-    Site("maple", 18, "slightly shaded 3 T images; eight training cases", scale=1500, bias=0.12, fov=210),
-    Site("willow", 12, _UNUSUAL, scale=11000, gamma=0.9, zones=0.8, noise=0.05, coil=12, fov=120),
+    Site("ash", 18, "sharp 3 T images", scale=400, fov=190, blur=0.7),
+    Site("beech", 18, "plain 3 T images", scale=900, noise=0.04),
+    Site("maple", 18, "slightly shaded 3 T images", scale=1500, bias=0.12, fov=210),
+    Site(
+        "willow",
+        12,
+        "endorectal coil: bright flare behind the gland, small field of view",
+        scale=11000,
+        gamma=0.9,
+        zones=0.8,
+        noise=0.05,
+        coil=12,
+        fov=120,
+    ),
 )
 
 
@@ -48,8 +56,8 @@ def write_demo(
 ) -> list[str]:
     """Write the hospitals of the demonstration, with the split of each as ``datalist/SITE.json``.
 
-    The lists are those of the layout ``nvflare`` (``docs/data.md``), so that every engine trains, validates and tests
-    on the same cases: two cases of a site validate, eight test, the others train.
+    The lists are those of the layout ``nvflare`` (``docs/data.md``), so that every engine trains and
+    tests on the same cases: two cases of a site validate, eight test, the others train.
 
     Args:
         root: folder to write to; made if missing.

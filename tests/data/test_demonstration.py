@@ -12,18 +12,22 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from monai_fairfl.data import DEMO_SITES, SITES, Site, make_case, site_datalist, site_folders, write_demo, write_sites
 from monai_fairfl.errors import DataError
 
+CHECKOUT = Path(__file__).parents[2]
 SMALL = (16, 16, 4)
 SIZE = (48, 48, 8)
 ALIKE = ("ash", "beech", "maple")
+Sign = Callable[[np.ndarray, np.ndarray], float]  # of an image and its mask
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +38,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    files = [path for path in sorted(root.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
 def test_every_hospital_tests_eight_cases_and_the_unusual_one_trains_two(written: Path) -> None:
@@ -60,7 +65,7 @@ def test_the_same_seed_gives_the_same_bytes(written: Path, tmp_path: Path) -> No
 
 
 def brightness_behind_over_before(image: np.ndarray, mask: np.ndarray) -> float:
-    """Mean of the image in the sixth of its depth behind the gland, over that in the sixth before it."""
+    """Mean brightness of the sixth of the depth behind the gland, over that before the gland."""
     columns, rows, _ = np.nonzero(mask)
     across = slice(columns.min(), columns.max() + 1)
     depth = image.shape[1] // 6
@@ -77,7 +82,7 @@ def width_of_gland(image: np.ndarray, mask: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("seen", [brightness_behind_over_before, width_of_gland])
-def test_the_unusual_hospital_is_seen_in_its_images(seen: Callable[[np.ndarray, np.ndarray], float]) -> None:
+def test_the_unusual_hospital_is_seen_in_its_images(seen: Sign) -> None:
     mean = {}
     for site in DEMO_SITES:
         values = []
@@ -109,3 +114,16 @@ def test_they_are_not_mixed_with_the_six_hospitals(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="another size. Delete"):
         write_demo(tmp_path)
     assert not (tmp_path / "datalist").exists()
+
+
+def test_the_picture_of_the_hospitals_is_drawn_as_it_was_committed(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    script = runpy.run_path(str(CHECKOUT / "docs" / "images" / "demo.py"))
+    script["draw_hospitals"](tmp_path / "drawn.png")
+    pictures = []
+    for file in (tmp_path / "drawn.png", script["FOLDER"] / "demo_hospitals.png"):
+        with Image.open(file) as picture:
+            pictures.append(np.asarray(picture.convert("L"), float))
+    drawn, committed = pictures
+    assert drawn.shape == committed.shape
+    assert np.abs(drawn - committed).mean() < 5  # of 255: letters may be drawn otherwise, images not
