@@ -10,7 +10,9 @@ export OMP_NUM_THREADS := 1
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 BUNDLE := bundles/prostate_mri_segmentation
-DEMO_ARGS ?= --rounds 12 --local_epochs 4 --overrides "{'size': [64, 64], 'channels': [16, 32, 64, 128]}" \
+# The seed of the demo's images and of its training.
+SEED ?= 0
+DEMO_ARGS ?= --rounds 20 --local_epochs 4 --overrides "{'size': [64, 64], 'channels': [16, 32, 64, 128]}" \
 	--strategies "[{'_target_': 'monai_fairfl.strategies.Standalone'}, \
 	{'_target_': 'monai_fairfl.strategies.FedAvg'}, {'_target_': 'monai_fairfl.strategies.FedCE'}]"
 
@@ -21,17 +23,18 @@ help: ## say what can be made
 	@echo "usage: make TARGET [PYTHON=python3.11]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## train a federation of six synthetic hospitals and write its report
-	$(BIN)/monai-fairfl demo-data --out demo/hospitals
-	rm -rf demo/run
+# The hospitals of an earlier version or of another seed are other hospitals: they are made again, in seconds.
+demo: $(READY) ## train a federation of four synthetic hospitals and write its report
+	rm -rf demo/hospitals demo/run
+	$(BIN)/monai-fairfl demo-data --out demo/hospitals --hospitals demo --seed $(SEED)
 	$(BIN)/python -W ignore -m monai.bundle run --config_file $(BUNDLE)/configs/federate.json --bundle_root $(BUNDLE) \
-		--sites_root demo/hospitals --run_dir demo/run $(DEMO_ARGS)
+		--sites_root demo/hospitals --run_dir demo/run --seed $(SEED) $(DEMO_ARGS)
 
 demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server and a process for each
-	$(BIN)/monai-fairfl demo-data --out demo/hospitals
-	rm -rf demo/flare
+	rm -rf demo/hospitals demo/flare
+	$(BIN)/monai-fairfl demo-data --out demo/hospitals --hospitals demo --seed $(SEED)
 	$(BIN)/monai-fairfl simulate-flare --bundle prostate_mri_segmentation --strategy FedCE --sites-root demo/hospitals \
-		--workspace demo/flare --num-rounds 6 --local-epochs 4 \
+		--workspace demo/flare --num-rounds 6 --local-epochs 4 --seed $(SEED) \
 		--overrides "{'size': [64, 64], 'channels': [16, 32, 64, 128]}"
 
 test: lint ## lint, then every test but those that start servers

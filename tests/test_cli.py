@@ -147,6 +147,23 @@ def test_demo_data_writes_six_hospitals(tmp_path: Path, capsys: pytest.CaptureFi
         assert nib.load(tmp_path / site / "Case00.nii.gz").shape == (24, 24, 6)
 
 
+def test_demo_data_writes_the_hospitals_of_the_demo_with_their_splits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = run_json(capsys, "demo-data", "--out", tmp_path, "--hospitals", "demo", "--size", 24, 24, 6)
+    sites = run_json(capsys, "datalist", tmp_path)["sites"]
+    assert sorted(sites) == written["sites"] == ["ash", "beech", "maple", "willow"]
+    for name, site in sites.items():
+        training = 2 if name == "willow" else 8
+        assert (site["training"], site["validation"], site["testing"]) == (training, 2, 8)
+
+
+def test_the_demo_has_no_photographs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("demo-data", "--out", tmp_path / "x", "--kind", "fundus", "--hospitals", "demo")
+    assert "leave out --kind fundus" in run_json(capsys, *words, code=2)["error"]
+    assert not (tmp_path / "x").exists()
+
+
 def test_sizes_of_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["demo-data", "--out", str(tmp_path), "--size", "48", "0", "8"])

@@ -16,6 +16,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from typing import Any
 import pytest
 import setuptools
 from packaging.requirements import Requirement
+
+from monai_fairfl.cli import _parser
 
 CHECKOUT = Path(__file__).parents[1]
 HEADER = (CHECKOUT / "monai_fairfl" / "errors.py").read_text().partition('"""')[0]
@@ -179,3 +182,20 @@ def test_make_says_what_it_can_make() -> None:
         pytest.skip("make is not installed")
     shown = subprocess.run(["make"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
     assert {"demo", "test", "lint", "bench", "clean"} <= set(re.findall(r"^  ([a-z-]+)", shown, re.MULTILINE))
+
+
+def test_the_demos_of_make_take_one_seed_for_images_and_training() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    words = ["make", "--dry-run", "demo", "demo-flare", "SEED=7"]
+    shown = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    commands = []
+    for line in shown.replace("\\\n", " ").splitlines():
+        if line.startswith((".venv/bin/monai-fairfl ", ".venv/bin/python ")):
+            commands.append(shlex.split(line))
+    assert len(commands) == 4  # images and training, in one process and in NVIDIA FLARE
+    for command in commands:
+        assert command[command.index("--seed") + 1] == "7"
+    for command in commands:
+        if command[0] == ".venv/bin/monai-fairfl":
+            assert _parser().parse_args(command[1:]).seed == 7  # the command line knows every word

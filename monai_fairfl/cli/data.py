@@ -25,6 +25,11 @@ from monai_fairfl.terminal import noted
 __all__ = ["add_commands"]
 
 _STEREO = {"auto": None, "yes": True, "no": False}
+SIZES = {  # of --kind and --hospitals, where the user gives none
+    ("prostate", "six"): [96, 96, 16],
+    ("prostate", "demo"): [96, 96, 12],
+    ("fundus", "six"): [256],
+}
 SMALLEST = {"prostate": 12, "fundus": 32}  # pixels a side, from which on structures are seen
 
 
@@ -42,23 +47,33 @@ def try_(args: argparse.Namespace) -> Answer:
 
 
 def demo_data(args: argparse.Namespace) -> Answer:
-    """Write six synthetic hospitals, of prostate MRI or of fundus photographs."""
-    from monai_fairfl.data import write_clinics, write_sites
+    """Write synthetic hospitals: six of prostate MRI or fundus photographs, or those of make demo."""
+    from monai_fairfl.data import write_clinics, write_demo, write_sites
 
-    size = args.size or ([96, 96, 16] if args.kind == "prostate" else [256])
-    if len(size) != (3 if args.kind == "prostate" else 1):
-        raise ConfigError(
-            f"--size of {args.kind} is {'X Y Z' if args.kind == 'prostate' else 'one number'}, got {size}"
-        )
+    size = _demo_size(args)
+    workers = os.cpu_count() or 1
+    if args.kind == "fundus":
+        sites = write_clinics(args.out, seed=args.seed, size=size[0], workers=workers)
+    else:
+        write = write_demo if args.hospitals == "demo" else write_sites
+        sites = write(args.out, seed=args.seed, size=(size[0], size[1], size[2]), workers=workers)
+    return Answer({"folder": args.out, "sites": sites}, f"{args.out}: {len(sites)} hospitals, {', '.join(sites)}")
+
+
+def _demo_size(args: argparse.Namespace) -> list[int]:
+    """The size given by the user, checked, or that of these hospitals."""
+    if args.kind == "fundus" and args.hospitals == "demo":
+        raise ConfigError("--hospitals demo are of prostate MRI: leave out --kind fundus, or give --hospitals six")
+    if args.size is None:
+        return SIZES[args.kind, args.hospitals]
+    size: list[int] = args.size
+    if len(size) != len(SIZES[args.kind, args.hospitals]):
+        numbers = "X Y Z" if args.kind == "prostate" else "one number"
+        raise ConfigError(f"--size of {args.kind} is {numbers}, got {size}")
     least = SMALLEST[args.kind]
     if min(size[:2]) < least:
         raise ConfigError(f"--size of {args.kind} is at least {least} in plane, got {size}: less shows no structure")
-    workers = os.cpu_count() or 1
-    if args.kind == "prostate":
-        sites = write_sites(args.out, seed=args.seed, size=(size[0], size[1], size[2]), workers=workers)
-    else:
-        sites = write_clinics(args.out, seed=args.seed, size=size[0], workers=workers)
-    return Answer({"folder": args.out, "sites": sites}, f"{args.out}: {len(sites)} hospitals, {', '.join(sites)}")
+    return size
 
 
 def datalist(args: argparse.Namespace) -> Answer:
@@ -134,6 +149,7 @@ def add_commands(add: Add) -> None:
         "demo-data",
         demo_data,
         "demo-data --out hospitals\n"
+        "demo-data --out demo/hospitals --hospitals demo\n"
         "demo-data --out small --size 48 48 8 --seed 1\n"
         "demo-data --out clinics --kind fundus",
     )
@@ -141,13 +157,20 @@ def add_commands(add: Add) -> None:
     sub.add_argument(
         "--kind", choices=("prostate", "fundus"), default="prostate", help="of images (default: prostate, MRI)"
     )
+    sub.add_argument(
+        "--hospitals",
+        choices=("six", "demo"),
+        default="six",
+        help="six that differ in many ways, or the four of make demo (default: six)",
+    )
     sub.add_argument("--seed", type=whole, default=0, help="decides every image (default: 0)")
     sub.add_argument(
         "--size",
         type=positive,
         nargs="+",
         metavar="N",
-        help="voxels X Y Z (default: 96 96 16), or pixels of a photograph (default: 256)",
+        help="voxels X Y Z (default: 96 96 16, of --hospitals demo 96 96 12), "
+        "or pixels of a photograph (default: 256)",
     )
 
     sub = add(

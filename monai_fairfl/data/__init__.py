@@ -17,6 +17,7 @@ from monai_fairfl.data.checks import check_cases, check_duplicates
 from monai_fairfl.data.content import cup_to_disc_ratio, structure_size
 from monai_fairfl.data.corruption import CorruptLabeld, CorruptQualityd, corrupted_cases
 from monai_fairfl.data.datalist import find_cases, find_sites, site_datalist, split_cases
+from monai_fairfl.data.demonstration import DEMO_SITES, write_demo
 from monai_fairfl.data.fundus import NormaliseFieldd, OneViewd, RandDiscCropd, normalise_field
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.partition import chosen_clients, partitioned_datalist, repeat_case
@@ -29,6 +30,7 @@ from monai_fairfl.data.untracked import UntrackedCompose
 
 __all__ = [
     "CLINICS",
+    "DEMO_SITES",
     "SITES",
     "Clinic",
     "CorruptLabeld",
@@ -61,5 +63,6 @@ __all__ = [
     "split_cases",
     "structure_size",
     "write_clinics",
+    "write_demo",
     "write_sites",
 ]

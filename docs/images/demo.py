@@ -1,0 +1,101 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Draw the pictures of the demonstration: its hospitals, and what a finished ``make demo`` recorded by round.
+
+Run it after ``make demo``::
+
+    python docs/images/demo.py demo/run
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+from monai_fairfl.data import DEMO_SITES, make_case
+from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.series import Series, dice_series, weight_series
+
+matplotlib.use("Agg")  # no window
+
+import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.axes import Axes  # noqa: E402
+
+FOLDER = Path(__file__).parent
+SEED = 0
+SIZE = (96, 96, 12)
+COLOURS = ("#0072b2", "#009e73", "#e69f00", "#d55e00")  # Okabe and Ito's, as in the report; the last for willow
+
+
+def draw_hospitals(file: Path) -> None:
+    """Draw the slice of the first case of each hospital in which the gland is largest, and the gland's outline."""
+    figure, panels = plt.subplots(1, len(DEMO_SITES), figsize=(2.5 * len(DEMO_SITES), 2.7))
+    for panel, site in zip(panels, DEMO_SITES, strict=True):
+        image, mask, _ = make_case(site, 0, SEED, SIZE)
+        largest = int(mask.sum(axis=(0, 1)).argmax())
+        shown = image[:, :, largest].T  # rows run from front to back, columns from right to left
+        panel.imshow(shown, cmap="gray", vmin=0, vmax=np.percentile(image, 99.5))  # as the bundle scales a volume
+        panel.contour(mask[:, :, largest].T, [0.5], colors="gold", linewidths=1.2)
+        panel.set_title(site.name)
+        panel.axis("off")
+    figure.tight_layout(pad=0.3)
+    _save(figure, file)
+
+
+def draw_rounds(folder: Path, file: Path) -> None:
+    """Draw validation Dice and aggregation weights by round of every run in ``folder``."""
+    runs = load_runs([folder])
+    figure, rows = plt.subplots(2, len(runs), figsize=(3.3 * len(runs), 5.2), sharey="row", sharex=True)
+    for column, run in enumerate(runs):
+        dice, weight = rows[0][column], rows[1][column]
+        dice.set_title(run.name)
+        _plot(dice, dice_series(run))
+        weights, _ = weight_series(run)
+        if any(weights.values()):
+            _plot(weight, weights)
+        else:
+            weight.text(0.5, 0.5, "averages nothing", transform=weight.transAxes, ha="center")
+            weight.spines[["top", "right"]].set_visible(False)
+        weight.set_xlabel("round")
+    for row in rows:
+        row[0].set_ylim(bottom=0)  # after all is drawn: the panels of a row share their range
+    rows[0][0].set_ylabel("validation Dice")
+    rows[1][0].set_ylabel("aggregation weight")
+    rows[0][0].legend(frameon=False)
+    figure.tight_layout(pad=0.6)
+    _save(figure, file)
+
+
+def _plot(axes: Axes, series: Series) -> None:
+    """One line a site."""
+    for colour, (site, points) in zip(COLOURS, series.items(), strict=True):
+        rounds = [point["round"] for point in points]
+        values = [point["value"] for point in points]
+        axes.plot(rounds, values, color=colour, linewidth=1.5, marker="o", markersize=2.5, label=site)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#e6e6e6")
+
+
+def _save(figure: plt.Figure, file: Path) -> None:
+    """Write a small PNG without the version of its writer."""
+    figure.savefig(file, dpi=80, metadata={"Software": None})
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run_dir", type=Path, help="what make demo wrote, demo/run")
+    arguments = parser.parse_args()
+    draw_hospitals(FOLDER / "demo_hospitals.png")
+    draw_rounds(arguments.run_dir, FOLDER / "demo_rounds.png")

@@ -1,0 +1,100 @@
+# Copyright (c) MONAI FairFL contributors
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#     http://www.apache.org/licenses/LICENSE-2.0
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The four synthetic hospitals of ``make demo``: three large ones look alike, a small one does not.
+
+They were built to show one effect: plain averaging leaves the small hospital behind, for a reason
+that one sees in its images. ``docs/demo.md`` says how they were chosen and what was measured. The six
+hospitals of :mod:`monai_fairfl.data.synthetic`, which the studies use, were not built for an effect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from monai_fairfl.data.layouts import PARTS
+from monai_fairfl.data.synthetic import Site, write_sites
+from monai_fairfl.files import write_atomically
+
+__all__ = ["DEMO_SITES", "write_demo"]
+
+VALIDATION_CASES = 2
+TESTING_CASES = 8  # each site has these, whatever its size; all other cases train
+
+DEMO_SITES: tuple[Site, ...] = (
+    Site("ash", 18, "sharp 3 T images", scale=400, fov=190, blur=0.7),
+    Site("beech", 18, "plain 3 T images", scale=900, noise=0.04),
+    Site("maple", 18, "slightly shaded 3 T images", scale=1500, bias=0.12, fov=210),
+    Site(
+        "willow",
+        12,
+        "endorectal coil: bright flare behind the gland, small field of view",
+        scale=11000,
+        gamma=0.9,
+        zones=0.8,
+        noise=0.05,
+        coil=12,
+        fov=120,
+    ),
+)
+
+
+def write_demo(
+    root: str | os.PathLike[str],
+    seed: int = 0,
+    size: tuple[int, int, int] = (96, 96, 12),
+    workers: int = 1,
+) -> list[str]:
+    """Write the hospitals of the demonstration, with the split of each as ``datalist/SITE.json``.
+
+    The lists are those of the layout ``nvflare`` (``docs/data.md``), so that every engine trains and
+    tests on the same cases: two cases of a site validate, eight test, the others train.
+
+    Args:
+        root: folder to write to; made if missing.
+        seed: decides all images.
+        size: voxels of every volume; field of view and gland stay the same in mm.
+        workers: threads.
+
+    Returns:
+        The sites' names, sorted.
+
+    Raises:
+        DataError: the folder holds synthetic sites of another seed, size or shift.
+
+    >>> import tempfile
+    >>> from monai_fairfl.data import site_datalist, site_folders
+    >>> root = tempfile.mkdtemp()
+    >>> write_demo(root, size=(16, 16, 4))
+    ['ash', 'beech', 'maple', 'willow']
+    >>> {part: len(cases) for part, cases in site_datalist(site_folders(root)["willow"]).items()}
+    {'training': 2, 'validation': 2, 'testing': 8}
+    """
+    names = write_sites(root, DEMO_SITES, seed, size, workers=workers)
+    folder = Path(root) / "datalist"
+    folder.mkdir(exist_ok=True)
+    for site in DEMO_SITES:
+        content = json.dumps(_datalist(site), indent=2)
+        write_atomically(folder / f"{site.name}.json", content.encode())
+    return names
+
+
+def _datalist(site: Site) -> dict[str, list[dict[str, str]]]:
+    """The parts of a site's cases. Cases are drawn independently, so their numbers may decide."""
+    cases = []
+    for number in range(site.cases):
+        name = f"{site.name}/Case{number:02d}"
+        cases.append({"image": f"{name}.nii.gz", "label": f"{name}_segmentation.nii.gz"})
+    first_validation = site.cases - VALIDATION_CASES - TESTING_CASES
+    first_testing = site.cases - TESTING_CASES
+    parts = (cases[:first_validation], cases[first_validation:first_testing], cases[first_testing:])
+    return dict(zip(PARTS, parts, strict=True))
