@@ -39,7 +39,8 @@ a first federation, from nothing:
   monai-fairfl demo-data --out hospitals
   monai-fairfl bundle prostate_mri_segmentation prostate
   python -m monai.bundle run --config_file prostate/configs/federate.json --bundle_root prostate \\
-      --sites_root hospitals --run_dir runs/first --strategy#_target_ monai_fairfl.strategies.FedCE
+      --sites_root hospitals --run_dir runs/first --rounds 12 --local_epochs 4 \\
+      --strategy#_target_ monai_fairfl.strategies.FedCE
   monai-fairfl report runs/first
 
 With --json a command prints one JSON object and nothing else, {"error": "..."} when it fails. Exit code 2: it failed,
