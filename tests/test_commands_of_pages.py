@@ -90,31 +90,35 @@ def training(command: list[str], page: str) -> Training | None:
     parser.add_argument("--overrides", default="{}")
     found = parser.parse_known_args(command)[0]
     overrides = ast.literal_eval(found.overrides.replace("$fold", "0"))
-    return Training(f"{page}: {whole}", bundles_of(command, page), found.rounds, found.local_epochs, overrides)
+    bundles = bundles_of(command, page)
+    return Training(f"{page}: {whole}", bundles, found.rounds, found.local_epochs, overrides)
 
 
 def trainings() -> list[Training]:
     found = [training(command, page) for page in PAGES for command in commands_of_page(page)]
-    found += [training(command, "monai-fairfl --help") for command in commands(EXAMPLES.replace("'", ""))]
+    examples = EXAMPLES.replace("'", "")
+    found += [training(command, "monai-fairfl --help") for command in commands(examples)]
     return [shown for shown in found if shown is not None]
 
 
 def test_every_page_with_a_training_is_read() -> None:
     pages = {shown.where.partition(":")[0] for shown in trainings()}
     assert {"README.md", "CONTRIBUTING.md", "docs/settings.md", "docs/valuation.md"} <= pages
-    assert {"docs/flare_production.md", "docs/methods/composition.md", "monai-fairfl --help"} <= pages
+    assert {"docs/flare_production.md", "docs/methods/composition.md"} <= pages
+    assert "monai-fairfl --help" in pages
     assert {f"bundles/{name}/docs/README.md" for name in STUDIES} <= pages
 
 
 @pytest.mark.parametrize("shown", trainings(), ids=lambda shown: shown.where[:60])
 def test_a_training_of_a_page_has_the_epochs_and_sizes_of_the_measured_one(shown: Training) -> None:
-    assert shown.local_epochs, f"{shown.where}\nlacks the local epochs: with the default of 1 it trains too little"
+    assert shown.local_epochs, f"{shown.where}\nlacks the local epochs; the default is 1"
     recipes = [json.loads(STUDIES[name].read_text()) for name in shown.bundles]
     if shown.rounds < min(recipe["rounds"] for recipe in recipes):
         return  # a demonstration
     measured = [(recipe["rounds"], recipe["local_epochs"]) for recipe in recipes]
-    assert (shown.rounds, shown.local_epochs) in measured, f"{shown.where}\nmeasured were {measured}"
-    recipe = recipes[measured.index((shown.rounds, shown.local_epochs))]
+    given = (shown.rounds, shown.local_epochs)
+    assert given in measured, f"{shown.where}\nmeasured were {measured}"
+    recipe = recipes[measured.index(given)]
     wanted = {name: shown.overrides.get(name) for name in recipe["overrides"]}
     assert wanted == recipe["overrides"], f"{shown.where}\nlacks overrides of what was measured"
 

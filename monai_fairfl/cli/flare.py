@@ -110,8 +110,8 @@ def add_commands(add: Add) -> None:
     sub = add(
         "simulate-flare",
         simulate_flare,
-        "simulate-flare --bundle prostate_mri_segmentation --sites-root hospitals --workspace flare "
-        "--num-rounds 12 --local-epochs 4",
+        "simulate-flare --bundle prostate_mri_segmentation --num-rounds 12 --local-epochs 4 "
+        "--sites-root hospitals --workspace flare",
     )
     sub.add_argument("--sites-root", required=True, metavar="DIR", help="one folder per hospital")
     sub.add_argument("--site-names", nargs="+", metavar="SITE", help="those that take part (default: all)")
@@ -127,8 +127,8 @@ def add_commands(add: Add) -> None:
     sub = add(
         "export-flare",
         export_flare,
-        "export-flare --bundle prostate_mri_segmentation --min-clients 3 --num-rounds 60 --local-epochs 4 --out job\n"
-        "export-flare --bundle my_bundle --strategy CGSV --min-clients 3 --local-epochs 2 --no-custom-code --out job",
+        "export-flare --bundle prostate_mri_segmentation --num-rounds 60 --local-epochs 4 --out job\n"
+        "export-flare --bundle my_bundle --strategy CGSV --local-epochs 2 --no-custom-code --out job",
     )
     sub.add_argument("--out", required=True, metavar="DIR", help="becomes the job folder")
     sub.add_argument("--min-clients", type=positive, default=2, metavar="N", help="fewest sites (default: 2)")
