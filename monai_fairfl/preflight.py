@@ -164,6 +164,11 @@ def site_names(sites_root: Path, chosen: Sequence[str] | None, sites: Mapping[st
     """
     elsewhere = [name for name, additions in sites.items() if "dataset_dir" in additions]
     known = sorted({*data_folders(sites_root), *elsewhere})
+    if not known and not sites_root.is_dir():
+        fault = "is a file" if sites_root.exists() else "does not exist"
+        raise ConfigError(
+            f"sites_root {sites_root} {fault}: give the folder that holds one folder per hospital"
+        )
     if not known:
         raise ConfigError(
             f"sites_root {sites_root} holds no site: give it one folder per hospital (SITE/CaseNN.nii.gz, or another "

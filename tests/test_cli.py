@@ -312,6 +312,18 @@ def test_a_folder_without_a_run_is_an_error(command: str, tmp_path: Path, capsys
     assert "no run" in run_json(capsys, command, tmp_path, code=2)["error"]
 
 
+@pytest.mark.parametrize("command", ["report", "verify"])
+def test_a_folder_that_does_not_exist_is_not_called_empty(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = run_json(capsys, command, "runs/fedce", code=2)["error"]
+    assert error.startswith(f"runs/fedce does not exist (looked for {tmp_path}/runs/fedce)")
+    a_run(tmp_path / "run")
+    error = run_json(capsys, command, "run/ledger.jsonl", code=2)["error"]
+    assert error.startswith("run/ledger.jsonl is a file: give the folder")
+
+
 def test_report_tells_every_client_and_says_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for strategy in (FedAvg(), Standalone()):
         transport = InProcess({name: partial(LeastSquares, [target]) for name, target in (("A", 1.0), ("B", 2.0))})

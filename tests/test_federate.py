@@ -309,8 +309,14 @@ def test_bad_data_is_named_before_anything_is_trained(three: Path, tmp_path: Pat
 
 
 def test_bad_sites_are_refused_by_name(three: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds no site"):
+    with pytest.raises(ConfigError, match="sites_root .*nothing does not exist"):
         site_names(tmp_path / "nothing", None, {})
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="sites_root .*file is a file"):
+        site_names(tmp_path / "file", None, {})
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="holds no site"):
+        site_names(tmp_path / "empty", None, {})
     with pytest.raises(ConfigError, match="'ceder' has no folder.*did you mean 'cedar'"):
         site_names(three, None, {"ceder": {"learning_rate": 0.1}})
     with pytest.raises(ConfigError, match="'elm' has no folder"):
