@@ -386,3 +386,37 @@ def test_one_strategy_is_shown_with_formula_arguments_and_the_config_that_makes_
 
 def test_an_unknown_strategy_is_answered_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert "known are AFL, CFFL" in run_json(capsys, "strategies", "FedX", code=2)["error"]
+    error = run_json(capsys, "strategies", "fedce", code=2)["error"]
+    assert error.startswith("unknown strategy 'fedce': did you mean 'FedCE'?")
+
+
+def test_a_strategy_of_ones_own_is_shown_by_its_dotted_path(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = run_json(capsys, "strategies", "inverse_loss.InverseLoss")["strategies"]["inverse_loss.InverseLoss"]
+    assert entry["config"] == {"_target_": "inverse_loss.InverseLoss"}
+    assert entry["arguments"]["epsilon"] == 0.001 and entry["requires"] == ["train_loss"]
+    assert main(["strategies", "inverse_loss.InverseLoss"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("InverseLoss(epsilon=0.001")
+    assert "--strategy#_target_ inverse_loss.InverseLoss" in shown
+
+
+def test_a_strategy_of_ones_own_is_shown_whatever_its_arguments_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shown_methods.py").write_text(
+        "from inverse_loss import InverseLoss\n"
+        "class Needy(InverseLoss):\n"
+        "    def __init__(self, share, kind=dict, **more):\n"
+        "        pass\n"
+        "class Broken(InverseLoss):\n"
+        "    def __init__(self):\n"
+        "        raise KeyError('no table')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = run_json(capsys, "strategies", "shown_methods.Needy")["strategies"]["shown_methods.Needy"]
+    assert (entry["needed_arguments"], entry["arguments"]) == (["share"], {"kind": "<class 'dict'>"})
+    assert entry["description"] == ""  # not that of the class that it inherits from
+    assert main(["strategies", "shown_methods.Needy"]) == 0
+    assert capsys.readouterr().out.startswith("Needy(share, kind=")
+    error = run_json(capsys, "strategies", "shown_methods.Broken", code=2)["error"]
+    assert "cannot be made with its defaults: KeyError: 'no table'" in error

@@ -261,6 +261,8 @@ def test_a_strategy_outside_the_package_works_by_its_target_alone(three: Path, t
     [
         (["--ronds", "5"], "unknown key 'ronds' for a federation; did you mean 'rounds'?"),
         (["--strategy#_target_", "monai_fairfl.strategies.FedCa"], "unknown strategy 'monai_fairfl.strategies.FedCa'"),
+        (["--strategy#_target_", "FedCE"], "did you mean 'monai_fairfl.strategies.FedCE'?"),
+        (["--strategy#_target_", "my_methds.Fair"], "there is no module 'my_methds'"),
         (["--rounds", "two"], "rounds must be a whole number of at least 1, got 'two'"),
     ],
 )  # fmt: skip

@@ -155,9 +155,7 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
 def _runs_in(folder: Path) -> list[Path]:
     """The run directory ``folder``, or those directly in it."""
     if not folder.exists():
-        raise ConfigError(
-            f"{folder} does not exist (looked for {folder.absolute()}): give the run_dir of a federation"
-        )
+        raise ConfigError(f"{folder} does not exist (looked for {folder.absolute()}): give the run_dir of a federation")
     if not folder.is_dir():
         raise ConfigError(f"{folder} is a file: give the folder of the run that it is of")
     if (folder / "ledger.jsonl").exists():
