@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -341,8 +342,9 @@ def test_every_strategy_says_what_it_costs_and_appears_in_the_list(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     entry = run_json(capsys, "strategies")["strategies"][name]
-    assert all(entry[key] for key in ("paper", "client_does", "client_sends", "cost", "phases", "min_clients"))
-    assert entry["summary"].endswith(".")
+    for key in ("paper", "client_does", "client_sends", "cost", "phases", "min_clients"):
+        assert entry[key], f"write what {name} has as {key!r} into its class, as monai_fairfl/strategies/fedce.py does"
+    assert entry["summary"].endswith("."), f"begin the docstring of {name} with one sentence, which ends with a period"
     assert main(["strategies"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
@@ -351,6 +353,11 @@ def test_every_strategy_says_what_it_costs_and_appears_in_the_list(
 
 @pytest.mark.parametrize("kind", shipped().values(), ids=shipped())
 def test_every_strategy_has_the_letter_of_its_paper_and_refuses_an_unknown_variant(kind: type[Strategy]) -> None:
+    name = kind.__name__
+    assert "variant" in inspect.signature(kind).parameters, (
+        f"give {name} the argument variant: str = 'paper', store it as self.variant, and refuse others by "
+        "check_choice(self, 'variant', variant, ('paper',)), as docs/examples/inverse_loss.py does"
+    )
     paper = kind(variant="paper")  # type: ignore[call-arg]
     assert paper.variant == "paper"  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=rf"{kind.__name__}: variant must be one of .*'paper'.*, got 'papr'"):
