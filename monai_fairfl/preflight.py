@@ -124,7 +124,11 @@ def train_config(
     files = [bundle_root / file for file in config]
     for file in files:
         if not file.exists():
-            raise ConfigError(f"{file} does not exist: --bundle_root must be the folder of a MONAI bundle")
+            there = [str(found.relative_to(bundle_root)) for found in sorted(bundle_root.glob("configs/*"))]
+            hint = f"config is relative to the bundle, which has {', '.join(there)}"
+            if not there:
+                hint = "--bundle_root must be the folder of a MONAI bundle"
+            raise ConfigError(f"{file} does not exist: {hint}")
         try:
             ConfigParser.load_config_file(str(file))
         except Exception as error:  # of JSON, of YAML

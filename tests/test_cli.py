@@ -252,6 +252,42 @@ def test_datalist_writes_the_values_of_structures_and_takes_lists_as_sites(
     assert one["client_MSD"]["testing"] == 2
 
 
+def test_a_fold_without_the_number_of_folds_is_refused(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    error = run_json(capsys, "datalist", hospitals / "elm", "--fold", 1, code=2)["error"]
+    assert error == "--fold 1 needs --folds, the number of folds"
+    with pytest.raises(SystemExit):
+        main(["datalist", str(hospitals / "elm"), "--folds", "0"])
+    assert "'0' is not a whole number above 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["demo-data", "--size", "24", "24", "6", "--out", "file/x"], "a part of this path is a file"),
+        (["bundle", "prostate_mri_segmentation", "file/x"], "a part of this path is a file"),
+        (["datalist", "hospitals", "--out", "file"], "a file lies where a folder is needed"),
+        (["datalist", "hospitals/elm", "--out", "folder"], "this is a folder, where a file is needed"),
+        (["report", "run", "--out", "file"], "file"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named_first(
+    words: list[str],
+    says: str,
+    hospitals: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hospitals").symlink_to(hospitals)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    a_run(tmp_path / "run")
+    error = run_json(capsys, *words, code=2)["error"]
+    assert "Errno" not in error and says in error
+    assert error.startswith(("file", "folder"))
+
+
 def test_bundle_is_copied_once_and_never_over_something(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, root = "prostate_mri_segmentation", tmp_path / "mine"
     assert run_json(capsys, "bundle", name, root) == {"bundle_root": str(root)}

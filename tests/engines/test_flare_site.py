@@ -514,6 +514,12 @@ def test_a_mistake_in_a_mapping_is_answered_with_what_was_given_and_an_example(
     [
         (["--strategy", '{"_target_": "monai_fairfl.strategies.FedCE", "mode": "plus"}'], "cannot be made.*mode"),
         (["--strategy", '{"_target_": "monai_fairfl.strategies.CGSV", "gama": 1}'], "cannot be made.*gama"),
+        (["--strategy", '{"_target_": 3}'], "strategy 3 is no dotted path"),
+        (
+            ["--config", "configs/trian.json"],
+            "trian.json does not exist: config is relative to the bundle.*/train.json",
+        ),
+        (["--initial", "/dev/null"], "/dev/null is no state_dict of torch.save .EOFError"),
         (["--name", "prostate run"], "name 'prostate run'"),
         (["--timeout", "-5"], "timeout is a number of seconds"),
     ],
