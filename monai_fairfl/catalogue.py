@@ -16,7 +16,7 @@ import inspect
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -24,10 +24,11 @@ from rich.console import Console
 from rich.table import Table
 
 from monai_fairfl import strategies
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, closest, in_words
+from monai_fairfl.importing import load_by_path
 from monai_fairfl.strategies import Strategy
 
-__all__ = ["as_page", "as_table", "describe", "shipped"]
+__all__ = ["as_page", "as_table", "describe", "find", "shipped"]
 
 
 def shipped() -> dict[str, type[Strategy]]:
@@ -44,28 +45,68 @@ def shipped() -> dict[str, type[Strategy]]:
     }
 
 
+def find(name: str) -> type[Strategy]:
+    """The class of a strategy.
+
+    Args:
+        name: of a shipped strategy, or the dotted path of another one, ``module.Name``.
+
+    Raises:
+        ConfigError: when there is none of that name or path, or the path is of something else. It names those there
+            are, or why the path cannot be imported.
+
+    >>> find("FedCE") is find("monai_fairfl.strategies.FedCE")
+    True
+    >>> find("monai_fairfl.strategies.compose")
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: 'monai_fairfl.strategies.compose' is no class that inherits from ...
+    """
+    known = shipped()
+    if name in known:
+        return known[name]
+    if "." not in name:
+        meant = closest(name, known)
+        hint = f"did you mean {meant!r}? " if meant else ""
+        raise ConfigError(
+            f"unknown strategy {name!r}: {hint}known are {', '.join(known)}; "
+            f"one of your own is named by its dotted path, such as my_methods.{name}"
+        )
+    kind = load_by_path(name, "strategy")
+    if not (isinstance(kind, type) and issubclass(kind, Strategy)):
+        raise ConfigError(f"{name!r} is no class that inherits from monai_fairfl.strategies.Strategy, got {kind!r}")
+    if inspect.isabstract(kind):
+        lacking = ", ".join(sorted(kind.__abstractmethods__))
+        raise ConfigError(f"strategy {name!r} cannot be used: its class does not define {lacking}")
+    return kind
+
+
 def describe(name: str) -> dict[str, Any]:
     """Everything about one strategy, plain JSON.
 
     Args:
-        name: of its class.
+        name: of a shipped strategy, or the dotted path of another one.
 
     Returns:
         ``target`` and ``config`` (its ``_target_``), ``summary`` and ``description`` (its docstring), ``arguments``
-        (name -> default), and its class attributes: ``paper``, ``estimates``, ``client_does``, ``client_sends``,
-        ``phases``, ``cost`` (of a round), ``requires`` (measurements the sites must be able to make),
-        ``min_clients``, ``personal``.
+        (name -> default), ``needed_arguments`` (names of those without a default), and its class attributes:
+        ``paper``, ``estimates``, ``client_does``, ``client_sends``, ``phases``, ``cost`` (of a round), ``requires``
+        (measurements the sites must be able to make), ``min_clients``, ``personal``.
 
     Raises:
-        ConfigError: when there is no such strategy; it names those there are.
+        ConfigError: when there is no such strategy, see :func:`find`.
 
     >>> describe("FedCE")["config"], describe("FedCE")["arguments"]
     ({'_target_': 'monai_fairfl.strategies.FedCE'}, {'mode': 'multi', 'variant': 'paper'})
     """
-    if name not in shipped():
-        raise ConfigError(f"unknown strategy {name!r}; known are {', '.join(shipped())}")
-    kind, target = shipped()[name], f"monai_fairfl.strategies.{name}"
-    description = _plain(inspect.getdoc(kind) or "")
+    kind = find(name)
+    target = name if "." in name else f"monai_fairfl.strategies.{name}"
+    description = _plain(inspect.cleandoc(kind.__doc__ or ""))
+    arguments, needed = _arguments(kind)
+    try:
+        requires = _requires(kind, needed)
+    except Exception as error:  # whatever a constructor raises
+        raise ConfigError(f"strategy {name!r} cannot be made with its defaults: {in_words(error)}") from error
     return {
         "target": target,
         "config": {"_target_": target},
@@ -76,12 +117,35 @@ def describe(name: str) -> dict[str, Any]:
         "client_sends": kind.client_sends,
         "phases": kind.phases,
         "cost": kind.cost,
-        "requires": sorted(kind().requires),  # may follow from the arguments
+        "requires": requires,
         "min_clients": kind.min_clients,
         "personal": kind.personal,
-        "arguments": {key: p.default for key, p in inspect.signature(kind).parameters.items()},
+        "arguments": arguments,
+        "needed_arguments": needed,
         "description": description,
     }
+
+
+def _arguments(kind: type[Strategy]) -> tuple[dict[str, Any], list[str]]:
+    """The constructor's arguments: name -> default as plain JSON, and the names of those without a default."""
+    defaults: dict[str, Any] = {}
+    needed: list[str] = []
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.default is parameter.empty:
+            needed.append(name)
+        else:
+            defaults[name] = json.loads(json.dumps(parameter.default, default=repr))
+    return defaults, needed
+
+
+def _requires(kind: type[Strategy], needed: Sequence[str]) -> list[str]:
+    """The measurements of a strategy: of an instance, since they may follow from the arguments, else of its class."""
+    found: object = kind.requires
+    if not needed:
+        found = kind().requires
+    return sorted(found) if isinstance(found, frozenset) else []  # a property has no value without an instance
 
 
 def as_table(found: Mapping[str, Mapping[str, Any]]) -> str:
@@ -114,9 +178,10 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
     >>> print(as_page("FedAvg", describe("FedAvg")).splitlines()[0])
     FedAvg(weighting='samples', variant='paper')
     """
-    arguments = ", ".join(f"{key}={default!r}" for key, default in entry["arguments"].items())
+    written = [f"{key}={default!r}" for key, default in entry["arguments"].items()]
+    arguments = ", ".join([*entry["needed_arguments"], *written])
     facts = {
-        "paper": entry["paper"],
+        "paper": entry["paper"] or "none named",
         "each client": entry["client_does"],
         "sends": entry["client_sends"],
         "its contributions": entry["estimates"] or "its weights; it estimates nobody's contribution",
@@ -128,7 +193,8 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
         "on the command line": f"--strategy#_target_ {entry['target']}",
     }
     rows = [f"{title + ':':<21}{value}" for title, value in facts.items()]
-    return "\n".join([f"{name}({arguments})", "", entry["description"], "", *rows])
+    title = f"{name.rpartition('.')[2]}({arguments})"
+    return "\n".join([title, "", entry["description"] or "(no docstring)", "", *rows])
 
 
 def _plain(docstring: str) -> str:

@@ -12,7 +12,19 @@
 
 from __future__ import annotations
 
-__all__ = ["ConfigError", "DataError", "FairFLError", "FederationError", "TransportAborted", "in_words"]
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "FairFLError",
+    "FederationError",
+    "TransportAborted",
+    "closest",
+    "did_you_mean",
+    "in_words",
+]
 
 
 class FairFLError(Exception):
@@ -33,6 +45,36 @@ class FederationError(FairFLError, RuntimeError):
 
 class TransportAborted(FederationError):
     """The engine that carries the messages ended the run; what was done can be resumed."""
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known name that looks most like ``word``, if one does; upper and lower case matter less than letters.
+
+    >>> closest("fedce", ["FedAvg", "FedCE"]), closest("x", ["FedAvg", "FedCE"])
+    ('FedCE', None)
+    """
+    names = list(known)
+    found = difflib.get_close_matches(word, names, n=1)
+    if found:
+        return found[0]
+    by_letters = {name.lower(): name for name in names}
+    found = difflib.get_close_matches(word.lower(), by_letters, n=1)
+    return by_letters[found[0]] if found else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown name: the one that looks most like it, else all there are.
+
+    >>> did_you_mean("fedce", ["FedAvg", "FedCE"])
+    "; did you mean 'FedCE'?"
+    >>> did_you_mean("x", ["FedAvg", "FedCE"])
+    "; known are ['FedAvg', 'FedCE']"
+    """
+    names = sorted(known)
+    meant = closest(word, names)
+    if meant is not None:
+        return f"; did you mean {meant!r}?"
+    return f"; known are {names}" if names else ""
 
 
 def in_words(error: BaseException) -> str:

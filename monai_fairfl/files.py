@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from safetensors.torch import save as dump_tensors
 
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.messages import Weights
 
 __all__ = [
@@ -185,7 +185,7 @@ def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except DAMAGED as error:
-        raise ConfigError(f"{path} is no state_dict of torch.save ({error})") from error
+        raise ConfigError(f"{path} is no state_dict of torch.save ({in_words(error)})") from error
     if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
         found = found["model"]
     if not isinstance(found, Mapping):

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import logging
@@ -20,14 +19,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from pydoc import locate
 from typing import Any
 
 from monai.bundle import ConfigParser
 
+from monai_fairfl import strategies as shipped
 from monai_fairfl.data.layouts import site_folders
-from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
+from monai_fairfl.errors import ConfigError, DataError, FairFLError, did_you_mean, in_words
 from monai_fairfl.files import safe_name
+from monai_fairfl.importing import load_by_path
 from monai_fairfl.measurements import MEASUREMENTS
 from monai_fairfl.strategies.base import Strategy
 
@@ -65,13 +65,12 @@ def check_config(bundle_root: str) -> None:
         config: dict[str, Any] = parser.config  # type: ignore[assignment]
         for key in config:
             if key not in known and not key.startswith("_"):
-                raise ConfigError(f"unknown key {key!r} for a federation{_did_you_mean(key, known)}")
+                raise ConfigError(f"unknown key {key!r} for a federation{did_you_mean(key, known)}")
         for strategy in [config.get("strategy"), *(config.get("strategies") or [])]:
             check_targets(strategy)
         for valuation in config.get("valuations") or []:
-            if isinstance(valuation, Mapping) and locate(target := str(valuation.get("_target_"))) is None:
-                shipped = ["monai_fairfl.valuation.Reconstruction", "monai_fairfl.valuation.Retraining"]
-                raise ConfigError(f"unknown valuation {target!r}{_did_you_mean(target, shipped)}")
+            if isinstance(valuation, Mapping):
+                load_by_path(valuation.get("_target_"), "valuation")
 
 
 def calling_parser() -> ConfigParser | None:
@@ -87,7 +86,11 @@ def calling_parser() -> ConfigParser | None:
 
 
 def check_targets(component: object) -> None:
-    """A strategy's target, and those of the parts it is composed of."""
+    """Refuse a strategy whose target, or the target of one of its parts, cannot be imported.
+
+    Raises:
+        ConfigError: naming the target and why.
+    """
     if isinstance(component, Mapping):
         if "_target_" in component:
             _check_target(component["_target_"])
@@ -95,22 +98,17 @@ def check_targets(component: object) -> None:
             check_targets(part)
 
 
-def _check_target(target: str) -> None:
-    if locate(target) is None:
-        import monai_fairfl.strategies as strategies
-
-        found = {name: getattr(strategies, name) for name in strategies.__all__ if name != "Strategy"}
-        known = [name for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, Strategy)]
-        hint = _did_you_mean(target.rpartition(".")[2], known)
-        raise ConfigError(
-            f"unknown strategy {target!r}{hint}; shipped in monai_fairfl.strategies are {', '.join(known)}; "
-            "one of your own must be importable by its dotted path"
-        )
-
-
-def _did_you_mean(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {sorted(known)}"
+def _check_target(target: object) -> None:
+    """Refuse a ``_target_`` that cannot be imported."""
+    package, _, name = str(target).rpartition(".")
+    try:
+        load_by_path(target, "strategy")
+    except ConfigError as error:
+        # A shipped name without its path, or with another one of this package.
+        ours = not package or package.partition(".")[0] == "monai_fairfl"
+        if not (ours and name in shipped.__all__):
+            raise
+        raise ConfigError(f"unknown strategy {target!r}; did you mean 'monai_fairfl.strategies.{name}'?") from error
 
 
 def train_config(
@@ -129,7 +127,11 @@ def train_config(
     files = [bundle_root / file for file in config]
     for file in files:
         if not file.exists():
-            raise ConfigError(f"{file} does not exist: --bundle_root must be the folder of a MONAI bundle")
+            there = [str(found.relative_to(bundle_root)) for found in sorted(bundle_root.glob("configs/*"))]
+            hint = f"config is relative to the bundle, which has {', '.join(there)}"
+            if not there:
+                hint = "--bundle_root must be the folder of a MONAI bundle"
+            raise ConfigError(f"{file} does not exist: {hint}")
         try:
             ConfigParser.load_config_file(str(file))
         except Exception as error:  # of JSON, of YAML
@@ -145,7 +147,7 @@ def train_config(
         parent = key.rpartition("#")[0]
         if key not in parser and (not parent or parent not in parser):
             keys: dict[str, Any] = parser.config  # type: ignore[assignment]
-            hint = _did_you_mean(key.partition("#")[0], list(keys))
+            hint = did_you_mean(key.partition("#")[0], list(keys))
             raise ConfigError(f"override {key!r} names nothing in {', '.join(config)}{hint}")
         parser[key] = value
     return parser
@@ -167,6 +169,9 @@ def site_names(sites_root: Path, chosen: Sequence[str] | None, sites: Mapping[st
     """
     elsewhere = [name for name, additions in sites.items() if "dataset_dir" in additions]
     known = sorted({*data_folders(sites_root), *elsewhere})
+    if not known and not sites_root.is_dir():
+        fault = "is a file" if sites_root.exists() else "does not exist"
+        raise ConfigError(f"sites_root {sites_root} {fault}: give the folder that holds one folder per hospital")
     if not known:
         raise ConfigError(
             f"sites_root {sites_root} holds no site: give it one folder per hospital (SITE/CaseNN.nii.gz, or another "
@@ -174,7 +179,7 @@ def site_names(sites_root: Path, chosen: Sequence[str] | None, sites: Mapping[st
         )
     for name in [*(chosen or []), *sites]:
         if name not in known:
-            raise ConfigError(f"site {name!r} has no folder in {sites_root}{_did_you_mean(name, known)}")
+            raise ConfigError(f"site {name!r} has no folder in {sites_root}{did_you_mean(name, known)}")
     return sorted(safe_name(name) for name in (chosen or known))
 
 

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -268,6 +269,42 @@ def test_datalist_writes_the_values_of_structures_and_takes_lists_as_sites(
     assert one["client_MSD"]["testing"] == 2
 
 
+def test_a_fold_without_the_number_of_folds_is_refused(hospitals: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    error = run_json(capsys, "datalist", hospitals / "elm", "--fold", 1, code=2)["error"]
+    assert error == "--fold 1 needs --folds, the number of folds"
+    with pytest.raises(SystemExit):
+        main(["datalist", str(hospitals / "elm"), "--folds", "0"])
+    assert "'0' is not a whole number above 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["demo-data", "--size", "24", "24", "6", "--out", "file/x"], "a part of this path is a file"),
+        (["bundle", "prostate_mri_segmentation", "file/x"], "a part of this path is a file"),
+        (["datalist", "hospitals", "--out", "file"], "a file lies where a folder is needed"),
+        (["datalist", "hospitals/elm", "--out", "folder"], "this is a folder, where a file is needed"),
+        (["report", "run", "--out", "file"], "file"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named_first(
+    words: list[str],
+    says: str,
+    hospitals: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hospitals").symlink_to(hospitals)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    a_run(tmp_path / "run")
+    error = run_json(capsys, *words, code=2)["error"]
+    assert "Errno" not in error and says in error
+    assert error.startswith(("file", "folder"))
+
+
 def test_bundle_is_copied_once_and_never_over_something(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, root = "prostate_mri_segmentation", tmp_path / "mine"
     assert run_json(capsys, "bundle", name, root) == {"bundle_root": str(root)}
@@ -329,6 +366,18 @@ def test_a_folder_without_a_run_is_an_error(command: str, tmp_path: Path, capsys
     assert "no run" in run_json(capsys, command, tmp_path, code=2)["error"]
 
 
+@pytest.mark.parametrize("command", ["report", "verify"])
+def test_a_folder_that_does_not_exist_is_not_called_empty(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = run_json(capsys, command, "runs/fedce", code=2)["error"]
+    assert error.startswith(f"runs/fedce does not exist (looked for {tmp_path}/runs/fedce)")
+    a_run(tmp_path / "run")
+    error = run_json(capsys, command, "run/ledger.jsonl", code=2)["error"]
+    assert error.startswith("run/ledger.jsonl is a file: give the folder")
+
+
 def test_report_tells_every_client_and_says_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for strategy in (FedAvg(), Standalone()):
         transport = InProcess({name: partial(LeastSquares, [target]) for name, target in (("A", 1.0), ("B", 2.0))})
@@ -346,8 +395,9 @@ def test_every_strategy_says_what_it_costs_and_appears_in_the_list(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     entry = run_json(capsys, "strategies")["strategies"][name]
-    assert all(entry[key] for key in ("paper", "client_does", "client_sends", "cost", "phases", "min_clients"))
-    assert entry["summary"].endswith(".")
+    for key in ("paper", "client_does", "client_sends", "cost", "phases", "min_clients"):
+        assert entry[key], f"write what {name} has as {key!r} into its class, as monai_fairfl/strategies/fedce.py does"
+    assert entry["summary"].endswith("."), f"begin the docstring of {name} with one sentence, which ends with a period"
     assert main(["strategies"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
@@ -356,6 +406,11 @@ def test_every_strategy_says_what_it_costs_and_appears_in_the_list(
 
 @pytest.mark.parametrize("kind", shipped().values(), ids=shipped())
 def test_every_strategy_has_the_letter_of_its_paper_and_refuses_an_unknown_variant(kind: type[Strategy]) -> None:
+    name = kind.__name__
+    assert "variant" in inspect.signature(kind).parameters, (
+        f"give {name} the argument variant: str = 'paper', store it as self.variant, and refuse others by "
+        "check_choice(self, 'variant', variant, ('paper',)), as docs/examples/inverse_loss.py does"
+    )
     paper = kind(variant="paper")  # type: ignore[call-arg]
     assert paper.variant == "paper"  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=rf"{kind.__name__}: variant must be one of .*'paper'.*, got 'papr'"):
@@ -391,3 +446,37 @@ def test_one_strategy_is_shown_with_formula_arguments_and_the_config_that_makes_
 
 def test_an_unknown_strategy_is_answered_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert "known are AFL, CFFL" in run_json(capsys, "strategies", "FedX", code=2)["error"]
+    error = run_json(capsys, "strategies", "fedce", code=2)["error"]
+    assert error.startswith("unknown strategy 'fedce': did you mean 'FedCE'?")
+
+
+def test_a_strategy_of_ones_own_is_shown_by_its_dotted_path(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = run_json(capsys, "strategies", "inverse_loss.InverseLoss")["strategies"]["inverse_loss.InverseLoss"]
+    assert entry["config"] == {"_target_": "inverse_loss.InverseLoss"}
+    assert entry["arguments"]["epsilon"] == 0.001 and entry["requires"] == ["train_loss"]
+    assert main(["strategies", "inverse_loss.InverseLoss"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("InverseLoss(epsilon=0.001")
+    assert "--strategy#_target_ inverse_loss.InverseLoss" in shown
+
+
+def test_a_strategy_of_ones_own_is_shown_whatever_its_arguments_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shown_methods.py").write_text(
+        "from inverse_loss import InverseLoss\n"
+        "class Needy(InverseLoss):\n"
+        "    def __init__(self, share, kind=dict, **more):\n"
+        "        pass\n"
+        "class Broken(InverseLoss):\n"
+        "    def __init__(self):\n"
+        "        raise KeyError('no table')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = run_json(capsys, "strategies", "shown_methods.Needy")["strategies"]["shown_methods.Needy"]
+    assert (entry["needed_arguments"], entry["arguments"]) == (["share"], {"kind": "<class 'dict'>"})
+    assert entry["description"] == ""  # not that of the class that it inherits from
+    assert main(["strategies", "shown_methods.Needy"]) == 0
+    assert capsys.readouterr().out.startswith("Needy(share, kind=")
+    error = run_json(capsys, "strategies", "shown_methods.Broken", code=2)["error"]
+    assert "cannot be made with its defaults: KeyError: 'no table'" in error

@@ -261,6 +261,8 @@ def test_a_strategy_outside_the_package_works_by_its_target_alone(three: Path, t
     [
         (["--ronds", "5"], "unknown key 'ronds' for a federation; did you mean 'rounds'?"),
         (["--strategy#_target_", "monai_fairfl.strategies.FedCa"], "unknown strategy 'monai_fairfl.strategies.FedCa'"),
+        (["--strategy#_target_", "FedCE"], "did you mean 'monai_fairfl.strategies.FedCE'?"),
+        (["--strategy#_target_", "my_methds.Fair"], "there is no module 'my_methds'"),
         (["--rounds", "two"], "rounds must be a whole number of at least 1, got 'two'"),
     ],
 )  # fmt: skip
@@ -309,8 +311,14 @@ def test_bad_data_is_named_before_anything_is_trained(three: Path, tmp_path: Pat
 
 
 def test_bad_sites_are_refused_by_name(three: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds no site"):
+    with pytest.raises(ConfigError, match="sites_root .*nothing does not exist"):
         site_names(tmp_path / "nothing", None, {})
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="sites_root .*file is a file"):
+        site_names(tmp_path / "file", None, {})
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="holds no site"):
+        site_names(tmp_path / "empty", None, {})
     with pytest.raises(ConfigError, match="'ceder' has no folder.*did you mean 'cedar'"):
         site_names(three, None, {"ceder": {"learning_rate": 0.1}})
     with pytest.raises(ConfigError, match="'elm' has no folder"):

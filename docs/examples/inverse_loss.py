@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from monai_fairfl.aggregation import normalise
 from monai_fairfl.messages import Train
-from monai_fairfl.strategies import Rounds, Strategy
+from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
 
 class InverseLoss(Strategy):
@@ -26,17 +26,22 @@ class InverseLoss(Strategy):
 
     Args:
         epsilon: least training loss, so that a perfect fit does not take all the weight.
+        variant: ``"paper"``, the formula above. A method whose authors' code differs has ``"released"`` too.
 
     >>> InverseLoss().epsilon
     0.001
     """
 
     requires = frozenset({"train_loss"})
+    paper = "no paper: the example of CONTRIBUTING.md"
+    client_sends = "update, training loss"
 
-    def __init__(self, epsilon: float = 1e-3):
+    def __init__(self, epsilon: float = 1e-3, variant: str = "paper"):
         if not epsilon > 0:
             raise ValueError(f"InverseLoss epsilon must be above 0, got {epsilon!r}")
+        check_choice(self, "variant", variant, ("paper",))
         self.epsilon = epsilon
+        self.variant = variant
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("train_loss",)) for client in clients]

@@ -39,7 +39,8 @@ a first federation, from nothing:
   monai-fairfl demo-data --out hospitals
   monai-fairfl bundle prostate_mri_segmentation prostate
   python -m monai.bundle run --config_file prostate/configs/federate.json --bundle_root prostate \\
-      --sites_root hospitals --run_dir runs/first --strategy#_target_ monai_fairfl.strategies.FedCE
+      --sites_root hospitals --run_dir runs/first --rounds 12 --local_epochs 4 \\
+      --strategy#_target_ monai_fairfl.strategies.FedCE
   monai-fairfl report runs/first
 
 With --json a command prints one JSON object and nothing else, {"error": "..."} when it fails. Exit code 2: it failed,
@@ -87,9 +88,33 @@ def _answer(args: argparse.Namespace) -> Answer:
     except BrokenPipeError:
         raise
     except (FairFLError, OSError) as error:
-        line = " ".join(str(error).split("\n"))
+        text = _about_file(error) if isinstance(error, OSError) else str(error)
+        line = " ".join(text.split("\n"))
         return Answer({"error": line}, f"monai-fairfl: {line}", 2)
     return answer
+
+
+FILE_FAULTS: dict[type[OSError], str] = {
+    NotADirectoryError: "a part of this path is a file, where a folder is needed; name another folder",
+    FileExistsError: "a file lies where a folder is needed; name another folder",
+    IsADirectoryError: "this is a folder, where a file is needed; name a file",
+    PermissionError: "you may not read or write here; name another place, or change the permissions",
+    FileNotFoundError: "there is no such file or folder, and none can be made here; check the path",
+}
+"""What an error of the file system means for whoever named the path."""
+
+
+def _about_file(error: OSError) -> str:
+    """An error of the file system: the path first, then what is wrong with it.
+
+    >>> _about_file(IsADirectoryError(21, "Is a directory", "lists"))
+    'lists: this is a folder, where a file is needed; name a file'
+    >>> _about_file(OSError(28, "No space left on device", "run/a.pt"))
+    'run/a.pt: No space left on device'
+    """
+    if not error.filename:
+        return str(error)
+    return f"{error.filename}: {FILE_FAULTS.get(type(error), error.strerror)}"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -86,7 +86,11 @@ def datalist(args: argparse.Namespace) -> Answer:
     with noted() as noticed:
         folders = sites_at(Path(args.folder).absolute())
     stereo = _STEREO[args.stereo]
-    split = {"seed": args.seed} | ({"folds": args.folds, "fold": args.fold} if args.folds else {})
+    if args.fold is not None and args.folds is None:
+        raise ConfigError(f"--fold {args.fold} needs --folds, the number of folds")
+    split = {"seed": args.seed}
+    if args.folds is not None:
+        split |= {"folds": args.folds, "fold": args.fold or 0}
     if args.check:
         data, text = overview(folders, args.structures, stereo, noticed, **split)
         return Answer(data, text, 2 if data["problems"] else 0)
@@ -192,8 +196,8 @@ def add_commands(add: Add) -> None:
         metavar="NAME",
         help="nested structures, the outermost first: the list then says which values of a mask are which",
     )
-    sub.add_argument("--folds", type=int, metavar="K", help="cross-validation in K folds instead of 0.5/0.25/0.25")
-    sub.add_argument("--fold", type=int, default=0, metavar="F", help="the fold that is tested, from 0 (default: 0)")
+    sub.add_argument("--folds", type=positive, metavar="K", help="cross-validation in K folds instead of 0.5/0.25/0.25")
+    sub.add_argument("--fold", type=whole, metavar="F", help="the fold of --folds that is tested, from 0 (default: 0)")
     sub.add_argument("--seed", type=whole, default=0, metavar="S", help="of the shuffle (default: 0)")
     _add_stereo(sub)
     only = sub.add_mutually_exclusive_group()

@@ -39,10 +39,22 @@ def simulate_flare(args: argparse.Namespace) -> Answer:
 def export_flare(args: argparse.Namespace) -> Answer:
     """Write a federation as a job folder for NVIDIA FLARE, with its seeded initial model."""
     from monai_fairfl.transports.flare.jobs import export_job
+    from monai_fairfl.transports.flare.own_classes import own_classes
     from monai_fairfl.transports.flare.policy import ENTRY
+    from monai_fairfl.transports.flare.recipe import strategy_of
 
-    job = export_job(args.out, min_clients=args.min_clients, **_arguments(args))
+    arguments = _arguments(args)
+    arguments["strategy"] = strategy_of(arguments["strategy"])
+    job = export_job(args.out, min_clients=args.min_clients, **arguments)
     lines = [f"{job}: written; submit it with: nvflare job submit -j {job}"]
+    own = own_classes(arguments["strategy"])
+    if own and args.no_custom_code:
+        lines.append(
+            f"It does not bring {', '.join(own)}: the server must have that installed or on PYTHONPATH, and in "
+            f"class_allow_list: monai-fairfl flare-policy --kit KIT --also {' '.join(own)}"
+        )
+    elif own:
+        lines.append(f"It brings the code of {', '.join(own)}; the server must have installed what that imports")
     if args.no_custom_code:
         lines.append(
             f"It brings no code, so the server and every site must have {ENTRY!r} in class_allow_list of "
@@ -67,13 +79,18 @@ def flare_policy(args: argparse.Namespace) -> Answer:
     if args.kit is None:
         text = f'add "{ENTRY}" to class_allow_list in local/resources.json of the server and of every site'
         return Answer({"class_allow_list": ENTRY}, f"{text};\nmonai-fairfl flare-policy --kit KIT does it")
+    entries = " and ".join(f'"{entry}"' for entry in [ENTRY, *args.also])
+    verb = "are" if args.also else "is"
     if not args.check:
-        file = allow(args.kit)
-        return Answer({"file": str(file), "allowed": True}, f"{file}: {ENTRY!r} is allowed; restart what runs from it")
-    if allowed(args.kit):
-        return Answer({"allowed": True}, f"{args.kit}: {ENTRY!r} is allowed")
-    text = f'{args.kit} does not allow "{ENTRY}": a job without custom code ends with "is not in allow_list".'
-    return Answer({"allowed": False}, f"{text}\nmonai-fairfl flare-policy --kit {args.kit} adds it", 2)
+        file = allow(args.kit, args.also)
+        return Answer(
+            {"file": str(file), "allowed": True}, f"{file}: {entries} {verb} allowed; restart what runs from it"
+        )
+    if allowed(args.kit, args.also):
+        return Answer({"allowed": True}, f"{args.kit}: {entries} {verb} allowed")
+    text = f'{args.kit} does not allow {entries}: a job without custom code ends with "is not in allow_list".'
+    words = " ".join(["--kit", args.kit, *(["--also", *args.also] if args.also else [])])
+    return Answer({"allowed": False}, f"{text}\nmonai-fairfl flare-policy {words} adds it", 2)
 
 
 def _plain_values(text: str) -> dict[str, Any]:
@@ -82,9 +99,9 @@ def _plain_values(text: str) -> dict[str, Any]:
 
 def _strategy(text: str) -> str | dict[str, Any]:
     if not text.lstrip().startswith("{"):
-        return text  # whether there is one of that name, the recipe says
+        return text  # whether there is one of that name or path, the recipe says
     example = '{"_target_": "monai_fairfl.strategies.ShapFed", "personalised": true}'
-    expected = f"a name, such as FedCE, or a configuration, such as '{example}'"
+    expected = f"a name, such as FedCE, a dotted path, or a configuration, such as '{example}'"
     found = _mapping(text, expected)
     if "_target_" not in found:
         raise argparse.ArgumentTypeError(f"got {text!r} without _target_, expected {expected}")
@@ -110,7 +127,8 @@ def add_commands(add: Add) -> None:
     sub = add(
         "simulate-flare",
         simulate_flare,
-        "simulate-flare --bundle prostate_mri_segmentation --strategy FedCE --sites-root hospitals --workspace flare",
+        "simulate-flare --bundle prostate_mri_segmentation --num-rounds 12 --local-epochs 4 "
+        "--sites-root hospitals --workspace flare",
     )
     sub.add_argument("--sites-root", required=True, metavar="DIR", help="one folder per hospital")
     sub.add_argument("--site-names", nargs="+", metavar="SITE", help="those that take part (default: all)")
@@ -126,8 +144,8 @@ def add_commands(add: Add) -> None:
     sub = add(
         "export-flare",
         export_flare,
-        "export-flare --bundle prostate_mri_segmentation --strategy FedCE --min-clients 3 --num-rounds 40 --out job\n"
-        "export-flare --bundle my_bundle --strategy CGSV --min-clients 3 --no-custom-code --out job",
+        "export-flare --bundle prostate_mri_segmentation --num-rounds 60 --local-epochs 4 --out job\n"
+        "export-flare --bundle my_bundle --strategy CGSV --local-epochs 2 --no-custom-code --out job",
     )
     sub.add_argument("--out", required=True, metavar="DIR", help="becomes the job folder; new or empty")
     sub.add_argument("--min-clients", type=positive, default=2, metavar="N", help="fewest sites (default: 2)")
@@ -141,6 +159,13 @@ def add_commands(add: Add) -> None:
         "flare-policy --kit alder --check",
     )
     sub.add_argument("--kit", metavar="DIR", help="startup kit of the server or of a site")
+    sub.add_argument(
+        "--also",
+        nargs="+",
+        default=[],
+        metavar="CLASS",
+        help="classes of your own that a job names, such as my_methods.MyStrategy: of the server's kit only",
+    )
     sub.add_argument("--check", action="store_true", help="only tell; exit code 2 when it is missing")
 
 
@@ -151,8 +176,9 @@ def _add_arguments(sub: argparse.ArgumentParser) -> None:
         "--strategy",
         type=_strategy,
         default="FedCE",
-        metavar="NAME|JSON",
-        help="name or configuration (default: FedCE)",
+        metavar="NAME|PATH|JSON",
+        help="name of a shipped one, dotted path of your own (MODULE.NAME, its folder on PYTHONPATH), or "
+        "configuration with arguments (default: FedCE)",
     )
     sub.add_argument("--num-rounds", type=positive, default=60, metavar="N", help="in all (default: 60)")
     sub.add_argument("--local-epochs", type=positive, default=1, metavar="N", help="of a round (default: 1)")

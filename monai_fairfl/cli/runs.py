@@ -49,7 +49,7 @@ def verify(args: argparse.Namespace) -> Answer:
 
 
 def strategies(args: argparse.Namespace) -> Answer:
-    """List the strategies that a federation can be run with, or show one in full."""
+    """List the strategies that a federation can be run with, or show one in full, also one of your own."""
     from monai_fairfl import catalogue
 
     found = {name: catalogue.describe(name) for name in ([args.name] if args.name else catalogue.shipped())}
@@ -70,5 +70,11 @@ def add_commands(add: Add) -> None:
     sub = add("verify", verify, "verify runs/first")
     sub.add_argument("run_dir", metavar="RUN_DIR", help="run_dir of a federation; runs in its folders are checked, too")
 
-    sub = add("strategies", strategies, "strategies\nstrategies FedCE")
-    sub.add_argument("name", metavar="NAME", nargs="?", help="show this one in full, with its formula and arguments")
+    sub = add("strategies", strategies, "strategies\nstrategies FedCE\nstrategies my_methods.MyStrategy")
+    sub.add_argument(
+        "name",
+        metavar="NAME|PATH",
+        nargs="?",
+        help="show this one in full, with its formula and arguments; one of your own by its dotted path, "
+        "its folder on PYTHONPATH",
+    )

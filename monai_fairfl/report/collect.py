@@ -163,19 +163,32 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
     """The run directories among ``folders``: each holds a ledger, or is the parent of folders that do.
 
     Raises:
-        ConfigError: naming a folder without any run.
+        ConfigError: naming a folder that does not exist, or holds no run.
     """
     found: list[Path] = []
+    seen: set[Path] = set()
     for folder in map(Path, folders):
-        runs = [file.parent for file in sorted(folder.glob("*/ledger.jsonl"))]
-        if (folder / "ledger.jsonl").exists():
-            runs = [folder]
-        if not runs:
-            raise ConfigError(f"{folder} holds no run: neither it nor a folder in it has a ledger.jsonl")
-        found += [run for run in runs if run.resolve() not in {known.resolve() for known in found}]
+        for run in _runs_in(folder):
+            if run.resolve() not in seen:
+                seen.add(run.resolve())
+                found.append(run)
     if not found:
         raise ConfigError("no run directory was given; name at least one folder with a ledger.jsonl")
     return found
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """The run directory ``folder``, or those directly in it."""
+    if not folder.exists():
+        raise ConfigError(f"{folder} does not exist (looked for {folder.absolute()}): give the run_dir of a federation")
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is a file: give the folder of the run that it is of")
+    if (folder / "ledger.jsonl").exists():
+        return [folder]
+    runs = [file.parent for file in sorted(folder.glob("*/ledger.jsonl"))]
+    if not runs:
+        raise ConfigError(f"{folder} holds no run: neither it nor a folder in it has a ledger.jsonl")
+    return runs
 
 
 def read_records(run_dir: Path) -> list[dict[str, Any]]:

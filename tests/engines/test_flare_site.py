@@ -15,6 +15,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +32,12 @@ from hypothesis import strategies as st
 pytest.importorskip("nvflare")
 
 from federations import BUNDLE, SETTINGS  # noqa: E402
+from nvflare.apis.workspace import Workspace  # noqa: E402
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST  # noqa: E402
+from nvflare.private.fed.server.server_json_config import ServerJsonConfigurator  # noqa: E402
 
 from monai_fairfl.cli import main  # noqa: E402
+from monai_fairfl.data.synthetic import write_sites  # noqa: E402
 from monai_fairfl.errors import ConfigError  # noqa: E402
 from monai_fairfl.federation import Federation  # noqa: E402
 from monai_fairfl.ledger import Ledger  # noqa: E402
@@ -361,6 +366,92 @@ def test_a_job_without_custom_code_brings_no_code(tmp_path: Path) -> None:
     ]
 
 
+def as_the_server_reads_it(job: Path, folder: Path) -> ServerJsonConfigurator:
+    """The job's classes, built by NVFlare as its server does, apart from who may."""
+    for name in ("startup", "local"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    given = Namespace(job_id="job", workspace=str(folder), set=[])
+    config = job / "app" / "config" / "config_fed_server.json"
+    read = ServerJsonConfigurator(Workspace(str(folder)), str(config), given, str(job / "app"))
+    read.configure()
+    return read
+
+
+OWN = {"_target_": "inverse_loss.InverseLoss", "epsilon": 0.5}
+
+
+@pytest.mark.parametrize("custom_code", [True, False])
+def test_a_strategy_of_ones_own_travels_with_a_job_that_may_bring_code(custom_code: bool, tmp_path: Path) -> None:
+    _, _, job = exported(tmp_path, strategy=OWN, custom_code=custom_code)
+
+    brought = {file.name for file in job.rglob("*.py")}
+    assert ("inverse_loss.py" in brought) == custom_code
+    assert custom_code or not list(job.rglob("custom"))
+    strategy = as_the_server_reads_it(job, tmp_path / "server").workflows[0].controller.strategy
+    assert type(strategy).__name__ == "InverseLoss" and strategy.epsilon == 0.5
+
+
+@pytest.mark.parametrize("custom_code", [True, False])
+def test_a_server_that_cannot_import_the_strategy_says_what_it_needs(
+    custom_code: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, job = exported(tmp_path, strategy=OWN, custom_code=custom_code)
+    monkeypatch.setitem(sys.modules, "inverse_loss", None)  # as where it is not installed
+
+    with pytest.raises(Exception, match="(?s)inverse_loss.InverseLoss .* must be importable at the server") as refused:
+        as_the_server_reads_it(job, tmp_path / "server")
+
+    assert "Can't load class inverse_loss.InverseLoss" in str(refused.value)
+    assert ("flare-policy --kit KIT --also inverse_loss.InverseLoss" in str(refused.value)) != custom_code
+
+
+def test_an_argument_that_a_job_would_lose_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "forgetful.py").write_text(
+        "from inverse_loss import InverseLoss\n"
+        "class Forgetful(InverseLoss):\n"
+        "    def __init__(self, percent: float = 1.0):\n"
+        "        super().__init__(percent / 100)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        ConfigError, match="forgetful.Forgetful does not store its argument 'percent': write self.perce"
+    ):
+        exported(tmp_path, strategy={"_target_": "forgetful.Forgetful", "percent": 5.0})
+
+
+def test_the_commands_take_a_strategy_by_its_dotted_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS), "--out", str(tmp_path / "job")]
+    assert main([*words, "--strategy", "inverse_loss.InverseLoss"]) == 0
+    assert "brings the code of inverse_loss.InverseLoss" in capsys.readouterr().out
+    assert main([*words, "--strategy", json.dumps(OWN), "--no-custom-code"]) == 0
+    assert "does not bring inverse_loss.InverseLoss" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["export-flare", "simulate-flare"])
+def test_the_commands_say_why_a_dotted_path_cannot_be_imported(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [command, "--bundle", BUNDLE, "--strategy", "inverse_los.InverseLoss"]
+    if command == "export-flare":
+        words += ["--out", str(tmp_path / "job")]
+    else:
+        write_sites(tmp_path / "sites", seed=0, size=(16, 16, 4), cases=1)
+        words += ["--sites-root", str(tmp_path / "sites"), "--workspace", str(tmp_path / "job")]
+    assert main(words) == 2
+    assert "there is no module 'inverse_los'" in capsys.readouterr().err
+    assert not (tmp_path / "job").exists()
+
+
+def test_the_policy_command_allows_classes_of_ones_own_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = kit(tmp_path, class_allow_list=["nvflare.a.B", ENTRY])
+    words = ["flare-policy", "--kit", str(site), "--also", "inverse_loss.InverseLoss"]
+    assert main([*words, "--check"]) == 2
+    assert "--also inverse_loss.InverseLoss adds it" in capsys.readouterr().out
+    assert main(words) == main([*words, "--check"]) == 0
+    listed = json.loads((site / "local" / "resources.json").read_text())["class_allow_list"]
+    assert listed == ["nvflare.a.B", ENTRY, "inverse_loss.InverseLoss"]
+
+
 def test_arguments_reach_the_job_and_the_policys_refusal_says_what_to_add(tmp_path: Path) -> None:
     strategy = compose(ShapFed(mu=0.5), Proportional(2.0), training={"prox_mu": 0.01})
     server, _, _ = exported(tmp_path, strategy=strategy, num_rounds=7, timeout=90, patience=3, stop_cond="score > 0.9")
@@ -434,6 +525,12 @@ def test_a_mistake_in_a_mapping_is_answered_with_what_was_given_and_an_example(
     [
         (["--strategy", '{"_target_": "monai_fairfl.strategies.FedCE", "mode": "plus"}'], "cannot be made.*mode"),
         (["--strategy", '{"_target_": "monai_fairfl.strategies.CGSV", "gama": 1}'], "cannot be made.*gama"),
+        (["--strategy", '{"_target_": 3}'], "strategy 3 is no dotted path"),
+        (
+            ["--config", "configs/trian.json"],
+            "trian.json does not exist: config is relative to the bundle.*/train.json",
+        ),
+        (["--initial", "/dev/null"], "/dev/null is no state_dict of torch.save .EOFError"),
         (["--name", "prostate run"], "name 'prostate run'"),
         (["--timeout", "-5"], "timeout is a number of seconds"),
     ],

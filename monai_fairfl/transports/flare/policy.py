@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,22 +34,27 @@ NEEDS = (
 """Written into a job's configuration, which NVFlare shows when it refuses a class."""
 
 
-def allowed(kit: str | Path) -> bool:
+def allowed(kit: str | Path, also: Sequence[str] = ()) -> bool:
     """Whether the startup kit's policy lets a job without code of its own build this package's classes.
 
     Args:
         kit: folder of a server or client, with ``local/``.
+        also: dotted paths of classes of another package, such as a strategy of one's own.
 
     Raises:
         ConfigError: when there is no policy.
     """
-    return _allows(_policy(Path(kit))[1])
+    return not _lacking(_policy(Path(kit))[1], also)
 
 
-def allow(kit: str | Path) -> Path:
+def allow(kit: str | Path, also: Sequence[str] = ()) -> Path:
     """Add the entry to ``local/resources.json``, which is made of ``resources.json.default`` if it is missing.
 
     A list in this file replaces NVFlare's own, so all of that goes in too. Restart the server or client afterwards.
+
+    Args:
+        kit: folder of a server or client, with ``local/``.
+        also: dotted paths of classes of another package, such as a strategy of one's own.
 
     Returns:
         The file.
@@ -58,14 +63,19 @@ def allow(kit: str | Path) -> Path:
         ConfigError: when there is no policy.
     """
     file, policy = _policy(Path(kit))
-    if not _allows(policy):
-        policy[LIST] = [*policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST), ENTRY]
+    lacking = _lacking(policy, also)
+    if lacking:
+        policy[LIST] = [*policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST), *lacking]
     write_atomically(file, (json.dumps(policy, indent=2) + "\n").encode())
     return file
 
 
-def _allows(policy: Mapping[str, Any]) -> bool:
-    return any(entry in ("*", ENTRY) for entry in policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST))
+def _lacking(policy: Mapping[str, Any], also: Sequence[str]) -> list[str]:
+    """The entries that the policy's list needs and does not have."""
+    listed = policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST)
+    if "*" in listed:  # allows every class
+        return []
+    return [entry for entry in (ENTRY, *also) if entry not in listed]
 
 
 def _policy(kit: Path) -> tuple[Path, dict[str, Any]]:

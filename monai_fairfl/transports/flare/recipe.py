@@ -34,6 +34,7 @@ from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.flare.bundle_sites import BundleSites
 from monai_fairfl.transports.flare.controller import FairFLController
 from monai_fairfl.transports.flare.initial import INITIAL, write_initial
+from monai_fairfl.transports.flare.own_classes import installed_packages, needs_of, own_classes
 from monai_fairfl.transports.flare.policy import allow
 from monai_fairfl.transports.flare.scripts import ScriptSites, check_federation, fedce_of, key_mode
 
@@ -62,7 +63,8 @@ class FairFLRecipe(Recipe):
 
     Args:
         bundle: name of a bundle of this package, or the path of one; a site may have its own copy elsewhere.
-        strategy: one of ``monai_fairfl.strategies``, its name, or its configuration with ``_target_``; ``None``: FedCE,
+        strategy: one of ``monai_fairfl.strategies``, its name, or its configuration with ``_target_``; one of your
+            own, its dotted path, or its configuration; ``None``: FedCE,
             and with a ``train_script`` NVFlare's form of it, which ``fedce_mode`` (``"plus"``, ``"times"``) chooses.
         min_clients: fewest clients that begin a round and must answer it.
         num_rounds: rounds in all.
@@ -200,8 +202,9 @@ class FairFLRecipe(Recipe):
             job = FedJob(name, min_clients)
         except ValueError as error:
             raise ConfigError(f"name {name!r}: {error}") from error
-        job.set_app_packages(["monai_fairfl"])  # installed at every site; a strategy of your own travels along
         parts = self.strategy.parts
+        self.own_classes = own_classes(self.strategy)
+        job.set_app_packages(installed_packages(self.own_classes, custom_code))
         job.to_server(
             FairFLController(
                 self.strategy,
@@ -227,6 +230,7 @@ class FairFLRecipe(Recipe):
                 memory_gc_rounds=server_memory_gc_rounds,
                 scripts=scripts,
                 asked=self._sites.asked,
+                needs=needs_of(self.own_classes, custom_code),
             )
         )
         job.to_server({"server": {"task_request_interval": task_interval}})
@@ -250,7 +254,7 @@ class FairFLRecipe(Recipe):
             local = Path(env.workspace_root) / self.name / "local"
             if not any((local / name).exists() for name in ("resources.json", "resources.json.default")):
                 write_atomically(local / "resources.json.default", b'{"format_version": 2}')
-            allow(local.parent)
+            allow(local.parent, self.own_classes)
 
     def _filtered(self, filter: Filter) -> None:
         """No fair method works on ciphertext."""
@@ -290,17 +294,23 @@ def _one_of(of_a_bundle: Mapping[str, bool], of_a_script: Mapping[str, bool]) ->
 
 
 def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
-    """A strategy, from itself, its name, or its configuration.
+    """A strategy, from itself, its name or dotted path, or its configuration.
 
     Raises:
-        ConfigError: when there is none of that name, naming those there are, or its arguments are wrong.
+        ConfigError: when there is none of that name or path, or its arguments are wrong.
 
     >>> strategy_of({"_target_": "monai_fairfl.strategies.ShapFed", "personalised": True}).name
     'ShapFed-personalised'
     """
     if isinstance(given, str):
-        catalogue.describe(given)
-        return catalogue.shipped()[given]()
+        kind = catalogue.find(given)
+        try:
+            return kind()
+        except Exception as error:  # whatever a constructor raises
+            raise ConfigError(
+                f"strategy {given!r} cannot be made without arguments: {in_words(error)}. Give its configuration, "
+                f'such as {{"_target_": "{kind.__module__}.{kind.__name__}", "ARGUMENT": 0.5}}'
+            ) from error
     if isinstance(given, Mapping):
         preflight.check_targets(given)
         config = dict(given)
@@ -309,5 +319,5 @@ def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
         except Exception as error:  # whatever a constructor raises
             raise ConfigError(f"strategy {config} cannot be made: {in_words(error)}") from error
     if not isinstance(given, Strategy):
-        raise ConfigError(f"strategy must be a Strategy, its name or its configuration, got {given!r}")
+        raise ConfigError(f"strategy must be a Strategy, its name, its dotted path or its configuration, got {given!r}")
     return given
