@@ -344,7 +344,7 @@ def test_a_long_run_keeps_its_state_its_cases_and_its_model(prostate_client: Mak
     parameters = {name: model[0][name] for name in model[1].parameters}
     client.answer(Request("alder", "train", parameters, run=run, round=0))
     client.answer(Request("alder", "measure", parameters, ("test_score",), {"closing": 1.0}, run=run, round=60, id=3))
-    names = ["round-0000.pt", "test_score-60-3.csv", "own.pt"]
+    names = ["round-0000.pt", "test_score-60-3.csv", "own.pt", "own.recipe.json"]
     assert {path.name for path in (tmp_path / "alder" / "state").iterdir()} == {f"{run}-{name}" for name in names}
 
 

@@ -152,7 +152,13 @@ class ModelValues:
     def __getitem__(self, key: str) -> Any:
         """The value of a key; :data:`NOT_GIVEN` where the model does not tell it."""
         if not self.used:
-            return self._default(key)
+            default = self._default(key)
+            if default is NOT_GIVEN:
+                raise ConfigError(
+                    f"nothing tells {key}: no model is loaded from {self.path}, and {self.bundle_root / TRAIN} does "
+                    "not give it. Name the bundle with --bundle_root, or a model with --ckpt_path"
+                )
+            return default
         if self.recipe is None:
             return NOT_GIVEN
         return self.recipe.values.get(key, NOT_GIVEN)
