@@ -463,20 +463,31 @@ def bundle_recipe(
         bundle_root: the bundle; its configuration declares the recipe under the key ``recipe``.
         overrides: of the training configuration, for all sites.
         config: its files.
-        sites: site -> its own overrides; those that decide how a model is used go into the recipe.
+        sites: site -> its own overrides, and ``"config"``, its own files. The values that a site trains with instead of
+            those of all go into the recipe.
     """
     root = Path(bundle_root)
-    parser = preflight.train_config(root, overrides or {}, config)
-    if "recipe" not in parser:
+    recipe = _declared_recipe(root, overrides or {}, config)
+    if recipe is None:
         return None
-    parser["bundle_root"] = str(root)
-    recipe: ModelRecipe = parser.get_parsed_content("recipe")
     files = {}
     for name in config:
         files[name] = hashlib.sha256((root / name).read_bytes()).hexdigest()
     of_sites = {}
     for site, additions in (sites or {}).items():
-        own = {key: value for key, value in additions.items() if key in recipe.values}
-        if own:
-            of_sites[site] = own
+        own_overrides = {key: value for key, value in additions.items() if key != "config"}
+        own_recipe = _declared_recipe(root, {**(overrides or {}), **own_overrides}, additions.get("config", config))
+        own_values = own_recipe.values if own_recipe is not None else {}
+        other = {key: value for key, value in own_values.items() if value != recipe.values.get(key)}
+        if other:
+            of_sites[site] = other
     return replace(recipe, files=files, sites=of_sites)
+
+
+def _declared_recipe(root: Path, overrides: Mapping[str, Any], config: Sequence[str]) -> ModelRecipe | None:
+    parser = preflight.train_config(root, overrides, config)
+    if "recipe" not in parser:
+        return None
+    parser["bundle_root"] = str(root)
+    recipe: ModelRecipe = parser.get_parsed_content("recipe")
+    return recipe

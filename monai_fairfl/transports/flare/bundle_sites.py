@@ -98,7 +98,8 @@ class BundleSites:
         """How the sites train; what a site sets in its own ``local/fairfl.json`` the job does not know."""
         of_sites = {}
         for site, settings in per_site.items():
-            of_sites[site] = settings.get("overrides", {})
+            config = settings.get("config", self.settings["config"])
+            of_sites[site] = {**settings.get("overrides", {}), "config": config}
         return bundle_recipe(self.root, self.settings["overrides"], self.settings["config"], of_sites)
 
     def check(self, config: Mapping[str, Mapping[str, Any]]) -> None:
