@@ -104,6 +104,10 @@ def test_network_takes_and_gives_what_the_metadata_says(bundle: Bundle, name: st
 def test_training_and_inference_define_the_same_network_and_the_same_image_preprocessing(bundle: Bundle) -> None:
     train, inference = bundle.config("train"), bundle.config("inference")
     assert set(inference["deciding"]) == set(train["deciding"])
+    evaluate = bundle.config("evaluate")
+    assert evaluate["defaults"] == inference["defaults"]
+    for key in inference["defaults"]:
+        assert evaluate[key] == inference[key], key
     from_model = {key for key in inference["deciding"] if inference[key] == f"$@recipe['{key}']"}
     assert from_model >= {"channels", "res_units", "norm", "size", "largest_component"}
     for key in from_model:

@@ -361,7 +361,9 @@ def test_a_job_without_custom_code_brings_no_code(tmp_path: Path) -> None:
     paths = [server["workflows"][0]["path"], client["executors"][0]["executor"]["path"]]
     assert all(path.startswith(ENTRY) for path in paths)
     assert sorted(file.name for file in (job / "app" / "config" / "initial").iterdir()) == [
+        "job.json",
         "model.safetensors",
+        "recipe.json",
         "spec.json",
     ]
 
@@ -420,10 +422,11 @@ def test_an_argument_that_a_job_would_lose_is_refused(tmp_path: Path, monkeypatc
 
 
 def test_the_commands_take_a_strategy_by_its_dotted_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS), "--out", str(tmp_path / "job")]
-    assert main([*words, "--strategy", "inverse_loss.InverseLoss"]) == 0
+    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS)]
+    assert main([*words, "--strategy", "inverse_loss.InverseLoss", "--out", str(tmp_path / "job")]) == 0
     assert "brings the code of inverse_loss.InverseLoss" in capsys.readouterr().out
-    assert main([*words, "--strategy", json.dumps(OWN), "--no-custom-code"]) == 0
+    without_code = ["--no-custom-code", "--out", str(tmp_path / "without_code")]
+    assert main([*words, "--strategy", json.dumps(OWN), *without_code]) == 0
     assert "does not bring inverse_loss.InverseLoss" in capsys.readouterr().out
 
 
@@ -464,9 +467,9 @@ def test_arguments_reach_the_job_and_the_policys_refusal_says_what_to_add(tmp_pa
 
 
 def test_a_job_carries_what_its_report_must_know_of_the_bundle(tmp_path: Path) -> None:
-    server, _, _ = exported(tmp_path, local_epochs=3)
+    _, _, job = exported(tmp_path, local_epochs=3)
 
-    asked = server["workflows"][0]["args"]["asked"]
+    asked = json.loads((job / "app" / "config" / "initial" / "job.json").read_text())
     assert (asked["bundle"], asked["local_epochs"], asked["overrides"]) == (BUNDLE, 3, SETTINGS)
     assert asked["full_run"]["local_epochs"] == 4 and "train.json" in asked["files"]
 

@@ -36,7 +36,7 @@ from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.strategies import Reward, Strategy, Weighting, compose
 from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.foreign import Scripts
-from monai_fairfl.transports.flare.initial import INITIAL, read_initial, read_initial_recipe
+from monai_fairfl.transports.flare.initial import INITIAL, read_initial, read_initial_recipe, read_job_settings
 from monai_fairfl.transports.flare.kept import kept_folder
 from monai_fairfl.transports.flare.policy import NEEDS
 from monai_fairfl.transports.flare.tracking import EarlyStop, scalars_of, show
@@ -153,7 +153,6 @@ class FairFLController(ModelController):
         memory_gc_rounds: free memory after every so many rounds, as NVFlare's FedAvg does; 0: leave it to Python.
         scripts: arguments of :class:`~monai_fairfl.transports.flare.foreign.Scripts` where the clients run scripts that
             know nothing of this package; ``None``: they are of this package.
-        asked: settings of the job for the run's ``config.json``, from which the report knows the bundle's full run.
         needs: said to those whose policy refuses this class.
 
     :class:`FairFLRecipe` puts the initial model and its specification beside the server's configuration.
@@ -179,7 +178,6 @@ class FairFLController(ModelController):
         enable_tensor_disk_offload: bool = False,
         memory_gc_rounds: int = 0,
         scripts: Mapping[str, str] | None = None,
-        asked: Mapping[str, Any] | None = None,
         needs: str = NEEDS,
     ):
         super().__init__(persistor_id="", ignore_result_error=True)
@@ -190,7 +188,7 @@ class FairFLController(ModelController):
         self.federation, self.stop_cond, self.patience = federation, stop_cond, patience
         self.best_model_filename, self.enable_tensor_disk_offload = best_model_filename, enable_tensor_disk_offload
         self.memory_gc_rounds, self.scripts = memory_gc_rounds, scripts
-        self.asked, self.needs = asked, needs
+        self.needs = needs
 
     def run(self) -> None:
         """Run the federation; an error of its own ends the job, and says how to go on."""
@@ -229,16 +227,16 @@ class FairFLController(ModelController):
             timeout=self.timeout or None,
             told=self._told,
             replayed=lambda record: self._stopping.told(record),
-            begun=partial(self._write_config, folder),
+            begun=partial(self._write_config, folder, read_job_settings(initial)),
             **{"final": ("score", "test_score"), **(self.federation or {})},
         )
         self._stopping = EarlyStop(self.stop_cond, self.patience, federation.conclude)
         return federation
 
-    def _write_config(self, folder: Path) -> None:
+    def _write_config(self, folder: Path, settings: Mapping[str, Any] | None) -> None:
         """``config.json`` beside the ledger: what the job asked for, as far as the server knows it."""
-        if self.asked is not None:
-            config = {**self.asked, "rounds": self.num_rounds}
+        if settings is not None:
+            config = {**settings, "rounds": self.num_rounds}
             write_atomically(folder / "config.json", json.dumps(config, indent=4).encode())
 
     def _told(self, record: Mapping[str, Any]) -> None:

@@ -13,7 +13,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file
 
@@ -22,13 +24,22 @@ from monai_fairfl.files import tensors_as_bytes, write_atomically
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_recipe import ModelRecipe
 
-__all__ = ["INITIAL", "read_initial", "read_initial_recipe", "write_initial"]
+__all__ = ["INITIAL", "read_initial", "read_initial_recipe", "read_job_settings", "write_initial"]
 
 INITIAL = "initial"
-MODEL, SPEC, RECIPE = "model.safetensors", "spec.json", "recipe.json"
+MODEL = "model.safetensors"
+SPEC = "spec.json"
+RECIPE = "recipe.json"
+SETTINGS = "job.json"
 
 
-def write_initial(folder: str | Path, weights: Weights, spec: ModelSpec, recipe: ModelRecipe | None = None) -> None:
+def write_initial(
+    folder: str | Path,
+    weights: Weights,
+    spec: ModelSpec,
+    recipe: ModelRecipe | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> None:
     """Write a model and what each of its tensors is; no pickle.
 
     Args:
@@ -36,11 +47,23 @@ def write_initial(folder: str | Path, weights: Weights, spec: ModelSpec, recipe:
         weights: parameters and buffers, without aliases.
         spec: of the model.
         recipe: how the sites train it, where the bundle says so; ``recipe.json``.
+        settings: of the job, for the run's ``config.json``, where a bundle is trained; ``job.json``.
     """
     write_atomically(Path(folder) / MODEL, tensors_as_bytes(weights))
     write_atomically(Path(folder) / SPEC, json.dumps(spec.to_json(), indent=1).encode())
     if recipe is not None:
         write_atomically(Path(folder) / RECIPE, json.dumps(recipe.state_dict(), indent=1).encode())
+    if settings is not None:
+        write_atomically(Path(folder) / SETTINGS, json.dumps(settings, indent=1).encode())
+
+
+def read_job_settings(folder: str | Path) -> dict[str, Any] | None:
+    """The settings that :func:`write_initial` wrote; ``None`` where the job has none."""
+    file = Path(folder) / SETTINGS
+    if not file.is_file():
+        return None
+    settings: dict[str, Any] = json.loads(file.read_text())
+    return settings
 
 
 def read_initial_recipe(folder: str | Path) -> ModelRecipe | None:

@@ -197,7 +197,8 @@ class FairFLRecipe(Recipe):
         with own_random_state(seed):
             initial = self._sites.initial(initial_ckpt)
         name = name or self._sites.name
-        write_initial(Path(self._files.name) / INITIAL, *initial, self._sites.recipe(per_site_config or {}))
+        recipe = self._sites.recipe(per_site_config or {})
+        write_initial(Path(self._files.name) / INITIAL, *initial, recipe, self._sites.asked)
         try:
             job = FedJob(name, min_clients)
         except ValueError as error:
@@ -229,7 +230,6 @@ class FairFLRecipe(Recipe):
                 enable_tensor_disk_offload=enable_tensor_disk_offload,
                 memory_gc_rounds=server_memory_gc_rounds,
                 scripts=scripts,
-                asked=self._sites.asked,
                 needs=needs_of(self.own_classes, custom_code),
             )
         )
