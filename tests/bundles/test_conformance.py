@@ -305,7 +305,8 @@ def test_an_evaluation_tests_the_cases_that_its_training_left(
     def cases(*names: str, **overrides: Any) -> dict[str, list[dict[str, str]]]:
         parser = ConfigParser()
         parser.read_config(bundle.files(*names))
-        parser.update({"dataset_dir": str(data), "ckpt_dir": str(tmp_path / "models"), **overrides})
+        parser.update({"bundle_root": str(bundle.root), "dataset_dir": str(data), "ckpt_dir": str(tmp_path / "models")})
+        parser.update(overrides)
         found: dict[str, list[dict[str, str]]] = parser.get_parsed_content("datalist")
         return found
 
