@@ -108,7 +108,8 @@ def test_training_and_inference_define_the_same_network_and_the_same_image_prepr
     assert from_model >= {"channels", "res_units", "norm", "size", "largest_component"}
     for key in from_model:
         assert json.dumps(train[key]) == json.dumps(inference["defaults"][key]), key
-    other = {"imports", "inferer", "run", "handlers", "recipe", "network"}
+    assert train["interpolation"][:1] == inference["interpolation"]  # of the image; the second is the label's
+    other = {"imports", "inferer", "run", "handlers", "recipe", "network", "interpolation"}
     shared = (set(train) & set(inference)) - from_model - other
     assert shared >= {"network_def", "activation", "discretisation", "deciding"}
     for key in shared:
