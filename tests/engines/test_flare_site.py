@@ -362,6 +362,7 @@ def test_a_job_without_custom_code_brings_no_code(tmp_path: Path) -> None:
     assert all(path.startswith(ENTRY) for path in paths)
     assert sorted(file.name for file in (job / "app" / "config" / "initial").iterdir()) == [
         "model.safetensors",
+        "recipe.json",
         "spec.json",
     ]
 
