@@ -21,6 +21,7 @@ from typing import Any
 from monai.fl.client.monai_algo import convert_global_weights
 from monai.fl.utils.constants import ExtraItems, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
+from monai.utils import ensure_tuple
 
 from monai_fairfl.case_lists import Overlap, overlap_of
 from monai_fairfl.client_filters import filtered_update, received_weights
@@ -36,7 +37,7 @@ from monai_fairfl.handlers import TrainLoss
 from monai_fairfl.measurements import MEASUREMENTS, Memory
 from monai_fairfl.mended_algo import MendedMonaiAlgo
 from monai_fairfl.messages import Measurement, Reply, Request, Weights
-from monai_fairfl.model_recipe import ModelRecipe, save_model_file
+from monai_fairfl.model_recipe import ModelRecipe, digests_of_files, save_model_file
 from monai_fairfl.probe import Probe
 from monai_fairfl.training_probe import TrainingProbe
 
@@ -239,7 +240,11 @@ class FairMonaiAlgo(MendedMonaiAlgo):
     def _save_own_model(self, path: Path, weights: Weights) -> None:
         """Write this client's own model, with the recipe of its own training where the bundle has one."""
         parser = self.train_workflow.parser
-        recipe: ModelRecipe | None = parser.get_parsed_content("recipe") if "recipe" in parser else None
+        recipe: ModelRecipe | None = None
+        if "recipe" in parser:
+            declared: ModelRecipe = parser.get_parsed_content("recipe")
+            config = ensure_tuple(self.config_train_filename)
+            recipe = replace(declared, files=digests_of_files(self.bundle_root, config))
         save_model_file(path, self.spec.with_aliases(weights), recipe)
 
     def _class_names(self) -> tuple[str, ...]:

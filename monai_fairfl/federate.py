@@ -34,7 +34,7 @@ from monai_fairfl.files import read_state_dict, write_atomically
 from monai_fairfl.full_run import FullRun, command_line
 from monai_fairfl.ledger import digest_of, read_ledger
 from monai_fairfl.messages import ModelSpec, Weights
-from monai_fairfl.model_recipe import ModelRecipe
+from monai_fairfl.model_recipe import ModelRecipe, digests_of_files, read_recipe
 from monai_fairfl.random_state import own_random_state
 from monai_fairfl.records import trained_by
 from monai_fairfl.site import bundle_client, has_evaluation, images_of_site
@@ -45,7 +45,7 @@ from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
 from monai_fairfl.valuing import check_valuations, value_run
 
-__all__ = ["BundleFederation", "bundle_recipe", "initial_model"]
+__all__ = ["BundleFederation", "bundle_recipe", "initial_model", "warn_of_other_training"]
 
 logger = logging.getLogger(__name__)
 
@@ -146,6 +146,9 @@ class BundleFederation:
         preflight.check_strategies(self.strategies, names, train, self.federation.get("clients_per_round"))
         check_valuations(self.valuations, self.bundle_root, names, self.federation)
         self._check_run_dir(names)
+        if self.initial is not None:
+            recipe = bundle_recipe(self.bundle_root, self.overrides, self.config)
+            warn_of_other_training(self.initial, recipe)
         preflight.check_sites({name: self._data_of(name) for name in names}, self._check_of(names))
         new = [strategy for strategy in self.strategies if not run_dirs.begun(self._folder_of(strategy))]
         preflight.check_images(new, partial(self._count_images, names))
@@ -470,9 +473,6 @@ def bundle_recipe(
     recipe = _declared_recipe(root, overrides or {}, config)
     if recipe is None:
         return None
-    files = {}
-    for name in config:
-        files[name] = hashlib.sha256((root / name).read_bytes()).hexdigest()
     of_sites = {}
     for site, additions in (sites or {}).items():
         own_overrides = {key: value for key, value in additions.items() if key != "config"}
@@ -481,7 +481,27 @@ def bundle_recipe(
         other = {key: value for key, value in own_values.items() if value != recipe.values.get(key)}
         if other:
             of_sites[site] = other
-    return replace(recipe, files=files, sites=of_sites)
+    return replace(recipe, files=digests_of_files(root, config), sites=of_sites)
+
+
+def warn_of_other_training(file: str | Path, recipe: ModelRecipe | None) -> None:
+    """Report an initial model that was trained with other values than a federation will train it with.
+
+    Args:
+        file: of the initial model; one without recipe says nothing.
+        recipe: of the federation's models; ``None``: unknown.
+    """
+    previous = read_recipe(file)
+    if previous is None or recipe is None:
+        return
+    if previous.bundle != recipe.bundle:
+        logger.warning("%s is a model of the bundle %r, not of %r", file, previous.bundle, recipe.bundle)
+    for key, value in recipe.values.items():
+        if key in previous.values and previous.values[key] != value:
+            logger.warning(
+                "%s was trained with %s %r, and this federation trains with %r",
+                *(file, key, previous.values[key], value),
+            )
 
 
 def _declared_recipe(root: Path, overrides: Mapping[str, Any], config: Sequence[str]) -> ModelRecipe | None:

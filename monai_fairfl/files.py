@@ -39,6 +39,7 @@ __all__ = [
     "read_state_dict",
     "safe_name",
     "tensors_as_bytes",
+    "why_unreadable",
     "write_atomically",
     "write_folder",
 ]
@@ -165,6 +166,19 @@ def distinct_names(paths: Sequence[str]) -> list[str]:
     return [str(number) for number in range(len(paths))]
 
 
+def why_unreadable(error: BaseException) -> str:
+    """Why ``torch.load`` refuses a file, in one line.
+
+    >>> why_unreadable(pickle.UnpicklingError("Weights only load failed. ..."))
+    'it is damaged, or holds more than tensors and plain values, such as a whole network: save its state_dict'
+    """
+    if isinstance(error, pickle.UnpicklingError):
+        return (
+            "it is damaged, or holds more than tensors and plain values, such as a whole network: save its state_dict"
+        )
+    return in_words(error)
+
+
 def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
     """A ``state_dict`` of ``torch.save``, or the one under ``"model"`` of a checkpoint, as ``CheckpointLoader`` does.
 
@@ -185,7 +199,7 @@ def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except DAMAGED as error:
-        raise ConfigError(f"{path} is no state_dict of torch.save ({in_words(error)})") from error
+        raise ConfigError(f"{path} is no state_dict of torch.save ({why_unreadable(error)})") from error
     if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
         found = found["model"]
     if not isinstance(found, Mapping):

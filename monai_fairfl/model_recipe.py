@@ -21,7 +21,9 @@ anybody else needs. The recipe also lies beside the model, as ``NAME.recipe.json
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -33,21 +35,29 @@ import torch
 
 from monai_fairfl import __version__
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.files import DAMAGED, read_state_dict, write_atomically
+from monai_fairfl.files import DAMAGED, read_state_dict, why_unreadable, write_atomically
 from monai_fairfl.messages import Weights
 
 __all__ = [
     "ModelRecipe",
+    "digests_of_files",
     "is_torchscript",
     "read_recipe",
     "recipe_file",
+    "recipe_of_json",
     "save_model_file",
     "state_of_file",
     "write_recipe_file",
 ]
 
+logger = logging.getLogger(__name__)
+
 IN_TORCHSCRIPT = "recipe.json"
 """Name of the recipe among a TorchScript file's extra files."""
+
+TEXTS = ("bundle", "version", "package")
+TABLES = ("values", "sections", "files", "classes", "sites")
+MODEL_SUFFIXES = (".pt", ".pth", ".ts", ".onnx")
 
 
 @dataclass(frozen=True)
@@ -97,14 +107,31 @@ class ModelRecipe:
         """The inverse of :meth:`state_dict`.
 
         Raises:
-            ConfigError: when these are not the fields of a recipe; it names the file.
+            ConfigError: when a field is missing or not what it must be; it names the file and the field.
         """
-        known = cls.__dataclass_fields__
-        fields = {name: value for name, value in state.items() if name in known}
-        try:
-            return cls(**fields)
-        except TypeError as error:
-            raise ConfigError(f"{source} holds a recipe that cannot be read: {error}") from error
+        fields: dict[str, Any] = {}
+        unknown = []
+        for name, value in state.items():
+            if name in TEXTS and isinstance(value, str):
+                fields[name] = value
+            elif name in TABLES and isinstance(value, Mapping):
+                fields[name] = value
+            elif name in TEXTS or name in TABLES:
+                raise ConfigError(f"{source} holds a recipe that cannot be read: its {name} is {value!r}")
+            else:
+                unknown.append(str(name))
+        missing = [name for name in ("bundle", "version", "values") if name not in fields]
+        if missing:
+            raise ConfigError(f"{source} holds a recipe that cannot be read: it lacks {', '.join(missing)}")
+        for site, values in fields.get("sites", {}).items():
+            if not isinstance(values, Mapping):
+                raise ConfigError(f"{source} holds a recipe that cannot be read: site {site} has {values!r}")
+        if unknown:
+            logger.warning(
+                "the recipe of %s has %s, which this version does not know: it was written by %s",
+                *(source, ", ".join(unknown), fields.get("package", "another version")),
+            )
+        return cls(**fields)
 
 
 def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | None = None) -> None:
@@ -115,7 +142,8 @@ def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | No
     Args:
         path: of the file; ``NAME.recipe.json`` is written beside it.
         weights: the whole ``state_dict``.
-        recipe: of the model; ``None``: unknown, and the file holds the ``state_dict`` alone.
+        recipe: of the model; ``None``: unknown, and the file holds the ``state_dict`` alone. The ``NAME.recipe.json``
+            of a previous model is deleted then.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp(), "global.pt")
@@ -132,7 +160,9 @@ def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | No
     beside = path.with_name(f".{path.name}.writing")
     torch.save(content, beside)
     os.replace(beside, path)
-    if recipe is not None:
+    if recipe is None:
+        recipe_file(path).unlink(missing_ok=True)  # of a model that lay here before
+    else:
         write_recipe_file(path, recipe)
 
 
@@ -141,14 +171,41 @@ def recipe_file(model: str | Path) -> Path:
 
     >>> recipe_file("models/global.pt").as_posix()
     'models/global.recipe.json'
+    >>> recipe_file("models/prostate-0.1").as_posix()
+    'models/prostate-0.1.recipe.json'
     """
-    return Path(model).with_suffix(".recipe.json")
+    model = Path(model)
+    name = model.stem if model.suffix in MODEL_SUFFIXES else model.name
+    return model.with_name(f"{name}.recipe.json")
 
 
 def write_recipe_file(model: str | Path, recipe: ModelRecipe) -> None:
     """Write the recipe beside its model."""
     text = json.dumps(recipe.state_dict(), indent=4, ensure_ascii=False) + "\n"
     write_atomically(recipe_file(model), text.encode())
+
+
+def recipe_of_json(text: bytes | str, source: str | Path) -> ModelRecipe:
+    """The recipe in a JSON text.
+
+    Raises:
+        ConfigError: when it is none; it names the file.
+    """
+    try:
+        state = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{source} holds a recipe that cannot be read: {error}") from error
+    if not isinstance(state, Mapping):
+        raise ConfigError(f"{source} holds a recipe that cannot be read: it is a {type(state).__name__}")
+    return ModelRecipe.from_state(state, source)
+
+
+def digests_of_files(root: str | Path, names: Sequence[str]) -> dict[str, str]:
+    """Configuration file, relative to ``root`` -> SHA-256, in the order of ``names``."""
+    digests = {}
+    for name in names:
+        digests[str(name)] = hashlib.sha256(Path(root, name).read_bytes()).hexdigest()
+    return digests
 
 
 def read_recipe(path: str | Path) -> ModelRecipe | None:
@@ -159,13 +216,18 @@ def read_recipe(path: str | Path) -> ModelRecipe | None:
     """
     if is_torchscript(path):
         state = _extra_file(Path(path), IN_TORCHSCRIPT)
-        return None if state is None else ModelRecipe.from_state(json.loads(state), path)
+        return None if state is None else recipe_of_json(state, path)
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except DAMAGED as error:
-        raise ConfigError(f"{path} is no state_dict of torch.save ({error})") from error
-    if not isinstance(found, Mapping) or not isinstance(found.get("recipe"), Mapping):
+        raise ConfigError(f"{path} is no state_dict of torch.save ({why_unreadable(error)})") from error
+    if not isinstance(found, Mapping) or not isinstance(found.get("model"), Mapping):
+        return None  # a state_dict alone
+    if "recipe" not in found:
         return None
+    if not isinstance(found["recipe"], Mapping):
+        kind = type(found["recipe"]).__name__
+        raise ConfigError(f"{path} holds a recipe that cannot be read: it is a {kind}")
     return ModelRecipe.from_state(found["recipe"], path)
 
 

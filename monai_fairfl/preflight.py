@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from monai.bundle import ConfigParser
+from monai.utils import ensure_tuple
 
 from monai_fairfl import strategies as shipped
 from monai_fairfl.data.layouts import site_folders
@@ -32,6 +33,7 @@ from monai_fairfl.measurements import MEASUREMENTS
 from monai_fairfl.strategies.base import Strategy
 
 __all__ = [
+    "calling_config_files",
     "calling_parser",
     "check_config",
     "check_groups",
@@ -83,6 +85,18 @@ def calling_parser() -> ConfigParser | None:
             return parser
         frame = frame.f_back
     return None
+
+
+def calling_config_files() -> tuple[str, ...]:
+    """The configuration files that ``python -m monai.bundle run`` merges; none where something else runs."""
+    parser = calling_parser()
+    frame = inspect.currentframe()
+    while frame is not None:
+        workflow = frame.f_locals.get("workflow")
+        if parser is not None and getattr(workflow, "parser", None) is parser:
+            return tuple(str(file) for file in ensure_tuple(frame.f_locals.get("config_file") or ()))
+        frame = frame.f_back
+    return ()
 
 
 def check_targets(component: object) -> None:

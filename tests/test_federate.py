@@ -372,12 +372,18 @@ def test_overrides_reach_every_site_and_the_first_model_and_additions_one_site(t
 
 
 @pytest.mark.slow
-def test_a_run_may_begin_from_a_file_that_fits_and_no_other(three: Path, tmp_path: Path) -> None:
+def test_a_run_may_begin_from_a_file_that_fits_and_no_other(
+    three: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     federation(three, tmp_path / "first", FedAvg(), rounds=1).run()
     model = tmp_path / "first" / "models" / "global.pt"
     (history,) = federation(three, tmp_path / "second", FedAvg(), rounds=1, initial=str(model)).run()
     first = read_ledger(tmp_path / "first" / "ledger.jsonl")
     assert history.records[0]["model"] == first[1]["model"]
+    assert "was trained with" not in caplog.text
+    resized = {**OVERRIDES, "field_of_view": 0.9}
+    federation(three, tmp_path / "resized", FedAvg(), rounds=1, overrides=resized, initial=str(model)).run()
+    assert "global.pt was trained with field_of_view 0.7, and this federation trains with 0.9" in caplog.text
     other = {**OVERRIDES, "channels": [4, 8, 16]}
     with pytest.raises(Exception, match="initial model .* cannot be used"):
         federation(three, tmp_path / "third", FedAvg(), overrides=other, initial=str(model)).run()

@@ -24,6 +24,7 @@ from torch import nn
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.model_recipe import IN_TORCHSCRIPT, ModelRecipe, read_recipe, state_of_file
 from monai_fairfl.preflight import input_shape
+from monai_fairfl.workflow.model import digest_of_section
 
 __all__ = ["ONNX_KEY", "export_model"]
 
@@ -63,7 +64,7 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
             f"{model} has no recipe: nobody could tell how to prepare images for what is exported. Export the file "
             "that the training or the federation wrote"
         )
-    network = _network(Path(model), Path(bundle_root))
+    network = _network(Path(model), Path(bundle_root), recipe)
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".ts":
         metadata = json.loads(Path(bundle_root, "configs", "metadata.json").read_text())
@@ -80,7 +81,7 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
     return recipe
 
 
-def _network(model: Path, bundle_root: Path) -> nn.Module:
+def _network(model: Path, bundle_root: Path, recipe: ModelRecipe) -> nn.Module:
     """The bundle's network with the model's weights, built from the values of its recipe."""
     file = bundle_root / "configs" / "inference.json"
     if not file.is_file():
@@ -88,6 +89,13 @@ def _network(model: Path, bundle_root: Path) -> nn.Module:
     parser = ConfigParser()
     parser.read_config(str(file))
     parser.update({"bundle_root": str(bundle_root), "ckpt_path": str(model)})
+    trained = recipe.sections.get("network_def")
+    if trained is not None and digest_of_section(parser["network_def"]) != trained:
+        # weights fit a network with another activation, too
+        raise ConfigError(
+            f"{model} was trained with another network_def than {file} has, by an argument or a configuration file of "
+            "the training: export it with a copy of the bundle whose network_def is that of the training"
+        )
     try:
         network: nn.Module = parser.get_parsed_content("network_def")
         network.load_state_dict(dict(state_of_file(model)))

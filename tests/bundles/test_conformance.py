@@ -112,7 +112,8 @@ def test_training_and_inference_define_the_same_network_and_the_same_image_prepr
     assert from_model >= {"channels", "res_units", "norm", "size", "largest_component"}
     for key in from_model:
         assert json.dumps(train[key]) == json.dumps(inference["defaults"][key]), key
-    other = {"imports", "inferer", "run", "handlers", "recipe", "network"}
+    assert train["interpolation"][:1] == inference["interpolation"]  # of the image; the second is the label's
+    other = {"imports", "inferer", "run", "handlers", "recipe", "network", "interpolation"}
     shared = (set(train) & set(inference)) - from_model - other
     assert shared >= {"network_def", "activation", "discretisation", "deciding"}
     for key in shared:
@@ -309,7 +310,8 @@ def test_an_evaluation_tests_the_cases_that_its_training_left(
     def cases(*names: str, **overrides: Any) -> dict[str, list[dict[str, str]]]:
         parser = ConfigParser()
         parser.read_config(bundle.files(*names))
-        parser.update({"dataset_dir": str(data), "ckpt_dir": str(tmp_path / "models"), **overrides})
+        parser.update({"bundle_root": str(bundle.root), "dataset_dir": str(data), "ckpt_dir": str(tmp_path / "models")})
+        parser.update(overrides)
         found: dict[str, list[dict[str, str]]] = parser.get_parsed_content("datalist")
         return found
 

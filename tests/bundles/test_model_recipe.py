@@ -13,7 +13,12 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +26,17 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from monai.fl.client import MonaiAlgo
 from monai.handlers import CheckpointLoader
 from PIL import Image
-from shipped_bundles import BUNDLES, EVALUATE, INFERENCE, TRAIN, Bundle
+from shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
 
 from monai_fairfl.cli import main
 from monai_fairfl.data import SITES, write_sites
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.federate import BundleFederation
+from monai_fairfl.federate import BundleFederation, bundle_recipe, warn_of_other_training
 from monai_fairfl.files import read_state_dict
-from monai_fairfl.model_recipe import read_recipe, recipe_file
+from monai_fairfl.model_recipe import read_recipe, recipe_file, save_model_file
 from monai_fairfl.strategies import CGSV, Ditto
 from monai_fairfl.workflow.export import ONNX_KEY, export_model
 
@@ -252,6 +258,37 @@ def test_exports_carry_the_recipe(bundle: Bundle, trained: Path, tmp_path: Path,
     assert not (tmp_path / "b.ts").exists()
 
 
+def test_a_network_that_the_training_changed_is_not_exported_as_the_bundles_own(
+    bundle: Bundle, site: Path, tmp_path: Path
+) -> None:
+    leaky = {"network_def#act": ["LEAKYRELU", {"negative_slope": 0.3}]}
+    bundle.run(TRAIN, site, tmp_path / "leaky", max_epochs=1, **leaky)
+    changed = tmp_path / "changed"
+    shutil.copytree(bundle.root, changed)
+    file = changed / "configs" / "inference.json"
+    config = json.loads(file.read_text())
+    config["network_def"]["act"] = "RELU"  # its weights have the same names
+    file.write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="model.pt was trained with another network_def"):
+        export_model(tmp_path / "leaky" / "model.pt", tmp_path / "a.ts", changed)
+    assert not (tmp_path / "a.ts").exists()
+
+
+def test_a_torchscript_file_whose_recipe_is_damaged_is_refused_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "damaged.ts"
+    torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), str(file), _extra_files={"recipe.json": "[1"})
+    with pytest.raises(ConfigError, match="damaged.ts holds a recipe that cannot be read"):
+        read_recipe(file)
+
+
+def test_a_jobs_recipe_that_is_damaged_is_refused_by_its_name(tmp_path: Path) -> None:
+    from monai_fairfl.transports.flare.initial import read_initial_recipe
+
+    (tmp_path / "recipe.json").write_text("[1]")
+    with pytest.raises(ConfigError, match="recipe.json holds a recipe that cannot be read: it is a list"):
+        read_initial_recipe(tmp_path)
+
+
 @pytest.mark.slow
 def test_onnx_gives_the_networks_numbers_and_carries_the_recipe(bundle: Bundle, trained: Path, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
@@ -270,7 +307,223 @@ def test_onnx_gives_the_networks_numbers_and_carries_the_recipe(bundle: Bundle, 
     torch.testing.assert_close(torch.as_tensor(found), expected, atol=1e-4, rtol=1e-4)
 
 
+# --- every other way to give a model other images than its training did
+
+
+def refusal(bundle: Bundle, names: tuple[str, ...], data: Path, out: Path, **given: Any) -> str:
+    """What a run is refused with."""
+    with pytest.raises(RuntimeError) as wrong:
+        arguments_forgotten(bundle, names, data, out, **given)
+    error = wrong.value.__cause__
+    assert isinstance(error, ConfigError), error
+    return str(error)
+
+
+def with_recipe(trained: Path, out: Path, **changed: Any) -> Path:
+    """A copy of the model whose recipe has other fields; ``None`` removes one."""
+    content = torch.load(trained, weights_only=True)
+    for name, value in changed.items():
+        content["recipe"][name] = value
+        if value is None:
+            del content["recipe"][name]
+    torch.save(content, out)
+    return out
+
+
+def test_a_section_that_is_changed_by_hand_is_an_error_that_names_both(
+    bundle: Bundle, site: Path, trained: Path, tmp_path: Path
+) -> None:
+    ckpt_path = str(trained)
+    last = len(bundle.config("inference")["preprocessing"]["transforms"]) - 1
+    key = f"preprocessing#transforms#{last}#_disabled_"
+    images = site / bundle.images
+    message = refusal(bundle, INFERENCE, images, tmp_path, ckpt_path=ckpt_path, **{key: True})
+    assert f"{key} is True here, and absent in configs/inference.json" in message
+    size = {"roi_size": [16, 16]} if bundle.name.startswith("prostate") else {"size": [16, 16]}
+    name, value = next(iter(size.items()))
+    message = refusal(bundle, INFERENCE, images, tmp_path, ckpt_path=ckpt_path, **{f"inferer#{name}": value})
+    assert f"inferer#{name} is a list of 2 here, and '@size'" in message
+    message = refusal(bundle, EVALUATE, site, tmp_path, ckpt_path=ckpt_path, **{f"validate#inferer#{name}": value})
+    assert f"validate#inferer#{name} is a list of 2 here" in message
+    assert not list((tmp_path / "eval").glob(bundle.masks))
+    own = {"own_values": ["validate#inferer"], f"validate#inferer#{name}": value}
+    arguments_forgotten(bundle, EVALUATE, site, tmp_path, ckpt_path=ckpt_path, **own)
+    used = json.loads((tmp_path / "eval" / "model.json").read_text())
+    assert used["by_hand"] == {f"validate#inferer#{name}": {"here": [16, 16], "bundle": "@size"}}
+
+
+def test_the_interpolation_of_the_training_is_used_and_another_is_refused(
+    bundle: Bundle, site: Path, trained: Path, tmp_path: Path
+) -> None:
+    message = refusal(bundle, EVALUATE, site, tmp_path, ckpt_path=str(trained), interpolation=["nearest"])
+    assert "image_interpolation is 'nearest' here, and model.pt was trained with" in message
+    bundle.run(TRAIN, site, tmp_path, max_epochs=1, interpolation=["nearest", "nearest-exact"])
+    recipe = read_recipe(tmp_path / "model.pt")
+    assert recipe is not None and recipe.values["image_interpolation"] == "nearest"
+    model = {"ckpt_path": str(tmp_path / "model.pt")}
+    evaluation = bundle.workflow(EVALUATE, site, tmp_path, **model)
+    assert evaluation.parser.get_parsed_content("interpolation") == ["nearest"]
+    inference = Bundle(bundle.name, bundle.write, {}, (), bundle.images, bundle.masks, bundle.metrics)
+    parser = inference.workflow(INFERENCE, site / bundle.images, tmp_path, **model).parser
+    assert parser.get_parsed_content("interpolation") == ["nearest"]
+
+
+def test_overlap_and_mirrored_looks_may_differ_and_are_recorded(
+    site: Path, bundle: Bundle, trained: Path, tmp_path: Path
+) -> None:
+    if not bundle.name.startswith("prostate"):
+        pytest.skip("photographs are not cut into windows")
+    given = {"inferer#overlap": 0.5, "inferer#_target_": "SliceInferer"}
+    arguments_forgotten(bundle, INFERENCE, site, tmp_path, ckpt_path=str(trained), **given)
+    used = json.loads((tmp_path / "eval" / "model.json").read_text())
+    assert used["by_hand"]["inferer#overlap"]["here"] == 0.5
+    assert used["by_hand"]["inferer#_target_"]["here"] == "SliceInferer"
+
+
+def test_the_values_that_a_hospital_gives_by_hand_are_recorded(
+    bundle: Bundle, site: Path, trained: Path, tmp_path: Path
+) -> None:
+    given = {"ckpt_path": str(trained), "size": [48, 48], "own_values": ["size"]}
+    arguments_forgotten(bundle, INFERENCE, site / bundle.images, tmp_path, **given)
+    used = json.loads((tmp_path / "eval" / "model.json").read_text())
+    assert used["values"]["size"] == [48, 48] and used["recipe"]["values"]["size"] == [32, 32]
+
+
+def test_a_value_of_the_recipe_that_the_configuration_does_not_know_is_refused(
+    bundle: Bundle, site: Path, trained: Path, tmp_path: Path
+) -> None:
+    recipe = read_recipe(trained)
+    assert recipe is not None
+    images = site / bundle.images
+    newer = with_recipe(trained, tmp_path / "newer.pt", values={**recipe.values, "flip": True})
+    message = refusal(bundle, INFERENCE, images, tmp_path, ckpt_path=str(newer))
+    assert "newer.pt was trained with flip True, which this configuration does not know" in message
+    message = refusal(bundle, INFERENCE, images, tmp_path, ckpt_path=str(trained), deciding={}, size=[48, 48])
+    assert "which this configuration does not know" in message
+    fewer = {key: value for key, value in recipe.values.items() if key != "size"}
+    older = with_recipe(trained, tmp_path / "older.pt", values=fewer)
+    message = refusal(bundle, INFERENCE, images, tmp_path, ckpt_path=str(older))
+    assert "older.pt does not give size" in message and "it has no recipe" not in message
+
+
+def test_the_other_bundles_model_is_named_as_such(bundle: Bundle, site: Path, trained: Path, tmp_path: Path) -> None:
+    other = with_recipe(trained, tmp_path / "other.pt", bundle="Spleen", values={"spacing": 1.0})
+    message = refusal(bundle, INFERENCE, site / bundle.images, tmp_path, ckpt_path=str(other))
+    assert "other.pt is a model of the bundle 'Spleen'" in message
+
+
+def test_a_wrong_bundle_root_does_not_switch_the_checks_off(
+    bundle: Bundle, site: Path, trained: Path, tmp_path: Path
+) -> None:
+    given = {"ckpt_path": str(trained), "bundle_root": str(tmp_path / "elsewhere")}
+    message = refusal(bundle, INFERENCE, site / bundle.images, tmp_path, **given)
+    assert "has no configs/inference.json: name the bundle with --bundle_root" in message
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"values": None}, "it lacks values"),
+        ({"values": [1, 2]}, "its values is"),
+        ({"sites": "x"}, "its sites is"),
+        ({"sites": {"HK": 3}}, "site HK has 3"),
+        ({"sections": ["network_def"]}, "its sections is"),
+        ({"bundle": 3}, "its bundle is 3"),
+    ],
+)
+def test_a_damaged_recipe_is_refused_by_the_files_name(
+    trained: Path, tmp_path: Path, changed: dict[str, Any], reason: str
+) -> None:
+    model = with_recipe(trained, tmp_path / "model.v1.pt", **changed)
+    with pytest.raises(ConfigError, match=f"model.v1.pt holds a recipe that cannot be read: {reason}"):
+        read_recipe(model)
+
+
+def test_a_recipe_of_a_newer_version_is_used_and_what_it_has_more_is_reported(
+    trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = with_recipe(trained, tmp_path / "newer.pt", package="monai_fairfl 9.0", spacing="1 mm")
+    assert read_recipe(model) is not None
+    assert "newer.pt has spacing, which this version does not know" in caplog.text
+
+
+def test_a_file_of_pickled_objects_is_refused_in_one_short_line(tmp_path: Path) -> None:
+    torch.save(torch.nn.Linear(1, 1), tmp_path / "whole.pt")
+    with pytest.raises(ConfigError) as wrong:
+        read_recipe(tmp_path / "whole.pt")
+    assert "save its state_dict" in str(wrong.value) and len(str(wrong.value).splitlines()) == 1
+    assert len(str(wrong.value)) < 300
+
+
+def test_the_recipe_inside_counts_and_another_beside_it_is_reported(
+    bundle: Bundle, site: Path, trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = with_recipe(trained, tmp_path / "model.pt")
+    recipe_file(model).write_text(recipe_file(trained).read_text().replace("32", "48"))
+    arguments_forgotten(bundle, INFERENCE, site / bundle.images, tmp_path, ckpt_path=str(model))
+    assert "model.recipe.json is not the recipe inside model.pt, which is used" in caplog.text
+    save_model_file(model, read_state_dict(trained))
+    assert not recipe_file(model).exists()
+
+
+def test_two_models_whose_names_have_dots_have_two_recipe_files() -> None:
+    assert recipe_file("HK.v1") != recipe_file("HK.v2")
+    assert recipe_file("HK.v1.pt").name == "HK.v1.recipe.json"
+
+
+def test_evaluation_runs_torchscript_as_it_runs_the_plain_model(
+    bundle: Bundle, site: Path, trained: Path, tmp_path: Path
+) -> None:
+    export_model(trained, tmp_path / "model.ts", bundle.root)
+    scores = []
+    for model in (trained, tmp_path / "model.ts"):
+        datalist = {"datalist_file": str(trained.parent / "datalist.json")}
+        arguments_forgotten(bundle, EVALUATE, site, tmp_path, ckpt_path=str(model), **datalist)
+        scores.append(evaluated(tmp_path))
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_command_that_trains_a_bundle_records_its_files(bundle: Bundle, site: Path, tmp_path: Path) -> None:
+    small = []
+    for key, value in {**bundle.small, "max_epochs": 1}.items():
+        small += [f"--{key}", str(value)]
+    root = str(bundle.root)
+    folders = ["--bundle_root", root, "--dataset_dir", str(site), "--ckpt_dir", str(tmp_path), "--device", "cpu"]
+    files = str(bundle.files("train", "corrupted_images"))
+    command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", files, *folders, *small]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    recipe = read_recipe(tmp_path / "model.pt")
+    assert recipe is not None
+    assert list(recipe.files) == ["configs/train.json", "configs/corrupted_images.json"]
+    digest = hashlib.sha256((bundle.configs / "train.json").read_bytes()).hexdigest()
+    assert recipe.files["configs/train.json"] == digest
+    assert "train#deterministic_transforms" in recipe.sections
+
+
+def test_monais_own_client_is_warned_where_its_evaluation_is_given_no_values(
+    bundle: Bundle, site: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kwargs = {"dataset_dir": str(site), "ckpt_dir": str(tmp_path), "output_dir": str(tmp_path / "eval")}
+    kwargs["device"] = "cpu"
+    client = MonaiAlgo(str(bundle.root), config_train_filename=None, eval_kwargs=kwargs)
+    client.initialize()
+    assert caplog.text.count("this evaluation has no model file") == 1
+
+
 # --- the models of a federation
+
+
+def test_a_federation_that_begins_from_a_model_of_other_values_reports_them(
+    trained: Path, bundle: Bundle, caplog: pytest.LogCaptureFixture
+) -> None:
+    same = bundle_recipe(bundle.root, bundle.small)
+    warn_of_other_training(trained, same)
+    assert not caplog.text
+    warn_of_other_training(trained, bundle_recipe(bundle.root, {**bundle.small, "size": [48, 48]}))
+    assert "model.pt was trained with size [32, 32], and this federation trains with [48, 48]" in caplog.text
 
 
 @pytest.fixture(scope="module")
@@ -309,6 +562,7 @@ def test_every_model_of_a_federation_carries_its_recipe(strategy: Any, hospitals
         recipe = read_recipe(own)
         assert recipe is not None
         assert recipe.values["field_of_view"] == (0.9 if second in own.parts else 0.7)
+        assert list(recipe.files) == ["configs/train.json"]
     assert len(list((tmp_path / "run" / "sites").rglob("*-own.pt"))) == (2 if strategy.personal else 0)
 
 

@@ -25,7 +25,7 @@ from nvflare.job_config.file_source import FileSource
 
 from monai_fairfl import preflight
 from monai_fairfl.bundles import bundle_names, locate_bundle
-from monai_fairfl.federate import bundle_recipe, initial_model
+from monai_fairfl.federate import bundle_recipe, initial_model, warn_of_other_training
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_recipe import ModelRecipe
 from monai_fairfl.site import has_evaluation
@@ -92,7 +92,11 @@ class BundleSites:
 
     def initial(self, file: str | None) -> tuple[Weights, ModelSpec]:
         """The bundle's network, built under the caller's seed, or the values of ``file``."""
-        return initial_model(self.root, self.settings["overrides"], file, self.settings["config"])
+        overrides, config = self.settings["overrides"], self.settings["config"]
+        model = initial_model(self.root, overrides, file, config)
+        if file is not None:
+            warn_of_other_training(file, bundle_recipe(self.root, overrides, config))
+        return model
 
     def recipe(self, per_site: Mapping[str, Mapping[str, Any]]) -> ModelRecipe | None:
         """How the sites train; what a site sets in its own ``local/fairfl.json`` the job does not know."""

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from monai_fairfl.errors import FederationError
 from monai_fairfl.files import tensors_as_bytes, write_atomically
 from monai_fairfl.messages import ModelSpec, Weights
-from monai_fairfl.model_recipe import ModelRecipe
+from monai_fairfl.model_recipe import ModelRecipe, recipe_of_json
 
 __all__ = ["INITIAL", "read_initial", "read_initial_recipe", "read_job_settings", "write_initial"]
 
@@ -67,11 +67,15 @@ def read_job_settings(folder: str | Path) -> dict[str, Any] | None:
 
 
 def read_initial_recipe(folder: str | Path) -> ModelRecipe | None:
-    """The recipe that :func:`write_initial` wrote; ``None`` where the job has none."""
+    """The recipe that :func:`write_initial` wrote; ``None`` where the job has none.
+
+    Raises:
+        ConfigError: when the file is no recipe.
+    """
     file = Path(folder) / RECIPE
     if not file.is_file():
         return None
-    return ModelRecipe.from_state(json.loads(file.read_text()), file)
+    return recipe_of_json(file.read_text(), file)
 
 
 def read_initial(folder: str | Path) -> tuple[Weights, ModelSpec]:
