@@ -38,6 +38,7 @@ SIZE = (96, 96, 12)
 COLOURS = ("#0072b2", "#009e73", "#e69f00", "#d55e00")  # Okabe and Ito's, as in the report; the last for willow
 
 
+@plt.style.context("default")  # whatever else of this process has set
 def draw_hospitals(file: Path) -> None:
     """Draw the slice of the first case of each hospital in which the gland is largest, and the gland's outline."""
     figure, panels = plt.subplots(1, len(DEMO_SITES), figsize=(2.5 * len(DEMO_SITES), 2.7))
@@ -53,6 +54,7 @@ def draw_hospitals(file: Path) -> None:
     _save(figure, file)
 
 
+@plt.style.context("default")
 def draw_rounds(folder: Path, file: Path) -> None:
     """Draw validation Dice and aggregation weights by round of every run in ``folder``."""
     runs = load_runs([folder])

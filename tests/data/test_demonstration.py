@@ -117,9 +117,10 @@ def test_they_are_not_mixed_with_the_six_hospitals(tmp_path: Path) -> None:
 
 
 def test_the_picture_of_the_hospitals_is_drawn_as_it_was_committed(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    matplotlib = pytest.importorskip("matplotlib")
     script = runpy.run_path(str(CHECKOUT / "docs" / "images" / "demo.py"))
-    script["draw_hospitals"](tmp_path / "drawn.png")
+    with matplotlib.rc_context({"font.size": 20, "savefig.bbox": "tight", "axes.titlesize": 3}):
+        script["draw_hospitals"](tmp_path / "drawn.png")
     pictures = []
     for file in (tmp_path / "drawn.png", script["FOLDER"] / "demo_hospitals.png"):
         with Image.open(file) as picture:
