@@ -45,7 +45,7 @@ from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
 from monai_fairfl.valuing import check_valuations, value_run
 
-__all__ = ["BundleFederation", "bundle_recipe", "initial_model", "warn_of_other_training"]
+__all__ = ["BundleFederation", "bundle_recipe", "digests_of_configs", "initial_model", "warn_of_other_training"]
 
 logger = logging.getLogger(__name__)
 
@@ -324,10 +324,9 @@ class BundleFederation:
 
     def _config_of(self, names: Sequence[str]) -> dict[str, Any]:
         """What was asked for, and the hashes of the bundle's files."""
-        files = sorted(path for path in (self.bundle_root / "configs").glob("*.json"))
         return {
             "bundle": self.bundle_root.absolute().name,
-            "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
+            "files": digests_of_configs(self.bundle_root),
             "strategies": [*self._former(), *(strategy.name for strategy in self.strategies)],
             "sites": {name: self.sites.get(name, {}) for name in names},
             "data": {name: self._data_of(name) for name in names},
@@ -417,6 +416,14 @@ def _failure(failed: Mapping[str, str], strategies: int) -> FederationError:
         f"{len(failed)} of {strategies} strategies failed ({reasons}). What the others reached is not lost. "
         f"The same command with --resume True tries again: {', '.join(failed)}"
     )
+
+
+def digests_of_configs(bundle_root: Path) -> dict[str, str]:
+    """Name -> SHA-256 of every configuration file of a bundle, for the ``config.json`` of a run."""
+    digests = {}
+    for file in sorted((bundle_root / "configs").glob("*.json")):
+        digests[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return digests
 
 
 def initial_model(

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +24,7 @@ from nvflare.job_config.file_source import FileSource
 
 from monai_fairfl import preflight
 from monai_fairfl.bundles import bundle_names, locate_bundle
-from monai_fairfl.federate import bundle_recipe, initial_model, warn_of_other_training
+from monai_fairfl.federate import bundle_recipe, digests_of_configs, initial_model, warn_of_other_training
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_recipe import ModelRecipe
 from monai_fairfl.site import has_evaluation
@@ -78,14 +77,12 @@ class BundleSites:
 
         A site's own ``local/fairfl.json`` may set other values, which only the site knows.
         """
-        configs = self.root / "configs"
-        federate = configs / "federate.json"
+        federate = self.root / "configs" / "federate.json"
         full_run = json.loads(federate.read_text()).get("full_run") if federate.exists() else None
-        files = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(configs.glob("*.json"))}
         plain = ("config", "overrides", "local_epochs", "amp")
         return {
             "bundle": self.root.name,
-            "files": files,
+            "files": digests_of_configs(self.root),
             **{key: self.settings[key] for key in plain},
             "full_run": full_run,
         }
