@@ -1,14 +1,7 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Augmentation of training images in both bundles: MONAI's Compose beside UntrackedCompose, the same draws in one run.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Augmentation of training images in both bundles: MONAI's Compose beside UntrackedCompose, the
+same draws in one run.
 
 python benchmarks/augmentation.py [--sizes 64 128 256]
 """
@@ -50,12 +43,16 @@ def one_epoch(images: Any) -> list[torch.Tensor]:
 
 def main() -> None:
     """See the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 128, 256])
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print("| bundle | size | ours, ms an image | MONAI's Compose, ms | ratio |\n" + "| --- " * 5 + "|")
+    print(
+        "| bundle | size | ours, ms an image | MONAI's Compose, ms | ratio |\n" + "| --- " * 5 + "|"
+    )
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         write_sites(root / "volumes", sites=SITES[:1], cases=4)
@@ -68,11 +65,17 @@ def main() -> None:
             for size in arguments.sizes:
                 both = [dataset(BUNDLES / name, site, size, kind) for kind in KINDS]
                 tracked, plain = map(one_epoch, both)
-                assert all(torch.equal(one, other) for one, other in zip(tracked, plain, strict=True))
-                usual, ours = (
-                    milliseconds(partial(one_epoch, images), arguments.repeats) / len(plain) for images in both
+                assert all(
+                    torch.equal(one, other) for one, other in zip(tracked, plain, strict=True)
                 )
-                print(f"| {name.split('_')[0]} | {size} | {ours:.2f} | {usual:.2f} | {usual / ours:.1f} |", flush=True)
+                usual, ours = (
+                    milliseconds(partial(one_epoch, images), arguments.repeats) / len(plain)
+                    for images in both
+                )
+                print(
+                    f"| {name.split('_')[0]} | {size} | {ours:.2f} | {usual:.2f} | {usual / ours:.1f} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -1,17 +1,9 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """CGSV's server side, two pairs, each on the same numbers in one run.
 
-One partition for all clients' masks beside one top-k per client; exact values from the Gram matrix beside summing the
-updates of every coalition.
+One partition for all clients' masks beside one top-k per client; exact values from the Gram matrix
+beside summing the updates of every coalition.
 
     python benchmarks/contributions.py [--clients 4 8] [--parameters 1.6]
 """
@@ -54,7 +46,9 @@ def by_summing(rows: torch.Tensor, weights: Sequence[float]) -> dict[tuple[int, 
 
 def main() -> None:
     """See the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--clients", type=int, nargs="+", default=[4, 8])
     parser.add_argument("--parameters", type=float, default=1.6, help="in millions")
     parser.add_argument("--repeats", type=int, default=5)
@@ -69,8 +63,12 @@ def main() -> None:
         one, other = keep_largest(step, counts), by_topk(step, counts)
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
-        def exact(rows: torch.Tensor = rows, weights: list[float] = weights, names: list[str] = names) -> object:
-            return exact_shapley(cosine_game((rows @ rows.T).numpy().astype(np.float64), weights, names))
+        def exact(
+            rows: torch.Tensor = rows, weights: list[float] = weights, names: list[str] = names
+        ) -> object:
+            return exact_shapley(
+                cosine_game((rows @ rows.T).numpy().astype(np.float64), weights, names)
+            )
 
         pairs = (
             (
@@ -81,7 +79,9 @@ def main() -> None:
             ("exact CGSV, Gram matrix included", exact, lambda r=rows, w=weights: by_summing(r, w)),
         )
         for name, ours, usual in pairs:
-            mine, theirs = milliseconds(ours, arguments.repeats), milliseconds(usual, arguments.repeats)
+            mine, theirs = milliseconds(ours, arguments.repeats), milliseconds(
+                usual, arguments.repeats
+            )
             print(f"| {name} | {clients} | {mine:.1f} | {theirs:.1f} | {theirs / mine:.1f} |")
 
 

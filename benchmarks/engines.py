@@ -1,21 +1,15 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A federation's rounds: ours in one process and in NVIDIA FLARE's simulator, beside NVFlare's own recipes there.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A federation's rounds: ours in one process and in NVIDIA FLARE's simulator, beside NVFlare's own
+recipes there.
 
     python benchmarks/engines.py [--rounds 2 8] [--hospitals DIR]
 
-Prints seconds per round, start-up and peak memory, with the ratio NVFlare's own / this one, and what each does in a
-round. All train the same network on the same batches of the same generated hospitals, one torch thread per process.
-A round's time is that from the end of round 2 to the end of round 8, over six: a simulator's start takes ten times as
-long as a round and varies by more than one. Memory is the peak resident set. Needs the extra nvflare.
+Prints seconds per round, start-up and peak memory, with the ratio NVFlare's own / this one, and
+what each does in a round. All train the same network on the same batches of the same generated
+hospitals, one torch thread per process. A round's time is that from the end of round 2 to the end
+of round 8, over six: a simulator's start takes ten times as long as a round and varies by more than
+one. Memory is the peak resident set. Needs the extra nvflare.
 """
 
 from __future__ import annotations
@@ -54,7 +48,10 @@ OVERRIDES = {
 }
 METHODS = ("FedAvg", "FedCE")
 ROUND = ('"kind":"round"', "End persist model on server")  # in our ledger; in NVFlare's log
-SERVER, WORKER = "nvflare.private.fed.app.simulator.simulator", "nvflare.private.fed.app.simulator.simulator_worker"
+SERVER, WORKER = (
+    "nvflare.private.fed.app.simulator.simulator",
+    "nvflare.private.fed.app.simulator.simulator_worker",
+)
 
 
 @dataclass(frozen=True)
@@ -72,11 +69,16 @@ class Run:
     overrides: dict[str, Any] = field(default_factory=lambda: dict(OVERRIDES))
 
     def file(self, name: str) -> Path:
-        """Where the engine writes its ``"model"``, and the ``"log"`` that grows by one of :data:`ROUND` a round."""
+        """Where the engine writes its ``"model"``, and the ``"log"`` that grows by one of
+        :data:`ROUND` a round.
+        """
         job = "job/server/simulate_job"
         files = {
             "ours, in process": ("run/models/global.pt", "run/ledger.jsonl"),
-            "ours, simulator": (f"{job}/fairfl/models/global.pt", "job/server/fairfl/job/ledger.jsonl"),
+            "ours, simulator": (
+                f"{job}/fairfl/models/global.pt",
+                "job/server/fairfl/job/ledger.jsonl",
+            ),
             "NVFlare, simulator": (f"{job}/app_server/FL_global_model.pt", "job/server/log.txt"),
         }
         return Path(self.folder) / files[self.engine][name == "log"]
@@ -84,7 +86,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Found:
-    """Seconds a round and for all else; MiB of the server, of the largest client (0: there is none), and of all."""
+    """Seconds a round and for all else; MiB of the server, of the largest client (0: there is
+    none), and of all.
+    """
 
     each: float
     rest: float
@@ -93,7 +97,8 @@ class Found:
     all: float
 
 
-# ---- the engines: each of these runs in a process that begins with it ------------------------------------------------
+# ---- the engines: each of these runs in a process that begins with it
+# ------------------------------------------------
 
 
 def strategy_of(method: str) -> Any:
@@ -147,7 +152,11 @@ def nvflare(run: Run) -> None:
         weights, spec = initial_model(bundle, run.overrides)
     torch.save(spec.with_aliases(weights), folder / "initial.pt")
     (folder / "settings.json").write_text(json.dumps({"bundle": str(bundle), **asdict(run)}))
-    network = preflight.train_config(bundle, run.overrides).get_parsed_content("network_def", instantiate=False).config
+    network = (
+        preflight.train_config(bundle, run.overrides)
+        .get_parsed_content("network_def", instantiate=False)
+        .config
+    )
     arguments = {
         "name": "job",
         "model": {"class_path": f"monai.networks.nets.{network.pop('_target_')}", "args": network},
@@ -201,13 +210,24 @@ def measure(run: Run, timeout: float = 900) -> Found:
     folder = Path(run.folder)
     folder.mkdir(parents=True)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(folder)}
-    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), environment.get("PYTHONPATH", "")])
-    command = [sys.executable, "-W", "ignore", str(Path(__file__).absolute()), "--run", json.dumps(asdict(run))]
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(__file__).parents[1]), environment.get("PYTHONPATH", "")]
+    )
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        str(Path(__file__).absolute()),
+        "--run",
+        json.dumps(asdict(run)),
+    ]
     seen: dict[psutil.Process, tuple[str, float]] = {}
     ends = [0.0]  # of the rounds, after the beginning of all
     with (folder / "printed.txt").open("w") as printed:
         begun, seconds = time.monotonic(), 0.0
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=printed, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=printed, stderr=subprocess.STDOUT
+        )
         root = psutil.Process(process.pid)
         try:
             for tick in count():
@@ -225,7 +245,11 @@ def measure(run: Run, timeout: float = 900) -> Found:
         text = (folder / "printed.txt").read_text()[-3000:]
         raise RuntimeError(f"{run.engine}, {run.method}: not done after {seconds:.0f} s\n{text}")
     workers = [peak for command, peak in seen.values() if WORKER in command]
-    servers = [peak for command, peak in seen.values() if WORKER not in command and (SERVER in command or not workers)]
+    servers = [
+        peak
+        for command, peak in seen.values()
+        if WORKER not in command and (SERVER in command or not workers)
+    ]
     each = (ends[run.rounds] - ends[run.warm]) / (run.rounds - run.warm)
     rest = seconds - run.rounds * each
     return Found(each, rest, max(servers), max(workers, default=0.0), max(servers) + sum(workers))
@@ -245,7 +269,11 @@ def look_at(root: psutil.Process, seen: dict[psutil.Process, tuple[str, float]])
             command = " ".join(process.cmdline())
             status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
             peak = next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
-        except (psutil.Error, OSError, StopIteration):  # it is ending, and has neither command nor memory
+        except (
+            psutil.Error,
+            OSError,
+            StopIteration,
+        ):  # it is ending, and has neither command nor memory
             continue
         if command:
             seen[process] = (command, peak)
@@ -265,11 +293,20 @@ def table(founds: Mapping[tuple[str, str], Sequence[Found]]) -> str:
     titles = ["method", "engine", "s a round", "spread", "x", "start and end, s"]
     titles += ["server, MiB", "x", "a client, MiB", "x", "all, MiB", "x"]
     lines = ["| " + " | ".join(titles) + " |", "| --- " * len(titles) + "|"]
-    best = {key: Found(*(min(values) for values in zip(*map(astuple, found)))) for key, found in founds.items()}
+    best = {
+        key: Found(*(min(values) for values in zip(*map(astuple, found))))
+        for key, found in founds.items()
+    }
     for (method, engine), found in best.items():
         peer = best[method, "NVFlare, simulator"]
         spread = max(one.each for one in founds[method, engine]) - found.each
-        cells = [method, engine, f"{found.each:.2f}", f"{spread:.2f}", f"{peer.each / found.each:.2f}"]
+        cells = [
+            method,
+            engine,
+            f"{found.each:.2f}",
+            f"{spread:.2f}",
+            f"{peer.each / found.each:.2f}",
+        ]
         cells.append(f"{found.rest:.1f}")
         for own, theirs in zip(astuple(found)[2:], astuple(peer)[2:]):
             cells += [f"{own:.0f}", f"{theirs / own:.2f}" if own else ""]
@@ -279,12 +316,24 @@ def table(founds: Mapping[tuple[str, str], Sequence[Found]]) -> str:
 
 def main() -> None:
     """See the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, nargs=2, default=[2, 8], help="timed from which one's end to which one's")
-    parser.add_argument("--hospitals", type=Path, help=f"folder with {', '.join(CLIENTS)}; generated by default")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        nargs=2,
+        default=[2, 8],
+        help="timed from which one's end to which one's",
+    )
+    parser.add_argument(
+        "--hospitals", type=Path, help=f"folder with {', '.join(CLIENTS)}; generated by default"
+    )
     parser.add_argument("--local-epochs", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--interval", type=float, default=0, help="between a client's tasks in the simulator, s")
+    parser.add_argument(
+        "--interval", type=float, default=0, help="between a client's tasks in the simulator, s"
+    )
     parser.add_argument("--run", help=argparse.SUPPRESS)  # what a process that begins here is for
     arguments = parser.parse_args()
     if arguments.run:
@@ -295,11 +344,18 @@ def main() -> None:
     with TemporaryDirectory() as temporary:
         hospitals = arguments.hospitals or Path(temporary) / "hospitals"
         if arguments.hospitals is None:
-            write_sites(hospitals, [site for site in SITES if site.name in CLIENTS], size=(96, 96, 16), cases=6)
+            write_sites(
+                hospitals,
+                [site for site in SITES if site.name in CLIENTS],
+                size=(96, 96, 16),
+                cases=6,
+            )
         for repeat, (method, engine) in product(range(arguments.repeats), founds):
             folder = f"{temporary}/{repeat}/{method}/{list(ENGINES).index(engine)}"
             run = Run(engine, method, rounds, str(hospitals.absolute()), folder, warm=warm)
-            one = measure(replace(run, local_epochs=arguments.local_epochs, interval=arguments.interval))
+            one = measure(
+                replace(run, local_epochs=arguments.local_epochs, interval=arguments.interval)
+            )
             founds[method, engine].append(one)
             print(f"{engine}, {method}: {one}", file=sys.stderr)
     print(table(founds), EXPLAINED, sep="\n")

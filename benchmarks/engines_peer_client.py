@@ -1,17 +1,11 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A site of NVIDIA FLARE's own recipes, for ``engines.py``: MONAI's ``MonaiAlgo`` in a script of the Client API.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site of NVIDIA FLARE's own recipes, for ``engines.py``: MONAI's ``MonaiAlgo`` in a script of
+the Client API.
 
-NVFlare starts it, with a file of settings. It trains on the batches that our sites train on, since it draws the same
-random numbers; for FedCE it also scores the model without this site, as NVFlare's ``PTFedCEHelper`` makes it.
+NVFlare starts it, with a file of settings. It trains on the batches that our sites train on, since
+it draws the same random numbers; for FedCE it also scores the model without this site, as NVFlare's
+``PTFedCEHelper`` makes it.
 """
 
 from __future__ import annotations
@@ -44,7 +38,12 @@ def client_of(site: str, settings: dict[str, Any]) -> MonaiAlgo:
         "device": "$torch.device('cpu')",
         **settings["overrides"],
     }
-    algo = MonaiAlgo(settings["bundle"], settings["local_epochs"], train_kwargs=arguments, eval_kwargs=dict(arguments))
+    algo = MonaiAlgo(
+        settings["bundle"],
+        settings["local_epochs"],
+        train_kwargs=arguments,
+        eval_kwargs=dict(arguments),
+    )
     algo.initialize({ExtraItems.CLIENT_NAME: site})
     return algo
 
@@ -78,9 +77,14 @@ def main(file: str) -> None:
             algo.train(ExchangeObject(weights=model.params))
         sent = algo.get_weights()
         steps = sent.statistics[FlStatistics.NUM_EXECUTED_ITERATIONS]
-        result = FLModel(ParamsType.DIFF, dict(sent.weights), meta={"NUM_STEPS_CURRENT_ROUND": steps})
+        result = FLModel(
+            ParamsType.DIFF, dict(sent.weights), meta={"NUM_STEPS_CURRENT_ROUND": steps}
+        )
         if scores:
-            local = {name: tensor.detach().clone() for name, tensor in algo.trainer.network.state_dict().items()}
+            local = {
+                name: tensor.detach().clone()
+                for name, tensor in algo.trainer.network.state_dict().items()
+            }
             PTFedCEHelper.set_minus_model_score(result, 1.0 - sum(scores) / len(scores))
         flare.send(result)
     algo.finalize()

@@ -1,14 +1,7 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Milliseconds to make a photograph smaller, MONAI's ``Resized`` with anti-aliasing beside ``SmoothResized``.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Milliseconds to make a photograph smaller, MONAI's ``Resized`` with anti-aliasing beside
+``SmoothResized``.
 
 python benchmarks/resizing.py [--size 768]
 """
@@ -29,12 +22,18 @@ CAMERAS = {"12 megapixels": (4288, 2848), "4 megapixels": (2304, 1728), "1 megap
 
 def main() -> None:
     """See the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=768, help="of the longer side afterwards, pixels")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--size", type=int, default=768, help="of the longer side afterwards, pixels"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print("| photograph | ours, ms | MONAI's Resized, ms | ratio | largest difference, share of the range |")
+    print(
+        "| photograph | ours, ms | MONAI's Resized, ms | ratio | largest difference, share of the range |"
+    )
     print("| --- " * 5 + "|")
     for camera, shape in CAMERAS.items():
         data = {"image": torch.rand(3, *shape)}
@@ -45,7 +44,10 @@ def main() -> None:
         one, other = (resize(data)["image"] for resize in both)
         ours, usual = (milliseconds(partial(resize, data), arguments.repeats) for resize in both)
         difference = f"{float((one - other).abs().max()):.0e}"
-        print(f"| {camera} | {ours:.1f} | {usual:.1f} | {usual / ours:.1f} | {difference} |", flush=True)
+        print(
+            f"| {camera} | {ours:.1f} | {usual:.1f} | {usual / ours:.1f} | {difference} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

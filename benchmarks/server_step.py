@@ -1,19 +1,12 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The server's step of one round, ours beside NVIDIA FLARE's, in one run: FedCE (cosines, weights, average) and FedAvg.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The server's step of one round, ours beside NVIDIA FLARE's, in one run: FedCE (cosines, weights,
+average) and FedAvg.
 
     python benchmarks/server_step.py [--clients 8 16] [--parameters 1.6 16]
 
-Prints milliseconds (median of the repeats) and the ratio peer / ours. Both get the same updates, of one dictionary of
-float32 tensors per client; ours includes moving them into the update matrix.
+Prints milliseconds (median of the repeats) and the ratio peer / ours. Both get the same updates, of
+one dictionary of float32 tensors per client; ours includes moving them into the update matrix.
 """
 
 from __future__ import annotations
@@ -32,19 +25,32 @@ from monai_fairfl.messages import ModelSpec, Reply
 from monai_fairfl.strategies import FedAvg, FedCE, Strategy
 
 
-def updates_of(clients: int, parameters: int) -> tuple[dict[str, dict[str, torch.Tensor]], ModelSpec]:
-    """``clients`` random updates of about ``parameters`` values, in 40 tensors as a small U-Net has them."""
+def updates_of(
+    clients: int, parameters: int
+) -> tuple[dict[str, dict[str, torch.Tensor]], ModelSpec]:
+    """``clients`` random updates of about ``parameters`` values, in 40 tensors as a small U-Net has
+    them.
+    """
     generator = torch.Generator().manual_seed(0)
     names = [f"layer{i:02d}.weight" for i in range(40)]
     size = parameters // len(names)
-    made = {f"site-{c:02d}": {name: torch.randn(size, generator=generator) for name in names} for c in range(clients)}
+    made = {
+        f"site-{c:02d}": {name: torch.randn(size, generator=generator) for name in names}
+        for c in range(clients)
+    }
     return made, ModelSpec(tuple(names), layers={name: name.split(".")[0] for name in names})
 
 
-def our_step(strategy: Strategy, updates: dict[str, dict[str, torch.Tensor]], spec: ModelSpec) -> Callable[[], Any]:
+def our_step(
+    strategy: Strategy, updates: dict[str, dict[str, torch.Tensor]], spec: ModelSpec
+) -> Callable[[], Any]:
     """One round of ``strategy`` on the given updates."""
-    start = {name: torch.zeros_like(tensor) for name, tensor in next(iter(updates.values())).items()}
-    memory: list[torch.Tensor | None] = [None]  # the update matrix's, used again every round as Federation does
+    start = {
+        name: torch.zeros_like(tensor) for name, tensor in next(iter(updates.values())).items()
+    }
+    memory: list[torch.Tensor | None] = [
+        None
+    ]  # the update matrix's, used again every round as Federation does
 
     def step() -> Any:
         strategy.start(start, sorted(updates), spec)
@@ -53,7 +59,9 @@ def our_step(strategy: Strategy, updates: dict[str, dict[str, torch.Tensor]], sp
         measured = {"leave_one_out_error": 0.5}
         inbox = Inbox(requests, spec, start, storage=memory[0])
         for request in requests:
-            inbox.arrived(Reply(request.client, updates[request.client], 10, measured, id=request.id))
+            inbox.arrived(
+                Reply(request.client, updates[request.client], 10, measured, id=request.id)
+            )
         memory[0] = inbox.storage
         try:
             playing.send(inbox.replies())
@@ -63,11 +71,15 @@ def our_step(strategy: Strategy, updates: dict[str, dict[str, torch.Tensor]], sp
     return step
 
 
-def nvflare_step(fedce: bool, updates: dict[str, dict[str, torch.Tensor]]) -> Callable[[], Any] | None:
+def nvflare_step(
+    fedce: bool, updates: dict[str, dict[str, torch.Tensor]]
+) -> Callable[[], Any] | None:
     """The same with NVFlare's own classes; ``None`` where it is not installed."""
     try:
         from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
-        from nvflare.app_common.aggregators.weighted_aggregation_helper import WeightedAggregationHelper
+        from nvflare.app_common.aggregators.weighted_aggregation_helper import (
+            WeightedAggregationHelper,
+        )
         from nvflare.app_opt.pt.fedce import FedCEConstants, FedCEModelAggregator
     except ImportError:
         return None
@@ -76,7 +88,9 @@ def nvflare_step(fedce: bool, updates: dict[str, dict[str, torch.Tensor]]) -> Ca
         aggregator = FedCEModelAggregator("times")
         for client, update in updates.items():
             meta = {"client_name": client, FedCEConstants.MINUS_MODEL_SCORE: 0.5}
-            aggregator.accept_model(FLModel(ParamsType.DIFF, params=update, current_round=0, meta=meta))
+            aggregator.accept_model(
+                FLModel(ParamsType.DIFF, params=update, current_round=0, meta=meta)
+            )
         return aggregator.aggregate_model()
 
     def fedavg_step() -> Any:
@@ -101,13 +115,21 @@ def milliseconds(step: Callable[[], Any], repeats: int) -> float:
 
 def main() -> None:
     """See the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--clients", type=int, nargs="+", default=[4, 8])
-    parser.add_argument("--parameters", type=float, nargs="+", default=[1.6, 16], help="in millions")
+    parser.add_argument(
+        "--parameters", type=float, nargs="+", default=[1.6, 16], help="in millions"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     print(f"torch threads: {torch.get_num_threads()}")
-    print("| step | clients | parameters | ours, ms | NVFlare, ms | NVFlare / ours |\n" + "| --- " * 6 + "|")
+    print(
+        "| step | clients | parameters | ours, ms | NVFlare, ms | NVFlare / ours |\n"
+        + "| --- " * 6
+        + "|"
+    )
     for millions in arguments.parameters:
         for clients in arguments.clients:
             updates, spec = updates_of(clients, int(millions * 1e6))
@@ -115,7 +137,9 @@ def main() -> None:
                 ours = milliseconds(our_step(strategy, updates, spec), arguments.repeats)
                 peer_step = nvflare_step(name == "FedCE", updates)
                 peer = milliseconds(peer_step, arguments.repeats) if peer_step else float("nan")
-                print(f"| {name} | {clients} | {millions} M | {ours:.1f} | {peer:.1f} | {peer / ours:.1f} |")
+                print(
+                    f"| {name} | {clients} | {millions} M | {ours:.1f} | {peer:.1f} | {peer / ours:.1f} |"
+                )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The house style of the figures: small, without decoration, the same bytes from the same numbers."""
 
 from __future__ import annotations
@@ -48,7 +40,12 @@ def panels(
     across = min(across, len(titles))
     down = -(-len(titles) // across)
     figure, grid = plt.subplots(
-        down, across, figsize=(3.0 * across, height * down), sharey=share, squeeze=False, layout="constrained"
+        down,
+        across,
+        figsize=(3.0 * across, height * down),
+        sharey=share,
+        squeeze=False,
+        layout="constrained",
     )
     axes = list(grid.flat)
     for axis, title in zip(axes, titles):
@@ -59,7 +56,11 @@ def panels(
 
 
 def lines(
-    axis: Axes, series: Mapping[str, Sequence[float | None]], x: str = "round", y: str = "", first: int = 1
+    axis: Axes,
+    series: Mapping[str, Sequence[float | None]],
+    x: str = "round",
+    y: str = "",
+    first: int = 1,
 ) -> None:
     """One line per name, from round ``first`` on; gaps where a value is missing."""
     for name, values in series.items():
@@ -76,13 +77,21 @@ def save(figure: Figure, path: Path) -> None:
     plt.close(figure)
 
 
-def heat_maps(maps: Mapping[str, np.ndarray], rows: Sequence[str], columns: Sequence[str]) -> Figure:
-    """Matrices side by side; every column is divided by its largest absolute value, and shows the value itself."""
+def heat_maps(
+    maps: Mapping[str, np.ndarray], rows: Sequence[str], columns: Sequence[str]
+) -> Figure:
+    """Matrices side by side; every column is divided by its largest absolute value, and shows the
+    value itself.
+    """
     drawn, axes = panels(list(maps), across=len(maps), height=0.3 * len(rows) + 0.8, share=False)
     for axis, values in zip(axes, maps.values()):
-        axis.imshow(values / np.abs(values).max(axis=0), cmap="RdBu", vmin=-1.5, vmax=1.5, aspect="auto")
+        axis.imshow(
+            values / np.abs(values).max(axis=0), cmap="RdBu", vmin=-1.5, vmax=1.5, aspect="auto"
+        )
         axis.set_xticks(range(len(columns)), columns)
         axis.set_yticks(range(len(rows)), rows)
         for row, column in np.ndindex(values.shape):
-            axis.text(column, row, f"{values[row, column]:.3f}", ha="center", va="center", fontsize=6)
+            axis.text(
+                column, row, f"{values[row, column]:.3f}", ha="center", va="center", fontsize=6
+            )
     return drawn

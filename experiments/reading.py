@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Committed results: read, pooled over folds, and put into tables."""
 
 from __future__ import annotations
@@ -53,8 +45,9 @@ LAST = 10
 def shown_name(strategy: str) -> str:
     """The name of a strategy in tables and figures.
 
-    The studies call ``QFedAvg(form="loss_weighted")`` ``qFedAvg``, as FedISM's authors do. It takes the plain average
-    with weights by loss, and not q-FedAvg's step: readers see a name that says so.
+    The studies call ``QFedAvg(form="loss_weighted")`` ``qFedAvg``, as FedISM's authors do. It takes
+    the plain average with weights by loss, and not q-FedAvg's step: readers see a name that says
+    so.
 
     >>> shown_name("qFedAvg"), shown_name("FedAvg")
     ('loss-weighted', 'FedAvg')
@@ -84,17 +77,28 @@ def read(study: str, setting: str = "") -> Results:
     for cell in which.cells():
         if cell.setting == setting:
             paths.setdefault(cell.strategy, []).append(which.path(cell))
-    done = {strategy: found for strategy, found in paths.items() if all(path.exists() for path in found)}
+    done = {
+        strategy: found for strategy, found in paths.items() if all(path.exists() for path in found)
+    }
     if not done:
         raise NotFinished(f"runs of {study} {setting}".rstrip())
-    return Results({name: [json.loads(path.read_text()) for path in found] for name, found in done.items()})
+    return Results(
+        {name: [json.loads(path.read_text()) for path in found] for name, found in done.items()}
+    )
 
 
 def joined(*names: str) -> Results:
-    """Results of studies that differ in their folds only: of those strategies that all of them have."""
+    """Results of studies that differ in their folds only: of those strategies that all of them
+    have.
+    """
     first, *others = (read(name) for name in names)
     common = [strategy for strategy in first if all(strategy in other for other in others)]
-    return Results({strategy: sum((other[strategy] for other in others), first[strategy]) for strategy in common})
+    return Results(
+        {
+            strategy: sum((other[strategy] for other in others), first[strategy])
+            for strategy in common
+        }
+    )
 
 
 def measurement(name: str) -> dict[str, Any]:
@@ -105,8 +109,11 @@ def measurement(name: str) -> dict[str, Any]:
     return dict(json.loads(path.read_text()))
 
 
-def cases(results: Iterable[Result], column: str = "dice", model: str = "test") -> dict[str, dict[str, float]]:
-    """site -> case -> score over all folds, of the model that the site would use; unlabelled structures left out.
+def cases(
+    results: Iterable[Result], column: str = "dice", model: str = "test"
+) -> dict[str, dict[str, float]]:
+    """site -> case -> score over all folds, of the model that the site would use; unlabelled
+    structures left out.
 
     Raises:
         ValueError: a case was tested in two folds.
@@ -118,10 +125,14 @@ def cases(results: Iterable[Result], column: str = "dice", model: str = "test") 
             names = tests["cases"].get(site) or tests["cases"]["all"]
             if len(set(names)) < len(names):
                 raise ValueError(f"{result['strategy']}: {site} has several cases of one name")
-            mine = {name: score for name, score in zip(names, scores, strict=True) if score is not None}
+            mine = {
+                name: score for name, score in zip(names, scores, strict=True) if score is not None
+            }
             twice = set(mine) & set(pooled.setdefault(site, {}))
             if twice:
-                raise ValueError(f"{result['strategy']}: {site} tested {sorted(twice)} in two folds")
+                raise ValueError(
+                    f"{result['strategy']}: {site} tested {sorted(twice)} in two folds"
+                )
             pooled[site] |= mine
     return {site: found for site, found in sorted(pooled.items()) if found}
 
@@ -140,30 +151,48 @@ def interval_of(pooled: Mapping[str, Mapping[str, float]]) -> Interval:
     return bootstrap_site_mean({site: list(scores.values()) for site, scores in pooled.items()})
 
 
-def difference(one: Iterable[Result], other: Iterable[Result], sites: Sequence[str] | None = None) -> Interval:
-    """Mean over sites of the gain in Dice of ``one`` over ``other``, case by case, with its bootstrap interval."""
-    return bootstrap_site_mean({site: list(gains.values()) for site, gains in _gains(one, other, sites).items()})
+def difference(
+    one: Iterable[Result], other: Iterable[Result], sites: Sequence[str] | None = None
+) -> Interval:
+    """Mean over sites of the gain in Dice of ``one`` over ``other``, case by case, with its
+    bootstrap interval.
+    """
+    return bootstrap_site_mean(
+        {site: list(gains.values()) for site, gains in _gains(one, other, sites).items()}
+    )
 
 
-def by_fold(one: Sequence[Result], other: Sequence[Result], sites: Sequence[str] | None = None) -> str:
+def by_fold(
+    one: Sequence[Result], other: Sequence[Result], sites: Sequence[str] | None = None
+) -> str:
     """The same gain in each fold: how far one training differs from the next."""
     pairs = zip(one, other, strict=True)
     means = [site_means(_gains([first], [second], sites)).values() for first, second in pairs]
     return ", ".join(f"{np.mean(list(of)):+.3f}" for of in means)
 
 
-def _gains(one: Iterable[Result], other: Iterable[Result], sites: Sequence[str] | None) -> dict[str, dict[str, float]]:
+def _gains(
+    one: Iterable[Result], other: Iterable[Result], sites: Sequence[str] | None
+) -> dict[str, dict[str, float]]:
     first, second = cases(one), cases(other)
-    return {site: {c: score - second[site][c] for c, score in first[site].items()} for site in sites or first}
+    return {
+        site: {c: score - second[site][c] for c, score in first[site].items()}
+        for site in sites or first
+    }
 
 
 def shares(result: Result, of: str = "contributions") -> dict[str, float]:
-    """site -> its share of the contributions: their mean over the last ten rounds, negative ones 0, summing to one.
+    """site -> its share of the contributions: their mean over the last ten rounds, negative ones 0,
+    summing to one.
 
-    A method without contributions has its weights for them; ``of="aggregation"`` takes these of any.
+    A method without contributions has its weights for them; ``of="aggregation"`` takes these of
+    any.
     """
     known = _known(result[of] or result["aggregation"])
-    last = {site: np.mean([v for v in values[-LAST:] if v is not None]) for site, values in known.items()}
+    last = {
+        site: np.mean([v for v in values[-LAST:] if v is not None])
+        for site, values in known.items()
+    }
     kept = {site: max(float(value), 0.0) for site, value in last.items()}
     total = sum(kept.values())
     return {site: value / total if total else 1 / len(kept) for site, value in kept.items()}
@@ -178,8 +207,11 @@ def closing(result: Result, name: str, model: str = "own") -> dict[str, float]:
     return {site: found[model][name] for site, found in result["closing"].items()}
 
 
-def over_folds(values: Sequence[Any], statistic: Callable[[Sequence[Any]], float], seed: int = 0) -> Interval:
-    """A statistic of all folds, and its percentile interval over folds drawn with replacement (2000 times).
+def over_folds(
+    values: Sequence[Any], statistic: Callable[[Sequence[Any]], float], seed: int = 0
+) -> Interval:
+    """A statistic of all folds, and its percentile interval over folds drawn with replacement (2000
+    times).
 
     Few folds give a rough interval: of three there are ten different draws.
 
@@ -190,7 +222,11 @@ def over_folds(values: Sequence[Any], statistic: Callable[[Sequence[Any]], float
     draws = [tuple(sorted(rng.integers(len(values), size=len(values)))) for _ in range(2000)]
     found = {draw: statistic([values[i] for i in draw]) for draw in sorted(set(draws))}
     drawn = [found[draw] for draw in draws]
-    low, high = np.nanquantile(drawn, [0.025, 0.975]) if np.isfinite(drawn).any() else (float("nan"), float("nan"))
+    low, high = (
+        np.nanquantile(drawn, [0.025, 0.975])
+        if np.isfinite(drawn).any()
+        else (float("nan"), float("nan"))
+    )
     return Interval(statistic(values), float(low), float(high))
 
 
@@ -204,7 +240,11 @@ def words(interval: Interval, digits: int = 3, signed: bool = False) -> str:
         return "–"
     form = f"{{:{'+' if signed else ''}.{digits}f}}"
     text = form.format(interval.estimate)
-    return text if np.isnan(interval.low) else f"{text} ({form.format(interval.low)} to {form.format(interval.high)})"
+    return (
+        text
+        if np.isnan(interval.low)
+        else f"{text} ({form.format(interval.low)} to {form.format(interval.high)})"
+    )
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -220,7 +260,9 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def dice_table(results: Results, structures: Sequence[str] = (), baseline: str = "FedAvg") -> str:
-    """A strategy's Dice at every site, mean with interval, std over sites, worst site, gain over a baseline."""
+    """A strategy's Dice at every site, mean with interval, std over sites, worst site, gain over a
+    baseline.
+    """
     parts = structures or ("dice",)
     first = {part: cases(next(iter(results.values())), part) for part in parts}
     heads = [
@@ -231,14 +273,38 @@ def dice_table(results: Results, structures: Sequence[str] = (), baseline: str =
     rows = []
     for strategy, found in results.items():
         pooled = cases(found)
-        means = [f"{mean:.3f}" for part in parts for mean in site_means(cases(found, part)).values()]
+        means = [
+            f"{mean:.3f}" for part in parts for mean in site_means(cases(found, part)).values()
+        ]
         summary, interval = performance(site_means(pooled)), interval_of(pooled)
-        gain = words(difference(found, results[baseline]), signed=True) if strategy != baseline else "–"
+        gain = (
+            words(difference(found, results[baseline]), signed=True)
+            if strategy != baseline
+            else "–"
+        )
         ends = f"{interval.low:.3f} to {interval.high:.3f}"
         worst = f"{summary.worst:.3f} ({summary.worst_client})"
         folds = by_fold(found, results[baseline]) if strategy != baseline else "–"
         rows.append(
-            [shown_name(strategy), *means, f"**{summary.mean:.3f}**", ends, f"{summary.std:.3f}", worst, gain, folds]
+            [
+                shown_name(strategy),
+                *means,
+                f"**{summary.mean:.3f}**",
+                ends,
+                f"{summary.std:.3f}",
+                worst,
+                gain,
+                folds,
+            ]
         )
-    head = ["strategy", *heads, "mean", "95 % interval", "std", "worst site", f"gain over {baseline}", "fold by fold"]
+    head = [
+        "strategy",
+        *heads,
+        "mean",
+        "95 % interval",
+        "std",
+        "worst site",
+        f"gain over {baseline}",
+        "fold by fold",
+    ]
     return markdown(head, rows)

@@ -1,14 +1,7 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Tables and figures of the experiments, made from the committed JSON files into ``docs/results.md``.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and figures of the experiments, made from the committed JSON files into
+``docs/results.md``.
 
 python experiments/results.py                                  # all of them: make results
 python experiments/results.py fedce_table1                     # one, printed
@@ -31,7 +24,11 @@ import run
 from reading import NotFinished
 from study import HERE, ROOT, Study, studies, write_result
 
-PAGES = [HERE / "README.md", ROOT / "docs" / "results.md", *sorted(ROOT.glob("bundles/*/docs/README.md"))]
+PAGES = [
+    HERE / "README.md",
+    ROOT / "docs" / "results.md",
+    *sorted(ROOT.glob("bundles/*/docs/README.md")),
+]
 
 
 def papers() -> list[str]:
@@ -49,7 +46,11 @@ def load(name: str) -> ModuleType:
 def missing(module: ModuleType) -> str:
     """What is not there yet, in words; nothing where all is."""
     needed = [Study.read(name) for name in module.STUDIES]
-    absent = [f"{len(s.missing())} of {len(list(s.cells()))} runs of `{s.name}`" for s in needed if s.missing()]
+    absent = [
+        f"{len(s.missing())} of {len(list(s.cells()))} runs of `{s.name}`"
+        for s in needed
+        if s.missing()
+    ]
     return ", ".join(absent)
 
 
@@ -88,7 +89,11 @@ def block(name: str) -> str:
             parts.append(f"![{title(module)}](images/results/{name}.svg)")
     except NotFinished as absent:
         return f"*Not finished: without {absent}.* {command}"
-    left = f" *Not finished: without {missing(module)}; what is not complete is left out.*" if missing(module) else ""
+    left = (
+        f" *Not finished: without {missing(module)}; what is not complete is left out.*"
+        if missing(module)
+        else ""
+    )
     return "\n\n".join([*parts, f"{command}: {cost(module)}.{left}"])
 
 
@@ -136,11 +141,22 @@ def train(module: ModuleType, arguments: list[str], data: Path, runs: Path) -> N
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", nargs="?", help=f"one of: {', '.join(papers())}")
-    parser.add_argument("--run", action="store_true", help="train and measure what is missing first")
-    parser.add_argument("--data", type=Path, help="folder of real images, with prostate/ and fundus/")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the runs themselves; default: runs")
+    parser.add_argument(
+        "--run", action="store_true", help="train and measure what is missing first"
+    )
+    parser.add_argument(
+        "--data", type=Path, help="folder of real images, with prostate/ and fundus/"
+    )
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        default=Path("runs"),
+        help="folder of the runs themselves; default: runs",
+    )
     parser.add_argument("--jobs", default="2", help="runs at a time")
     arguments = parser.parse_args()
     if arguments.run:

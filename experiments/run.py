@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Run a study, two cells at a time, each on one thread; what is done is not done again.
 
 python experiments/run.py                                    # the plan: what is done, what is left, how long it takes
@@ -37,8 +29,13 @@ from monai_fairfl.ledger import read_ledger
 
 
 def plan(names: Sequence[str]) -> str:
-    """Markdown: a row for every study, with the minutes of one thread that a cell is thought to take and took."""
-    lines = ["| study | what | cells | minutes each | hours in all | done | took, minutes each |", "| --- " * 7 + "|"]
+    """Markdown: a row for every study, with the minutes of one thread that a cell is thought to
+    take and took.
+    """
+    lines = [
+        "| study | what | cells | minutes each | hours in all | done | took, minutes each |",
+        "| --- " * 7 + "|",
+    ]
     planned = spent = 0.0
     for study in map(Study.read, names):
         cells, done = list(study.cells()), [result["minutes"] for result in study.committed()]
@@ -58,22 +55,31 @@ def plan(names: Sequence[str]) -> str:
 
 
 def run_cell(study: Study, cell: Cell, root: Path, data: Path, runs: Path) -> float:
-    """Train and test one cell, write its JSON, and remove what only a resumed run would need; returns the minutes.
+    """Train and test one cell, write its JSON, and remove what only a resumed run would need;
+    returns the minutes.
 
     Raises:
         RuntimeError: the run failed; it says where its log is.
     """
     folder = runs / study.name / cell.name
     folder.mkdir(parents=True, exist_ok=True)
-    command = study.command(cell, str(root.absolute()), str(folder.absolute()), str(data.absolute()))
+    command = study.command(
+        cell, str(root.absolute()), str(folder.absolute()), str(data.absolute())
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     started = time.monotonic()
-    if not (folder / "done").exists():  # else only the JSON is made anew, of a run whose checkpoints are gone
+    if not (
+        folder / "done"
+    ).exists():  # else only the JSON is made anew, of a run whose checkpoints are gone
         with (folder / "log.txt").open("a") as log:
-            code = subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT).returncode
+            code = subprocess.run(
+                command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT
+            ).returncode
         _add_minutes(folder / "minutes.txt", (time.monotonic() - started) / 60)
         if code or read_ledger(folder / "ledger.jsonl")[-1]["kind"] != "end":
-            raise RuntimeError(f"{study.name} {cell.name} ended before its last round; see {folder / 'log.txt'}")
+            raise RuntimeError(
+                f"{study.name} {cell.name} ended before its last round; see {folder / 'log.txt'}"
+            )
         (folder / "done").touch()
     spent = float((folder / "minutes.txt").read_text())
     result = {
@@ -105,24 +111,47 @@ def real_images() -> Path:
 
 def main(words: Sequence[str] | None = None) -> None:
     """The command line, or these words in its place."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", nargs="*", help=f"any of: {', '.join(studies())}; none: show the plan")
-    parser.add_argument("--data", type=Path, help="folder with prostate/ and fundus/; MONAI_FAIRFL_REALDATA by default")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the runs themselves; default: runs")
-    parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one thread each; default: 2")
-    parser.add_argument("--only", nargs="*", default=["*"], help="patterns of names, such as '*FedCE-fold0'")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "study", nargs="*", help=f"any of: {', '.join(studies())}; none: show the plan"
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="folder with prostate/ and fundus/; MONAI_FAIRFL_REALDATA by default",
+    )
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        default=Path("runs"),
+        help="folder of the runs themselves; default: runs",
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="cells at a time, one thread each; default: 2"
+    )
+    parser.add_argument(
+        "--only", nargs="*", default=["*"], help="patterns of names, such as '*FedCE-fold0'"
+    )
     arguments = parser.parse_args(words)
     if not arguments.study:
         print(plan(studies()))
         return
     data = arguments.data or real_images()
     todo = [(study, cell) for study in map(Study.read, arguments.study) for cell in study.missing()]
-    todo = [(study, cell) for study, cell in todo if any(fnmatch(cell.name, only) for only in arguments.only)]
+    todo = [
+        (study, cell)
+        for study, cell in todo
+        if any(fnmatch(cell.name, only) for only in arguments.only)
+    ]
     roots: dict[str, Path] = {}
     for study, _ in todo:
         for folder in study.folders_of_data():
             if not (data / folder).is_dir():
-                sys.exit(f"{study.name} needs real images in {data / folder}; name their folder with --data")
+                sys.exit(
+                    f"{study.name} needs real images in {data / folder}; name their folder with --data"
+                )
         if study.name not in roots:
             roots[study.name] = study.sites_root(data, arguments.runs)
     left = sum(study.minutes for study, _ in todo)
@@ -138,7 +167,9 @@ def main(words: Sequence[str] | None = None) -> None:
             left -= study.minutes
             if not job.exception():
                 thought, spent = thought + study.minutes, spent + job.result()
-            eta = timedelta(minutes=round(left / arguments.jobs * (spent / thought if thought else 1)))
+            eta = timedelta(
+                minutes=round(left / arguments.jobs * (spent / thought if thought else 1))
+            )
             outcome = job.exception() or f"{study.name} {cell.name}, {job.result():.1f} min"
             print(f"{number}/{len(jobs)} {outcome}; about {eta} left", flush=True)
     finally:  # Ctrl-C reaches the runs too, which end after their round; nothing new is begun

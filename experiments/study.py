@@ -1,17 +1,10 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A study: the same federation trained for every setting, strategy and fold, each of them one cell and one small JSON.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A study: the same federation trained for every setting, strategy and fold, each of them one cell
+and one small JSON.
 
-``studies/NAME.json`` says what is run, ``python experiments/run.py NAME`` runs it, ``results/NAME/*.json`` is what it
-left. Tables and figures are made from these files alone.
+``studies/NAME.json`` says what is run, ``python experiments/run.py NAME`` runs it,
+``results/NAME/*.json`` is what it left. Tables and figures are made from these files alone.
 """
 
 from __future__ import annotations
@@ -57,16 +50,19 @@ class Study:
         bundle: its folder's name.
         sites: a folder of real images within the data root; or of generated hospitals, ``{"kind": "prostate",
             "size": [64, 64, 16], "seed": 0}``, with ``"spare": 4`` empty folders beside them, for more clients to deal
-            their images to; or ``{"clients": 10}``: empty folders alone, for real images that are dealt.
+            their images to; or ``{"clients": 10}``: empty folders alone, for real images that are
+            dealt.
         strategies: name -> strategy, as in a federation's config.
         folds: every case is tested in one.
         repeats: the folds that are trained; all by default.
         rounds: of every federation.
         local_epochs: of every round.
-        overrides: plain values of the bundle's config, the same at all sites and for all strategies.
-        arguments: further keys of ``federate.json``; ``{data}`` in a text is the folder of real images.
-        settings: name -> what differs: ``overrides``, ``arguments``, and ``strategies``: the names of those that are
-            trained in it, or a mapping of strategies of its own.
+        overrides: plain values of the bundle's config, the same at all sites and for all
+            strategies.
+        arguments: further keys of ``federate.json``; ``{data}`` in a text is the folder of real
+            images.
+        settings: name -> what differs: ``overrides``, ``arguments``, and ``strategies``: the names
+            of those that are trained in it, or a mapping of strategies of its own.
         keep: measurements of every round that the result keeps.
         minutes: what one cell is thought to take on one thread, for the plan.
         what: one sentence for the plan.
@@ -128,7 +124,9 @@ class Study:
 
     def committed(self) -> list[dict[str, Any]]:
         """The results that are there, in the order of the cells."""
-        return [json.loads(path.read_text()) for path in map(self.path, self.cells()) if path.exists()]
+        return [
+            json.loads(path.read_text()) for path in map(self.path, self.cells()) if path.exists()
+        ]
 
     def overrides_of(self, cell: Cell) -> dict[str, Any]:
         """Plain values of the bundle's config."""
@@ -160,7 +158,11 @@ class Study:
             "report": False,
             "resume": True,
         }
-        words = [part for key, value in values.items() for part in (f"--{key}", str(value).replace("{data}", data))]
+        words = [
+            part
+            for key, value in values.items()
+            for part in (f"--{key}", str(value).replace("{data}", data))
+        ]
         return [sys.executable, "-W", "ignore", "-m", "monai.bundle", "run", *words]
 
     def recorded_command(self, cell: Cell) -> str:
@@ -170,7 +172,11 @@ class Study:
 
     def folders_of_data(self) -> list[str]:
         """The folders of real images that it needs, within ``DATA``."""
-        return [self.sites] if isinstance(self.sites, str) else re.findall(r"{data}/([^']+)'", str(self.overrides))
+        return (
+            [self.sites]
+            if isinstance(self.sites, str)
+            else re.findall(r"{data}/([^']+)'", str(self.overrides))
+        )
 
     def model(self, cell: Cell, runs: Path, site: str = "") -> Path:
         """The last model that a site would use, of a run that is still there.
@@ -191,12 +197,21 @@ class Study:
         """The folder of the sites; generated hospitals are written where they are not yet."""
         if isinstance(self.sites, str):
             return data / self.sites
-        root = runs / "sites" / "-".join(str(value) for value in self.sites.values()).replace(" ", "")
-        generated = {key: value for key, value in self.sites.items() if key not in ("clients", "kind", "spare")}
+        root = (
+            runs / "sites" / "-".join(str(value) for value in self.sites.values()).replace(" ", "")
+        )
+        generated = {
+            key: value
+            for key, value in self.sites.items()
+            if key not in ("clients", "kind", "spare")
+        }
         if "kind" in self.sites:
             write = write_sites if self.sites["kind"] == "prostate" else write_clinics
             write(root, workers=2, **generated)
-        for name, number in (("client", self.sites.get("clients", 0)), ("spare", self.sites.get("spare", 0))):
+        for name, number in (
+            ("client", self.sites.get("clients", 0)),
+            ("spare", self.sites.get("spare", 0)),
+        ):
             for index in range(number):
                 (root / f"{name}{index + 1:02d}").mkdir(parents=True, exist_ok=True)
         return root

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """What one finished run says, small enough to be committed."""
 
 from __future__ import annotations
@@ -30,12 +22,14 @@ BY_LAYER = ("cka", "feature_cosine")
 
 
 def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
-    """Test scores of every case, the course of every round, and the closing measurements of one run.
+    """Test scores of every case, the course of every round, and the closing measurements of one
+    run.
 
     Args:
         run_dir: a finished run.
-        keep: measurements of every round, ``"free_riders"`` for the scores of FedCE's detection, details of the last
-            round's record. Of one value per layer the mean of the last ten rounds is kept.
+        keep: measurements of every round, ``"free_riders"`` for the scores of FedCE's detection,
+            details of the last round's record. Of one value per layer the mean of the last ten
+            rounds is kept.
     """
     records = read_ledger(run_dir / "ledger.jsonl")
     rounds = [record for record in records if record["kind"] == "round"]
@@ -48,17 +42,27 @@ def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
         **_tests(run_dir, clients, len(rounds)),
         "closing": {site: _numbers(end["scores"][site]) for site in clients},
         "best": end["best"],
-        "contributions": _series(rounds, clients, lambda record, site: number_in(record["contributions"].get(site))),
-        "aggregation": None if by_layer else _series(rounds, clients, lambda r, site: r["aggregation"].get(site)),
+        "contributions": _series(
+            rounds, clients, lambda record, site: number_in(record["contributions"].get(site))
+        ),
+        "aggregation": (
+            None
+            if by_layer
+            else _series(rounds, clients, lambda r, site: r["aggregation"].get(site))
+        ),
         "model": end["model"],
     }
     for name in keep:
         if name == "free_riders":
             histories = {form: free_rider_history(records, form) for form in FORMS}
-            found[name] = {form: {"scores": h.scores, "flagged": h.flagged} for form, h in histories.items()}
+            found[name] = {
+                form: {"scores": h.scores, "flagged": h.flagged} for form, h in histories.items()
+            }
         elif name in rounds[-1]["details"]:
             found[name] = rounds[-1]["details"][name]
-        elif name in BY_LAYER and any(name in rounds[-1]["measurements"].get(site, {}) for site in clients):
+        elif name in BY_LAYER and any(
+            name in rounds[-1]["measurements"].get(site, {}) for site in clients
+        ):
             found[name] = {site: _by_layer(rounds[-10:], site, name) for site in clients}
         else:
             found[name] = _series(rounds, clients, partial(_measured, name=name))
@@ -75,40 +79,58 @@ def _measured(record: Record, site: str, name: str) -> float | None:
 
 
 def _numbers(closing: Record) -> dict[str, dict[str, float | None]]:
-    return {model: {name: number_in(value) for name, value in found.items()} for model, found in closing.items()}
+    return {
+        model: {name: number_in(value) for name, value in found.items()}
+        for model, found in closing.items()
+    }
 
 
-def _series(rounds: Sequence[Record], clients: Sequence[str], value: Any) -> dict[str, list[float | None]] | None:
+def _series(
+    rounds: Sequence[Record], clients: Sequence[str], value: Any
+) -> dict[str, list[float | None]] | None:
     """site -> a value per round; ``None`` where no site has any."""
     series = {site: [value(record, site) for record in rounds] for site in clients}
-    return series if any(number is not None for numbers in series.values() for number in numbers) else None
+    return (
+        series
+        if any(number is not None for numbers in series.values() for number in numbers)
+        else None
+    )
 
 
 def _by_layer(rounds: Sequence[Record], site: str, name: str) -> dict[str, float]:
     values = [record["measurements"][site][name] for record in rounds]
-    return {layer: sum(v[layer] for v in values) / len(values) for layer in values[0] if layer != "mean"}
+    return {
+        layer: sum(v[layer] for v in values) / len(values) for layer in values[0] if layer != "mean"
+    }
 
 
 def _distances(models: Path, clients: Sequence[str]) -> dict[str, float]:
-    """site -> Euclidean distance of its own model from the global one, BatchNorm statistics left out."""
+    """site -> Euclidean distance of its own model from the global one, BatchNorm statistics left
+    out.
+    """
     whole = read_state_dict(models / "global.pt")
     names = [name for name in whole if "running" not in name and "num_batches" not in name]
     own = {client: read_state_dict(models / f"{client}.pt") for client in clients}
     return {
-        c: float(sum((state[n] - whole[n]).double().square().sum() for n in names)) ** 0.5 for c, state in own.items()
+        c: float(sum((state[n] - whole[n]).double().square().sum() for n in names)) ** 0.5
+        for c, state in own.items()
     }
 
 
 def _tests(run_dir: Path, clients: Sequence[str], rounds: int) -> dict[str, Any]:
     """``test`` and, where a site's own model is not the global one, ``test_global``.
 
-    ``"cases"``: site -> names, or ``"all"`` -> names where all sites are tested with the same; every other key, such as
-    ``"dice"``: site -> the score of each case in this order, ``None`` where the structure is not labelled.
+    ``"cases"``: site -> names, or ``"all"`` -> names where all sites are tested with the same;
+    every other key, such as ``"dice"``: site -> the score of each case in this order, ``None``
+    where the structure is not labelled.
     """
     found: dict[str, dict[str, dict[str, list[Any]]]] = {}
     for site in clients:
         state = run_dir / "sites" / site / "state"
-        files = sorted(state.glob(f"*-test_score-{rounds}-*.csv"), key=lambda file: int(file.stem.rpartition("-")[2]))
+        files = sorted(
+            state.glob(f"*-test_score-{rounds}-*.csv"),
+            key=lambda file: int(file.stem.rpartition("-")[2]),
+        )
         own = [*state.glob(f"*-personal_test_score-{rounds}-*.csv"), *files]
         for model, path in zip(("test", "test_global"), own):
             rows = read_csv_text(path.read_bytes().decode())

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Replies of one exchange, weighted averages of what they carry, and the policy for buffers."""
 
 from __future__ import annotations
@@ -22,7 +14,15 @@ import torch
 from monai_fairfl.geometry import Geometry, UpdateMatrix
 from monai_fairfl.messages import ModelSpec, Reply, Request, Weights
 
-__all__ = ["BUFFER_POLICIES", "Aggregation", "Replies", "normalise", "prior", "sample_shares", "uniform"]
+__all__ = [
+    "BUFFER_POLICIES",
+    "Aggregation",
+    "Replies",
+    "normalise",
+    "prior",
+    "sample_shares",
+    "uniform",
+]
 
 Aggregation = Mapping[str, float] | Mapping[str, Mapping[str, float]]
 """client -> weight, or layer -> client -> weight."""
@@ -31,7 +31,8 @@ BUFFER_POLICIES = ("aggregation", "samples", "local")
 
 
 def normalise(values: Mapping[str, float], floor: float = 0.0) -> dict[str, float]:
-    """``max(value, floor)`` divided by their sum, so that the result sums to one; uniform when all are zero.
+    """``max(value, floor)`` divided by their sum, so that the result sums to one; uniform when all
+    are zero.
 
     Args:
         values: client -> finite score.
@@ -48,7 +49,11 @@ def normalise(values: Mapping[str, float], floor: float = 0.0) -> dict[str, floa
         if not math.isfinite(value):
             raise ValueError(f"client {client!r}: score {values[client]!r} must be a finite number")
     total = sum(clipped.values())
-    return {client: value / total for client, value in clipped.items()} if total > 0 else uniform(clipped)
+    return (
+        {client: value / total for client, value in clipped.items()}
+        if total > 0
+        else uniform(clipped)
+    )
 
 
 def uniform(clients: Iterable[str]) -> dict[str, float]:
@@ -62,7 +67,8 @@ def uniform(clients: Iterable[str]) -> dict[str, float]:
 
 
 def prior(known: Mapping[str, float], clients: Iterable[str]) -> dict[str, float]:
-    """client -> its weight of before; 1 / (known clients + 1) for one that was never seen. They need not sum to one.
+    """client -> its weight of before; 1 / (known clients + 1) for one that was never seen. They
+    need not sum to one.
 
     >>> prior({"A": 0.6, "B": 0.4}, ["A", "C"])
     {'A': 0.6, 'C': 0.3333333333333333}
@@ -71,7 +77,8 @@ def prior(known: Mapping[str, float], clients: Iterable[str]) -> dict[str, float
 
 
 def place(known: Mapping[str, float], clients: Iterable[str]) -> dict[str, float]:
-    """Weights of before of those who are here, of sum one: the known ones, their mean for one never seen.
+    """Weights of before of those who are here, of sum one: the known ones, their mean for one never
+    seen.
 
     >>> place({"A": 0.5, "B": 0.3, "C": 0.2}, ["A", "B", "C"])
     {'A': 0.5, 'B': 0.3, 'C': 0.2}
@@ -84,9 +91,11 @@ def place(known: Mapping[str, float], clients: Iterable[str]) -> dict[str, float
 
 
 def beside_absent(known: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
-    """The new ``weights`` of those who are here beside the ``known`` ones of those who are away, of sum one.
+    """The new ``weights`` of those who are here beside the ``known`` ones of those who are away, of
+    sum one.
 
-    Those who are here divide among them what they had before, so that nobody loses its place by being away.
+    Those who are here divide among them what they had before, so that nobody loses its place by
+    being away.
 
     >>> beside_absent({"A": 0.5, "B": 0.3, "C": 0.2}, {"A": 0.5, "B": 0.5})
     {'A': 0.4, 'B': 0.4, 'C': 0.2}
@@ -96,7 +105,13 @@ def beside_absent(known: Mapping[str, float], weights: Mapping[str, float]) -> d
         return dict(weights)
     newcomer = sum(known.values()) / len(known)
     theirs = sum(known.get(client, newcomer) for client in weights)
-    return normalise(dict(sorted({**away, **{client: theirs * weight for client, weight in weights.items()}}.items())))
+    return normalise(
+        dict(
+            sorted(
+                {**away, **{client: theirs * weight for client, weight in weights.items()}}.items()
+            )
+        )
+    )
 
 
 class Replies(list[Reply]):
@@ -133,9 +148,15 @@ class Replies(list[Reply]):
         return self.requests[reply.id].weights
 
     def local(self, reply: Reply) -> dict[str, torch.Tensor]:
-        """``reply``'s client's own trained model: what it was sent plus its update, with its own buffers."""
+        """``reply``'s client's own trained model: what it was sent plus its update, with its own
+        buffers.
+        """
         sent, update = self.start(reply), reply.update or {}
-        return {**sent, **{name: sent[name] + change for name, change in update.items()}, **(reply.buffers or {})}
+        return {
+            **sent,
+            **{name: sent[name] + change for name, change in update.items()},
+            **(reply.buffers or {}),
+        }
 
     @cached_property
     def matrix(self) -> UpdateMatrix:
@@ -154,13 +175,17 @@ class Replies(list[Reply]):
 
     @cached_property
     def labelled(self) -> np.ndarray | None:
-        """(N, classes): which reply was trained on which class of the output layer; ``None``: all on all."""
+        """(N, classes): which reply was trained on which class of the output layer; ``None``: all
+        on all.
+        """
         classes = max((len(reply.labelled) for reply in self), default=0)
         told = np.array([reply.labelled or (True,) * classes for reply in self], dtype=bool)
         return None if told.all() else told
 
     def without(self, excluded: Mapping[int, str]) -> Replies:
-        """These replies less those whose id is in ``excluded`` (id -> reason), which become missing."""
+        """These replies less those whose id is in ``excluded`` (id -> reason), which become
+        missing.
+        """
         if not excluded:
             return self
         rows = [row for row, reply in enumerate(self) if reply.id not in excluded]
@@ -168,7 +193,10 @@ class Replies(list[Reply]):
             [self[row] for row in rows],
             self.requests.values(),
             self.spec,
-            {**self.missing, **{reply.client: excluded[reply.id] for reply in self if reply.id in excluded}},
+            {
+                **self.missing,
+                **{reply.client: excluded[reply.id] for reply in self if reply.id in excluded},
+            },
             self._matrix.select(rows) if self._matrix is not None else None,
         )
 
@@ -179,24 +207,32 @@ class Replies(list[Reply]):
         start: Weights | None = None,
         scale: Mapping[str, float] | None = None,
     ) -> dict[str, torch.Tensor]:
-        """The averaged model: start + sum_i rho_i s_i update_i for parameters, ``buffers`` policy for the rest.
+        """The averaged model: start + sum_i rho_i s_i update_i for parameters, ``buffers`` policy
+        for the rest.
 
-        Where some clients do not label a class, its row of the output layer is averaged over those who do.
+        Where some clients do not label a class, its row of the output layer is averaged over those
+        who do.
 
         Args:
             weights: rho, client -> weight or layer -> client -> weight; uniform when ``None``.
             buffers: one of :data:`BUFFER_POLICIES`.
-            start: the model that the steps are added to; ``None``: what the clients started from, averaged with the
-                same weights where these differ.
+            start: the model that the steps are added to; ``None``: what the clients started from,
+                averaged with the same weights where these differ.
             scale: s, client -> factor of its update (a unit length, a step size); 1 when ``None``.
         """
         weights = uniform(self.clients) if weights is None else weights
-        factor = torch.tensor([1.0 if scale is None else scale[reply.client] for reply in self], dtype=torch.float64)
+        factor = torch.tensor(
+            [1.0 if scale is None else scale[reply.client] for reply in self], dtype=torch.float64
+        )
         averaged: dict[str, torch.Tensor] = {}
         for name, columns in self.matrix.columns.items():
             rho = self._rho(weights, name)
             origin = self._start(name, rho) if start is None else start[name]
-            if self.labelled is not None and self.spec.output and self.spec.layers.get(name) == self.spec.output[0]:
+            if (
+                self.labelled is not None
+                and self.spec.output
+                and self.spec.layers.get(name) == self.spec.output[0]
+            ):
                 step = self._step_by_class(name, rho, factor)
             else:
                 step = (rho * factor).to(self.matrix.rows.dtype) @ self.matrix.rows[:, columns]
@@ -233,21 +269,28 @@ class Replies(list[Reply]):
                 continue
             values = [self[row].buffers[name] for row in holders]  # type: ignore[index]
             if not values[0].is_floating_point():
-                averaged[name] = torch.stack(values).amax(0) if values[0].ndim else torch.stack(values).max()
+                averaged[name] = (
+                    torch.stack(values).amax(0) if values[0].ndim else torch.stack(values).max()
+                )
                 continue
-            rho = self._rho(weights if policy == "aggregation" else sample_shares(self), name)[holders]
+            rho = self._rho(weights if policy == "aggregation" else sample_shares(self), name)[
+                holders
+            ]
             averaged[name] = weighted_mean(values, rho if rho.any() else torch.ones_like(rho))
         return averaged
 
 
 def weighted_mean(tensors: Sequence[torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
-    """sum_i w_i t_i / sum_i w_i, accumulated in float64, in the tensors' own type; a weight of 0 leaves a tensor out.
+    """sum_i w_i t_i / sum_i w_i, accumulated in float64, in the tensors' own type; a weight of 0
+    leaves a tensor out.
 
     >>> tensors = [torch.tensor([value]) for value in (1.0, 3.0, math.inf)]
     >>> weighted_mean(tensors, torch.tensor([1.0, 1.0, 0.0])).tolist()
     [2.0]
     """
-    total = sum(weight * tensor.double() for weight, tensor in zip(weights, tensors, strict=True) if weight)
+    total = sum(
+        weight * tensor.double() for weight, tensor in zip(weights, tensors, strict=True) if weight
+    )
     return torch.as_tensor(total / weights.sum()).to(tensors[0].dtype)
 
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The bundles that travel with the package: where they lie, and how to take one out."""
 
 from __future__ import annotations
@@ -74,7 +66,9 @@ def locate_bundle(bundle: str) -> Path:
         return find_bundle(bundle)
     folder = Path(bundle).absolute()
     if not (folder / "configs").is_dir():
-        raise ConfigError(f"bundle {bundle!r} is neither a folder with configs/ here nor one of {', '.join(names)}")
+        raise ConfigError(
+            f"bundle {bundle!r} is neither a folder with configs/ here nor one of {', '.join(names)}"
+        )
     return folder
 
 
@@ -104,7 +98,9 @@ def check_new(folder: Path) -> None:
         ConfigError: when it is there and not an empty folder.
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ConfigError(f"{folder} is there already and not an empty folder; name a new one, or delete it first")
+        raise ConfigError(
+            f"{folder} is there already and not an empty folder; name a new one, or delete it first"
+        )
 
 
 def _home() -> Path:

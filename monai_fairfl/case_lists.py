@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Whether test cases are test cases: a bundle's evaluator may score cases that the model was trained or chosen on."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether test cases are test cases: a bundle's evaluator may score cases that the model was
+trained or chosen on.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +17,9 @@ from monai_fairfl.messages import Estimate
 __all__ = ["IN_TRAINING", "IN_VALIDATION", "Overlap", "image_files", "overlap_of"]
 
 IN_VALIDATION, IN_TRAINING = "test_cases_in_validation", "test_cases_in_training"
-"""Measurements that a client sends in the place of a test score: how many of its test cases are none."""
+"""Measurements that a client sends in the place of a test score: how many of its test cases are
+none.
+"""
 NAMED = 5
 
 logger = logging.getLogger(__name__)
@@ -75,9 +71,11 @@ class Overlap:
 
 
 def overlap_of(client: str, evaluator: Any, trainer: Any, validator: Any) -> Overlap | None:
-    """The test cases of a client that are training or validation cases too; ``None`` where there are none.
+    """The test cases of a client that are training or validation cases too; ``None`` where there
+    are none.
 
-    Cases are compared by the files of their images. Lists that cannot be compared are named in the log.
+    Cases are compared by the files of their images. Lists that cannot be compared are named in the
+    log.
 
     Args:
         client: its name, for the log.
@@ -91,7 +89,9 @@ def overlap_of(client: str, evaluator: Any, trainer: Any, validator: Any) -> Ove
     others = {"training": image_files(trainer)}
     if validator is not None:
         others["validation"] = image_files(validator)
-    unknown = ["test"] if tested is None else [use for use, files in others.items() if files is None]
+    unknown = (
+        ["test"] if tested is None else [use for use, files in others.items() if files is None]
+    )
     if unknown:
         logger.warning(
             "client %s: its %s cases are no list of files, so whether its test cases are used elsewhere is not checked",
@@ -108,7 +108,9 @@ def overlap_of(client: str, evaluator: Any, trainer: Any, validator: Any) -> Ove
 
 
 def image_files(engine: Any) -> set[str] | None:
-    """The image files of an engine's cases, links resolved; ``None`` where its dataset does not list them."""
+    """The image files of an engine's cases, links resolved; ``None`` where its dataset does not
+    list them.
+    """
     dataset = getattr(getattr(engine, "data_loader", None), "dataset", None)
     cases = getattr(dataset, "data", dataset)
     if not isinstance(cases, Sequence) or isinstance(cases, str) or not cases:

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The shipped strategies in words: what their clients compute and send, what a round costs, how to choose one."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The shipped strategies in words: what their clients compute and send, what a round costs, how to
+choose one.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +46,8 @@ def find(name: str) -> type[Strategy]:
         name: of a shipped strategy, or the dotted path of another one, ``module.Name``.
 
     Raises:
-        ConfigError: when there is none of that name or path, or the path is of something else. It names those there
-            are, or why the path cannot be imported.
+        ConfigError: when there is none of that name or path, or the path is of something else. It
+            names those there are, or why the path cannot be imported.
 
     >>> find("FedCE") is find("monai_fairfl.strategies.FedCE")
     True
@@ -74,7 +68,9 @@ def find(name: str) -> type[Strategy]:
         )
     kind = load_by_path(name, "strategy")
     if not (isinstance(kind, type) and issubclass(kind, Strategy)):
-        raise ConfigError(f"{name!r} is no class that inherits from monai_fairfl.strategies.Strategy, got {kind!r}")
+        raise ConfigError(
+            f"{name!r} is no class that inherits from monai_fairfl.strategies.Strategy, got {kind!r}"
+        )
     if inspect.isabstract(kind):
         lacking = ", ".join(sorted(kind.__abstractmethods__))
         raise ConfigError(f"strategy {name!r} cannot be used: its class does not define {lacking}")
@@ -88,10 +84,11 @@ def describe(name: str) -> dict[str, Any]:
         name: of a shipped strategy, or the dotted path of another one.
 
     Returns:
-        ``target`` and ``config`` (its ``_target_``), ``summary`` and ``description`` (its docstring), ``arguments``
-        (name -> default), ``needed_arguments`` (names of those without a default), and its class attributes:
-        ``paper``, ``estimates``, ``client_does``, ``client_sends``, ``phases``, ``cost`` (of a round), ``requires``
-        (measurements the sites must be able to make), ``min_clients``, ``personal``.
+        ``target`` and ``config`` (its ``_target_``), ``summary`` and ``description`` (its
+        docstring), ``arguments`` (name -> default), ``needed_arguments`` (names of those without a
+        default), and its class attributes: ``paper``, ``estimates``, ``client_does``,
+        ``client_sends``, ``phases``, ``cost`` (of a round), ``requires`` (measurements the sites
+        must be able to make), ``min_clients``, ``personal``.
 
     Raises:
         ConfigError: when there is no such strategy, see :func:`find`.
@@ -106,7 +103,9 @@ def describe(name: str) -> dict[str, Any]:
     try:
         requires = _requires(kind, needed)
     except Exception as error:  # whatever a constructor raises
-        raise ConfigError(f"strategy {name!r} cannot be made with its defaults: {in_words(error)}") from error
+        raise ConfigError(
+            f"strategy {name!r} cannot be made with its defaults: {in_words(error)}"
+        ) from error
     return {
         "target": target,
         "config": {"_target_": target},
@@ -127,7 +126,9 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def _arguments(kind: type[Strategy]) -> tuple[dict[str, Any], list[str]]:
-    """The constructor's arguments: name -> default as plain JSON, and the names of those without a default."""
+    """The constructor's arguments: name -> default as plain JSON, and the names of those without a
+    default.
+    """
     defaults: dict[str, Any] = {}
     needed: list[str] = []
     for name, parameter in inspect.signature(kind).parameters.items():
@@ -141,11 +142,15 @@ def _arguments(kind: type[Strategy]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _requires(kind: type[Strategy], needed: Sequence[str]) -> list[str]:
-    """The measurements of a strategy: of an instance, since they may follow from the arguments, else of its class."""
+    """The measurements of a strategy: of an instance, since they may follow from the arguments,
+    else of its class.
+    """
     found: object = kind.requires
     if not needed:
         found = kind().requires
-    return sorted(found) if isinstance(found, frozenset) else []  # a property has no value without an instance
+    return (
+        sorted(found) if isinstance(found, frozenset) else []
+    )  # a property has no value without an instance
 
 
 def as_table(found: Mapping[str, Mapping[str, Any]]) -> str:
@@ -154,14 +159,23 @@ def as_table(found: Mapping[str, Mapping[str, Any]]) -> str:
     Args:
         found: name -> what :func:`describe` returned.
     """
-    table = Table(box=box.HORIZONTALS, show_lines=True, padding=(0, 2, 0, 0), show_edge=False, expand=True)
+    table = Table(
+        box=box.HORIZONTALS, show_lines=True, padding=(0, 2, 0, 0), show_edge=False, expand=True
+    )
     for title in ("Strategy", "Each client", "A round costs", "Needs"):
         table.add_column(title, no_wrap=title == "Needs", ratio=None if title == "Needs" else 1)
     for name, entry in found.items():
         phases = "" if entry["phases"] == 1 else f"{entry['phases']} phases: "
         client = f"{entry['client_does']};\nsends {entry['client_sends']}"
-        table.add_row(f"{name}\n{entry['paper']}", client, phases + entry["cost"], "\n".join(entry["requires"]) or "–")
-    console = Console(width=shutil.get_terminal_size((100, 24)).columns, markup=False, highlight=False)
+        table.add_row(
+            f"{name}\n{entry['paper']}",
+            client,
+            phases + entry["cost"],
+            "\n".join(entry["requires"]) or "–",
+        )
+    console = Console(
+        width=shutil.get_terminal_size((100, 24)).columns, markup=False, highlight=False
+    )
     with console.capture() as captured:
         console.print(table)
     lines = [line.rstrip() for line in captured.get().strip("\n").splitlines()]
@@ -184,7 +198,8 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
         "paper": entry["paper"] or "none named",
         "each client": entry["client_does"],
         "sends": entry["client_sends"],
-        "its contributions": entry["estimates"] or "its weights; it estimates nobody's contribution",
+        "its contributions": entry["estimates"]
+        or "its weights; it estimates nobody's contribution",
         "phases": entry["phases"],
         "cost of a round": entry["cost"],
         "needs": ", ".join(entry["requires"]) or "no measurement",
@@ -198,7 +213,8 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
 
 
 def _plain(docstring: str) -> str:
-    """A docstring without its example and its markup for Sphinx; formulas stay as they are written, in LaTeX.
+    """A docstring without its example and its markup for Sphinx; formulas stay as they are written,
+    in LaTeX.
 
     >>> _plain("Averages :math:`w` as in :class:`~a.b.FedAvg`, ``q`` times.\\n\\n>>> 1\\n1")
     'Averages w as in FedAvg, q times.'

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Checkpoints of a federation: written beside, then renamed; the previous one is used when the newest is damaged."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of a federation: written beside, then renamed; the previous one is used when the
+newest is damaged.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +39,8 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The folder ``checkpoints/round-NNNN/``; tensors as safetensors, everything else JSON, never a pickle.
+    """The folder ``checkpoints/round-NNNN/``; tensors as safetensors, everything else JSON, never a
+    pickle.
 
     Args:
         folder: where the rounds' folders stand.
@@ -54,7 +49,9 @@ class Checkpoints:
 
     def __init__(self, folder: str | Path, keep: int = 3):
         if keep < 2:
-            raise ValueError(f"keep must be at least 2, so that a damaged checkpoint has a predecessor; got {keep}")
+            raise ValueError(
+                f"keep must be at least 2, so that a damaged checkpoint has a predecessor; got {keep}"
+            )
         self.folder, self.keep = Path(folder), keep
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -63,7 +60,10 @@ class Checkpoints:
         files = [
             ("model.safetensors", tensors_as_bytes(checkpoint.weights)),
             ("strategy.json", json.dumps(checkpoint.state, sort_keys=True, indent=1).encode()),
-            *((f"rewards/{safe_name(c)}.safetensors", tensors_as_bytes(w)) for c, w in checkpoint.rewards.items()),
+            *(
+                (f"rewards/{safe_name(c)}.safetensors", tensors_as_bytes(w))
+                for c, w in checkpoint.rewards.items()
+            ),
         ]
         write_folder(final, files, {"format": FORMAT, "round": checkpoint.round})
         self._prune()
@@ -81,7 +81,9 @@ class Checkpoints:
                 checkpoint = _read(folder)
             except (OSError, ValueError, KeyError, SafetensorError) as error:
                 problems.append(f"{folder.name}: {error}")
-                logger.warning("checkpoint %s is damaged (%s); the one before is used", folder, error)
+                logger.warning(
+                    "checkpoint %s is damaged (%s); the one before is used", folder, error
+                )
                 continue
             for damaged in folders[: folders.index(folder)]:
                 shutil.rmtree(damaged)
@@ -98,7 +100,9 @@ class Checkpoints:
 
     def _newest_first(self) -> list[Path]:
         numbers = {path: path.name.removeprefix("round-") for path in self.folder.glob("round-*")}
-        return sorted((path for path in numbers if numbers[path].isdecimal()), key=lambda p: -int(numbers[p]))
+        return sorted(
+            (path for path in numbers if numbers[path].isdecimal()), key=lambda p: -int(numbers[p])
+        )
 
 
 def _read(folder: Path) -> Checkpoint:
@@ -109,6 +113,10 @@ def _read(folder: Path) -> Checkpoint:
             "upgrade monai_fairfl"
         )
     files = {name: read_listed(folder, name, manifest) for name in manifest["sha256"]}
-    rewards = {Path(name).stem: load_tensors(data) for name, data in files.items() if name.startswith("rewards/")}
+    rewards = {
+        Path(name).stem: load_tensors(data)
+        for name, data in files.items()
+        if name.startswith("rewards/")
+    }
     state = json.loads(files["strategy.json"])
     return Checkpoint(manifest["round"], load_tensors(files["model.safetensors"]), rewards, state)

@@ -1,22 +1,17 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-r"""Centred kernel alignment: how alike two sets of features of the same samples are (Kornblith et al., ICML 2019).
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+r"""Centred kernel alignment: how alike two sets of features of the same samples are (Kornblith et
+al., ICML 2019).
 
-With features U (n x z) and V, the linear kernel's Gram matrices K = U Uᵀ and L = V Vᵀ, and H = I - 11ᵀ/n:
+With features U (n x z) and V, the linear kernel's Gram matrices K = U Uᵀ and L = V Vᵀ, and H = I -
+11ᵀ/n:
 
 .. math:: \mathrm{CKA} = \frac{\mathrm{HSIC}(K, L)}{\sqrt{\mathrm{HSIC}(K, K)\,\mathrm{HSIC}(L, L)}}, \qquad
     \mathrm{HSIC}(K, L) = \frac{\langle HKH, HLH \rangle}{(n - 1)^2}
 
-The functions here take *centred* Gram matrices HKH, which :func:`centred_gram` makes exactly and in little memory.
-Features that do not vary between samples have the Gram matrix zero: alike (1) when neither varies, else 0.
+The functions here take *centred* Gram matrices HKH, which :func:`centred_gram` makes exactly and in
+little memory. Features that do not vary between samples have the Gram matrix zero: alike (1) when
+neither varies, else 0.
 """
 
 from __future__ import annotations
@@ -25,18 +20,30 @@ from collections.abc import Iterable
 
 import torch
 
-__all__ = ["LEAST_IMAGES", "centred_gram", "cka", "cka_of_grams", "hsic", "hsic_unbiased", "minibatch_cka"]
+__all__ = [
+    "LEAST_IMAGES",
+    "centred_gram",
+    "cka",
+    "cka_of_grams",
+    "hsic",
+    "hsic_unbiased",
+    "minibatch_cka",
+]
 
 LEAST_IMAGES = 4
-"""Of different ones: the biased estimate of two images is 1 whatever the models, the unbiased one needs four."""
+"""Of different ones: the biased estimate of two images is 1 whatever the models, the unbiased one
+needs four.
+"""
 
 COLUMNS = 16384  # features multiplied at once, in float64: one float32 product over millions is wrong by 1e-3
 
 
 def cka(first: torch.Tensor, second: torch.Tensor) -> float:
-    """Linear CKA of two feature matrices, the biased estimator, in [0, 1] (Fed-LWR, MICCAI 2024, Eq. 2).
+    """Linear CKA of two feature matrices, the biased estimator, in [0, 1] (Fed-LWR, MICCAI 2024,
+    Eq. 2).
 
-    Computed over samples (n x n) or over features (z x z), whichever is the smaller; both are exact.
+    Computed over samples (n x n) or over features (z x z), whichever is the smaller; both are
+    exact.
 
     Args:
         first: (n, z), one row per sample, n at least 2.
@@ -50,7 +57,9 @@ def cka(first: torch.Tensor, second: torch.Tensor) -> float:
     if max(first.shape[1], second.shape[1]) >= len(first):
         return cka_of_grams(centred_gram(first), centred_gram(second))
     one, two = _centred(first), _centred(second)
-    return _ratio((two.T @ one).square().sum(), (one.T @ one).square().sum(), (two.T @ two).square().sum())
+    return _ratio(
+        (two.T @ one).square().sum(), (one.T @ one).square().sum(), (two.T @ two).square().sum()
+    )
 
 
 def cka_of_grams(first: torch.Tensor, second: torch.Tensor) -> float:
@@ -59,17 +68,21 @@ def cka_of_grams(first: torch.Tensor, second: torch.Tensor) -> float:
 
 
 def minibatch_cka(first: torch.Tensor, second: torch.Tensor, batch: int = 8) -> float:
-    r"""Unbiased CKA, accumulated over batches (Nguyen et al., ICLR 2021, Eq. 2): a ratio of sums of HSIC_1.
+    r"""Unbiased CKA, accumulated over batches (Nguyen et al., ICLR 2021, Eq. 2): a ratio of sums of
+    HSIC_1.
 
     It can be negative or above 1. What is left over with fewer than 4 samples is dropped.
 
     Args:
-        first: Gram matrix (n, n) of all samples, centred or not; the blocks of ``batch`` samples on its diagonal count.
+        first: Gram matrix (n, n) of all samples, centred or not; the blocks of ``batch`` samples on
+            its diagonal count.
         second: the same of the other features.
         batch: samples per batch, at least 4; n for the unbiased estimator over all samples.
     """
     if batch < 4 or len(first) < 4:
-        raise ValueError(f"the unbiased CKA needs batches of at least 4 samples, got {min(batch, len(first))}")
+        raise ValueError(
+            f"the unbiased CKA needs batches of at least 4 samples, got {min(batch, len(first))}"
+        )
     blocks = [slice(i, i + batch) for i in range(0, len(first), batch) if len(first) - i >= 4]
     pairs = [(first[b, b], second[b, b]) for b in blocks]
     return _ratio(
@@ -80,9 +93,11 @@ def minibatch_cka(first: torch.Tensor, second: torch.Tensor, batch: int = 8) -> 
 
 
 def centred_gram(features: torch.Tensor) -> torch.Tensor:
-    """The Gram matrix (n, n) of features (n, z) less their mean over samples, float64, in blocks of columns.
+    """The Gram matrix (n, n) of features (n, z) less their mean over samples, float64, in blocks of
+    columns.
 
-    Sums of the Gram matrices of some columns are the Gram matrix of all, so that features may come piece by piece.
+    Sums of the Gram matrices of some columns are the Gram matrix of all, so that features may come
+    piece by piece.
 
     >>> centred_gram(torch.tensor([[1.0], [3.0]])).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
@@ -95,12 +110,15 @@ def centred_gram(features: torch.Tensor) -> torch.Tensor:
 
 
 def hsic(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    r"""The biased Hilbert-Schmidt independence criterion of two centred Gram matrices, <K, L> / (n - 1)^2."""
+    r"""The biased Hilbert-Schmidt independence criterion of two centred Gram matrices, <K, L> / (n
+    - 1)^2.
+    """
     return (first * second).sum() / (len(first) - 1) ** 2
 
 
 def hsic_unbiased(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    r"""The unbiased criterion HSIC_1 (Song et al., JMLR 2012, Eq. 5), of Gram matrices (n, n), n at least 4.
+    r"""The unbiased criterion HSIC_1 (Song et al., JMLR 2012, Eq. 5), of Gram matrices (n, n), n at
+    least 4.
 
     With the diagonals of K and L set to zero,
 
@@ -116,10 +134,16 @@ def hsic_unbiased(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 
 def _centred(features: torch.Tensor) -> torch.Tensor:
-    """Features less their mean, float64; exactly zero where only rounding makes them differ between samples."""
+    """Features less their mean, float64; exactly zero where only rounding makes them differ between
+    samples.
+    """
     features = features.double()
     centred = features - features.mean(0)
-    return torch.zeros_like(centred) if centred.square().sum() <= 1e-12 * features.square().sum() else centred
+    return (
+        torch.zeros_like(centred)
+        if centred.square().sum() <= 1e-12 * features.square().sum()
+        else centred
+    )
 
 
 def _ratio(cross: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> float:

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A hospital's side: a ``MonaiAlgo`` that answers a federation's requests."""
 
 from __future__ import annotations
@@ -62,33 +54,46 @@ STATE_KEYS = frozenset(  # understood by the client itself or by its measurement
 
 
 class FairMonaiAlgo(MendedMonaiAlgo):
-    """Runs any MONAI bundle as a site of a federation: it needs ``configs/train.json``, and ``evaluate.json`` if there.
+    """Runs any MONAI bundle as a site of a federation: it needs ``configs/train.json``, and
+    ``evaluate.json`` if there.
 
-    A request's weights are loaded, what was asked is measured on them, then they are trained, measured again and
-    returned as a difference. Probing touches neither the best checkpoint nor the random state. The
-    bundle is the site's own: from a request come tensors and plain numbers, never configuration.
+    A request's weights are loaded, what was asked is measured on them, then they are trained,
+    measured again and returned as a difference. Probing touches neither the best checkpoint nor the
+    random state. The bundle is the site's own: from a request come tensors and plain numbers, never
+    configuration.
 
     An engine for ``MonaiAlgo`` can drive it too:
     :class:`~monai_fairfl.mended_algo.MendedMonaiAlgo` names what differs, and how a site's filters
-    act. In :meth:`answer` the pre-filters act on the received weights, and the post-weight filters on
-    the update alone: buffers, measurements and counts leave as they are.
+    act. In :meth:`answer` the pre-filters act on the received weights, and the post-weight filters
+    on the update alone: buffers, measurements and counts leave as they are.
 
     Args:
         bundle_root: folder of the bundle. A relative one begins at the engine's
             ``ExtraItems.APP_ROOT``, where it gives one.
-        state_dir: private folder for the state between rounds; three rounds are kept, so a restarted process or a
-            server that repeats a round changes nothing.
-        all_handlers: leave the bundle's ``ValidationHandler`` and ``StatsHandler`` on during federated training; off
-            by default, since scores come from probes, validating twice costs time, and a federation logs itself.
-            Without them no best checkpoint is written.
+        state_dir: private folder for the state between rounds; three rounds are kept, so a
+            restarted process or a server that repeats a round changes nothing.
+        all_handlers: leave the bundle's ``ValidationHandler`` and ``StatsHandler`` on during
+            federated training; off by default, since scores come from probes, validating twice
+            costs time, and a federation logs itself. Without them no best checkpoint is written.
         arguments: of ``MonaiAlgo``, for example ``train_kwargs``, the overrides of ``train.json``.
     """
 
-    def __init__(self, bundle_root: str, state_dir: str | Path, *, all_handlers: bool = False, **arguments: Any):
+    def __init__(
+        self,
+        bundle_root: str,
+        state_dir: str | Path,
+        *,
+        all_handlers: bool = False,
+        **arguments: Any,
+    ):
         super().__init__(bundle_root, state_dir, all_handlers=all_handlers, **arguments)
         self.states = ClientState(state_dir)
-        self._no_test: Overlap | None = None  # why what the evaluator scores is no test; None: it is one
-        self._at: tuple[str, int] | None = None  # (run, round) whose state the trainer holds; None: unknown
+        self._no_test: Overlap | None = (
+            None  # why what the evaluator scores is no test; None: it is one
+        )
+        self._at: tuple[str, int] | None = (
+            None  # (run, round) whose state the trainer holds; None: unknown
+        )
 
     def initialize(self, extra: dict[str, Any] | None = None) -> None:
         """Build trainer and evaluator from the bundle, and find out what the evaluator scores."""
@@ -96,26 +101,29 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             return
         super().initialize(extra)
         if self.trainer is not None:
-            self._no_test = overlap_of(str(self.client_name), self.evaluator, self.trainer, self._validator)
+            self._no_test = overlap_of(
+                str(self.client_name), self.evaluator, self.trainer, self._validator
+            )
 
     def _train_from(self, weights: Mapping[str, Any], extra: dict[str, Any]) -> None:
         self._at = None
         super()._train_from(weights, extra)
 
-    # ---- a federation's requests ------------------------------------------------------------------------------
+    # ---- a federation's requests
+    # ------------------------------------------------------------------------------
 
     def answer(self, request: Request) -> Reply:
         """Carry out one request.
 
         Order: the site's pre-filters, measurements of the received weights, training (with
-        ``train_loss``), measurements of the trained ones, Ditto's personal model and its measurements,
-        the site's post-weight filters on the update, then the state file. Tensors that the request
-        does not send are this client's own.
+        ``train_loss``), measurements of the trained ones, Ditto's personal model and its
+        measurements, the site's post-weight filters on the update, then the state file. Tensors
+        that the request does not send are this client's own.
 
         Raises:
-            ValueError: for what the client does not know, since an old client must not silently train
-                plainly where a method asked for more; for weights of another network; for a training
-                that diverged.
+            ValueError: for what the client does not know, since an old client must not silently
+                train plainly where a method asked for more; for weights of another network; for a
+                training that diverged.
             ConfigError: when a filter of the site returns no whole update.
             TransportAborted: when ``abort`` ended the training or a measurement.
         """
@@ -134,7 +142,15 @@ class FairMonaiAlgo(MendedMonaiAlgo):
                 measurements |= self._measure("personal", request, own, past)
             if request.context.get("closing", 0) and own is not None:
                 self._save_own_model(self.states.path(request.run, "own.pt"), own)
-            return Reply(request.client, None, 0, measurements, id=request.id, run=request.run, round=request.round)
+            return Reply(
+                request.client,
+                None,
+                0,
+                measurements,
+                id=request.id,
+                run=request.run,
+                round=request.round,
+            )
         self._restore(request, past)
         counter = self._train(request, received)
         if "train_loss" in request.measure and counter.value is not None:
@@ -147,8 +163,12 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             self._require_finite(state["personal"]["local"], received)
             measurements |= self._measure("personal", request, state["personal"]["local"], past)
         reply = self._reply(request, state["local"], measurements, counter)
-        if self.post_weight_filters and reply.update is not None:  # what left is what entered the average
-            state["local"] |= {name: request.weights[name] + change for name, change in reply.update.items()}
+        if (
+            self.post_weight_filters and reply.update is not None
+        ):  # what left is what entered the average
+            state["local"] |= {
+                name: request.weights[name] + change for name, change in reply.update.items()
+            }
         self.states.save(request.run, request.round, state)
         self._at = (request.run, request.round)
         return reply
@@ -158,7 +178,9 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         return int(request.context.get("local_epochs", self.local_epochs))
 
     def _decoded(self, request: Request) -> Request:
-        """``request`` with weights that the site's pre-filters have seen; all that follows is of these."""
+        """``request`` with weights that the site's pre-filters have seen; all that follows is of
+        these.
+        """
         if not self.pre_filters:
             return request
         data = ExchangeObject(weights=dict(request.weights), weight_type=WeightType.WEIGHTS)
@@ -173,7 +195,9 @@ class FairMonaiAlgo(MendedMonaiAlgo):
     def _check(self, request: Request) -> None:
         known = {*MEASUREMENTS, "train_loss"}
         unknown = [name for name in request.measure if name not in known]
-        unknown += [key for key in request.context if key not in STATE_KEYS and key not in TRAINING_HANDLERS]
+        unknown += [
+            key for key in request.context if key not in STATE_KEYS and key not in TRAINING_HANDLERS
+        ]
         if unknown:
             raise ValueError(
                 f"this client cannot do {unknown[0]!r}; it measures {sorted(known)} and understands "
@@ -181,12 +205,15 @@ class FairMonaiAlgo(MendedMonaiAlgo):
                 "update monai_fairfl at this site, or use another strategy"
             )
         if "gsam_alpha" in request.context and "sam_rho" not in request.context:
-            raise ValueError("'gsam_alpha' needs 'sam_rho', the radius: GSAM is a refinement of SAM")
+            raise ValueError(
+                "'gsam_alpha' needs 'sam_rho', the radius: GSAM is a refinement of SAM"
+            )
         local = self.spec.norms if request.context.get("local_norm", 0) else ()
         self._require_all(request.weights, self.spec.parameters, except_for=local)
 
     def _require_finite(self, trained: Weights, received: Weights) -> None:
-        """Refuse what diverged before it is kept: Adam's moments with it would spoil every later round.
+        """Refuse what diverged before it is kept: Adam's moments with it would spoil every later
+        round.
 
         A constant buffer, such as a mask of -inf, may be what it was.
         """
@@ -201,34 +228,54 @@ class FairMonaiAlgo(MendedMonaiAlgo):
                 )
 
     def _with_own(self, weights: Weights, past: Past, which: str) -> Weights:
-        """``weights``, with the tensors that they lack from this client's own ``which`` model, else its initial one."""
-        lacking = [name for name in (*self.spec.parameters, *self.spec.buffers) if name not in weights]
+        """``weights``, with the tensors that they lack from this client's own ``which`` model, else
+        its initial one.
+        """
+        lacking = [
+            name for name in (*self.spec.parameters, *self.spec.buffers) if name not in weights
+        ]
         if not lacking:
             return weights
         own = getattr(past, which) or self._initial["local"]
         return {**weights, **{name: own[name] for name in lacking}}
 
-    def _measure(self, of: str, request: Request, weights: Weights, past: Past) -> dict[str, Measurement]:
+    def _measure(
+        self, of: str, request: Request, weights: Weights, past: Past
+    ) -> dict[str, Measurement]:
         values: dict[str, Measurement] = {}
         for name in request.measure:
             entry = MEASUREMENTS.get(name)
-            if entry is None or entry.of != of or (entry.needs == "present" and request.task == "train"):
+            if (
+                entry is None
+                or entry.of != of
+                or (entry.needs == "present" and request.task == "train")
+            ):
                 continue  # before training, a state of this round is one that an earlier try left
             if entry.data == "test" and self._no_test is not None:
                 values.update(self._no_test.measurements())
                 continue
             probe = self._probe(entry.data_for(request.context))
             if probe is None:
-                logger.warning("client %s: the bundle has no evaluator for %r", request.client, name)
+                logger.warning(
+                    "client %s: the bundle has no evaluator for %r", request.client, name
+                )
                 continue
-            memory = Memory(**{entry.needs: getattr(past, entry.needs)}) if entry.needs else Memory()
+            memory = (
+                Memory(**{entry.needs: getattr(past, entry.needs)}) if entry.needs else Memory()
+            )
             # two models of this round share what the site keeps to itself
-            model = weights if memory.present is None else self._with_own(request.weights, past, "present")
+            model = (
+                weights
+                if memory.present is None
+                else self._with_own(request.weights, past, "present")
+            )
             value = entry.function(probe, self.spec.with_aliases(model), memory, request.context)
             if value is not None:
                 values[name] = value
             if request.context.get("closing", 0) and isinstance(probe, Probe) and probe.cases:
-                self.states.save_cases(request.run, f"{name}-{request.round:d}-{request.id:d}", probe.cases)
+                self.states.save_cases(
+                    request.run, f"{name}-{request.round:d}-{request.id:d}", probe.cases
+                )
         return values
 
     def _probe(self, data: str) -> Probe | TrainingProbe | None:
@@ -238,7 +285,9 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         return None if evaluator is None else Probe(evaluator, self._class_names())
 
     def _save_own_model(self, path: Path, weights: Weights) -> None:
-        """Write this client's own model, with the recipe of its own training where the bundle has one."""
+        """Write this client's own model, with the recipe of its own training where the bundle has
+        one.
+        """
         parser = self.train_workflow.parser
         recipe: ModelRecipe | None = None
         if "recipe" in parser:
@@ -248,7 +297,9 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         save_model_file(path, self.spec.with_aliases(weights), recipe)
 
     def _class_names(self) -> tuple[str, ...]:
-        metadata = getattr(getattr(self.train_workflow, "parser", None), "config", {}).get("_meta_", {})
+        metadata = getattr(getattr(self.train_workflow, "parser", None), "config", {}).get(
+            "_meta_", {}
+        )
         outputs = metadata.get("network_data_format", {}).get("outputs", {}).get("pred", {})
         return tuple(str(label) for label in outputs.get("channel_def", {}).values())
 
@@ -256,14 +307,18 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         counter = TrainLoss(board=request.client)
         usual, self.local_epochs = self.local_epochs, self.local_epochs_of(request)
         try:
-            with one_round(self.trainer, request.seed, [counter, *chosen_handlers(request.context)]):
+            with one_round(
+                self.trainer, request.seed, [counter, *chosen_handlers(request.context)]
+            ):
                 self._train_from(self.spec.with_aliases(weights), {})
         finally:
             self.local_epochs = usual
         return counter
 
     def _train_personal(self, request: Request, weights: Weights, past: Past) -> dict[str, Any]:
-        """Ditto's personal model after this round; its first begins with the received weights and a new optimizer."""
+        """Ditto's personal model after this round; its first begins with the received weights and a
+        new optimizer.
+        """
         begin = past.personal or {**self._initial, "local": self.spec.with_aliases(weights)}
         if request.context.get("reset_optimizer", 0):
             begin = with_new_optimizer(begin)
@@ -271,10 +326,20 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         return train_personal(self.trainer, begin, request.weights, strength, epochs, request.seed)
 
     def _reply(
-        self, request: Request, local: Weights, measurements: dict[str, Measurement], counter: TrainLoss
+        self,
+        request: Request,
+        local: Weights,
+        measurements: dict[str, Measurement],
+        counter: TrainLoss,
     ) -> Reply:
-        """What leaves the site: differences of the parameters that were sent, and the buffers that were."""
-        update = {name: local[name] - request.weights[name] for name in self.spec.parameters if name in request.weights}
+        """What leaves the site: differences of the parameters that were sent, and the buffers that
+        were.
+        """
+        update = {
+            name: local[name] - request.weights[name]
+            for name in self.spec.parameters
+            if name in request.weights
+        }
         buffers = {name: local[name] for name in self.spec.buffers if name in request.weights}
         dataset = getattr(self.trainer.data_loader, "dataset", ())
         cases = getattr(dataset, "data", dataset)
@@ -292,15 +357,21 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             round=request.round,
         )
 
-    # ---- state between rounds ---------------------------------------------------------------------------------
+    # ---- state between rounds
+    # ---------------------------------------------------------------------------------
 
     def _restore(self, request: Request, past: Past) -> None:
         """Bring the trainer to the state after the newest round, or to its initial one."""
         if past.newest < 0 < request.round:
-            logger.warning("client %s has no state of an earlier round: its optimizer starts anew", request.client)
+            logger.warning(
+                "client %s has no state of an earlier round: its optimizer starts anew",
+                request.client,
+            )
         reset = bool(request.context.get("reset_optimizer", 0))
         if past.newest >= 0 and self._at is None:
-            logger.info("client %s goes on from its state after round %d", request.client, past.newest)
+            logger.info(
+                "client %s goes on from its state after round %d", request.client, past.newest
+            )
         if past.newest < 0 or reset or self._at != (request.run, past.newest):
             state = past.state or self._initial
             load_state(self.trainer, with_new_optimizer(state) if reset else state)
@@ -308,8 +379,12 @@ class FairMonaiAlgo(MendedMonaiAlgo):
 
 
 def _different(cases: Any) -> int:
-    """Number of cases, each counted once: a bundle may list one several times in an epoch, and a free rider does."""
-    if isinstance(cases, Sequence) and all(isinstance(case, Mapping) and "image" in case for case in cases):
+    """Number of cases, each counted once: a bundle may list one several times in an epoch, and a
+    free rider does.
+    """
+    if isinstance(cases, Sequence) and all(
+        isinstance(case, Mapping) and "image" in case for case in cases
+    ):
         return len({str(case["image"]) for case in cases})
     return len(cases)
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A site's own filters around its client: they act on copies, and what they return is checked.
 
 A filter is a ``monai.fl.utils.filters.Filter``, or any function
@@ -38,7 +30,10 @@ SiteFilter = Callable[[ExchangeObject, dict[str, Any]], ExchangeObject]
 
 
 def apply_filters(
-    filters: Iterable[SiteFilter] | None, data: ExchangeObject, extra: dict[str, Any], client: str | None
+    filters: Iterable[SiteFilter] | None,
+    data: ExchangeObject,
+    extra: dict[str, Any],
+    client: str | None,
 ) -> ExchangeObject:
     """``data`` after all ``filters``, in their order.
 
@@ -62,7 +57,10 @@ def apply_filters(
 
 
 def received_weights(
-    data: ExchangeObject, filters: Iterable[SiteFilter] | None, extra: dict[str, Any], client: str | None
+    data: ExchangeObject,
+    filters: Iterable[SiteFilter] | None,
+    extra: dict[str, Any],
+    client: str | None,
 ) -> dict[str, Any]:
     """The weights of ``data`` after the site's pre-filters, which cannot change the sender's own.
 
@@ -142,7 +140,9 @@ def _own_tensor(value: Any) -> Any:
     return value
 
 
-def _apply(site_filter: SiteFilter, data: ExchangeObject, extra: dict[str, Any], client: str | None) -> ExchangeObject:
+def _apply(
+    site_filter: SiteFilter, data: ExchangeObject, extra: dict[str, Any], client: str | None
+) -> ExchangeObject:
     filtered = site_filter(data, extra)
     if not isinstance(filtered, ExchangeObject):
         raise ConfigError(

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""What a client keeps of its own training between rounds: one file per round, written whole or not at all."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a client keeps of its own training between rounds: one file per round, written whole or not
+at all.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +27,20 @@ __all__ = ["ClientState", "Past", "handler_owner", "load_state", "on_cpu", "stat
 
 
 class ClientState:
-    """The state files of one client, kept and read by round, because a resumed server repeats rounds.
+    """The state files of one client, kept and read by round, because a resumed server repeats
+    rounds.
 
     Args:
         folder: private to this client.
-        keep: rounds kept: 2 when the server repeats its last round, 3 when its newest checkpoint was damaged too.
+        keep: rounds kept: 2 when the server repeats its last round, 3 when its newest checkpoint
+            was damaged too.
     """
 
     def __init__(self, folder: str | Path, keep: int = 3):
         if keep < 2:
-            raise ValueError(f"keep must be at least 2, so that a resumed server can repeat a round; got {keep}")
+            raise ValueError(
+                f"keep must be at least 2, so that a resumed server can repeat a round; got {keep}"
+            )
         self.folder, self.keep = Path(folder), keep
 
     def before(self, run: str, number: int) -> list[int]:
@@ -70,16 +68,22 @@ class ClientState:
         return state
 
     def save(self, run: str, number: int, state: Mapping[str, Any]) -> None:
-        """Write the state after round ``number``; rounds from ``number`` on that an earlier try left are replaced."""
+        """Write the state after round ``number``; rounds from ``number`` on that an earlier try
+        left are replaced.
+        """
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
         write_atomically(self._path(run, number), buffer.getvalue())
         rounds = self._rounds(run)
-        for old in [r for r in rounds if r > number] + sorted(r for r in rounds if r <= number)[: -self.keep]:
+        for old in [r for r in rounds if r > number] + sorted(r for r in rounds if r <= number)[
+            : -self.keep
+        ]:
             self._path(run, old).unlink()
 
     def save_cases(self, run: str, name: str, cases: Mapping[str, Mapping[str, float]]) -> None:
-        """The cases' own scores of a measurement stay at this site: ``RUN-name.csv`` in its private folder."""
+        """The cases' own scores of a measurement stay at this site: ``RUN-name.csv`` in its private
+        folder.
+        """
         columns = list(next(iter(cases.values())))
         rows = []
         for case, scores in cases.items():
@@ -93,7 +97,8 @@ class ClientState:
         """This client's file ``name`` of ``run``.
 
         Raises:
-            ConfigError: when the run's name, which the server chose, could lead out of the folder or is no file name.
+            ConfigError: when the run's name, which the server chose, could lead out of the folder
+                or is no file name.
 
         >>> ClientState("private").path("fedce-2", "own.pt").as_posix()
         'private/fedce-2-own.pt'
@@ -101,8 +106,14 @@ class ClientState:
         return self.folder / f"{safe_name(run, 'run name', 128)}-{name}"
 
     def _rounds(self, run: str) -> list[int]:
-        name = re.compile(re.escape(self.path(run, "round-").name) + r"([0-9]+)\.pt")  # another run's may begin alike
-        return [int(found[1]) for path in self.folder.glob("*.pt") if (found := name.fullmatch(path.name))]
+        name = re.compile(
+            re.escape(self.path(run, "round-").name) + r"([0-9]+)\.pt"
+        )  # another run's may begin alike
+        return [
+            int(found[1])
+            for path in self.folder.glob("*.pt")
+            if (found := name.fullmatch(path.name))
+        ]
 
     def _path(self, run: str, number: int) -> Path:
         return self.path(run, f"round-{number:04d}.pt")
@@ -196,7 +207,8 @@ def handler_owner(handler: Any) -> Any:
 
 
 def on_cpu(value: Any) -> Any:
-    """A deep copy with every tensor on the CPU, and NumPy's numbers as Python's, which may be loaded again.
+    """A deep copy with every tensor on the CPU, and NumPy's numbers as Python's, which may be
+    loaded again.
 
     >>> on_cpu([{"w": torch.ones(1), "lr": np.float64(0.5)}])
     [{'w': tensor([1.]), 'lr': 0.5}]

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""What acts during a round's training at a client: handlers that a request chooses, and Ditto's personal model."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What acts during a round's training at a client: handlers that a request chooses, and Ditto's
+personal model.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +49,8 @@ TRAINING_HANDLERS: dict[str, Callable[[Mapping[str, float]], TrainingHandler]] =
     "sam_rho": lambda context: SharpnessAware(context["sam_rho"], context.get("gsam_alpha", 0.0)),
     "prox_mu": lambda context: Proximal(context["prox_mu"]),
 }
-"""context key -> maker of the handler that it chooses, from the whole context. A new client half is one entry.
-They are attached in this order.
+"""context key -> maker of the handler that it chooses, from the whole context. A new client half is
+one entry. They are attached in this order.
 """
 
 
@@ -72,8 +66,9 @@ def chosen_handlers(context: Mapping[str, float]) -> list[TrainingHandler]:
 def discard_interrupted_run(engine: Engine) -> None:
     """Let the next run of ``engine`` be a whole one.
 
-    After a run that was interrupted ignite goes on with the steps that are left of it, and after one that failed it
-    does nothing at all. The counters go back to whole epochs: ignite would take the rest for a part of the next epoch.
+    After a run that was interrupted ignite goes on with the steps that are left of it, and after
+    one that failed it does nothing at all. The counters go back to whole epochs: ignite would take
+    the rest for a part of the next epoch.
     """
     if engine._internal_run_generator is None:
         return
@@ -85,20 +80,28 @@ def discard_interrupted_run(engine: Engine) -> None:
 
 
 @contextmanager
-def one_round(trainer: SupervisedTrainer, seed: int, handlers: Sequence[TrainingHandler]) -> Iterator[None]:
+def one_round(
+    trainer: SupervisedTrainer, seed: int, handlers: Sequence[TrainingHandler]
+) -> Iterator[None]:
     """Inside, ``trainer`` has these handlers, and all random numbers follow from ``seed``.
 
     Raises:
         TransportAborted: when the training inside was interrupted.
     """
-    trainer._internal_run_generator = None  # after a failure ignite would go on with what is left of that run
+    trainer._internal_run_generator = (
+        None  # after a failure ignite would go on with what is left of that run
+    )
     with ExitStack() as stack:
         stack.enter_context(own_random_state(seed))
         for handler in handlers:
             handler.attach(trainer)
             stack.callback(handler.detach)
-        if trainer.scaler is not None:  # ``Trainer.run`` makes a new one, which would have to find the scale again
-            stack.enter_context(trainer.add_event_handler(Events.STARTED, _set_scaler, trainer.scaler))
+        if (
+            trainer.scaler is not None
+        ):  # ``Trainer.run`` makes a new one, which would have to find the scale again
+            stack.enter_context(
+                trainer.add_event_handler(Events.STARTED, _set_scaler, trainer.scaler)
+            )
         seed_loader(trainer.data_loader, seed)
         yield
         check_whole(trainer)
@@ -108,13 +111,17 @@ def _set_scaler(trainer: SupervisedTrainer, scaler: Any) -> None:
     trainer.scaler = scaler
 
 
-def check_schedules(trainer: SupervisedTrainer, evaluators: Sequence[SupervisedEvaluator], client: str | None) -> None:
+def check_schedules(
+    trainer: SupervisedTrainer, evaluators: Sequence[SupervisedEvaluator], client: str | None
+) -> None:
     """Refuse a schedule that reads an evaluator's score, which nobody makes while a client trains.
 
     Raises:
         ConfigError: naming the client.
     """
-    owners = [handler_owner(entry[0]) for entries in trainer._event_handlers.values() for entry in entries]
+    owners = [
+        handler_owner(entry[0]) for entries in trainer._event_handlers.values() for entry in entries
+    ]
     for schedule in (owner for owner in owners if isinstance(owner, LrScheduleHandler)):
         if any(_reads(schedule, trainer, evaluator) for evaluator in evaluators):
             raise ConfigError(
@@ -123,7 +130,9 @@ def check_schedules(trainer: SupervisedTrainer, evaluators: Sequence[SupervisedE
             )
 
 
-def _reads(schedule: LrScheduleHandler, trainer: SupervisedTrainer, evaluator: SupervisedEvaluator) -> bool:
+def _reads(
+    schedule: LrScheduleHandler, trainer: SupervisedTrainer, evaluator: SupervisedEvaluator
+) -> bool:
     """Whether ``schedule`` misses the evaluator's state when that is gone."""
     state = evaluator.state
     del evaluator.state
@@ -137,19 +146,26 @@ def _reads(schedule: LrScheduleHandler, trainer: SupervisedTrainer, evaluator: S
 
 
 def with_new_optimizer(state: Mapping[str, Any]) -> dict[str, Any]:
-    """``state`` with an optimizer that forgot its moments; the learning rate stays where the schedule has it."""
+    """``state`` with an optimizer that forgot its moments; the learning rate stays where the
+    schedule has it.
+    """
     return {**state, "optimizer": {**state["optimizer"], "state": {}}}
 
 
 def train_personal(
-    trainer: SupervisedTrainer, begin: Mapping[str, Any], anchor: Weights, strength: float, epochs: int, seed: int
+    trainer: SupervisedTrainer,
+    begin: Mapping[str, Any],
+    anchor: Weights,
+    strength: float,
+    epochs: int,
+    seed: int,
 ) -> dict[str, Any]:
     r"""One round of Ditto's personal model v (Li et al., ICML 2021, Algorithm 1).
 
     .. math:: \min_v L(v) + \frac{\lambda}{2} \lVert v - w \rVert^2
 
-    The trainer's own network is used and put back, with optimizer, schedulers and counters: the usual training never
-    notices. Under the same ``seed`` both see the same batches.
+    The trainer's own network is used and put back, with optimizer, schedulers and counters: the
+    usual training never notices. Under the same ``seed`` both see the same batches.
 
     Args:
         trainer: of the bundle.

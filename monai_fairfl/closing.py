@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The last measurement of a run: what each client scores with the model it would use, and with the global one."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The last measurement of a run: what each client scores with the model it would use, and with the
+global one.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +20,27 @@ PERSONAL = {"score": "personal_score", "test_score": "personal_test_score"}
 """The same measurement of a client's personal model."""
 
 
-def closing_requests(strategy: Strategy, clients: Sequence[str], final: Sequence[str]) -> list[Request]:
+def closing_requests(
+    strategy: Strategy, clients: Sequence[str], final: Sequence[str]
+) -> list[Request]:
     """One request for each client's own model, then one for the global model where that is another.
 
     Only the first kind is marked as closing: what a site keeps then is of its own model.
     """
     measure = (*final, *_personal(strategy, final).values())
-    own = [Measure(client, strategy.start_of(client), measure, {"closing": 1}) for client in clients]
-    return own + [Measure(client, strategy.weights, final) for client in clients if client in strategy.rewards]
+    own = [
+        Measure(client, strategy.start_of(client), measure, {"closing": 1}) for client in clients
+    ]
+    return own + [
+        Measure(client, strategy.weights, final) for client in clients if client in strategy.rewards
+    ]
 
 
 def closing_scores(
     strategy: Strategy, replies: Replies, final: Sequence[str]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
-    """client -> ``"own"`` and, where that is another model, ``"global"`` -> what it measured; and what was not finite.
+    """client -> ``"own"`` and, where that is another model, ``"global"`` -> what it measured; and
+    what was not finite.
 
     Args:
         strategy: of the run; its clients' personal models, where it has them, are their own.
@@ -56,7 +57,9 @@ def closing_scores(
         own = {name: measured[other] for name, other in personal.items() if other in measured}
         if own:
             found["global"] = {name: measured[name] for name in final if name in measured}
-            counts = {name: measured[name] for name in (IN_VALIDATION, IN_TRAINING) if name in measured}
+            counts = {
+                name: measured[name] for name in (IN_VALIDATION, IN_TRAINING) if name in measured
+            }
             measured = own | counts
         found["own" if replies.requests[reply.id].context.get("closing") else "global"] = measured
     return scores, not_finite

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The vertical cup-to-disc ratio, the number an ophthalmologist reads off an optic disc, and its error."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The vertical cup-to-disc ratio, the number an ophthalmologist reads off an optic disc, and its
+error.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +18,14 @@ __all__ = ["CupToDiscError", "CupToDiscErrorMetric", "vertical_cup_to_disc_ratio
 
 
 def vertical_cup_to_disc_ratio(masks: torch.Tensor) -> float:
-    r"""Height of the cup over height of the disc, :math:`h_{cup} / h_{disc}`, in [0, 1] for a cup inside its disc.
+    r"""Height of the cup over height of the disc, :math:`h_{cup} / h_{disc}`, in [0, 1] for a cup
+    inside its disc.
 
     Above about 0.6 to 0.7 it makes one think of glaucoma.
 
     Args:
-        masks: (2, W, H) of 0 and 1, disc and cup; height is the last axis, as MONAI reads photographs.
+        masks: (2, W, H) of 0 and 1, disc and cup; height is the last axis, as MONAI reads
+            photographs.
 
     Returns:
         0 without a cup; NaN without a disc, or where a structure is not labelled (below 0).
@@ -48,7 +44,8 @@ def vertical_cup_to_disc_ratio(masks: torch.Tensor) -> float:
 class CupToDiscErrorMetric(CumulativeIterationMetric):
     """Absolute error of the vertical cup-to-disc ratio of each photograph, and its mean.
 
-    A prediction without any disc counts as a ratio of 0. Photographs without a labelled cup do not count.
+    A prediction without any disc counts as a ratio of 0. Photographs without a labelled cup do not
+    count.
 
     >>> label = torch.zeros(1, 2, 8, 8)
     >>> label[:, 0], label[:, 1, :, 2:6] = 1, 1
@@ -58,9 +55,14 @@ class CupToDiscErrorMetric(CumulativeIterationMetric):
     0.5
     """
 
-    def _compute_tensor(self, y_pred: torch.Tensor, y: torch.Tensor | None = None, **_: Any) -> torch.Tensor:
+    def _compute_tensor(
+        self, y_pred: torch.Tensor, y: torch.Tensor | None = None, **_: Any
+    ) -> torch.Tensor:
         assert y is not None
-        pairs = [(vertical_cup_to_disc_ratio(p), vertical_cup_to_disc_ratio(t)) for p, t in zip(y_pred, y, strict=True)]
+        pairs = [
+            (vertical_cup_to_disc_ratio(p), vertical_cup_to_disc_ratio(t))
+            for p, t in zip(y_pred, y, strict=True)
+        ]
         return torch.tensor([[abs((p if p == p else 0.0) - t)] for p, t in pairs])
 
     def aggregate(self) -> torch.Tensor:
@@ -75,7 +77,8 @@ class CupToDiscError(IgniteMetricHandler):
     """Ignite handler of :class:`CupToDiscErrorMetric`, used like ``monai.handlers.MeanDice``.
 
     Args:
-        output_transform: takes ``(prediction, label)`` from the engine's output: ``from_engine(["pred", "label"])``.
+        output_transform: takes ``(prediction, label)`` from the engine's output:
+            ``from_engine(["pred", "label"])``.
         save_details: whether each photograph's error goes to ``engine.state.metric_details``.
 
     >>> CupToDiscError().metric_fn.__class__.__name__
@@ -83,7 +86,9 @@ class CupToDiscError(IgniteMetricHandler):
     """
 
     def __init__(self, output_transform: Callable = lambda x: x, save_details: bool = True) -> None:
-        super().__init__(CupToDiscErrorMetric(), output_transform=output_transform, save_details=save_details)
+        super().__init__(
+            CupToDiscErrorMetric(), output_transform=output_transform, save_details=save_details
+        )
 
 
 def _height(mask: torch.Tensor) -> int:

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Errors a user sees: each names the client, file or value, and says what to do."""
 
 from __future__ import annotations
@@ -48,7 +40,8 @@ class TransportAborted(FederationError):
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known name that looks most like ``word``, if one does; upper and lower case matter less than letters.
+    """The known name that looks most like ``word``, if one does; upper and lower case matter less
+    than letters.
 
     >>> closest("fedce", ["FedAvg", "FedCE"]), closest("x", ["FedAvg", "FedCE"])
     ('FedCE', None)
@@ -63,7 +56,8 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name: the one that looks most like it, else all there are.
+    """The end of an error about an unknown name: the one that looks most like it, else all there
+    are.
 
     >>> did_you_mean("fedce", ["FedAvg", "FedCE"])
     "; did you mean 'FedCE'?"

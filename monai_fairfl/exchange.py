@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """One exchange: requests out, replies in, each checked for form, then guarded."""
 
 from __future__ import annotations
@@ -42,9 +34,14 @@ class Transport(Protocol):
         """Who can be asked now, by the engine's identity."""
 
     def exchange(
-        self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: float | None = None
+        self,
+        requests: Sequence[Request],
+        arrived: Callable[[Reply], None],
+        timeout: float | None = None,
     ) -> None:
-        """Carry out ``requests``, call ``arrived`` with each reply as it comes; return when all came or time is up."""
+        """Carry out ``requests``, call ``arrived`` with each reply as it comes; return when all
+        came or time is up.
+        """
 
     def close(self) -> None:
         """Release clients and connections."""
@@ -53,8 +50,8 @@ class Transport(Protocol):
 class Inbox:
     """Takes in replies as they arrive, in any order and from any thread.
 
-    Each update moves into its row of one matrix, so that the original can be dropped. Late, foreign and second
-    answers are ignored; malformed ones are refused with the reason.
+    Each update moves into its row of one matrix, so that the original can be dropped. Late, foreign
+    and second answers are ignored; malformed ones are refused with the reason.
 
     Args:
         requests: what was asked, with their ids.
@@ -76,7 +73,9 @@ class Inbox:
         self.spec, self.told = spec, told
         training = sorted((r.client, r.id) for r in requests if r.task == "train")
         self._row = {id: row for row, (_, id) in enumerate(training)}
-        self._matrix = UpdateMatrix(reference, spec.parameters, len(training), storage) if training else None
+        self._matrix = (
+            UpdateMatrix(reference, spec.parameters, len(training), storage) if training else None
+        )
         self._replies: dict[int, Reply] = {}
         self._refused: dict[int, str] = {}
         self._closed = False
@@ -91,12 +90,19 @@ class Inbox:
         """Take in one reply."""
         with self._lock:
             request = self.requests.get(reply.id)
-            if self._closed or request is None or request.client != reply.client or reply.id in self._replies:
+            if (
+                self._closed
+                or request is None
+                or request.client != reply.client
+                or reply.id in self._replies
+            ):
                 return
             reason = refusal(request, reply, self.spec)
             if reason is None:
                 if self._matrix is not None and reply.update is not None:
-                    reply = replace(reply, update=self._matrix.put(self._row[reply.id], reply.update))
+                    reply = replace(
+                        reply, update=self._matrix.put(self._row[reply.id], reply.update)
+                    )
                 self._replies[reply.id] = reply
             else:
                 reason = reason if reason.startswith("error") else f"refused: {reason}"
@@ -104,18 +110,26 @@ class Inbox:
             self.told(reply.client, reason)
 
     def replies(self) -> Replies:
-        """What has arrived; what comes later is ignored, since the matrix then belongs to the next exchange."""
+        """What has arrived; what comes later is ignored, since the matrix then belongs to the next
+        exchange.
+        """
         with self._lock:
             self._closed = True
-            silent = sorted(set(self.requests) - set(self._replies), reverse=True)  # a client's first is told
+            silent = sorted(
+                set(self.requests) - set(self._replies), reverse=True
+            )  # a client's first is told
             missing = {self.requests[id].client: self._refused.get(id, "timeout") for id in silent}
             rows = sorted(row for id, row in self._row.items() if id in self._replies)
             matrix = self._matrix.select(rows) if self._matrix is not None else None
-            return Replies(self._replies.values(), self.requests.values(), self.spec, missing, matrix)
+            return Replies(
+                self._replies.values(), self.requests.values(), self.spec, missing, matrix
+            )
 
 
 def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Mapping[str, Verdict]]:
-    """``replies`` less those that a guard quarantines, and client -> verdict. Only updates are guarded."""
+    """``replies`` less those that a guard quarantines, and client -> verdict. Only updates are
+    guarded.
+    """
     measured = [reply for reply in replies if reply.update is None]
     if measured:
         trained = [reply for reply in replies if reply.update is not None]
@@ -130,7 +144,13 @@ def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Mapping
         found = guard.check(replies)
         clients = {reply.id: reply.client for reply in replies}
         for id, verdict in found.items():
-            logger.warning("client %s: %s by %s: %s", clients[id], verdict.action, type(guard).__name__, verdict.reason)
+            logger.warning(
+                "client %s: %s by %s: %s",
+                clients[id],
+                verdict.action,
+                type(guard).__name__,
+                verdict.reason,
+            )
             verdicts[clients[id]] = verdict
         replies = replies.without(
             {id: f"quarantined: {v.reason}" for id, v in found.items() if v.action == "quarantine"}

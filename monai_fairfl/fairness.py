@@ -1,17 +1,11 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Fairness of a federation: how evenly sites are served, and whether contributions are credited as they should be.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fairness of a federation: how evenly sites are served, and whether contributions are credited as
+they should be.
 
-Units: scores (Dice, accuracy) are fractions in [0, 1]; contributions are shares that sum to one. Results on a paper's
-own scale (x100, percentage points) say so. Clients come as a mapping client -> value, or a sequence (client "0", ...).
+Units: scores (Dice, accuracy) are fractions in [0, 1]; contributions are shares that sum to one.
+Results on a paper's own scale (x100, percentage points) say so. Clients come as a mapping client ->
+value, or a sequence (client "0", ...).
 """
 
 from __future__ import annotations
@@ -47,7 +41,9 @@ ROUNDING = 0.02  # published shares, rounded to half a percent, sum to 0.99 ... 
 
 @dataclass(frozen=True)
 class Performance:
-    """What :func:`performance` found, as fractions; ``std`` uses ``n - ddof``, ``gap`` is best minus worst."""
+    """What :func:`performance` found, as fractions; ``std`` uses ``n - ddof``, ``gap`` is best
+    minus worst.
+    """
 
     mean: float
     std: float
@@ -60,7 +56,9 @@ class Performance:
 
 
 class Correlation(NamedTuple):
-    """Pearson correlation ``r`` with its two-sided ``p_value``; both NaN where the correlation is undefined."""
+    """Pearson correlation ``r`` with its two-sided ``p_value``; both NaN where the correlation is
+    undefined.
+    """
 
     r: float
     p_value: float
@@ -68,7 +66,9 @@ class Correlation(NamedTuple):
 
 @dataclass(frozen=True)
 class Agreement:
-    """What :func:`agreement` found: ``pearson`` in -100 ... 100, ``euclidean`` and ``cosine`` on fractions."""
+    """What :func:`agreement` found: ``pearson`` in -100 ... 100, ``euclidean`` and ``cosine`` on
+    fractions.
+    """
 
     pearson: float
     p_value: float
@@ -78,7 +78,9 @@ class Agreement:
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """Signed ``drops`` in score when a client is left out, and the non-negative ``shares`` made of them."""
+    """Signed ``drops`` in score when a client is left out, and the non-negative ``shares`` made of
+    them.
+    """
 
     drops: dict[str, float]
     shares: dict[str, float]
@@ -87,8 +89,9 @@ class LeaveOneOut:
 def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performance:
     """Summarises how well, and how evenly, a federation serves its sites.
 
-    Jain's index is ``(sum x)^2 / (n sum x^2)``: 1 when all sites score the same, 1/n when one has everything
-    (Jain et al., DEC-TR-301, 1984). FedCE reports the standard deviation with ``ddof=1``, Fed-LWR with ``ddof=0``.
+    Jain's index is ``(sum x)^2 / (n sum x^2)``: 1 when all sites score the same, 1/n when one has
+    everything (Jain et al., DEC-TR-301, 1984). FedCE reports the standard deviation with
+    ``ddof=1``, Fed-LWR with ``ddof=0``.
 
     Args:
         scores: client -> score, fractions in [0, 1].
@@ -96,11 +99,12 @@ def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performan
         ddof: delta degrees of freedom of ``std``.
 
     Returns:
-        The summary; ``std`` is NaN for ``ddof`` or fewer clients, ``jain`` is NaN when all scores are zero.
-        Of equally bad sites, ``worst_client`` is the first by name.
+        The summary; ``std`` is NaN for ``ddof`` or fewer clients, ``jain`` is NaN when all scores
+        are zero. Of equally bad sites, ``worst_client`` is the first by name.
 
     Raises:
-        ConfigError: when there is no client, a score is not a fraction, or ``worst_k`` does not fit.
+        ConfigError: when there is no client, a score is not a fraction, or ``worst_k`` does not
+            fit.
 
     >>> summary = performance({"A": 0.9, "B": 0.8, "C": 0.7}, worst_k=2)
     >>> summary.worst_client, round(summary.worst_k_mean, 3), round(summary.std, 3), round(summary.jain, 3)
@@ -124,11 +128,13 @@ def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performan
 
 
 def gain(method: PerClient, standalone: PerClient) -> dict[str, float]:
-    """What each site gains by taking part: its score with the method minus its score when trained alone.
+    """What each site gains by taking part: its score with the method minus its score when trained
+    alone.
 
     Args:
         method: client -> score of the model the site gets from the federation, fractions in [0, 1].
-        standalone: client -> score of the model trained on that site's data only, fractions in [0, 1].
+        standalone: client -> score of the model trained on that site's data only, fractions in [0,
+            1].
 
     Returns:
         client -> difference, -1 to 1; negative where the site would do better alone.
@@ -151,8 +157,9 @@ def pearson(first: PerClient, second: PerClient) -> Correlation:
         second: the same clients -> any finite value.
 
     Returns:
-        ``r`` in -1 ... 1 and its two-sided p-value. Both are NaN, not 0, when one side is constant (uniform weights
-        agree with nothing and disagree with nothing) or when there are two clients (``r`` is then always 1 or -1).
+        ``r`` in -1 ... 1 and its two-sided p-value. Both are NaN, not 0, when one side is constant
+        (uniform weights agree with nothing and disagree with nothing) or when there are two clients
+        (``r`` is then always 1 or -1).
 
     Raises:
         ConfigError: when the clients differ, are fewer than two, or a value is not finite.
@@ -167,7 +174,8 @@ def pearson(first: PerClient, second: PerClient) -> Correlation:
 
 
 def performance_fairness_pearson(standalone: PerClient, method: PerClient) -> Correlation:
-    """Collaboration fairness as in FedCE's Table 2 and CGSV: 100 times Pearson of standalone against method scores.
+    """Collaboration fairness as in FedCE's Table 2 and CGSV: 100 times Pearson of standalone
+    against method scores.
 
     High when sites with better data of their own end up with better models.
 
@@ -190,7 +198,8 @@ def performance_fairness_pearson(standalone: PerClient, method: PerClient) -> Co
 
 
 def performance_distance(standalone: PerClient, method: PerClient) -> float:
-    """Euclidean distance between standalone and method scores in percentage points (FedCE's Table 2).
+    """Euclidean distance between standalone and method scores in percentage points (FedCE's Table
+    2).
 
     Args:
         standalone: client -> score when trained alone, fractions in [0, 1].
@@ -210,18 +219,22 @@ def performance_distance(standalone: PerClient, method: PerClient) -> float:
 
 
 def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
-    """How well estimated contributions agree with a reference such as leave-one-out shares (FedCE's Table 3).
+    """How well estimated contributions agree with a reference such as leave-one-out shares (FedCE's
+    Table 3).
 
     Args:
-        estimated: client -> share, for example a method's final aggregation weights; shares sum to one.
-        reference: the same clients -> share, for example of :func:`leave_one_out_shares`; shares sum to one.
+        estimated: client -> share, for example a method's final aggregation weights; shares sum to
+            one.
+        reference: the same clients -> share, for example of :func:`leave_one_out_shares`; shares
+            sum to one.
 
     Returns:
-        100 x Pearson with two-sided p-value (NaN as in :func:`pearson`), Euclidean distance and cosine.
+        100 x Pearson with two-sided p-value (NaN as in :func:`pearson`), Euclidean distance and
+        cosine.
 
     Raises:
-        ConfigError: when the clients differ, are fewer than two, a share is not finite, or a sum is not 1 (within 0.02,
-            as published shares are rounded).
+        ConfigError: when the clients differ, are fewer than two, a share is not finite, or a sum is
+            not 1 (within 0.02, as published shares are rounded).
 
     >>> result = agreement({"A": 0.5, "B": 0.3, "C": 0.2}, {"A": 0.6, "B": 0.3, "C": 0.1})
     >>> round(result.pearson, 1), round(result.euclidean, 3), round(result.cosine, 3)
@@ -234,16 +247,20 @@ def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
 
 
 def leave_one_out_shares(drops: Mapping[str, float | Mapping[str, float]]) -> LeaveOneOut:
-    """Turns the drops in score after leaving each client out into contribution shares (FedCE's Tables 4 and 5).
+    """Turns the drops in score after leaving each client out into contribution shares (FedCE's
+    Tables 4 and 5).
 
-    Drops of several structures (optic disc, optic cup) are added first. A client whose absence helps has a negative
-    drop: it stays in ``drops``, and counts as zero in the shares, ``max(drop, 0) / sum max(drop, 0)``.
+    Drops of several structures (optic disc, optic cup) are added first. A client whose absence
+    helps has a negative drop: it stays in ``drops``, and counts as zero in the shares,
+    ``max(drop, 0) / sum max(drop, 0)``.
 
     Args:
-        drops: client -> score with all clients minus score without this one, or client -> structure -> drop; any unit.
+        drops: client -> score with all clients minus score without this one, or client -> structure
+            -> drop; any unit.
 
     Returns:
-        The signed drops and the shares; shares are all NaN when no client's absence lowered the score.
+        The signed drops and the shares; shares are all NaN when no client's absence lowered the
+        score.
 
     Raises:
         ConfigError: when there is no client or a drop is not finite.
@@ -251,7 +268,10 @@ def leave_one_out_shares(drops: Mapping[str, float | Mapping[str, float]]) -> Le
     >>> leave_one_out_shares({"A": {"disc": 2.0, "cup": 4.0}, "B": {"disc": 3.0, "cup": -1.0}, "C": {"disc": -1.0}})
     LeaveOneOut(drops={'A': 6.0, 'B': 2.0, 'C': -1.0}, shares={'A': 0.75, 'B': 0.25, 'C': 0.0})
     """
-    added = {client: sum(drop.values()) if isinstance(drop, Mapping) else drop for client, drop in drops.items()}
+    added = {
+        client: sum(drop.values()) if isinstance(drop, Mapping) else drop
+        for client, drop in drops.items()
+    }
     names, signed = finite_values(added, "drops")
     kept = signed.clip(min=0)
     shares = kept / kept.sum() if kept.any() else np.full_like(kept, np.nan)
@@ -263,13 +283,19 @@ Checked: TypeAlias = tuple[list[str], NDArray[np.float64]]
 
 def finite_values(values: PerClient, what: str) -> Checked:
     """Names, sorted so that sums do not depend on the order of arrival, and float64 values."""
-    named = values if isinstance(values, Mapping) else {str(index): value for index, value in enumerate(values)}
+    named = (
+        values
+        if isinstance(values, Mapping)
+        else {str(index): value for index, value in enumerate(values)}
+    )
     if not named:
         raise ConfigError(f"{what} is empty; give at least one value.")
     names = sorted(named) if isinstance(values, Mapping) else list(named)
     for name in names:
         if not isinstance(named[name], Real) or not np.isfinite(named[name]):
-            raise ConfigError(f"{what}: {name!r} has {named[name]!r}, not a finite number; mend it or leave it out.")
+            raise ConfigError(
+                f"{what}: {name!r} has {named[name]!r}, not a finite number; mend it or leave it out."
+            )
     return names, np.array([named[name] for name in names], dtype=np.float64)
 
 
@@ -277,7 +303,9 @@ def _scores(values: PerClient, what: str) -> Checked:
     names, array = finite_values(values, what)
     for name, value in zip(names, array):
         if not -1e-6 <= value <= 1 + 1e-6:
-            raise ConfigError(f"{what}: {name!r} has {value}, not a fraction in [0, 1]; divide percentages by 100.")
+            raise ConfigError(
+                f"{what}: {name!r} has {value}, not a fraction in [0, 1]; divide percentages by 100."
+            )
     return names, array
 
 
@@ -293,15 +321,23 @@ def _shares(values: PerClient, what: str) -> Checked:
 
 
 def _paired(
-    first: PerClient, second: PerClient, name: str, other: str, check: Callable[[PerClient, str], Checked]
+    first: PerClient,
+    second: PerClient,
+    name: str,
+    other: str,
+    check: Callable[[PerClient, str], Checked],
 ) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64]]:
     names, x = check(first, name)
     others, y = check(second, other)
     if isinstance(first, Mapping) != isinstance(second, Mapping):
-        raise ConfigError(f"{name} and {other} must both be mappings client -> value, or both be sequences.")
+        raise ConfigError(
+            f"{name} and {other} must both be mappings client -> value, or both be sequences."
+        )
     if names != others:
         odd = sorted(set(names) ^ set(others))
-        raise ConfigError(f"{name} and {other} must have the same clients; only one of them has {odd}.")
+        raise ConfigError(
+            f"{name} and {other} must have the same clients; only one of them has {odd}."
+        )
     return names, x, y
 
 

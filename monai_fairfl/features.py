@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Features that two models compute from the same images, layer by layer and in bounded memory."""
 
 from __future__ import annotations
@@ -29,7 +21,14 @@ from monai_fairfl.probe import load_weights, loaded
 from monai_fairfl.spec import read_spec
 from monai_fairfl.training_probe import same_batches
 
-__all__ = ["BATCH", "MAX_SAMPLES", "count_different", "network_inputs", "paired_features", "scored_layers"]
+__all__ = [
+    "BATCH",
+    "MAX_SAMPLES",
+    "count_different",
+    "network_inputs",
+    "paired_features",
+    "scored_layers",
+]
 
 MAX_SAMPLES = 64  # images; enough for a Gram matrix, little enough for every round
 BATCH = 8  # images per forward pass, and per batch of the unbiased CKA
@@ -46,12 +45,16 @@ def scored_layers(network: nn.Module) -> tuple[str, ...]:
     return tuple(sorted({spec.layers[name] for name in spec.parameters}))
 
 
-def network_inputs(engine: SupervisedEvaluator | SupervisedTrainer, most: int = MAX_SAMPLES) -> torch.Tensor:
-    """Up to ``most`` images that pass the network when ``engine`` runs over its data, evenly spaced, on the CPU.
+def network_inputs(
+    engine: SupervisedEvaluator | SupervisedTrainer, most: int = MAX_SAMPLES
+) -> torch.Tensor:
+    """Up to ``most`` images that pass the network when ``engine`` runs over its data, evenly
+    spaced, on the CPU.
 
-    The engine's own loader and inferer feed a stand-in for the network, so an image is what the network takes: a slice
-    of a volume under ``SliceInferer``, a window under ``SlidingWindowInferer``. The same images each time. Images of
-    another shape than the first are left out, since features must have one length.
+    The engine's own loader and inferer feed a stand-in for the network, so an image is what the
+    network takes: a slice of a volume under ``SliceInferer``, a window under
+    ``SlidingWindowInferer``. The same images each time. Images of another shape than the first are
+    left out, since features must have one length.
 
     Returns:
         (n, C, H, W) or (n, C, H, W, D).
@@ -65,7 +68,9 @@ def network_inputs(engine: SupervisedEvaluator | SupervisedTrainer, most: int = 
     def stand_in(images: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         nonlocal seen, stride
         if args or kwargs:
-            raise ValueError("features of a network that takes more than an image cannot be compared here")
+            raise ValueError(
+                "features of a network that takes more than an image cannot be compared here"
+            )
         for image in convert_to_tensor(images, track_meta=False):
             if kept and image.shape != kept[0].shape:
                 continue
@@ -78,7 +83,9 @@ def network_inputs(engine: SupervisedEvaluator | SupervisedTrainer, most: int = 
 
     with torch.no_grad(), same_batches(engine.data_loader) as loader:
         for batch in islice(loader, engine.state.epoch_length):
-            inputs, _, *rest = engine.prepare_batch(batch, engine.state.device, engine.non_blocking, **engine.to_kwargs)
+            inputs, _, *rest = engine.prepare_batch(
+                batch, engine.state.device, engine.non_blocking, **engine.to_kwargs
+            )
             args, kwargs = rest or ((), {})
             engine.inferer(inputs, stand_in, *args, **kwargs)
     if not kept:
@@ -99,11 +106,13 @@ def count_different(images: torch.Tensor) -> int:
 def paired_features(
     network: nn.Module, first: Weights, second: Weights, images: torch.Tensor, layers: Sequence[str]
 ) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """Yields (layer, its features under ``first``, the same under ``second``) piece by piece, each (n, columns).
+    """Yields (layer, its features under ``first``, the same under ``second``) piece by piece, each
+    (n, columns).
 
-    A large layer comes in several pieces; only as many are held as fit in memory, and the images pass again for the
-    next ones. Outputs are found by the module's name. A module that runs twice counts with its last output; one that
-    does not run, or whose output does not have the images as its first axis, is not yielded.
+    A large layer comes in several pieces; only as many are held as fit in memory, and the images
+    pass again for the next ones. Outputs are found by the module's name. A module that runs twice
+    counts with its last output; one that does not run, or whose output does not have the images as
+    its first axis, is not yielded.
 
     Args:
         network: its own weights, mode and random state are left as they were.
@@ -119,14 +128,18 @@ def paired_features(
             load_weights(network, second)
             two = _features(network, images, pieces, sizes)
         for layer, _ in pieces:
-            yield layer, one.pop(0), two.pop(0)  # memory given back before the next group takes as much
+            yield layer, one.pop(0), two.pop(
+                0
+            )  # memory given back before the next group takes as much
 
 
 Piece = tuple[str, slice]  # a layer and some columns of its features
 
 
 def _groups(sizes: Mapping[str, int], width: int) -> Iterator[list[Piece]]:
-    """All layers' columns as pieces of at most ``width`` columns, in groups that together have no more."""
+    """All layers' columns as pieces of at most ``width`` columns, in groups that together have no
+    more.
+    """
     group: list[Piece] = []
     room = width
     for layer, size in sizes.items():
@@ -157,7 +170,9 @@ def _features(
     network: nn.Module, images: torch.Tensor, pieces: Sequence[Piece], sizes: Mapping[str, int]
 ) -> list[torch.Tensor]:
     """Features of every piece, one tensor (n, columns) each; NaN where a layer gave none."""
-    features = [torch.full((len(images), columns.stop - columns.start), torch.nan) for _, columns in pieces]
+    features = [
+        torch.full((len(images), columns.stop - columns.start), torch.nan) for _, columns in pieces
+    ]
     for begin in range(0, len(images), BATCH):
         rows = slice(begin, begin + BATCH)
 
@@ -172,7 +187,9 @@ def _features(
 
 
 def _run(network: nn.Module, images: torch.Tensor, layers: Sequence[str], see: Any) -> None:
-    """One forward pass in evaluation mode; ``see(layer, output)`` with each output as (images, features)."""
+    """One forward pass in evaluation mode; ``see(layer, output)`` with each output as (images,
+    features).
+    """
 
     def hook(layer: str, module: nn.Module, inputs: Any, output: Any) -> None:
         tensor = output[0] if isinstance(output, (tuple, list)) else output

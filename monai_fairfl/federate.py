@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The federation of a bundle's sites in this process: what ``configs/federate.json`` runs."""
 
 from __future__ import annotations
@@ -28,7 +20,13 @@ import torch
 from monai_fairfl import preflight, run_dirs
 from monai_fairfl.checkpoint import Checkpoints
 from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.errors import ConfigError, FairFLError, FederationError, TransportAborted, in_words
+from monai_fairfl.errors import (
+    ConfigError,
+    FairFLError,
+    FederationError,
+    TransportAborted,
+    in_words,
+)
 from monai_fairfl.federation import Federation, History
 from monai_fairfl.files import read_state_dict, write_atomically
 from monai_fairfl.full_run import FullRun, command_line
@@ -45,7 +43,13 @@ from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
 from monai_fairfl.valuing import check_valuations, value_run
 
-__all__ = ["BundleFederation", "bundle_recipe", "digests_of_configs", "initial_model", "warn_of_other_training"]
+__all__ = [
+    "BundleFederation",
+    "bundle_recipe",
+    "digests_of_configs",
+    "initial_model",
+    "warn_of_other_training",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +60,11 @@ SHARED = ("seed", "threads", "buffers", "local_norm", "clients_per_round", "grou
 
 
 class BundleFederation:
-    """Runs one strategy, or several one after the other, over the same sites, splits and seeds; then reports.
+    """Runs one strategy, or several one after the other, over the same sites, splits and seeds;
+    then reports.
 
-    Of several, one that fails does not stop the others: the report names it and why, :meth:`run` raises at the end.
+    Of several, one that fails does not stop the others: the report names it and why, :meth:`run`
+    raises at the end.
 
     Args:
         bundle_root: the bundle; every site runs its ``configs/train.json``.
@@ -66,26 +72,30 @@ class BundleFederation:
         strategies: one or more strategies; several write to ``run_dir/<name>`` each.
         rounds: rounds of each.
         run_dir: everything is written here.
-        sites: site -> additions to ``overrides`` (plain values; ``"config"``: config files in place of train.json;
-            ``"dataset_dir"``: data elsewhere than ``sites_root/<site>``).
+        sites: site -> additions to ``overrides`` (plain values; ``"config"``: config files in place
+            of train.json; ``"dataset_dir"``: data elsewhere than ``sites_root/<site>``).
         site_names: the sites that take part; ``None``: all of ``sites_root``.
-        overrides: plain values that replace those of ``config``, for every site and for the initial model.
-        config: the training configuration, files relative to the bundle; overlays come after ``train.json``.
+        overrides: plain values that replace those of ``config``, for every site and for the initial
+            model.
+        config: the training configuration, files relative to the bundle; overlays come after
+            ``train.json``.
         check: called with each site's folder before anything is trained; ``None``: no check.
         device: for training, such as ``"cpu"`` or ``"cuda:0"``.
         amp: automatic mixed precision.
         local_epochs: epochs of local training per round.
-        resume: continue what ``run_dir`` holds; refused where overrides, local epochs or data are others. A comparison
-            may grow: former strategies that are not named stay in its report and configuration. Without it a used
-            ``run_dir`` is refused.
+        resume: continue what ``run_dir`` holds; refused where overrides, local epochs or data are
+            others. A comparison may grow: former strategies that are not named stay in its report
+            and configuration. Without it a used ``run_dir`` is refused.
         initial: a ``state_dict`` file to begin from; ``None``: built under the seed.
         report: write ``report.html`` and ``report.json`` at the end.
         valuations: made of each finished run, see ``docs/valuation.md``.
-        full_run: the training at which the bundle was measured, see :class:`~monai_fairfl.full_run.FullRun`; the
-            report judges no shorter one, and none where it is ``None``.
+        full_run: the training at which the bundle was measured, see
+            :class:`~monai_fairfl.full_run.FullRun`; the report judges no shorter one, and none
+            where it is ``None``.
         share_cases: let the report write each case's score into ``cases.csv``.
-        groups: name -> sites, or a function from all sites' names to these. A site's configuration finds the name of
-            its group under the key ``group``, and the report shows the mean of each.
+        groups: name -> sites, or a function from all sites' names to these. A site's configuration
+            finds the name of its group under the key ``group``, and the report shows the mean of
+            each.
         federation: further arguments of :class:`~monai_fairfl.federation.Federation`.
     """
 
@@ -113,14 +123,23 @@ class BundleFederation:
         share_cases: bool = False,
         **federation: Any,
     ):
-        self.bundle_root, self.sites_root, self.run_dir = Path(bundle_root), Path(sites_root), Path(run_dir)
+        self.bundle_root, self.sites_root, self.run_dir = (
+            Path(bundle_root),
+            Path(sites_root),
+            Path(run_dir),
+        )
         self.strategies = [strategies] if isinstance(strategies, Strategy) else list(strategies)
         self.rounds, self.overrides, self.check = rounds, dict(overrides or {}), check
         self.config = [config] if isinstance(config, str) else list(config)
         self.sites = {name: dict(additions or {}) for name, additions in (sites or {}).items()}
         self.site_names = site_names
         self.device, self.amp, self.local_epochs = str(device), amp, local_epochs
-        self.resume, self.initial, self.report, self.federation = resume, initial, report, federation
+        self.resume, self.initial, self.report, self.federation = (
+            resume,
+            initial,
+            report,
+            federation,
+        )
         self.valuations, self.groups = list(valuations), groups
         self.full_run, self.share_cases = full_run, share_cases
 
@@ -129,7 +148,8 @@ class BundleFederation:
 
         Raises:
             FairFLError: what the checks found; or, of one strategy, what ended it.
-            FederationError: naming every strategy of several that failed and why, after the others have run.
+            FederationError: naming every strategy of several that failed and why, after the others
+                have run.
         """
         with preflight.errors_told():
             return self._run()
@@ -143,14 +163,20 @@ class BundleFederation:
         for name in names:
             files, additions = self._additions(name)
             preflight.train_config(self.bundle_root, self.overrides | additions, files)
-        preflight.check_strategies(self.strategies, names, train, self.federation.get("clients_per_round"))
+        preflight.check_strategies(
+            self.strategies, names, train, self.federation.get("clients_per_round")
+        )
         check_valuations(self.valuations, self.bundle_root, names, self.federation)
         self._check_run_dir(names)
         if self.initial is not None:
             recipe = bundle_recipe(self.bundle_root, self.overrides, self.config)
             warn_of_other_training(self.initial, recipe)
         preflight.check_sites({name: self._data_of(name) for name in names}, self._check_of(names))
-        new = [strategy for strategy in self.strategies if not run_dirs.begun(self._folder_of(strategy))]
+        new = [
+            strategy
+            for strategy in self.strategies
+            if not run_dirs.begun(self._folder_of(strategy))
+        ]
         preflight.check_images(new, partial(self._count_images, names))
 
         histories, failed = self._run_each(names)
@@ -165,10 +191,12 @@ class BundleFederation:
         return histories
 
     def _run_each(self, names: list[str]) -> tuple[list[History], dict[str, str]]:
-        """Run the strategies one after the other: what they left, and name -> why of those that failed.
+        """Run the strategies one after the other: what they left, and name -> why of those that
+        failed.
 
-        Of several, one whose own run fails does not stop the others. What concerns all of them does: a disk that is
-        full, an engine that was stopped, or an error before the run has begun, which is of its settings or its folder.
+        Of several, one whose own run fails does not stop the others. What concerns all of them
+        does: a disk that is full, an engine that was stopped, or an error before the run has begun,
+        which is of its settings or its folder.
         """
         histories: list[History] = []
         failed: dict[str, str] = {}
@@ -178,7 +206,9 @@ class BundleFederation:
             folder = self._folder_of(strategy)
             self._has_begun = False
             try:
-                history = self._federate(strategy, folder, names, resume=self.resume and run_dirs.begun(folder))
+                history = self._federate(
+                    strategy, folder, names, resume=self.resume and run_dirs.begun(folder)
+                )
             except (OSError, TransportAborted):
                 raise
             except Exception as error:
@@ -190,7 +220,9 @@ class BundleFederation:
                 histories.append(history)
                 if self._stopped or not history.finished:
                     done = len(history.rounds)
-                    logger.info("stopped after %d rounds; the same command with --resume True goes on", done)
+                    logger.info(
+                        "stopped after %d rounds; the same command with --resume True goes on", done
+                    )
                     break
         return histories, failed
 
@@ -198,12 +230,16 @@ class BundleFederation:
         """The check, told of what was said by hand of the files."""
         check, given = self.check, {}
         for name in names:
-            given[self._data_of(name)] = preflight.said_of_files({**self.overrides, **self._additions(name)[1]})
+            given[self._data_of(name)] = preflight.said_of_files(
+                {**self.overrides, **self._additions(name)[1]}
+            )
         if check is None or not any(given.values()):
             return check
         return lambda site: check(site, **given[site])
 
-    def _federate(self, strategy: Strategy, folder: Path, names: list[str], resume: bool) -> History:
+    def _federate(
+        self, strategy: Strategy, folder: Path, names: list[str], resume: bool
+    ) -> History:
         federation = self._federation(strategy, folder, names, begun=partial(self._begin, names))
 
         def stop() -> None:
@@ -213,12 +249,23 @@ class BundleFederation:
         with stopping_on_signals(stop), quiet():
             return federation.run(resume)
 
-    def _federation(self, strategy: Strategy, folder: Path, names: Sequence[str], **settings: Any) -> Federation:
+    def _federation(
+        self, strategy: Strategy, folder: Path, names: Sequence[str], **settings: Any
+    ) -> Federation:
         final = ("score", "test_score") if has_evaluation(self.bundle_root) else ("score",)
-        initial = partial(initial_model, self.bundle_root, self.overrides, self.initial, self.config)
+        initial = partial(
+            initial_model, self.bundle_root, self.overrides, self.initial, self.config
+        )
         recipe = bundle_recipe(self.bundle_root, self.overrides, self.config, self.sites)
         settings = {"final": final, "recipe": recipe, **self.federation, **settings}
-        return Federation(strategy, self._transport(folder, names), self.rounds, initial, run_dir=folder, **settings)
+        return Federation(
+            strategy,
+            self._transport(folder, names),
+            self.rounds,
+            initial,
+            run_dir=folder,
+            **settings,
+        )
 
     def _transport(self, folder: Path, names: Sequence[str]) -> InProcess:
         return InProcess({name: partial(self._client, name, folder) for name in names})
@@ -252,12 +299,18 @@ class BundleFederation:
         strategy: Strategy | None,
         folder: Path,
     ) -> Weights:
-        """The model that ``coalition`` trains: a federation of its own, resumed where it was stopped."""
+        """The model that ``coalition`` trains: a federation of its own, resumed where it was
+        stopped.
+        """
         strategy = FedAvg() if strategy is None else copy.deepcopy(strategy)
         if not coalition:
             return self._first_model()[0]
         per_round, run = self.federation.get("clients_per_round"), finished.get(strategy.name)
-        if run and coalition == set(names) and trained_by(read_ledger(run / "ledger.jsonl"), names, per_round):
+        if (
+            run
+            and coalition == set(names)
+            and trained_by(read_ledger(run / "ledger.jsonl"), names, per_round)
+        ):
             if done := Checkpoints(run / "checkpoints").load():
                 return done.weights
         size = min(len(coalition), per_round or len(coalition))
@@ -294,9 +347,11 @@ class BundleFederation:
         return self.run_dir / "datalists" / f"{name}.json"
 
     def _count_images(self, names: Sequence[str], data: str) -> dict[str, int]:
-        """Site -> different images of its ``data`` that pass the network, counted as a run of these settings would.
+        """Site -> different images of its ``data`` that pass the network, counted as a run of these
+        settings would.
 
-        Nothing is written into ``run_dir``: a data list that is not there yet is made elsewhere, from the same seed.
+        Nothing is written into ``run_dir``: a data list that is not there yet is made elsewhere,
+        from the same seed.
         """
         counts = {}
         with TemporaryDirectory() as folder, quiet():
@@ -304,14 +359,20 @@ class BundleFederation:
                 there = self._datalist_of(name)
                 datalist = there if there.exists() else Path(folder) / f"{name}.json"
                 try:
-                    counts[name] = images_of_site(self._client(name, Path(folder), datalist), name, data)
+                    counts[name] = images_of_site(
+                        self._client(name, Path(folder), datalist), name, data
+                    )
                 except Exception as error:  # whatever a site's bundle raises
-                    raise ConfigError(f"site {name!r}: its {data} images cannot be read: {in_words(error)}") from error
+                    raise ConfigError(
+                        f"site {name!r}: its {data} images cannot be read: {in_words(error)}"
+                    ) from error
         return counts
 
     def _additions(self, name: str) -> tuple[list[str], dict[str, Any]]:
         """A site's own configuration files and overrides."""
-        additions = {key: value for key, value in self.sites.get(name, {}).items() if key != "config"}
+        additions = {
+            key: value for key, value in self.sites.get(name, {}).items() if key != "config"
+        }
         return list(self.sites.get(name, {}).get("config", self.config)), additions
 
     @cached_property
@@ -340,17 +401,27 @@ class BundleFederation:
         }
 
     def _digest_of_settings(self, names: Sequence[str]) -> str:
-        """Of all that decides what a coalition trains, so that other settings never meet an old model."""
+        """Of all that decides what a coalition trains, so that other settings never meet an old
+        model.
+        """
         config = self._config_of(names) | {"strategies": None, "initial": self.initial}
-        config["files"] = {name: sha for name, sha in config["files"].items() if name != "federate.json"}
+        config["files"] = {
+            name: sha for name, sha in config["files"].items() if name != "federate.json"
+        }
         harmless = ("keep", "record_updates", "evaluate", "final")
-        config["federation"] = {key: value for key, value in self.federation.items() if key not in harmless}
-        return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:12]
+        config["federation"] = {
+            key: value for key, value in self.federation.items() if key not in harmless
+        }
+        return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[
+            :12
+        ]
 
     def _check_run_dir(self, names: Sequence[str]) -> None:
-        """``run_dir`` is new, or what it holds goes on with the same settings; the methods can train the first model.
+        """``run_dir`` is new, or what it holds goes on with the same settings; the methods can
+        train the first model.
 
-        A run of a comparison that is not named is checked too, since those named will be compared with it.
+        A run of a comparison that is not named is checked too, since those named will be compared
+        with it.
         """
         strategies = [strategy.name for strategy in self.strategies]
         run_dirs.check_folder(self.run_dir, strategies, self.resume)
@@ -376,7 +447,9 @@ class BundleFederation:
         return [name for name in run_dirs.compared(self.run_dir) if name not in named]
 
     def _begin(self, names: Sequence[str]) -> None:
-        """Before a run writes anything: ``config.json``, what trains and what the report needs besides."""
+        """Before a run writes anything: ``config.json``, what trains and what the report needs
+        besides.
+        """
         self._has_begun = True
         config = {
             **self._config_of(names),
@@ -385,10 +458,14 @@ class BundleFederation:
             "share_cases": self.share_cases,
             "command": command_line(),
         }
-        write_atomically(self.run_dir / "config.json", json.dumps(config, indent=4, default=str).encode())
+        write_atomically(
+            self.run_dir / "config.json", json.dumps(config, indent=4, default=str).encode()
+        )
 
     def _write_report(self, histories: Sequence[History], failed: Mapping[str, str]) -> None:
-        """Report these runs and those of former strategies; ``failed`` ones are named with the reason."""
+        """Report these runs and those of former strategies; ``failed`` ones are named with the
+        reason.
+        """
         from monai_fairfl.report import as_text, write_report_if_possible
 
         runs = [self.run_dir / name for name in self._former()]
@@ -401,7 +478,9 @@ class BundleFederation:
 
 
 def _logged_failure(name: str, error: Exception) -> str:
-    """Why strategy ``name`` failed, in words; the log has the traceback where the error is a fault of the code."""
+    """Why strategy ``name`` failed, in words; the log has the traceback where the error is a fault
+    of the code.
+    """
     if isinstance(error, FairFLError):
         logger.error("%s failed: %s", name, error)
         return str(error)
@@ -438,7 +517,8 @@ def initial_model(
         bundle_root: the bundle; the example input's shape is read from its metadata.
         overrides: of the training configuration.
         config: its files.
-        file: a ``state_dict`` whose values replace the built ones, or a checkpoint with one under ``"model"``.
+        file: a ``state_dict`` whose values replace the built ones, or a checkpoint with one under
+            ``"model"``.
 
     Raises:
         ConfigError: when the network cannot be built.
@@ -449,7 +529,9 @@ def initial_model(
         network = parser.get_parsed_content("network_def")
     except Exception as error:  # whatever a constructor raises
         given = f" with overrides {dict(overrides)}" if overrides else ""
-        raise ConfigError(f"network_def of {bundle_root} cannot be built{given}: {in_words(error)}") from error
+        raise ConfigError(
+            f"network_def of {bundle_root} cannot be built{given}: {in_words(error)}"
+        ) from error
     spec = read_spec(network, torch.zeros(preflight.input_shape(Path(bundle_root))))
     if file is not None:
         try:
@@ -467,14 +549,15 @@ def bundle_recipe(
     config: Sequence[str] = ("configs/train.json",),
     sites: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ModelRecipe | None:
-    """The recipe of the models that a federation of this bundle trains; ``None`` where the bundle declares none.
+    """The recipe of the models that a federation of this bundle trains; ``None`` where the bundle
+    declares none.
 
     Args:
         bundle_root: the bundle; its configuration declares the recipe under the key ``recipe``.
         overrides: of the training configuration, for all sites.
         config: its files.
-        sites: site -> its own overrides, and ``"config"``, its own files. The values that a site trains with instead of
-            those of all go into the recipe.
+        sites: site -> its own overrides, and ``"config"``, its own files. The values that a site
+            trains with instead of those of all go into the recipe.
     """
     root = Path(bundle_root)
     recipe = _declared_recipe(root, overrides or {}, config)
@@ -483,7 +566,9 @@ def bundle_recipe(
     of_sites = {}
     for site, additions in (sites or {}).items():
         own_overrides = {key: value for key, value in additions.items() if key != "config"}
-        own_recipe = _declared_recipe(root, {**(overrides or {}), **own_overrides}, additions.get("config", config))
+        own_recipe = _declared_recipe(
+            root, {**(overrides or {}), **own_overrides}, additions.get("config", config)
+        )
         own_values = own_recipe.values if own_recipe is not None else {}
         other = {key: value for key, value in own_values.items() if value != recipe.values.get(key)}
         if other:
@@ -492,7 +577,8 @@ def bundle_recipe(
 
 
 def warn_of_other_training(file: str | Path, recipe: ModelRecipe | None) -> None:
-    """Report an initial model that was trained with other values than a federation will train it with.
+    """Report an initial model that was trained with other values than a federation will train it
+    with.
 
     Args:
         file: of the initial model; one without recipe says nothing.
@@ -502,7 +588,9 @@ def warn_of_other_training(file: str | Path, recipe: ModelRecipe | None) -> None
     if previous is None or recipe is None:
         return
     if previous.bundle != recipe.bundle:
-        logger.warning("%s is a model of the bundle %r, not of %r", file, previous.bundle, recipe.bundle)
+        logger.warning(
+            "%s is a model of the bundle %r, not of %r", file, previous.bundle, recipe.bundle
+        )
     for key, value in recipe.values.items():
         if key in previous.values and previous.values[key] != value:
             logger.warning(
@@ -511,7 +599,9 @@ def warn_of_other_training(file: str | Path, recipe: ModelRecipe | None) -> None
             )
 
 
-def _declared_recipe(root: Path, overrides: Mapping[str, Any], config: Sequence[str]) -> ModelRecipe | None:
+def _declared_recipe(
+    root: Path, overrides: Mapping[str, Any], config: Sequence[str]
+) -> ModelRecipe | None:
     parser = preflight.train_config(root, overrides, config)
     if "recipe" not in parser:
         return None

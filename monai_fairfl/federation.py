@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The federation: drives a strategy's rounds over a transport, and keeps ledger and checkpoints."""
 
 from __future__ import annotations
@@ -76,23 +68,33 @@ class Federation:
         initial: builds the initial model under the seed; returns its tensors and specification.
         guards: checks of every exchange's updates, in order.
         run_dir: everything is written here; its last part is the run's name.
-        min_clients: fewest clients that must answer every exchange; with fewer the round, or the end, is undone.
+        min_clients: fewest clients that must answer every exchange; with fewer the round, or the
+            end, is undone.
         retries: how often what was undone is tried again before the run stops, resumably.
         timeout: seconds an exchange may take; ``None``: no limit.
-        evaluate: measurements added to the first exchange of every round (of the model received then).
-        final: measurements that close the run, of the model each client would use and of the global one.
-        buffers: ``"aggregation"``, ``"samples"`` or ``"local"``: how BatchNorm statistics are averaged.
+        evaluate: measurements added to the first exchange of every round (of the model received
+            then).
+        final: measurements that close the run, of the model each client would use and of the global
+            one.
+        buffers: ``"aggregation"``, ``"samples"`` or ``"local"``: how BatchNorm statistics are
+            averaged.
         keep: checkpoints kept.
         seed: of the initial model, client sampling and every client's training.
         threads: torch threads; more than one changes bits.
         clients_per_round: clients drawn for each round, at least ``min_clients``; ``None``: all.
         local_norm: normalisation layers never leave the clients (FedBN); with any strategy.
-        record_updates: keep every round's updates in ``run_dir/updates`` for valuations: N + 1 models a round on disk.
-        groups: name -> clients that the report shows the mean of, such as those whose images were corrupted.
-        recipe: how the clients train, written into every model file; see :mod:`monai_fairfl.model_recipe`.
-        told: called with every record of the ledger as it is written, for live curves, or to :meth:`conclude`.
-        replayed: called with every record of before that a resumed run keeps, before its first round.
-        begun: called when the folder is this run's alone and what it holds fits, before anything of the run is written.
+        record_updates: keep every round's updates in ``run_dir/updates`` for valuations: N + 1
+            models a round on disk.
+        groups: name -> clients that the report shows the mean of, such as those whose images were
+            corrupted.
+        recipe: how the clients train, written into every model file; see
+            :mod:`monai_fairfl.model_recipe`.
+        told: called with every record of the ledger as it is written, for live curves, or to
+            :meth:`conclude`.
+        replayed: called with every record of before that a resumed run keeps, before its first
+            round.
+        begun: called when the folder is this run's alone and what it holds fits, before anything of
+            the run is written.
 
     Raises:
         ConfigError: when an argument is out of range; it names argument, value and range.
@@ -129,18 +131,34 @@ class Federation:
             whole.append(("clients_per_round", clients_per_round, min_clients))
         for name, value, least in whole:
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
+                raise ConfigError(
+                    f"{name} must be a whole number of at least {least}, got {value!r}"
+                )
         if buffers not in BUFFER_POLICIES:
             raise ConfigError(f"buffers must be one of {BUFFER_POLICIES}, got {buffers!r}")
         if not isinstance(strategy, Strategy):
-            raise ConfigError(f"strategy must be a monai_fairfl Strategy, got {type(strategy).__name__}")
-        self.strategy, self.transport, self.rounds, self.initial = strategy, transport, rounds, initial
+            raise ConfigError(
+                f"strategy must be a monai_fairfl Strategy, got {type(strategy).__name__}"
+            )
+        self.strategy, self.transport, self.rounds, self.initial = (
+            strategy,
+            transport,
+            rounds,
+            initial,
+        )
         self.guards, self.run_dir = tuple(guards), Path(run_dir)
         safe_name(self.run_dir.name, "the run's name, the last part of run_dir,", most=128)
         self.min_clients, self.retries, self.timeout = min_clients, retries, timeout
         self.evaluate, self.final, self.buffers = tuple(evaluate), tuple(final), buffers
-        self.seed, self.threads, self.clients_per_round, self.local_norm = seed, threads, clients_per_round, local_norm
-        self.record_updates, self.groups = record_updates, {name: list(of) for name, of in (groups or {}).items()}
+        self.seed, self.threads, self.clients_per_round, self.local_norm = (
+            seed,
+            threads,
+            clients_per_round,
+            local_norm,
+        )
+        self.record_updates, self.groups = record_updates, {
+            name: list(of) for name, of in (groups or {}).items()
+        }
         self.recipe = recipe
         self.told, self.replayed = told, replayed
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", keep)
@@ -148,8 +166,12 @@ class Federation:
         self.begun = begun
         self._next_id = 0
         self._verdicts: dict[str, Verdict] = {}
-        self._withheld: frozenset[str] = frozenset()  # tensors that are not sent: they stay each client's own
-        self._storage: torch.Tensor | None = None  # memory of the update matrix, used again every round
+        self._withheld: frozenset[str] = (
+            frozenset()
+        )  # tensors that are not sent: they stay each client's own
+        self._storage: torch.Tensor | None = (
+            None  # memory of the update matrix, used again every round
+        )
 
     def stop(self) -> None:
         """Ask the run to end after the present round; it can be resumed."""
@@ -163,10 +185,12 @@ class Federation:
         """Run until all rounds are done or :meth:`stop` is called.
 
         Args:
-            resume: continue from the newest whole checkpoint of ``run_dir``; a fresh run refuses a used folder.
+            resume: continue from the newest whole checkpoint of ``run_dir``; a fresh run refuses a
+                used folder.
 
         Raises:
-            FederationError: too few clients answered, or the folder does not fit; says how to resume.
+            FederationError: too few clients answered, or the folder does not fit; says how to
+                resume.
         """
         threads = torch.get_num_threads()
         torch.set_num_threads(self.threads)
@@ -188,7 +212,8 @@ class Federation:
             torch.set_num_threads(threads)
             self.transport.close()
 
-    # ---- beginning and end ------------------------------------------------------------------------------------
+    # ---- beginning and end
+    # ------------------------------------------------------------------------------------
 
     def _begin(self, resume: bool) -> int:
         clients = sorted(safe_name(client) for client in self.transport.clients)
@@ -212,7 +237,9 @@ class Federation:
         with own_random_state(self.seed):
             weights, spec = self.initial()
         spec = spec.with_local_norms() if self.local_norm else spec
-        self._withheld = frozenset((*spec.local, *(spec.buffers if self.buffers == "local" else ())))
+        self._withheld = frozenset(
+            (*spec.local, *(spec.buffers if self.buffers == "local" else ()))
+        )
         self.strategy.buffers, self.strategy.rounds_planned = self.buffers, self.rounds
         self.strategy.start(weights, clients, spec)
         self.models = Models(self.run_dir / "models", spec, self._withheld, self.recipe)
@@ -227,11 +254,17 @@ class Federation:
         kept = checkpoint.round + 2  # the opening, and rounds 0..r
         ended = [record["kind"] for record in self.ledger.records[kept:]] == ["end"]
         planned = checkpoint.state.get("rounds", checkpoint.round + 1)
-        over = ended and self.rounds <= planned  # no more rounds than planned then: nothing is trained
+        over = (
+            ended and self.rounds <= planned
+        )  # no more rounds than planned then: nothing is trained
         if over:
             kept += 1
             self.conclude()
-            trained = {client for record in self.ledger.records[:kept] for client in record.get("clients", ())}
+            trained = {
+                client
+                for record in self.ledger.records[:kept]
+                for client in record.get("clients", ())
+            }
             if new := sorted(set(clients) - trained):
                 logger.warning(
                     "%s is finished, without %s: name more rounds for these to take part, or another run_dir",
@@ -250,9 +283,22 @@ class Federation:
         return checkpoint.round + 1
 
     def _opening(self, clients: list[str], spec: ModelSpec, weights: Weights) -> dict[str, Any]:
-        settings = ("seed", "threads", "buffers", "local_norm", "evaluate", "clients_per_round", "groups")
+        settings = (
+            "seed",
+            "threads",
+            "buffers",
+            "local_norm",
+            "evaluate",
+            "clients_per_round",
+            "groups",
+        )
         return opening_record(
-            self.run_dir.name, self.strategy, clients, spec, weights, {name: getattr(self, name) for name in settings}
+            self.run_dir.name,
+            self.strategy,
+            clients,
+            spec,
+            weights,
+            {name: getattr(self, name) for name in settings},
         )
 
     def _finish(self) -> None:
@@ -264,10 +310,16 @@ class Federation:
         replies = Replies([], [], strategy.spec)
         if self.final:
             requests = closing_requests(strategy, clients, self.final)
-            replies = self._tried("the end", done, partial(self._exchange, requests, done, first=False))
+            replies = self._tried(
+                "the end", done, partial(self._exchange, requests, done, first=False)
+            )
         scores, not_finite = closing_scores(strategy, replies, self.final)
         of_global = {
-            client: found["global"] if "global" in found else {} if client in strategy.rewards else found["own"]
+            client: (
+                found["global"]
+                if "global" in found
+                else {} if client in strategy.rewards else found["own"]
+            )
             for client, found in scores.items()
         }
         self._keep_best(done - 1, of_global, "score")
@@ -289,28 +341,50 @@ class Federation:
     def _round(self, number: int) -> None:
         begun = time.monotonic()
         clients = self._sample(number)
-        result, exchanges = self._tried(f"round {number}", number, partial(self._play, number, clients))
+        result, exchanges = self._tried(
+            f"round {number}", number, partial(self._play, number, clients)
+        )
         received = {r.client: usable_measurements(r)[0] for r in exchanges[0]}
-        of_global = {client: found for client, found in received.items() if client not in self.strategy.rewards}
+        of_global = {
+            client: found
+            for client, found in received.items()
+            if client not in self.strategy.rewards
+        }
         self._keep_best(number - 1, of_global, "global_score")
-        if self.record_updates:  # before the checkpoint, so that a round that is done is a recorded one
-            record_round(self.run_dir, number, self.strategy.weights, training_of(exchanges), self.buffers)
+        if (
+            self.record_updates
+        ):  # before the checkpoint, so that a round that is done is a recorded one
+            record_round(
+                self.run_dir, number, self.strategy.weights, training_of(exchanges), self.buffers
+            )
         self.strategy.weights = result.weights
         if result.rewards is not None:
             self.strategy.rewards = result.rewards
         self.ledger.append(round_record(number, clients, result, exchanges, self._verdicts))
-        state = {"strategy": self.strategy.state_dict(), "best": self.models.best, "rounds": self.rounds}
-        self.checkpoints.save(Checkpoint(number, self.strategy.weights, self.strategy.rewards, state))
+        state = {
+            "strategy": self.strategy.state_dict(),
+            "best": self.models.best,
+            "rounds": self.rounds,
+        }
+        self.checkpoints.save(
+            Checkpoint(number, self.strategy.weights, self.strategy.rewards, state)
+        )
         self.told(self.ledger.records[-1])
         seconds = time.monotonic() - begun
         self.schedule.took(self.run_dir, number, seconds)
         self.progress.round_done(number, seconds, received, result)
 
-    def _keep_best(self, number: int, measured: Mapping[str, Mapping[str, Measurement]], name: str) -> None:
-        self.models.keep_best(number, self.strategy.weights, measured, name, self.ledger.records[0]["clients"])
+    def _keep_best(
+        self, number: int, measured: Mapping[str, Mapping[str, Measurement]], name: str
+    ) -> None:
+        self.models.keep_best(
+            number, self.strategy.weights, measured, name, self.ledger.records[0]["clients"]
+        )
 
     def _tried(self, what: str, done: int, attempt: Callable[[], T]) -> T:
-        """``attempt()``, undone and tried again while too few clients answer; at last an error to resume from."""
+        """``attempt()``, undone and tried again while too few clients answer; at last an error to
+        resume from.
+        """
         snapshot = json.dumps(self.strategy.state_dict())
         failures = 0
         while True:
@@ -330,7 +404,11 @@ class Federation:
         clients = sorted(self.transport.clients)
         if self.clients_per_round is None or self.clients_per_round >= len(clients):
             return clients
-        return sorted(random.Random(seed_of(self.seed, "sampling", number)).sample(clients, self.clients_per_round))
+        return sorted(
+            random.Random(seed_of(self.seed, "sampling", number)).sample(
+                clients, self.clients_per_round
+            )
+        )
 
     def _play(self, number: int, clients: list[str]) -> tuple[RoundResult, list[Replies]]:
         """Drive the strategy's generator through one round."""
@@ -348,10 +426,17 @@ class Federation:
 
     def _exchange(self, requests: Sequence[Request], number: int, first: bool) -> Replies:
         """Stamp requests, let the transport carry them, check and guard what comes back."""
-        stamped = [self._stamp(request, i, number, first) for i, request in enumerate(requests, self._next_id)]
+        stamped = [
+            self._stamp(request, i, number, first)
+            for i, request in enumerate(requests, self._next_id)
+        ]
         self._next_id += len(stamped)
-        storage = self._storage if first else None  # an earlier exchange of this round may still be in use
-        inbox = Inbox(stamped, self.strategy.spec, self.strategy.weights, self.progress.answered, storage)
+        storage = (
+            self._storage if first else None
+        )  # an earlier exchange of this round may still be in use
+        inbox = Inbox(
+            stamped, self.strategy.spec, self.strategy.weights, self.progress.answered, storage
+        )
         self._storage = inbox.storage if first else self._storage
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.timeout)
@@ -360,13 +445,26 @@ class Federation:
         return enough(replies, self.min_clients)
 
     def _stamp(self, request: Request, id: int, number: int, first: bool) -> Request:
-        measure = tuple(dict.fromkeys((*self.evaluate, *request.measure))) if first else request.measure
+        measure = (
+            tuple(dict.fromkeys((*self.evaluate, *request.measure))) if first else request.measure
+        )
         training = self.strategy.parts.training if request.task == "train" else {}
-        context = {**training, **request.context, **({"local_norm": 1.0} if self.local_norm else {})}
+        context = {
+            **training,
+            **request.context,
+            **({"local_norm": 1.0} if self.local_norm else {}),
+        }
         weights = request.weights
         if self._withheld:
-            weights = {name: tensor for name, tensor in weights.items() if name not in self._withheld}
-        stamp = {"id": id, "run": self.run_dir.name, "round": number, "ledger_head": self.ledger.head}
+            weights = {
+                name: tensor for name, tensor in weights.items() if name not in self._withheld
+            }
+        stamp = {
+            "id": id,
+            "run": self.run_dir.name,
+            "round": number,
+            "ledger_head": self.ledger.head,
+        }
         return replace(
             request,
             weights=weights,

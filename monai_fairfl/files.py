@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Files written whole or not at all, and names that are safe in a path."""
 
 from __future__ import annotations
@@ -69,16 +61,22 @@ def held(folder: Path) -> Iterator[None]:
                 f"{folder} is in use by another run: wait until that has ended, or choose another run_dir or name"
             ) from None
         except OSError as error:
-            logger.warning("%s cannot be held for one run (%s): start no second one in it", folder, error)
+            logger.warning(
+                "%s cannot be held for one run (%s): start no second one in it", folder, error
+            )
         try:
             yield
         finally:
             with suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough: a forked process has the file open, too
+                fcntl.flock(
+                    file, fcntl.LOCK_UN
+                )  # closing is not enough: a forked process has the file open, too
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:
-    """Write ``data`` beside ``path``, flush it to disk, then rename: a crash leaves the old file or the new one."""
+    """Write ``data`` beside ``path``, flush it to disk, then rename: a crash leaves the old file or
+    the new one.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.writing")
@@ -89,7 +87,9 @@ def write_atomically(path: str | Path, data: bytes) -> None:
     os.replace(beside, path)
 
 
-def write_folder(folder: str | Path, files: Iterable[tuple[str, bytes]], about: Mapping[str, Any]) -> None:
+def write_folder(
+    folder: str | Path, files: Iterable[tuple[str, bytes]], about: Mapping[str, Any]
+) -> None:
     """Write a folder of files so that a crash at any moment leaves either all of it or nothing.
 
     Args:
@@ -124,7 +124,9 @@ def read_listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:
 
 def tensors_as_bytes(weights: Weights) -> bytes:
     """``weights`` as the content of a safetensors file."""
-    return dump_tensors({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()})
+    return dump_tensors(
+        {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+    )
 
 
 def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
@@ -136,8 +138,9 @@ def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
         most: characters.
 
     Raises:
-        ConfigError: for names with other characters than letters, digits, ``_``, ``-``, ``.`` and space, names that do
-            not begin with a letter, a digit or ``_``, or that are longer than ``most`` characters.
+        ConfigError: for names with other characters than letters, digits, ``_``, ``-``, ``.`` and
+            space, names that do not begin with a letter, a digit or ``_``, or that are longer than
+            ``most`` characters.
 
     >>> safe_name("RUNMC-3T")
     'RUNMC-3T'
@@ -151,7 +154,8 @@ def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
 
 
 def distinct_names(paths: Sequence[str]) -> list[str]:
-    """The files' names, with as many of their folders as it takes to tell them apart; numbers where nothing does.
+    """The files' names, with as many of their folders as it takes to tell them apart; numbers where
+    nothing does.
 
     >>> distinct_names(["a/elm/Case00.nii.gz", "a/oak/Case00.nii.gz"])
     ['elm/Case00.nii.gz', 'oak/Case00.nii.gz']
@@ -173,14 +177,13 @@ def why_unreadable(error: BaseException) -> str:
     'it is damaged, or holds more than tensors and plain values, such as a whole network: save its state_dict'
     """
     if isinstance(error, pickle.UnpicklingError):
-        return (
-            "it is damaged, or holds more than tensors and plain values, such as a whole network: save its state_dict"
-        )
+        return "it is damaged, or holds more than tensors and plain values, such as a whole network: save its state_dict"
     return in_words(error)
 
 
 def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
-    """A ``state_dict`` of ``torch.save``, or the one under ``"model"`` of a checkpoint, as ``CheckpointLoader`` does.
+    """A ``state_dict`` of ``torch.save``, or the one under ``"model"`` of a checkpoint, as
+    ``CheckpointLoader`` does.
 
     Raises:
         ConfigError: when the file is missing, damaged or something else; the reason is told.
@@ -199,7 +202,9 @@ def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except DAMAGED as error:
-        raise ConfigError(f"{path} is no state_dict of torch.save ({why_unreadable(error)})") from error
+        raise ConfigError(
+            f"{path} is no state_dict of torch.save ({why_unreadable(error)})"
+        ) from error
     if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
         found = found["model"]
     if not isinstance(found, Mapping):

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A bundle's full run: the training at which its results were measured, below which no result is judged."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A bundle's full run: the training at which its results were measured, below which no result is
+judged.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +26,10 @@ class FullRun:
     Args:
         rounds: of the measured training, at least 1.
         local_epochs: of each of these rounds, at least 1.
-        mean_dice: least mean Dice over the sites, 0 to 1; below it a model has not learnt enough to be judged.
-        overrides: of the training configuration with which it was measured, such as ``size``; for the reader only.
+        mean_dice: least mean Dice over the sites, 0 to 1; below it a model has not learnt enough to
+            be judged.
+        overrides: of the training configuration with which it was measured, such as ``size``; for
+            the reader only.
     """
 
     rounds: int
@@ -57,21 +53,29 @@ class FullRun:
         """
         if given is None:
             return None
-        if not isinstance(given, Mapping) or not {"rounds", "local_epochs", "mean_dice"} <= set(given):
+        if not isinstance(given, Mapping) or not {"rounds", "local_epochs", "mean_dice"} <= set(
+            given
+        ):
             raise ConfigError(f"full_run needs rounds, local_epochs and mean_dice, got {given!r}")
         unknown = sorted(set(given) - set(KEYS))
         if unknown:
-            raise ConfigError(f"full_run has the unknown key {unknown[0]!r}; known are {', '.join(KEYS)}")
+            raise ConfigError(
+                f"full_run has the unknown key {unknown[0]!r}; known are {', '.join(KEYS)}"
+            )
         for name in ("rounds", "local_epochs"):
             count = given[name]
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-                raise ConfigError(f"full_run: {name} must be a whole number of at least 1, got {count!r}")
+                raise ConfigError(
+                    f"full_run: {name} must be a whole number of at least 1, got {count!r}"
+                )
         dice = given["mean_dice"]
         if not isinstance(dice, (int, float)) or isinstance(dice, bool) or not 0 <= dice <= 1:
             raise ConfigError(f"full_run: mean_dice must be a fraction from 0 to 1, got {dice!r}")
         overrides = given.get("overrides") or {}
         if not isinstance(overrides, Mapping):
-            raise ConfigError(f"full_run: overrides must be keys of the configuration and values, got {overrides!r}")
+            raise ConfigError(
+                f"full_run: overrides must be keys of the configuration and values, got {overrides!r}"
+            )
         return cls(given["rounds"], given["local_epochs"], float(dice), dict(overrides))
 
     @property

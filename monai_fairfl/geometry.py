@@ -1,17 +1,11 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Inner products of the updates: one Gram matrix per exchange serves guards, strategies, valuation and the ledger.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Inner products of the updates: one Gram matrix per exchange serves guards, strategies, valuation
+and the ledger.
 
-With the updates as rows of U (N x P), G = U U^T holds every cosine, norm and distance between weighted sums of
-updates: <sum_i a_i u_i, sum_j b_j u_j> = a^T G b. It is computed once, in blocks of columns, per layer.
+With the updates as rows of U (N x P), G = U U^T holds every cosine, norm and distance between
+weighted sums of updates: <sum_i a_i u_i, sum_j b_j u_j> = a^T G b. It is computed once, in blocks
+of columns, per layer.
 """
 
 from __future__ import annotations
@@ -31,20 +25,28 @@ ZERO_NORM = 1e-12  # a shorter vector has no direction: its cosines are 0
 
 
 class UpdateMatrix:
-    """The updates of one exchange as rows of one preallocated matrix, with ``state_dict``-like views of each row.
+    """The updates of one exchange as rows of one preallocated matrix, with ``state_dict``-like
+    views of each row.
 
     Args:
         reference: tensors with the shapes of the parameters.
         parameters: names in column order.
         rows: number of updates expected.
-        storage: a matrix of an earlier exchange whose memory can be used again: fresh memory costs more than the copy.
+        storage: a matrix of an earlier exchange whose memory can be used again: fresh memory costs
+            more than the copy.
 
     >>> matrix = UpdateMatrix({"w": torch.zeros(2, 2)}, ["w"], rows=1)
     >>> matrix.put(0, {"w": torch.eye(2)})["w"].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
 
-    def __init__(self, reference: Weights, parameters: Sequence[str], rows: int, storage: torch.Tensor | None = None):
+    def __init__(
+        self,
+        reference: Weights,
+        parameters: Sequence[str],
+        rows: int,
+        storage: torch.Tensor | None = None,
+    ):
         self.shapes = {name: tuple(reference[name].shape) for name in parameters}
         self.columns: dict[str, slice] = {}
         end = 0
@@ -65,10 +67,15 @@ class UpdateMatrix:
 
     def views(self, row: int) -> dict[str, torch.Tensor]:
         """Parameter name -> view of its part of ``row``."""
-        return {name: self.rows[row, part].view(self.shapes[name]) for name, part in self.columns.items()}
+        return {
+            name: self.rows[row, part].view(self.shapes[name])
+            for name, part in self.columns.items()
+        }
 
     def by_class(self, name: str, axis: int) -> torch.Tensor:
-        """A parameter of the output layer, (N, classes, ...): ``axis`` of the parameter is the class."""
+        """A parameter of the output layer, (N, classes, ...): ``axis`` of the parameter is the
+        class.
+        """
         return self.rows[:, self.columns[name]].unflatten(1, self.shapes[name]).movedim(1 + axis, 1)
 
     def select(self, rows: Sequence[int]) -> UpdateMatrix:
@@ -76,17 +83,23 @@ class UpdateMatrix:
         if list(rows) == list(range(len(self.rows))):
             return self
         chosen = object.__new__(UpdateMatrix)
-        chosen.shapes, chosen.columns, chosen.rows = self.shapes, self.columns, self.rows[list(rows)]
+        chosen.shapes, chosen.columns, chosen.rows = (
+            self.shapes,
+            self.columns,
+            self.rows[list(rows)],
+        )
         return chosen
 
 
 class Geometry:
-    """Gram matrices of one exchange's updates: whole model, per layer, per output class; float64, shape (N, N).
+    """Gram matrices of one exchange's updates: whole model, per layer, per output class; float64,
+    shape (N, N).
 
     Args:
         matrix: the updates, one row each.
         spec: names the layers and the output head.
-        labelled: (N, classes), which update was trained on which class of the output layer; ``None``: all on all.
+        labelled: (N, classes), which update was trained on which class of the output layer;
+            ``None``: all on all.
 
     >>> matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
     >>> _ = matrix.put(0, {"w": torch.tensor([3.0, 0.0])}), matrix.put(1, {"w": torch.tensor([1.0, 1.0])})
@@ -116,10 +129,13 @@ class Geometry:
         """Gram matrices of the output layer's class rows, bias appended; shape (classes, N, N).
 
         Args:
-            output_layer: the module's name; ``None``: the one that makes the logits. A module named here has its
-                classes on the first axis of its weight, as convolutions and linear layers have.
+            output_layer: the module's name; ``None``: the one that makes the logits. A module named
+                here has its classes on the first axis of its weight, as convolutions and linear
+                layers have.
         """
-        module, axis = (output_layer, 0) if output_layer is not None else (self.spec.output or ("", 0))
+        module, axis = (
+            (output_layer, 0) if output_layer is not None else (self.spec.output or ("", 0))
+        )
         unknown = output_layer is None and self.spec.output is None
         if unknown or f"{module}.weight".lstrip(".") not in self.matrix.columns:
             raise ValueError(
@@ -127,9 +143,17 @@ class Geometry:
                 f"(output_layer), one of {sorted(set(self.spec.layers.values()))[-5:]} for example"
             )
         keys = {f"{module}.weight".lstrip("."): axis, f"{module}.bias".lstrip("."): 0}
-        rows = [self.matrix.by_class(key, axis) for key, axis in keys.items() if key in self.matrix.columns]
+        rows = [
+            self.matrix.by_class(key, axis)
+            for key, axis in keys.items()
+            if key in self.matrix.columns
+        ]
         vectors = torch.cat(
-            [part.double().flatten(2) if part.ndim > 2 else part.double()[..., None] for part in rows], 2
+            [
+                part.double().flatten(2) if part.ndim > 2 else part.double()[..., None]
+                for part in rows
+            ],
+            2,
         )
         return torch.einsum("icd,jcd->cij", vectors, vectors).numpy()
 
@@ -141,7 +165,8 @@ class Geometry:
     def cosine(self, a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float:
         """cos(sum_i a_i u_i, sum_j b_j u_j); 0 when either is shorter than 1e-12.
 
-        The output row of a class that nobody in one of the sums labels is left out of both: it says nothing of them.
+        The output row of a class that nobody in one of the sums labels is left out of both: it says
+        nothing of them.
         """
         a, b = np.asarray(a, float), np.asarray(b, float)
         gram = self.gram
@@ -152,7 +177,8 @@ class Geometry:
 
 
 def cosine(gram: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
-    """cos of two weighted sums of vectors, from their Gram matrix: a^T G b / sqrt(a^T G a . b^T G b).
+    """cos of two weighted sums of vectors, from their Gram matrix: a^T G b / sqrt(a^T G a . b^T G
+    b).
 
     >>> cosine(np.eye(2), np.array([1.0, 0.0]), np.array([1.0, 1.0])).__round__(4)
     0.7071
@@ -167,7 +193,9 @@ def _gram(rows: torch.Tensor) -> np.ndarray:
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64)
     for block in rows.split(BLOCK, dim=1):
         product = (block @ block.T).double()
-        if not torch.isfinite(product).all():  # overflow of float32, or values that are not finite themselves
+        if not torch.isfinite(
+            product
+        ).all():  # overflow of float32, or values that are not finite themselves
             product = block.double() @ block.double().T
         total += product
     return total.numpy()

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """What a dotted path names, and in plain words why it cannot be imported."""
 
 from __future__ import annotations
@@ -38,8 +30,8 @@ def load_by_path(path: object, what: str) -> Any:
         What the path names. Whether that is of the wanted kind is for the caller to check.
 
     Raises:
-        ConfigError: when it is no dotted path, its module is not found or fails, or has no such name. The text says
-            which, where it was looked for, and what has a similar name.
+        ConfigError: when it is no dotted path, its module is not found or fails, or has no such
+            name. The text says which, where it was looked for, and what has a similar name.
 
     >>> load_by_path("monai_fairfl.strategies.FedCE", "strategy").__name__
     'FedCE'
@@ -50,7 +42,9 @@ def load_by_path(path: object, what: str) -> Any:
     """
     names = path.split(".") if isinstance(path, str) else []
     if len(names) < 2 or not all(name.isidentifier() for name in names):
-        raise ConfigError(f"{what} {path!r} is no dotted path: write MODULE.NAME, such as 'my_methods.MyMethod'")
+        raise ConfigError(
+            f"{what} {path!r} is no dotted path: write MODULE.NAME, such as 'my_methods.MyMethod'"
+        )
 
     # Modules come first: as many of the names as there are modules.
     module = _imported(names[0], str(path), what)
@@ -77,7 +71,9 @@ def _imported(name: str, path: str, what: str) -> ModuleType:
     try:
         return import_module(name)
     except (Exception, SystemExit) as error:  # whatever the module does when it is imported
-        raise ConfigError(f"{what} {path!r} cannot be imported, its module {name} fails: {in_words(error)}") from error
+        raise ConfigError(
+            f"{what} {path!r} cannot be imported, its module {name} fails: {in_words(error)}"
+        ) from error
 
 
 def _why_missing(module: str) -> str:
@@ -85,7 +81,10 @@ def _why_missing(module: str) -> str:
     search_path = os.environ.get("PYTHONPATH", "")
     here = Path.cwd()
     if (here / f"{module}.py").is_file() or (here / module / "__init__.py").is_file():
-        return f"{module} lies in this folder, which is not on PYTHONPATH; write PYTHONPATH=. " "before the command"
+        return (
+            f"{module} lies in this folder, which is not on PYTHONPATH; write PYTHONPATH=. "
+            "before the command"
+        )
     folders = [str(here), *filter(None, search_path.split(os.pathsep))]
     hint = did_you_mean(module, [found.name for found in pkgutil.iter_modules(folders)])
     return (
@@ -95,7 +94,9 @@ def _why_missing(module: str) -> str:
 
 
 def _public_names(owner: Any) -> list[str]:
-    """Names that a package, module or class offers: modules, then ``__all__``, else its own classes and functions."""
+    """Names that a package, module or class offers: modules, then ``__all__``, else its own classes
+    and functions.
+    """
     names = [found.name for found in pkgutil.iter_modules(getattr(owner, "__path__", []))]
     if hasattr(owner, "__all__"):
         return [*names, *owner.__all__]

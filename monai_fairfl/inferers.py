@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Inference on the slices of a volume, and on photographs in two passes."""
 
 from __future__ import annotations
@@ -28,12 +20,14 @@ FAR = -20.0  # logit outside of the second pass: certainly not
 
 
 class MirroredSliceInferer(SliceInferer):
-    """The mean of the logits of a volume and of its mirror image, mirrored back: one forward pass more.
+    """The mean of the logits of a volume and of its mirror image, mirrored back: one forward pass
+    more.
 
     For organs that are symmetric and networks trained with the same flips.
 
     Args:
-        mirror_axes: spatial axes that are mirrored together; 0 is left and right of a volume in LPS order.
+        mirror_axes: spatial axes that are mirrored together; 0 is left and right of a volume in LPS
+            order.
         arguments: of MONAI's ``SliceInferer``.
 
     >>> inferer = MirroredSliceInferer(roi_size=(4, 4), spatial_dim=2)
@@ -47,7 +41,9 @@ class MirroredSliceInferer(SliceInferer):
         super().__init__(*arguments, **named)
         self.dims = [axis + 2 for axis in mirror_axes]
 
-    def __call__(self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+    def __call__(
+        self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
         straight: Any = super().__call__(inputs, network, *args, **kwargs)
         mirrored: Any = super().__call__(inputs.flip(self.dims), network, *args, **kwargs)
         mean: torch.Tensor = (straight + mirrored.flip(self.dims)) / 2
@@ -55,20 +51,23 @@ class MirroredSliceInferer(SliceInferer):
 
 
 class CoarseToFineInferer(Inferer):
-    """Finds a structure in the whole image, then looks again from near: several passes of one network.
+    """Finds a structure in the whole image, then looks again from near: several passes of one
+    network.
 
-    The image is resized to what the network was trained with. Around the largest connected part of the outer structure
-    that it finds there, a square is cut from the image as it came, resized alike, and its logits take the place of the
-    first ones; outside of the square nothing is. A further pass does the same around what was then found, for a first
-    look often sees a part only. Where nothing is found, or the square is most of the image already (a photograph that
-    was cut around the disc), what was found before stands.
+    The image is resized to what the network was trained with. Around the largest connected part of
+    the outer structure that it finds there, a square is cut from the image as it came, resized
+    alike, and its logits take the place of the first ones; outside of the square nothing is. A
+    further pass does the same around what was then found, for a first look often sees a part only.
+    Where nothing is found, or the square is most of the image already (a photograph that was cut
+    around the disc), what was found before stands.
 
     Args:
         size: W x H that the network sees.
         margin: side of the square over that of the structure's box.
         channel: of the outer structure.
         passes: at most; 1: the image is a region of interest already.
-        normalise: of each image (C, W, H) that the network sees, whole or cut out; as in the training.
+        normalise: of each image (C, W, H) that the network sees, whole or cut out; as in the
+            training.
 
     Logits in, logits out: (B, C, W, H) of the image's own size.
 
@@ -91,18 +90,24 @@ class CoarseToFineInferer(Inferer):
         self.size, self.margin, self.channel, self.passes = tuple(size), margin, channel, passes
         self.normalise = normalise
 
-    def __call__(self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+    def __call__(
+        self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
         def look(images: torch.Tensor) -> torch.Tensor:
             small = interpolate(images.float(), self.size, mode="bilinear", antialias=True)
             if self.normalise is not None:
                 small = torch.stack([self.normalise(image) for image in small])
-            return interpolate(network(small, *args, **kwargs).float(), images.shape[2:], mode="bilinear")
+            return interpolate(
+                network(small, *args, **kwargs).float(), images.shape[2:], mode="bilinear"
+            )
 
         logits = look(inputs)
         for image, found in zip(inputs, logits, strict=True):
             for _ in range(self.passes - 1):
                 square = square_around(_largest(found[self.channel] > 0), self.margin)
-                if square is None or all(s.stop - s.start > 0.8 * n for s, n in zip(square, image.shape[1:])):
+                if square is None or all(
+                    s.stop - s.start > 0.8 * n for s, n in zip(square, image.shape[1:])
+                ):
                     break
                 near = look(image[None, :, square[0], square[1]])[0]
                 if not bool((near[self.channel] > 0).any()):

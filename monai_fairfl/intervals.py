@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Bootstrap intervals of scores, over independent values and over the cases of several sites."""
 
 from __future__ import annotations
@@ -26,7 +18,9 @@ __all__ = ["Interval", "bootstrap_interval", "bootstrap_site_mean"]
 
 
 class Interval(NamedTuple):
-    """An ``estimate`` and the ``low`` and ``high`` end of its confidence interval; NaN where unknown."""
+    """An ``estimate`` and the ``low`` and ``high`` end of its confidence interval; NaN where
+    unknown.
+    """
 
     estimate: float
     low: float
@@ -46,13 +40,19 @@ class Interval(NamedTuple):
         if math.isnan(self.estimate):
             return "undefined"
         known = not math.isnan(self.low) and not math.isnan(self.high)
-        return f"{self.estimate:.{digits}f}" + (f" ({self.low:.{digits}f} to {self.high:.{digits}f})" if known else "")
+        return f"{self.estimate:.{digits}f}" + (
+            f" ({self.low:.{digits}f} to {self.high:.{digits}f})" if known else ""
+        )
 
 
 def bootstrap_interval(
-    values: Sequence[float], statistic: Callable[..., Any] = np.mean, level: float = 0.95, seed: int = 0
+    values: Sequence[float],
+    statistic: Callable[..., Any] = np.mean,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> Interval:
-    """Percentile bootstrap interval of a statistic of independent values, for example one value per case.
+    """Percentile bootstrap interval of a statistic of independent values, for example one value per
+    case.
 
     Args:
         values: finite numbers in any unit.
@@ -61,8 +61,8 @@ def bootstrap_interval(
         seed: seed of the resampling.
 
     Returns:
-        The statistic and its interval in the unit of ``values``. One value says nothing of its spread: the ends are
-        NaN. Equal values give an interval of no width.
+        The statistic and its interval in the unit of ``values``. One value says nothing of its
+        spread: the ends are NaN. Equal values give an interval of no width.
 
     Raises:
         ConfigError: when there is no value, one is not finite, or the level is not between 0 and 1.
@@ -77,17 +77,23 @@ def bootstrap_interval(
     if len(x) == 1:
         return Interval(estimate, float("nan"), float("nan"))
     rng = np.random.default_rng(seed)
-    found = stats.bootstrap((x,), statistic, confidence_level=level, method="percentile", rng=rng).confidence_interval
+    found = stats.bootstrap(
+        (x,), statistic, confidence_level=level, method="percentile", rng=rng
+    ).confidence_interval
     return Interval(estimate, float(found.low), float(found.high))
 
 
 def bootstrap_site_mean(
-    cases_by_site: Mapping[str, Sequence[float]], level: float = 0.95, seed: int = 0, resamples: int = 9999
+    cases_by_site: Mapping[str, Sequence[float]],
+    level: float = 0.95,
+    seed: int = 0,
+    resamples: int = 9999,
 ) -> Interval:
     """Percentile bootstrap interval of the mean over sites of each site's mean score.
 
-    Cases are resampled within each site (stratified), so the interval speaks of these sites and of new cases from them,
-    not of new sites. A site with one case adds no spread, which makes the interval too narrow.
+    Cases are resampled within each site (stratified), so the interval speaks of these sites and of
+    new cases from them, not of new sites. A site with one case adds no spread, which makes the
+    interval too narrow.
 
     Args:
         cases_by_site: site -> score of each of its cases, finite numbers.
@@ -99,8 +105,8 @@ def bootstrap_site_mean(
         The mean of the site means and its interval; the ends are NaN when no site has two cases.
 
     Raises:
-        ConfigError: when there is no site, a site has no case, a score is not finite, or the level is not between 0
-            and 1.
+        ConfigError: when there is no site, a site has no case, a score is not finite, or the level
+            is not between 0 and 1.
 
     >>> interval = bootstrap_site_mean({"A": [0.9, 0.8, 0.7], "B": [0.6, 0.5]})
     >>> round(interval.estimate, 3), 0.6 < interval.low < interval.high < 0.75
@@ -109,7 +115,10 @@ def bootstrap_site_mean(
     if not cases_by_site:
         raise ConfigError("cases_by_site is empty; give at least one site.")
     _check_level(level)
-    sites = [finite_values(cases_by_site[site], f"cases of site {site!r}")[1] for site in sorted(cases_by_site)]
+    sites = [
+        finite_values(cases_by_site[site], f"cases of site {site!r}")[1]
+        for site in sorted(cases_by_site)
+    ]
     rng = np.random.default_rng(seed)
     means = [x[rng.integers(len(x), size=(resamples, len(x)))].mean(axis=1) for x in sites]
     estimate = float(np.mean([x.mean() for x in sites]))

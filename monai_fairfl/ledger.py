@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The append-only record of every round, hash-chained: one JSON line each, with the SHA-256 of the line before."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The append-only record of every round, hash-chained: one JSON line each, with the SHA-256 of the
+line before.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +26,12 @@ logger = logging.getLogger(__name__)
 
 
 class Ledger:
-    """Appends records to ``path`` and chains them; holds no times or paths, so equal runs have equal ledgers.
+    """Appends records to ``path`` and chains them; holds no times or paths, so equal runs have
+    equal ledgers.
 
     Args:
-        path: the ``.jsonl`` file; made when absent, else continued. A last line cut short by a crash is dropped.
+        path: the ``.jsonl`` file; made when absent, else continued. A last line cut short by a
+            crash is dropped.
 
     Raises:
         FederationError: when the chain of an existing file is broken.
@@ -56,7 +52,9 @@ class Ledger:
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record, flushed to disk before returning."""
         entry = to_json({**record, "previous": self.head})
-        line = (json.dumps(entry, sort_keys=True, allow_nan=False, separators=(",", ":")) + "\n").encode()
+        line = (
+            json.dumps(entry, sort_keys=True, allow_nan=False, separators=(",", ":")) + "\n"
+        ).encode()
         with open(self.path, "ab") as file:
             file.write(line)
             file.flush()
@@ -65,8 +63,12 @@ class Ledger:
         self.head = hashlib.sha256(line).hexdigest()
 
     def keep(self, count: int) -> None:
-        """Drop all but the first ``count`` records: those after the checkpoint that a run resumes from."""
-        lines = self.path.read_bytes().splitlines(keepends=True)[:count] if self.path.exists() else []
+        """Drop all but the first ``count`` records: those after the checkpoint that a run resumes
+        from.
+        """
+        lines = (
+            self.path.read_bytes().splitlines(keepends=True)[:count] if self.path.exists() else []
+        )
         write_atomically(self.path, b"".join(lines))
         self.records, self.head = _verified(lines, self.path)
 
@@ -115,9 +117,11 @@ def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], str
 
 
 def number_in(value: Any) -> float | None:
-    """The one number of a measurement or contribution as a ledger holds it: its value, or its ``"mean"``.
+    """The one number of a measurement or contribution as a ledger holds it: its value, or its
+    ``"mean"``.
 
-    ``None`` where there is none: it was not finite, or is a mapping without a mean, such as one value per layer.
+    ``None`` where there is none: it was not finite, or is a mapping without a mean, such as one
+    value per layer.
 
     >>> number_in({"mean": {"value": 0.5, "stderr": None, "n": 2}, "gland": 0.5}), number_in({"layer": 0.5})
     (0.5, None)
@@ -137,5 +141,7 @@ def digest_of(weights: Weights) -> str:
     for name in sorted(weights):
         tensor = weights[name].detach().cpu().contiguous()
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+        sha.update(
+            tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+        )
     return sha.hexdigest()

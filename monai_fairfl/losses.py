@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A loss for sites that label only some of the structures."""
 
 from __future__ import annotations
@@ -25,14 +17,16 @@ class LabelledLoss(nn.Module):
 
     .. math:: L = \frac{1}{|C|} \sum_{c \in C} L_c(\{(x_b, y_b) : c \text{ labelled in } b\})
 
-    with C the channels that any image of the batch labels. A channel of the label is not labelled where it is below 0
-    (:class:`~monai_fairfl.data.LabelStructuresd` writes -1): its output is then not trained, and its gradient is 0.
-    Where all is labelled this equals the loss itself, if that is a mean over channels, as Dice and binary
-    cross-entropy are. (MONAI's ``DiceCELoss`` on several channels at once takes the softmax cross-entropy, which
-    overlapping structures must not have; on one at a time, as here, it takes the binary one.)
+    with C the channels that any image of the batch labels. A channel of the label is not labelled
+    where it is below 0 (:class:`~monai_fairfl.data.LabelStructuresd` writes -1): its output is then
+    not trained, and its gradient is 0. Where all is labelled this equals the loss itself, if that
+    is a mean over channels, as Dice and binary cross-entropy are. (MONAI's ``DiceCELoss`` on
+    several channels at once takes the softmax cross-entropy, which overlapping structures must not
+    have; on one at a time, as here, it takes the binary one.)
 
     Args:
-        loss: of predictions and labels (B, 1, ...), for example ``DiceCELoss(sigmoid=True, batch=True)``.
+        loss: of predictions and labels (B, 1, ...), for example
+            ``DiceCELoss(sigmoid=True, batch=True)``.
 
     >>> loss = LabelledLoss(nn.BCEWithLogitsLoss())
     >>> prediction, label = torch.zeros(1, 2, 4, 4), torch.stack([torch.ones(4, 4), -torch.ones(4, 4)])[None]

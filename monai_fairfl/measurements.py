@@ -1,18 +1,11 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """What a client can measure: one entry in :data:`MEASUREMENTS` per name, each a plain function.
 
-A measurement is ``(probe, weights, memory, context) -> value``: ``probe`` runs weights on this client's data,
-``weights`` is the model in question, ``memory`` what the client kept of its own training, ``context`` the numbers
-the server sent. ``None`` means that it could not be measured, and the server is told nothing.
+A measurement is ``(probe, weights, memory, context) -> value``: ``probe`` runs weights on this
+client's data, ``weights`` is the model in question, ``memory`` what the client kept of its own
+training, ``context`` the numbers the server sent. ``None`` means that it could not be measured, and
+the server is told nothing.
 """
 
 from __future__ import annotations
@@ -57,20 +50,30 @@ def score(probe: Probe, weights: Weights, memory: Memory, context: Context) -> M
 
 
 def loss(probe: TrainingProbe, weights: Weights, memory: Memory, context: Context) -> Measurement:
-    """The bundle's training loss of ``weights`` on the local training data, the same crops each time."""
+    """The bundle's training loss of ``weights`` on the local training data, the same crops each
+    time.
+    """
     return probe.loss(weights)
 
 
-def sharpness(probe: TrainingProbe, weights: Weights, memory: Memory, context: Context) -> Measurement:
-    """FedISM's sharpness of ``weights`` (IJCAI 2024) on the local training data; radius ``sam_rho``."""
+def sharpness(
+    probe: TrainingProbe, weights: Weights, memory: Memory, context: Context
+) -> Measurement:
+    """FedISM's sharpness of ``weights`` (IJCAI 2024) on the local training data; radius
+    ``sam_rho``.
+    """
     return probe.sharpness(weights, context.get("sam_rho", 0.05))
 
 
-def leave_one_out_error(probe: Probe, weights: Weights, memory: Memory, context: Context) -> Measurement | None:
-    r"""FedCE's error of the model without this client (Jiang et al., CVPR 2023, Eq. 3): 1 - Dice(w^{-i}) in [0, 1].
+def leave_one_out_error(
+    probe: Probe, weights: Weights, memory: Memory, context: Context
+) -> Measurement | None:
+    r"""FedCE's error of the model without this client (Jiang et al., CVPR 2023, Eq. 3): 1 -
+    Dice(w^{-i}) in [0, 1].
 
-    ``context["previous_weight"]`` is the weight with which this client's last update entered ``weights``; 0 means
-    that it did not, and the received model is itself the one without this client.
+    ``context["previous_weight"]`` is the weight with which this client's last update entered
+    ``weights``; 0 means that it did not, and the received model is itself the one without this
+    client.
     """
     previous = context.get("previous_weight", 0.0)
     if previous == 0:
@@ -84,11 +87,13 @@ def leave_one_out_error(probe: Probe, weights: Weights, memory: Memory, context:
     return Estimate(1 - dice.value, dice.stderr, dice.n)
 
 
-def leave_one_out_model(weights: Weights, local: Weights, previous_weight: float) -> dict[str, torch.Tensor]:
+def leave_one_out_model(
+    weights: Weights, local: Weights, previous_weight: float
+) -> dict[str, torch.Tensor]:
     r"""The received model less one client: w^{-i} = (w - pi w_i) / (1 - pi).
 
-    Exact when ``local`` (w_i) entered ``weights`` (w) with weight pi. Counters are copied; running variances, which
-    rounding or another buffer policy could push below zero, are held at 0.
+    Exact when ``local`` (w_i) entered ``weights`` (w) with weight pi. Counters are copied; running
+    variances, which rounding or another buffer policy could push below zero, are held at 0.
 
     >>> leave_one_out_model({"w": torch.tensor([2.0])}, {"w": torch.tensor([3.0])}, 0.5)["w"].tolist()
     [1.0]
@@ -96,20 +101,30 @@ def leave_one_out_model(weights: Weights, local: Weights, previous_weight: float
     without = dict(weights)
     for name, tensor in weights.items():
         if tensor.is_floating_point() and name in local:
-            rest = (tensor.double() - previous_weight * local[name].double()) / (1 - previous_weight)
-            without[name] = (rest.clamp(min=0) if name.endswith("running_var") else rest).to(tensor.dtype)
+            rest = (tensor.double() - previous_weight * local[name].double()) / (
+                1 - previous_weight
+            )
+            without[name] = (rest.clamp(min=0) if name.endswith("running_var") else rest).to(
+                tensor.dtype
+            )
     return without
 
 
-def cka(probe: Probe | TrainingProbe, weights: Weights, memory: Memory, context: Context) -> Measurement | None:
-    """Fed-LWR's CKA of each layer (MICCAI 2024, Eq. 3-4), of this client's trained model and ``weights``, the anchor.
+def cka(
+    probe: Probe | TrainingProbe, weights: Weights, memory: Memory, context: Context
+) -> Measurement | None:
+    """Fed-LWR's CKA of each layer (MICCAI 2024, Eq. 3-4), of this client's trained model and
+    ``weights``, the anchor.
 
-    Layer -> CKA, and ``"mean"`` over the layers; nothing of fewer than four different images: of two, the biased
-    estimate is 1 whatever the models. ``cka_unbiased`` takes the mini-batch estimator of the authors' code.
+    Layer -> CKA, and ``"mean"`` over the layers; nothing of fewer than four different images: of
+    two, the biased estimate is 1 whatever the models. ``cka_unbiased`` takes the mini-batch
+    estimator of the authors' code.
     """
     grams: dict[str, list[torch.Tensor]] = {}
     for layer, *pair in _features(probe, weights, memory, LEAST_IMAGES):
-        sums = grams.setdefault(layer, [torch.zeros(len(u), len(u), dtype=torch.float64) for u in pair])
+        sums = grams.setdefault(
+            layer, [torch.zeros(len(u), len(u), dtype=torch.float64) for u in pair]
+        )
         for total, piece in zip(sums, pair, strict=True):
             total += centred_gram(piece)
     unbiased = bool(context.get("cka_unbiased", 0))
@@ -120,16 +135,24 @@ def cka(probe: Probe | TrainingProbe, weights: Weights, memory: Memory, context:
 def feature_cosine(
     probe: Probe | TrainingProbe, weights: Weights, memory: Memory, context: Context
 ) -> Measurement | None:
-    """The cosine of both models' features, mean over images; by layer and ``"mean"`` (Fed-LWR's ablation)."""
-    products: defaultdict[str, torch.Tensor | int] = defaultdict(int)  # layer -> (3, n): u v, u u, v v
+    """The cosine of both models' features, mean over images; by layer and ``"mean"`` (Fed-LWR's
+    ablation).
+    """
+    products: defaultdict[str, torch.Tensor | int] = defaultdict(
+        int
+    )  # layer -> (3, n): u v, u u, v v
     for layer, u, v in _features(probe, weights, memory):
-        for a, b in zip(u.split(COLUMNS, 1), v.split(COLUMNS, 1), strict=True):  # float64 of all would be large
+        for a, b in zip(
+            u.split(COLUMNS, 1), v.split(COLUMNS, 1), strict=True
+        ):  # float64 of all would be large
             a, b = a.double(), b.double()
             products[layer] += torch.stack([(a * b).sum(1), a.square().sum(1), b.square().sum(1)])
     return _by_layer({layer: float(_cosines(*sums).mean()) for layer, sums in products.items()})  # type: ignore[misc]
 
 
-def _features(probe: Probe | TrainingProbe, weights: Weights, memory: Memory, least: int = 1) -> Any:
+def _features(
+    probe: Probe | TrainingProbe, weights: Weights, memory: Memory, least: int = 1
+) -> Any:
     """(layer, features of this round's own model, features of ``weights``), piece by piece.
 
     Nothing without a model, or with fewer than ``least`` different images.
@@ -146,7 +169,9 @@ def _features(probe: Probe | TrainingProbe, weights: Weights, memory: Memory, le
 def _cosines(product: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """Cosines from inner products; 1 where both vectors are zero, 0 where one is."""
     cosines = product / (first.sqrt() * second.sqrt())
-    return torch.where((first == 0) | (second == 0), ((first == 0) & (second == 0)).double(), cosines)
+    return torch.where(
+        (first == 0) | (second == 0), ((first == 0) & (second == 0)).double(), cosines
+    )
 
 
 def _by_layer(values: Mapping[str, float]) -> Measurement | None:
@@ -160,7 +185,8 @@ class Entry:
     """One measurement.
 
     Args:
-        of: the ``"received"`` model, before any training, the ``"trained"`` one, or the ``"personal"`` one (Ditto).
+        of: the ``"received"`` model, before any training, the ``"trained"`` one, or the
+            ``"personal"`` one (Ditto).
         function: makes it.
         data: ``"validation"``, ``"test"`` or ``"training"``.
         needs: what it must remember, a field of :class:`Memory`; nothing when empty.
@@ -190,6 +216,10 @@ MEASUREMENTS: dict[str, Entry] = {
     "local_loss": Entry("trained", loss, data="training"),
     "sharpness": Entry("received", sharpness, data="training"),
     "cka": Entry("received", cka, needs="present", training_key="cka_training"),
-    "feature_cosine": Entry("received", feature_cosine, needs="present", training_key="cka_training"),
+    "feature_cosine": Entry(
+        "received", feature_cosine, needs="present", training_key="cka_training"
+    ),
 }
-"""name -> entry. A new client half is one more entry; ``train_loss`` comes from a handler during training."""
+"""name -> entry. A new client half is one more entry; ``train_loss`` comes from a handler during
+training.
+"""

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """MONAI's ``MonaiAlgo`` with its traps closed: what any engine for ``monai.fl`` may drive."""
 
 from __future__ import annotations
@@ -39,7 +31,8 @@ logger = logging.getLogger(__name__)
 
 
 class MendedMonaiAlgo(MonaiAlgo):
-    """A ``MonaiAlgo`` that any engine drives as before, with the same numbers where those are right.
+    """A ``MonaiAlgo`` that any engine drives as before, with the same numbers where those are
+    right.
 
     It differs in these points:
 
@@ -79,7 +72,14 @@ class MendedMonaiAlgo(MonaiAlgo):
     post_evaluate_filters: Any
     config_evaluate_filename: Any
 
-    def __init__(self, bundle_root: str, state_dir: str | Path, *, all_handlers: bool = False, **arguments: Any):
+    def __init__(
+        self,
+        bundle_root: str,
+        state_dir: str | Path,
+        *,
+        all_handlers: bool = False,
+        **arguments: Any,
+    ):
         self._looks_for_evaluate = "config_evaluate_filename" not in arguments
         for name in ("train_kwargs", "eval_kwargs"):
             arguments[name] = dict(arguments.get(name) or {})  # MonaiAlgo writes into them
@@ -96,7 +96,8 @@ class MendedMonaiAlgo(MonaiAlgo):
         self._validator: Any = None  # the training's own evaluator
         self._initial: dict[str, Any] = {}  # state of the trainer as the bundle makes it
         self._received: set[str] = set()  # names of the weights that training began from
-        # When each checkpoint on disk was written, before the first training; None: not trained yet.
+        # When each checkpoint on disk was written, before the first training; None: not trained
+        # yet.
         self._old_checkpoints: dict[ModelType, int] | None = None
 
     def initialize(self, extra: dict[str, Any] | None = None) -> None:
@@ -267,7 +268,12 @@ class MendedMonaiAlgo(MonaiAlgo):
         return super().get_data_stats(extra)
 
     def _get_data_key_stats(
-        self, data: Any, data_key: str, hist_bins: Any, hist_range: Any, output_path: str | None = None
+        self,
+        data: Any,
+        data_key: str,
+        hist_bins: Any,
+        hist_range: Any,
+        output_path: str | None = None,
     ) -> Any:
         """``MonaiAlgoStats`` writes each case's numbers into the app's folder; ours is private."""
         self.state_dir.mkdir(parents=True, exist_ok=True)
@@ -319,7 +325,9 @@ class MendedMonaiAlgo(MonaiAlgo):
     def _require_trainer(self) -> None:
         self._require_built()
         if self.trainer is None:
-            raise ConfigError(f"client {self.client_name!r} only evaluates: give it a config_train_filename to train")
+            raise ConfigError(
+                f"client {self.client_name!r} only evaluates: give it a config_train_filename to train"
+            )
 
     def _require_all(
         self, weights: Mapping[str, Any], parameters: Sequence[str], except_for: Sequence[str] = ()

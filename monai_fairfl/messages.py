@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """What crosses the wire between a federation and its clients, and the checks it must pass."""
 
 from __future__ import annotations
@@ -59,7 +51,8 @@ CONTEXT_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its uncertainty: mean ``value``, its standard error (``None``: unknown), from ``n`` observations.
+    """A number with its uncertainty: mean ``value``, its standard error (``None``: unknown), from
+    ``n`` observations.
 
     >>> Estimate(0.81, 0.02, 5).value
     0.81
@@ -74,7 +67,9 @@ class Estimate:
 
 
 Measurement = float | Estimate | Mapping[str, float | Estimate]
-"""One measurement: a number, an estimate, or a mapping of these (``"mean"`` and one entry per class, or per layer)."""
+"""One measurement: a number, an estimate, or a mapping of these (``"mean"`` and one entry per
+class, or per layer).
+"""
 
 
 def value_of(measurement: Measurement) -> float:
@@ -88,11 +83,14 @@ def value_of(measurement: Measurement) -> float:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What each tensor of a model is; names only, so it is plain JSON. Made by :func:`monai_fairfl.spec.read_spec`.
+    """What each tensor of a model is; names only, so it is plain JSON. Made by
+    :func:`monai_fairfl.spec.read_spec`.
 
     Args:
-        parameters: trainable tensors without aliases, sorted: they alone count in inner products and contributions.
-        aliases: state_dict name -> the tensor whose storage it shares (shared modules, DynUNet's heads).
+        parameters: trainable tensors without aliases, sorted: they alone count in inner products
+            and contributions.
+        aliases: state_dict name -> the tensor whose storage it shares (shared modules, DynUNet's
+            heads).
         buffers: every other tensor: BatchNorm statistics, counters, frozen parameters.
         layers: tensor -> the module that owns it.
         output: module that produces the logits, and the class axis of its weight.
@@ -112,7 +110,9 @@ class ModelSpec:
     local: tuple[str, ...] = ()
 
     def with_local_norms(self) -> ModelSpec:
-        """The same model, but its normalisation layers never leave the clients (FedBN, Li et al., ICLR 2021)."""
+        """The same model, but its normalisation layers never leave the clients (FedBN, Li et al.,
+        ICLR 2021).
+        """
         return replace(
             self,
             parameters=tuple(name for name in self.parameters if name not in self.norms),
@@ -154,16 +154,25 @@ class ModelSpec:
 
     def split(self, state: Weights) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Parameters and buffers of a full ``state_dict``, aliases left out."""
-        return {k: state[k] for k in self.parameters}, {k: state[k] for k in self.buffers if k in state}
+        return {k: state[k] for k in self.parameters}, {
+            k: state[k] for k in self.buffers if k in state
+        }
 
     def with_aliases(self, weights: Weights) -> dict[str, torch.Tensor]:
-        """``weights`` as the full ``state_dict`` that ``load_state_dict(strict=True)`` and bundles expect."""
-        return {**weights, **{alias: weights[name] for alias, name in self.aliases.items() if name in weights}}
+        """``weights`` as the full ``state_dict`` that ``load_state_dict(strict=True)`` and bundles
+        expect.
+        """
+        return {
+            **weights,
+            **{alias: weights[name] for alias, name in self.aliases.items() if name in weights},
+        }
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a client is asked to do. A strategy fills the first five fields; the federation stamps the rest."""
+    """What a client is asked to do. A strategy fills the first five fields; the federation stamps
+    the rest.
+    """
 
     client: str
     task: str  # "train" | "measure"
@@ -178,7 +187,9 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.task not in ("train", "measure"):
-            raise ValueError(f"request to {self.client!r}: task must be 'train' or 'measure', got {self.task!r}")
+            raise ValueError(
+                f"request to {self.client!r}: task must be 'train' or 'measure', got {self.task!r}"
+            )
         unknown = sorted(set(self.context) - CONTEXT_KEYS)
         if unknown:
             raise ValueError(
@@ -186,7 +197,9 @@ class Request:
             )
 
 
-def Train(client: str, weights: Weights, measure: Iterable[str] = (), context: Mapping[str, float] = {}) -> Request:
+def Train(
+    client: str, weights: Weights, measure: Iterable[str] = (), context: Mapping[str, float] = {}
+) -> Request:
     """Ask ``client`` to train from ``weights``, and to measure on the way.
 
     >>> Train("A", {}, ("train_loss",)).task
@@ -195,7 +208,9 @@ def Train(client: str, weights: Weights, measure: Iterable[str] = (), context: M
     return Request(client, "train", weights, tuple(measure), dict(context))
 
 
-def Measure(client: str, weights: Weights, measure: Iterable[str] = (), context: Mapping[str, float] = {}) -> Request:
+def Measure(
+    client: str, weights: Weights, measure: Iterable[str] = (), context: Mapping[str, float] = {}
+) -> Request:
     """Ask ``client`` to measure ``weights`` on its private data, without training."""
     return Request(client, "measure", weights, tuple(measure), dict(context))
 
@@ -205,14 +220,15 @@ class Reply:
     """What a client answers; ``id``, ``run`` and ``round`` echo the request.
 
     Args:
-        update: parameters only: local minus the weights that were sent; ``None`` when it only measured.
+        update: parameters only: local minus the weights that were sent; ``None`` when it only
+            measured.
         num_samples: images that passed the network in one local epoch.
         measurements: name -> number, estimate, or a mapping of these.
         buffers: absolute values of the buffers after training.
         num_cases: different volumes or photographs of the training set.
         num_steps: optimizer steps done.
-        labelled: for each class of the output layer, whether any training label of this site tells it; a class that
-            it does not tell was not trained here. Empty: all are told.
+        labelled: for each class of the output layer, whether any training label of this site tells
+            it; a class that it does not tell was not trained here. Empty: all are told.
         error: why the client could not answer; all else is then ignored.
     """
 
@@ -232,11 +248,14 @@ class Reply:
 
 def failed(request: Request, error: str) -> Reply:
     """The reply to ``request`` of a client that could not answer it."""
-    return Reply(request.client, None, 0, id=request.id, run=request.run, round=request.round, error=error)
+    return Reply(
+        request.client, None, 0, id=request.id, run=request.run, round=request.round, error=error
+    )
 
 
 def refusal(request: Request, reply: Reply, spec: ModelSpec) -> str | None:
-    """Why ``reply`` must not reach a strategy, or ``None``. Values are the guards' business; form is checked here.
+    """Why ``reply`` must not reach a strategy, or ``None``. Values are the guards' business; form
+    is checked here.
 
     >>> refusal(Request("A", "measure", {}, id=3), Reply("A", None, 1, id=2), ModelSpec(()))
     'answers request 2 of run  round -1, asked was request 3 of run  round -1'
@@ -249,7 +268,9 @@ def refusal(request: Request, reply: Reply, spec: ModelSpec) -> str | None:
             f"asked was request {request.id} of run {request.run} round {request.round}"
         )
     if request.task == "measure":
-        return None if reply.update is None else "measured, and sent an update that was not asked for"
+        return (
+            None if reply.update is None else "measured, and sent an update that was not asked for"
+        )
     least = {"num_samples": 1, "num_cases": 0, "num_steps": 0}
     for name, minimum in least.items():
         count = getattr(reply, name)
@@ -258,7 +279,9 @@ def refusal(request: Request, reply: Reply, spec: ModelSpec) -> str | None:
     if reply.update is None:
         return "trained but sent no update"
     if reply.labelled and len(reply.labelled) != (classes := spec.classes(request.weights)):
-        return f"labelled must name {classes} classes of the output layer, got {list(reply.labelled)}"
+        return (
+            f"labelled must name {classes} classes of the output layer, got {list(reply.labelled)}"
+        )
     return _differs("update", reply.update, request.weights, spec.parameters) or _differs(
         "buffers",
         reply.buffers or {},
@@ -272,19 +295,24 @@ def _differs(what: str, sent: Weights, reference: Weights, names: Sequence[str])
     if missing or extra:
         return f"{what} has other tensors than the model: missing {missing[:3]}, unexpected {extra[:3]}"
     for name in names:
-        tensor, expected = sent[name], reference.get(name)  # looked up once: it may be read from disk
+        tensor, expected = sent[name], reference.get(
+            name
+        )  # looked up once: it may be read from disk
         if expected is not None and tensor.shape != expected.shape:
-            return f"{what} {name!r} has shape {tuple(tensor.shape)}, expected {tuple(expected.shape)}"
+            return (
+                f"{what} {name!r} has shape {tuple(tensor.shape)}, expected {tuple(expected.shape)}"
+            )
         if expected is not None and tensor.is_floating_point() != expected.is_floating_point():
             return f"{what} {name!r} has type {tensor.dtype}, expected {expected.dtype}"
     return None
 
 
 def usable_measurements(reply: Reply) -> tuple[dict[str, Measurement], list[str]]:
-    """The finite measurements of a reply, and the names of those that are not (dropped, never averaged).
+    """The finite measurements of a reply, and the names of those that are not (dropped, never
+    averaged).
 
-    A measurement is a plain number, an :class:`Estimate` of one, or a mapping of these that holds ``"mean"``; what is
-    anything else counts as not finite.
+    A measurement is a plain number, an :class:`Estimate` of one, or a mapping of these that holds
+    ``"mean"``; what is anything else counts as not finite.
 
     >>> usable_measurements(Reply("A", None, 1, {"score": float("nan"), "train_loss": 0.3}))
     ({'train_loss': 0.3}, ['score'])
@@ -302,18 +330,25 @@ def _is_finite(value: object) -> bool:
 def _is_estimate(value: object) -> bool:
     if not isinstance(value, Estimate):
         return _is_number(value)
-    return _is_number(value.value) and (value.stderr is None or _is_number(value.stderr)) and isinstance(value.n, int)
+    return (
+        _is_number(value.value)
+        and (value.stderr is None or _is_number(value.stderr))
+        and isinstance(value.n, int)
+    )
 
 
 def _is_number(value: object) -> bool:
     try:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return (
+            isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        )
     except OverflowError:  # an integer too large for a float
         return False
 
 
 def to_json(value: Any) -> Any:
-    """Measurements and contributions as plain JSON: an :class:`Estimate` becomes an object of its fields.
+    """Measurements and contributions as plain JSON: an :class:`Estimate` becomes an object of its
+    fields.
 
     >>> to_json({"A": Estimate(0.5, None, 2), "B": [1.0, float("nan")]})
     {'A': {'value': 0.5, 'stderr': None, 'n': 2}, 'B': [1.0, None]}

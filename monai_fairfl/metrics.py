@@ -1,14 +1,7 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Segmentation metrics beside MONAI's own, each with the ignite handler of the same meaning for bundle configs.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Segmentation metrics beside MONAI's own, each with the ignite handler of the same meaning for
+bundle configs.
 
 In a bundle (predictions and labels binarised by the postprocessing, decollated or not)::
 
@@ -38,17 +31,21 @@ Units = Literal["spacing", "voxels"]
 
 
 class SliceDiceMetric(CumulativeIterationMetric):
-    """Mean 2-D Dice over the slices that contain the structure in the reference, as FedCE and Fed-LWR report it.
+    """Mean 2-D Dice over the slices that contain the structure in the reference, as FedCE and
+    Fed-LWR report it.
 
-    Per slice ``2|A ∩ B| / (|A| + |B|)``; slices without the structure in the reference are left out, whatever was
-    predicted there, so false positives beyond the organ's ends do not count: report the volume's Dice beside it.
-    The papers average over a site's images, which are slices, so :meth:`aggregate` pools the slices of all cases: a
-    case counts as often as it has slices. :meth:`get_buffer` holds each case's own mean.
+    Per slice ``2|A ∩ B| / (|A| + |B|)``; slices without the structure in the reference are left
+    out, whatever was predicted there, so false positives beyond the organ's ends do not count:
+    report the volume's Dice beside it. The papers average over a site's images, which are slices,
+    so :meth:`aggregate` pools the slices of all cases: a case counts as often as it has slices.
+    :meth:`get_buffer` holds each case's own mean.
 
     Args:
         include_background: whether the first of several channels counts.
-        spatial_dim: the spatial axis that counts the slices, 0 to 2; the last one is axial in RAS orientation.
-        reduction: ``"mean"`` over classes, ``"mean_batch"`` for each class, ``"none"`` for each case and class.
+        spatial_dim: the spatial axis that counts the slices, 0 to 2; the last one is axial in RAS
+            orientation.
+        reduction: ``"mean"`` over classes, ``"mean_batch"`` for each class, ``"none"`` for each
+            case and class.
 
     Raises:
         ConfigError: when an argument is not one of these.
@@ -62,7 +59,9 @@ class SliceDiceMetric(CumulativeIterationMetric):
     ([tensor([[0.5000]]), tensor([[2.]])], tensor(0.5000))
     """
 
-    def __init__(self, include_background: bool = False, spatial_dim: int = 2, reduction: str = "mean") -> None:
+    def __init__(
+        self, include_background: bool = False, spatial_dim: int = 2, reduction: str = "mean"
+    ) -> None:
         super().__init__()
         if spatial_dim not in (0, 1, 2):
             raise ConfigError(f"spatial_dim must be 0, 1 or 2, got {spatial_dim}.")
@@ -71,14 +70,20 @@ class SliceDiceMetric(CumulativeIterationMetric):
         self.spatial_dim = spatial_dim
         self.reduction = reduction
 
-    def _compute_tensor(self, y_pred: torch.Tensor, y: torch.Tensor | None = None, **_: Any) -> list[torch.Tensor]:
-        """Mean Dice (B, C) over the slices with reference, NaN where there is none, and their number (B, C)."""
+    def _compute_tensor(
+        self, y_pred: torch.Tensor, y: torch.Tensor | None = None, **_: Any
+    ) -> list[torch.Tensor]:
+        """Mean Dice (B, C) over the slices with reference, NaN where there is none, and their
+        number (B, C).
+        """
         pred, label = _binarised(y_pred, y)
         if label.ndim != 5:
             raise DataError(
                 f"Dice over slices needs volumes (B, C, H, W, D), got {tuple(label.shape)}; use MeanDice for images."
             )
-        flat_pred, flat_label = (x.movedim(self.spatial_dim + 2, 1).flatten(0, 1) for x in (pred, label))
+        flat_pred, flat_label = (
+            x.movedim(self.spatial_dim + 2, 1).flatten(0, 1) for x in (pred, label)
+        )
         dice = compute_dice(flat_pred, flat_label, include_background=self.include_background)
         dice = dice.unflatten(0, (len(label), -1))
         return [dice.nanmean(dim=1), dice.isfinite().sum(dim=1).to(dice)]
@@ -102,7 +107,9 @@ class SliceDiceMetric(CumulativeIterationMetric):
         """
         buffers = super().get_buffer()
         if buffers is None:
-            raise ConfigError("no case was measured since the last reset; run the evaluator on at least one case.")
+            raise ConfigError(
+                "no case was measured since the last reset; run the evaluator on at least one case."
+            )
         means, slices = buffers
         reduction = reduction or self.reduction
         if reduction == "none":
@@ -112,18 +119,21 @@ class SliceDiceMetric(CumulativeIterationMetric):
 
 
 class SpacedHausdorffMetric(CumulativeIterationMetric):
-    """Hausdorff distance in the unit of the image's spacing (millimetres for NIfTI), 95th percentile by default.
+    """Hausdorff distance in the unit of the image's spacing (millimetres for NIfTI), 95th
+    percentile by default.
 
-    The spacing is read off each case's label, or its prediction where the label carries none. As in MONAI, the
-    percentile is taken per direction (prediction to reference and back), then the larger. A missing structure is a
-    failure and must not drop out of the mean as MONAI's NaN does: when exactly one of prediction and reference is
-    empty, the distance is the diagonal of the image, which no real distance reaches; when both are empty it is 0.
+    The spacing is read off each case's label, or its prediction where the label carries none. As in
+    MONAI, the percentile is taken per direction (prediction to reference and back), then the
+    larger. A missing structure is a failure and must not drop out of the mean as MONAI's NaN does:
+    when exactly one of prediction and reference is empty, the distance is the diagonal of the
+    image, which no real distance reaches; when both are empty it is 0.
 
     Args:
         include_background: whether the first of several channels counts.
         percentile: percentile of the surface distances, 0 to 100.
         units: ``"spacing"`` for the unit of the spacing, ``"voxels"`` to ignore the spacing.
-        reduction: MONAI's reductions: ``"mean"``, ``"mean_batch"`` for one value per class, ``"none"``, ...
+        reduction: MONAI's reductions: ``"mean"``, ``"mean_batch"`` for one value per class,
+            ``"none"``, ...
 
     Raises:
         ConfigError: when ``units`` is unknown, or, later, when no image carries a spacing.
@@ -150,12 +160,18 @@ class SpacedHausdorffMetric(CumulativeIterationMetric):
         self.units = units
         self.reduction = reduction
 
-    def _compute_tensor(self, y_pred: torch.Tensor, y: torch.Tensor | None = None, **_: Any) -> torch.Tensor:
+    def _compute_tensor(
+        self, y_pred: torch.Tensor, y: torch.Tensor | None = None, **_: Any
+    ) -> torch.Tensor:
         """Distances (B, C) in the unit asked for."""
         pred, label = _binarised(y_pred, y)
         if not self.include_background:
             pred, label = ignore_background(pred, label)
-        spacings = _spacings(y_pred, y) if self.units == "spacing" else [[1.0] * (label.ndim - 2)] * len(label)
+        spacings = (
+            _spacings(y_pred, y)
+            if self.units == "spacing"
+            else [[1.0] * (label.ndim - 2)] * len(label)
+        )
         distances = torch.zeros(label.shape[:2], device=label.device)
         for case, channel in np.ndindex(*label.shape[:2]):
             a, b = pred[case, channel], label[case, channel]
@@ -168,7 +184,9 @@ class SpacedHausdorffMetric(CumulativeIterationMetric):
         if not pred.any() or not label.any():
             return math.hypot(*(size * step for size, step in zip(label.shape, spacing)))
         a, b = pred[None, None], label[None, None]
-        return float(compute_hausdorff_distance(a, b, True, percentile=self.percentile, spacing=spacing))
+        return float(
+            compute_hausdorff_distance(a, b, True, percentile=self.percentile, spacing=spacing)
+        )
 
     def aggregate(self, reduction: str | None = None) -> torch.Tensor:
         """Reduces the distances of all cases.
@@ -184,7 +202,9 @@ class SpacedHausdorffMetric(CumulativeIterationMetric):
         """
         distances = self.get_buffer()
         if distances is None:
-            raise ConfigError("no case was measured since the last reset; run the evaluator on at least one case.")
+            raise ConfigError(
+                "no case was measured since the last reset; run the evaluator on at least one case."
+            )
         return do_metric_reduction(distances, reduction or self.reduction)[0]
 
 
@@ -195,7 +215,8 @@ class SliceDice(IgniteMetricHandler):
         include_background: see :class:`SliceDiceMetric`.
         spatial_dim: see :class:`SliceDiceMetric`.
         reduction: see :class:`SliceDiceMetric`.
-        output_transform: takes ``(prediction, label)`` from the engine's output: ``from_engine(["pred", "label"])``.
+        output_transform: takes ``(prediction, label)`` from the engine's output:
+            ``from_engine(["pred", "label"])``.
         save_details: whether each case's values go to ``engine.state.metric_details``.
 
     >>> SliceDice(include_background=False).metric_fn.spatial_dim
@@ -211,18 +232,22 @@ class SliceDice(IgniteMetricHandler):
         save_details: bool = True,
     ) -> None:
         metric = SliceDiceMetric(include_background, spatial_dim, reduction)
-        super().__init__(metric_fn=metric, output_transform=output_transform, save_details=save_details)
+        super().__init__(
+            metric_fn=metric, output_transform=output_transform, save_details=save_details
+        )
 
 
 class SpacedHausdorff(IgniteMetricHandler):
-    """Ignite handler of :class:`SpacedHausdorffMetric`, used like ``monai.handlers.HausdorffDistance``.
+    """Ignite handler of :class:`SpacedHausdorffMetric`, used like
+    ``monai.handlers.HausdorffDistance``.
 
     Args:
         include_background: see :class:`SpacedHausdorffMetric`.
         percentile: see :class:`SpacedHausdorffMetric`.
         units: see :class:`SpacedHausdorffMetric`.
         reduction: see :class:`SpacedHausdorffMetric`.
-        output_transform: takes ``(prediction, label)`` from the engine's output: ``from_engine(["pred", "label"])``.
+        output_transform: takes ``(prediction, label)`` from the engine's output:
+            ``from_engine(["pred", "label"])``.
         save_details: whether each case's values go to ``engine.state.metric_details``.
 
     >>> SpacedHausdorff(units="voxels").metric_fn.percentile
@@ -239,7 +264,9 @@ class SpacedHausdorff(IgniteMetricHandler):
         save_details: bool = True,
     ) -> None:
         metric = SpacedHausdorffMetric(include_background, percentile, units, reduction)
-        super().__init__(metric_fn=metric, output_transform=output_transform, save_details=save_details)
+        super().__init__(
+            metric_fn=metric, output_transform=output_transform, save_details=save_details
+        )
 
 
 def _check_option(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -248,11 +275,17 @@ def _check_option(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def _binarised(y_pred: torch.Tensor, y: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both as plain tensors; logits and class indices would be scored without complaint, hence the check."""
+    """Both as plain tensors; logits and class indices would be scored without complaint, hence the
+    check.
+    """
     if y is None:
-        raise DataError("the label is missing; give output_transform both keys, from_engine(['pred', 'label']).")
+        raise DataError(
+            "the label is missing; give output_transform both keys, from_engine(['pred', 'label'])."
+        )
     if y_pred.shape != y.shape:
-        raise DataError(f"prediction {tuple(y_pred.shape)} and label {tuple(y.shape)} must have the same shape.")
+        raise DataError(
+            f"prediction {tuple(y_pred.shape)} and label {tuple(y.shape)} must have the same shape."
+        )
     pred, label = (convert_to_tensor(x, dtype=torch.float32, track_meta=False) for x in (y_pred, y))
     for name, x in (("prediction", pred), ("label", label)):
         if not ((x == 0) | (x == 1)).all():
@@ -263,7 +296,9 @@ def _binarised(y_pred: torch.Tensor, y: torch.Tensor | None) -> tuple[torch.Tens
 
 
 def _spacings(*images: torch.Tensor | None) -> list[list[float]]:
-    """Spacing of each case of the batch, from the last image that carries one: the label, else the prediction."""
+    """Spacing of each case of the batch, from the last image that carries one: the label, else the
+    prediction.
+    """
     for image in reversed(images):
         if isinstance(image, MetaTensor):
             per_case = image.pixdim if image.is_batch else [image.pixdim] * len(image)

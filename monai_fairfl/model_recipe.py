@@ -1,22 +1,16 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """What a model was trained with: its recipe, which travels inside the model's file.
 
-Weights alone do not say how images must be prepared for them. A model that was trained at 64 x 64 gives wrong masks at
-256 x 256, and nothing fails. So every model file of this package holds two entries::
+Weights alone do not say how images must be prepared for them. A model that was trained at 64 x 64
+gives wrong masks at 256 x 256, and nothing fails. So every model file of this package holds two
+entries::
 
     {"model": state_dict, "recipe": {"bundle": ..., "values": {"size": [64, 64], ...}, ...}}
 
-MONAI's ``CheckpointLoader`` and NVFlare read the first; ``torch.load(file, weights_only=True)["model"]`` is all that
-anybody else needs. The recipe also lies beside the model, as ``NAME.recipe.json``, for people to read.
+MONAI's ``CheckpointLoader`` and NVFlare read the first;
+``torch.load(file, weights_only=True)["model"]`` is all that anybody else needs. The recipe also
+lies beside the model, as ``NAME.recipe.json``, for people to read.
 """
 
 from __future__ import annotations
@@ -67,10 +61,12 @@ class ModelRecipe:
     Args:
         bundle: name in the bundle's metadata.
         version: of the bundle.
-        values: key of the bundle's configuration -> the plain value that the model was trained with.
-        sections: part of that configuration -> SHA-256 of its JSON, such as ``"network_def"``: what plain values
-            cannot say, because a configuration file of one's own may replace it.
-        files: configuration file -> SHA-256, in the order of merging, where it is known which were merged.
+        values: key of the bundle's configuration -> the plain value that the model was trained
+            with.
+        sections: part of that configuration -> SHA-256 of its JSON, such as ``"network_def"``: what
+            plain values cannot say, because a configuration file of one's own may replace it.
+        files: configuration file -> SHA-256, in the order of merging, where it is known which were
+            merged.
         classes: output channel -> what it means.
         sites: site -> its own values, where they differ from ``values``.
         package: that trained the model.
@@ -95,19 +91,24 @@ class ModelRecipe:
         return replace(self, values=values, sites={})
 
     def state_dict(self) -> dict[str, Any]:
-        """The recipe as plain values, so that ``CheckpointSaver`` writes it beside the network's weights."""
+        """The recipe as plain values, so that ``CheckpointSaver`` writes it beside the network's
+        weights.
+        """
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing is loaded: a recipe describes the model that is there. ``CheckpointLoader`` may name it."""
+        """Nothing is loaded: a recipe describes the model that is there. ``CheckpointLoader`` may
+        name it.
+        """
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], source: str | Path) -> ModelRecipe:
         """The inverse of :meth:`state_dict`.
 
         Raises:
-            ConfigError: when a field is missing or not what it must be; it names the file and the field.
+            ConfigError: when a field is missing or not what it must be; it names the file and the
+                field.
         """
         fields: dict[str, Any] = {}
         unknown = []
@@ -117,15 +118,21 @@ class ModelRecipe:
             elif name in TABLES and isinstance(value, Mapping):
                 fields[name] = value
             elif name in TEXTS or name in TABLES:
-                raise ConfigError(f"{source} holds a recipe that cannot be read: its {name} is {value!r}")
+                raise ConfigError(
+                    f"{source} holds a recipe that cannot be read: its {name} is {value!r}"
+                )
             else:
                 unknown.append(str(name))
         missing = [name for name in ("bundle", "version", "values") if name not in fields]
         if missing:
-            raise ConfigError(f"{source} holds a recipe that cannot be read: it lacks {', '.join(missing)}")
+            raise ConfigError(
+                f"{source} holds a recipe that cannot be read: it lacks {', '.join(missing)}"
+            )
         for site, values in fields.get("sites", {}).items():
             if not isinstance(values, Mapping):
-                raise ConfigError(f"{source} holds a recipe that cannot be read: site {site} has {values!r}")
+                raise ConfigError(
+                    f"{source} holds a recipe that cannot be read: site {site} has {values!r}"
+                )
         if unknown:
             logger.warning(
                 "the recipe of %s has %s, which this version does not know: it was written by %s",
@@ -142,8 +149,8 @@ def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | No
     Args:
         path: of the file; ``NAME.recipe.json`` is written beside it.
         weights: the whole ``state_dict``.
-        recipe: of the model; ``None``: unknown, and the file holds the ``state_dict`` alone. The ``NAME.recipe.json``
-            of a previous model is deleted then.
+        recipe: of the model; ``None``: unknown, and the file holds the ``state_dict`` alone. The
+            ``NAME.recipe.json`` of a previous model is deleted then.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp(), "global.pt")
@@ -196,7 +203,9 @@ def recipe_of_json(text: bytes | str, source: str | Path) -> ModelRecipe:
     except ValueError as error:
         raise ConfigError(f"{source} holds a recipe that cannot be read: {error}") from error
     if not isinstance(state, Mapping):
-        raise ConfigError(f"{source} holds a recipe that cannot be read: it is a {type(state).__name__}")
+        raise ConfigError(
+            f"{source} holds a recipe that cannot be read: it is a {type(state).__name__}"
+        )
     return ModelRecipe.from_state(state, source)
 
 
@@ -209,7 +218,8 @@ def digests_of_files(root: str | Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def read_recipe(path: str | Path) -> ModelRecipe | None:
-    """The recipe inside a model file, a checkpoint of PyTorch or TorchScript; ``None`` where it has none.
+    """The recipe inside a model file, a checkpoint of PyTorch or TorchScript; ``None`` where it has
+    none.
 
     Raises:
         ConfigError: when the file is missing, damaged or something else.
@@ -220,7 +230,9 @@ def read_recipe(path: str | Path) -> ModelRecipe | None:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except DAMAGED as error:
-        raise ConfigError(f"{path} is no state_dict of torch.save ({why_unreadable(error)})") from error
+        raise ConfigError(
+            f"{path} is no state_dict of torch.save ({why_unreadable(error)})"
+        ) from error
     if not isinstance(found, Mapping) or not isinstance(found.get("model"), Mapping):
         return None  # a state_dict alone
     if "recipe" not in found:

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The models that a run leaves for inference."""
 
 from __future__ import annotations
@@ -26,9 +18,11 @@ logger = logging.getLogger(__name__)
 
 
 class Models:
-    """``global.pt``, ``best.pt`` and, where clients are rewarded, ``CLIENT.pt``: files that a bundle's network loads.
+    """``global.pt``, ``best.pt`` and, where clients are rewarded, ``CLIENT.pt``: files that a
+    bundle's network loads.
 
-    None is written where the clients keep tensors to themselves: each has a whole model of its own then.
+    None is written where the clients keep tensors to themselves: each has a whole model of its own
+    then.
 
     Args:
         folder: ``run_dir/models``.
@@ -48,7 +42,9 @@ class Models:
         self.spec = spec
         self.withheld = withheld
         self.recipe = recipe
-        self.best: dict[str, float] = {}  # round and mean validation score of the best global model so far
+        self.best: dict[str, float] = (
+            {}
+        )  # round and mean validation score of the best global model so far
 
     def keep_best(
         self,
@@ -60,8 +56,8 @@ class Models:
     ) -> None:
         """Write the global model of round ``number`` if its mean ``name`` is the best so far.
 
-        The mean is over ``everybody``, the clients that the run began with: one over some is over other patients. Where
-        one of them did not measure it nothing is written.
+        The mean is over ``everybody``, the clients that the run began with: one over some is over
+        other patients. Where one of them did not measure it nothing is written.
         """
         if number < 0 or any(name not in measured.get(client, {}) for client in everybody):
             return
@@ -73,7 +69,10 @@ class Models:
     def write(self, weights: Weights, rewards: Mapping[str, Weights]) -> None:
         """The last global model, and every client's reward."""
         if self.withheld:
-            logger.info("the clients keep %d tensors of the model: each has its own whole one", len(self.withheld))
+            logger.info(
+                "the clients keep %d tensors of the model: each has its own whole one",
+                len(self.withheld),
+            )
         self._save("global", weights, self.recipe)
         for client, reward in rewards.items():
             of_client = None if self.recipe is None else self.recipe.of_site(client)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Everything that can be found wrong before hours of training are spent."""
 
 from __future__ import annotations
@@ -52,9 +44,11 @@ logger = logging.getLogger(__name__)
 
 
 def check_config(bundle_root: str) -> None:
-    """Refuse a misspelt top-level key or an unknown strategy; MONAI would ignore the one and be terse on the other.
+    """Refuse a misspelt top-level key or an unknown strategy; MONAI would ignore the one and be
+    terse on the other.
 
-    Called from ``federate.json``'s ``initialize``; it finds the running config parser among its callers.
+    Called from ``federate.json``'s ``initialize``; it finds the running config parser among its
+    callers.
 
     Args:
         bundle_root: the bundle; the top-level keys of its ``federate.json`` are the allowed ones.
@@ -76,7 +70,9 @@ def check_config(bundle_root: str) -> None:
 
 
 def calling_parser() -> ConfigParser | None:
-    """The parser of the configuration that is running: MONAI hands it to no function that a configuration calls."""
+    """The parser of the configuration that is running: MONAI hands it to no function that a
+    configuration calls.
+    """
     frame = inspect.currentframe()
     while frame is not None:
         caller = frame.f_locals.get("self")
@@ -88,13 +84,17 @@ def calling_parser() -> ConfigParser | None:
 
 
 def calling_config_files() -> tuple[str, ...]:
-    """The configuration files that ``python -m monai.bundle run`` merges; none where something else runs."""
+    """The configuration files that ``python -m monai.bundle run`` merges; none where something else
+    runs.
+    """
     parser = calling_parser()
     frame = inspect.currentframe()
     while frame is not None:
         workflow = frame.f_locals.get("workflow")
         if parser is not None and getattr(workflow, "parser", None) is parser:
-            return tuple(str(file) for file in ensure_tuple(frame.f_locals.get("config_file") or ()))
+            return tuple(
+                str(file) for file in ensure_tuple(frame.f_locals.get("config_file") or ())
+            )
         frame = frame.f_back
     return ()
 
@@ -122,7 +122,9 @@ def _check_target(target: object) -> None:
         ours = not package or package.partition(".")[0] == "monai_fairfl"
         if not (ours and name in shipped.__all__):
             raise
-        raise ConfigError(f"unknown strategy {target!r}; did you mean 'monai_fairfl.strategies.{name}'?") from error
+        raise ConfigError(
+            f"unknown strategy {target!r}; did you mean 'monai_fairfl.strategies.{name}'?"
+        ) from error
 
 
 def train_config(
@@ -132,7 +134,8 @@ def train_config(
 
     Args:
         bundle_root: the bundle.
-        overrides: plain values only: MONAI builds a ``_target_`` where it is written, which here is the server.
+        overrides: plain values only: MONAI builds a ``_target_`` where it is written, which here is
+            the server.
         config: configuration files relative to the bundle, merged in order.
 
     Raises:
@@ -141,7 +144,10 @@ def train_config(
     files = [bundle_root / file for file in config]
     for file in files:
         if not file.exists():
-            there = [str(found.relative_to(bundle_root)) for found in sorted(bundle_root.glob("configs/*"))]
+            there = [
+                str(found.relative_to(bundle_root))
+                for found in sorted(bundle_root.glob("configs/*"))
+            ]
             hint = f"config is relative to the bundle, which has {', '.join(there)}"
             if not there:
                 hint = "--bundle_root must be the folder of a MONAI bundle"
@@ -175,17 +181,22 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, (str, int, float))
 
 
-def site_names(sites_root: Path, chosen: Sequence[str] | None, sites: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def site_names(
+    sites_root: Path, chosen: Sequence[str] | None, sites: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
     """The sites that take part, sorted.
 
     Raises:
-        ConfigError: when the folder is missing or empty, or a chosen or configured site has no data there.
+        ConfigError: when the folder is missing or empty, or a chosen or configured site has no data
+            there.
     """
     elsewhere = [name for name, additions in sites.items() if "dataset_dir" in additions]
     known = sorted({*data_folders(sites_root), *elsewhere})
     if not known and not sites_root.is_dir():
         fault = "is a file" if sites_root.exists() else "does not exist"
-        raise ConfigError(f"sites_root {sites_root} {fault}: give the folder that holds one folder per hospital")
+        raise ConfigError(
+            f"sites_root {sites_root} {fault}: give the folder that holds one folder per hospital"
+        )
     if not known:
         raise ConfigError(
             f"sites_root {sites_root} holds no site: give it one folder per hospital (SITE/CaseNN.nii.gz, or another "
@@ -193,14 +204,17 @@ def site_names(sites_root: Path, chosen: Sequence[str] | None, sites: Mapping[st
         )
     for name in [*(chosen or []), *sites]:
         if name not in known:
-            raise ConfigError(f"site {name!r} has no folder in {sites_root}{did_you_mean(name, known)}")
+            raise ConfigError(
+                f"site {name!r} has no folder in {sites_root}{did_you_mean(name, known)}"
+            )
     return sorted(safe_name(name) for name in (chosen or known))
 
 
 def data_folders(sites_root: Path) -> dict[str, Path]:
     """Where each site's data is: what its ``dataset_dir`` must be.
 
-    An empty folder is a site too, whose data did not arrive: its check says so, instead of a federation without it.
+    An empty folder is a site too, whose data did not arrive: its check says so, instead of a
+    federation without it.
     """
     if not sites_root.is_dir():
         return {}
@@ -211,7 +225,9 @@ def data_folders(sites_root: Path) -> dict[str, Path]:
 
 
 def check_groups(
-    groups: Mapping[str, Sequence[str]] | Callable[[Sequence[str]], Mapping[str, Sequence[str]]] | None,
+    groups: (
+        Mapping[str, Sequence[str]] | Callable[[Sequence[str]], Mapping[str, Sequence[str]]] | None
+    ),
     sites: Sequence[str],
 ) -> dict[str, list[str]]:
     """The groups of sites that were asked for.
@@ -221,7 +237,8 @@ def check_groups(
         sites: that take part.
 
     Raises:
-        ConfigError: when a group names a site that does not take part, or one that is in another group.
+        ConfigError: when a group names a site that does not take part, or one that is in another
+            group.
 
     >>> check_groups(lambda sites: {"corrupted": sites[:1]}, ["elm", "oak"])
     {'corrupted': ['elm']}
@@ -235,12 +252,17 @@ def check_groups(
                     f"group {name!r} names {site!r}, which does not take part; the sites are {list(sites)}"
                 )
             if told.setdefault(site, name) != name:
-                raise ConfigError(f"{site!r} is in the groups {told[site]!r} and {name!r}; leave it in one")
+                raise ConfigError(
+                    f"{site!r} is in the groups {told[site]!r} and {name!r}; leave it in one"
+                )
     return {name: list(members) for name, members in found.items()}
 
 
 def check_strategies(
-    strategies: Sequence[Strategy], sites: Sequence[str], train: ConfigParser, per_round: int | None = None
+    strategies: Sequence[Strategy],
+    sites: Sequence[str],
+    train: ConfigParser,
+    per_round: int | None = None,
 ) -> None:
     """As many sites as every strategy needs and can take, and an evaluator where it needs scores.
 
@@ -268,7 +290,11 @@ def check_strategies(
                 f"{strategy.name} can take at most {strategy.max_clients} sites in a round, found {in_round} "
                 f"{list(sites)}: set clients_per_round, or leave {strategy.name} out"
             )
-        scores = [n for n in sorted(strategy.requires) if n in MEASUREMENTS and MEASUREMENTS[n].data == "validation"]
+        scores = [
+            n
+            for n in sorted(strategy.requires)
+            if n in MEASUREMENTS and MEASUREMENTS[n].data == "validation"
+        ]
         if scores and "validate#evaluator" not in train:
             raise ConfigError(
                 f"{strategy.name} needs {scores}, and train.json has no validate#evaluator to measure them"
@@ -278,12 +304,13 @@ def check_strategies(
 def check_images(strategies: Sequence[Strategy], count: Callable[[str], Mapping[str, int]]) -> None:
     """Enough images at the sites for every strategy that says how many its measurement needs.
 
-    A site with fewer measures nothing, and counts as the mean of the others: that is a warning. Where too few sites
-    can measure anything, the strategy cannot work.
+    A site with fewer measures nothing, and counts as the mean of the others: that is a warning.
+    Where too few sites can measure anything, the strategy cannot work.
 
     Args:
         strategies: that are to run.
-        count: ``"validation"`` or ``"training"`` -> site -> different images; called only where a strategy needs it.
+        count: ``"validation"`` or ``"training"`` -> site -> different images; called only where a
+            strategy needs it.
 
     Raises:
         ConfigError: naming the strategy, each site with its number of images, and the fix.
@@ -303,7 +330,9 @@ def check_images(strategies: Sequence[Strategy], count: Callable[[str], Mapping[
         found = f"{strategy.name} needs at least {needed.least} different {needed.data} images of a site, and {listed}"
         if len(images) - len(few) < strategy.min_clients:
             raise ConfigError(f"{found}: add {needed.data} cases, {needed.instead}")
-        logger.warning("%s: such a site measures nothing, and counts as the mean of the others", found)
+        logger.warning(
+            "%s: such a site measures nothing, and counts as the mean of the others", found
+        )
 
 
 def check_sites(folders: Mapping[str, str], check: Callable[[str], Any] | None) -> None:
@@ -334,23 +363,36 @@ def input_shape(bundle_root: Path) -> tuple[int, ...]:
     file = bundle_root / "configs" / "metadata.json"
     try:
         image = json.loads(file.read_text())["network_data_format"]["inputs"]["image"]
-        return (1, int(image["num_channels"]), *_get_fake_spatial_shape(image["spatial_shape"], p=4, n=4, any=64))
+        return (
+            1,
+            int(image["num_channels"]),
+            *_get_fake_spatial_shape(image["spatial_shape"], p=4, n=4, any=64),
+        )
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{file} must give network_data_format.inputs.image with its shape: {error!r}") from error
+        raise ConfigError(
+            f"{file} must give network_data_format.inputs.image with its shape: {error!r}"
+        ) from error
 
 
 def said_of_files(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """What overrides say of a site's files, which its check must know: ``values`` of pixels, ``stereo`` or not.
+    """What overrides say of a site's files, which its check must know: ``values`` of pixels,
+    ``stereo`` or not.
 
     >>> said_of_files({"values": None, "stereo": False, "size": [64, 64]})
     {'stereo': False}
     """
-    return {name: overrides[name] for name in ("values", "stereo") if overrides.get(name) not in (None, {})}
+    return {
+        name: overrides[name]
+        for name in ("values", "stereo")
+        if overrides.get(name) not in (None, {})
+    }
 
 
 @contextmanager
 def errors_told() -> Iterator[None]:
-    """In ``python -m monai.bundle`` an error of this package ends in its own text and exit code 2, not a traceback."""
+    """In ``python -m monai.bundle`` an error of this package ends in its own text and exit code 2,
+    not a traceback.
+    """
     try:
         yield
     except FairFLError as error:

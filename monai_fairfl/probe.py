@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Evaluates given weights on a client's data and disturbs nothing: no savers, no best metric, no random state."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluates given weights on a client's data and disturbs nothing: no savers, no best metric, no
+random state.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +31,12 @@ KEPT = ("Workflow._register_decollate", "Workflow._register_postprocessing")
 
 
 class Probe:
-    """Scores weights with a bundle's own evaluator: its data, inferer, postprocessing and key metric, nothing else.
+    """Scores weights with a bundle's own evaluator: its data, inferer, postprocessing and key
+    metric, nothing else.
 
     Args:
-        evaluator: built by the bundle; its savers, loggers and best-metric bookkeeping are left out while probing.
+        evaluator: built by the bundle; its savers, loggers and best-metric bookkeeping are left out
+            while probing.
         classes: names of the scored classes; used when their number fits the metric's.
     """
 
@@ -49,17 +45,20 @@ class Probe:
         self.cases: dict[str, dict[str, float]] = {}
 
     def score(self, weights: Weights) -> dict[str, float | Estimate]:
-        """The evaluator's key metric (mean Dice): ``"mean"`` over cases with its standard error, and per class.
+        """The evaluator's key metric (mean Dice): ``"mean"`` over cases with its standard error,
+        and per class.
 
-        Cases whose score is NaN do not count, nor does a class that none labels. MONAI's Dice is NaN where the
-        reference is empty, whatever was predicted: no score tells of a false alarm there. The cases' own scores, case
-        -> ``"dice"`` and classes -> value, stay in :attr:`cases`, at the client.
+        Cases whose score is NaN do not count, nor does a class that none labels. MONAI's Dice is
+        NaN where the reference is empty, whatever was predicted: no score tells of a false alarm
+        there. The cases' own scores, case -> ``"dice"`` and classes -> value, stay in
+        :attr:`cases`, at the client.
 
         Args:
             weights: the model to score; the network's own weights are put back afterwards.
 
         Raises:
-            ValueError: there is no key metric, or it is none that lies between 0 and 1, the higher the better.
+            ValueError: there is no key metric, or it is none that lies between 0 and 1, the higher
+                the better.
             TransportAborted: when the evaluator was interrupted.
         """
         with self._bare() as evaluator, loaded(evaluator.network, weights), own_random_state(0):
@@ -67,7 +66,9 @@ class Probe:
             check_whole(evaluator)
             name = evaluator.state.key_metric_name
             if name is None:
-                raise ValueError("the bundle's evaluator has no key_val_metric, so no score can be measured")
+                raise ValueError(
+                    "the bundle's evaluator has no key_val_metric, so no score can be measured"
+                )
             details = evaluator.state.metric_details.get(name)
             value = float(evaluator.state.metrics[name])
         scores = torch.as_tensor([value] if details is None else details).detach().cpu().double()
@@ -81,18 +82,27 @@ class Probe:
             if len(self.classes) >= len(names):  # a background class in front is not scored
                 names = list(self.classes[-len(names) :])
             told = [not column.isnan().all() for column in per_case.T]
-            columns |= {label: column for label, column, known in zip(names, per_case.T, told, strict=True) if known}
+            columns |= {
+                label: column
+                for label, column, known in zip(names, per_case.T, told, strict=True)
+                if known
+            }
         rows = torch.stack(list(columns.values()), 1).tolist()
         cases = self._case_names(len(per_case))
         self.cases = {case: dict(zip(columns, row)) for case, row in zip(cases, rows, strict=True)}
-        return {"mean" if label == "dice" else label: estimate(column) for label, column in columns.items()}
+        return {
+            "mean" if label == "dice" else label: estimate(column)
+            for label, column in columns.items()
+        }
 
     def _case_names(self, count: int) -> list[str]:
         """Of the files, where the cases came in their order; else numbers."""
         loader = self.engine.data_loader
         data = getattr(getattr(loader, "dataset", None), "data", None)
         if (
-            isinstance(getattr(getattr(loader, "batch_sampler", None), "sampler", None), SequentialSampler)
+            isinstance(
+                getattr(getattr(loader, "batch_sampler", None), "sampler", None), SequentialSampler
+            )
             and isinstance(data, Sequence)
             and len(data) == count
             and all(isinstance(d, dict) and "image" in d for d in data)
@@ -106,7 +116,9 @@ class Probe:
         engine: Any = self.engine
         handlers, state = engine._event_handlers, engine.state
         engine._event_handlers = handlers_that(_makes_the_score, engine)
-        engine._internal_run_generator = None  # after a failure ignite would go on with what is left of that run
+        engine._internal_run_generator = (
+            None  # after a failure ignite would go on with what is left of that run
+        )
         engine.state = copy.copy(state)
         engine.state.metrics, engine.state.metric_details = {}, {}
         try:
@@ -116,7 +128,9 @@ class Probe:
 
 
 def _check_range(name: str, scores: torch.Tensor) -> None:
-    """Refuse a distance, a loss or percent: methods read a score as Dice, and would take the worse for the better."""
+    """Refuse a distance, a loss or percent: methods read a score as Dice, and would take the worse
+    for the better.
+    """
     outside = scores[(scores - 0.5).abs() > 0.5 + 1e-6]  # of float32
     if len(outside):
         raise ValueError(
@@ -138,17 +152,25 @@ def estimate(values: torch.Tensor) -> Estimate:
     return Estimate(round(float(known.mean()), 12) if n else float("nan"), stderr, n)
 
 
-def handlers_that(fit: Callable[[Callable[..., Any]], bool], engine: Engine) -> defaultdict[Any, list[Any]]:
+def handlers_that(
+    fit: Callable[[Callable[..., Any]], bool], engine: Engine
+) -> defaultdict[Any, list[Any]]:
     """The engine's handlers that ``fit``, by event: what its ``_event_handlers`` shall be.
 
-    An event without any is left out: while ``EXCEPTION_RAISED`` is there, ignite takes exceptions for handled.
+    An event without any is left out: while ``EXCEPTION_RAISED`` is there, ignite takes exceptions
+    for handled.
     """
-    kept = {event: [entry for entry in entries if fit(entry[0])] for event, entries in engine._event_handlers.items()}
+    kept = {
+        event: [entry for entry in entries if fit(entry[0])]
+        for event, entries in engine._event_handlers.items()
+    }
     return defaultdict(list, {event: entries for event, entries in kept.items() if entries})
 
 
 def _makes_the_score(handler: Callable[..., Any]) -> bool:
-    owner = getattr(handler, "__self__", None) or getattr(getattr(handler, "__wrapped__", None), "__self__", None)
+    owner = getattr(handler, "__self__", None) or getattr(
+        getattr(handler, "__wrapped__", None), "__self__", None
+    )
     return isinstance(owner, Metric) or getattr(handler, "__qualname__", "").startswith(KEPT)
 
 
@@ -173,7 +195,9 @@ def load_weights(network: nn.Module, weights: Weights) -> None:
     """
     unexpected = network.load_state_dict(dict(weights), strict=False).unexpected_keys
     if unexpected:
-        raise KeyError(f"the network has no tensor {unexpected[0]!r} ({len(unexpected)} unknown names)")
+        raise KeyError(
+            f"the network has no tensor {unexpected[0]!r} ({len(unexpected)} unknown names)"
+        )
 
 
 @contextlib.contextmanager

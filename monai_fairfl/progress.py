@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Progress of a federation with the time left: a bar on a terminal, plain log lines elsewhere."""
 
 from __future__ import annotations
@@ -56,7 +48,10 @@ class Progress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.bar.__exit__(kind, error, trace)
 
@@ -73,13 +68,23 @@ class Progress:
             self.bar.update(self.task, news=f"{client} {self.came}/{self.expected}")
 
     def round_done(
-        self, number: int, seconds: float, received: Mapping[str, Mapping[str, Any]], result: RoundResult
+        self,
+        number: int,
+        seconds: float,
+        received: Mapping[str, Mapping[str, Any]],
+        result: RoundResult,
     ) -> None:
-        """Round ``number`` took ``seconds``; ``received`` holds what clients measured of the model they were sent."""
+        """Round ``number`` took ``seconds``; ``received`` holds what clients measured of the model
+        they were sent.
+        """
         self.done = number + 1
         self.seconds.append(seconds)
-        left = timedelta(seconds=round(sum(self.seconds) / len(self.seconds) * (self.rounds - self.done)))
-        scores = {c: value_of(m["global_score"]) for c, m in received.items() if "global_score" in m}
+        left = timedelta(
+            seconds=round(sum(self.seconds) / len(self.seconds) * (self.rounds - self.done))
+        )
+        scores = {
+            c: value_of(m["global_score"]) for c, m in received.items() if "global_score" in m
+        }
         text = f"{self.title} round {self.done}/{self.rounds}, {seconds:.1f} s, {left} left"
         if scores:
             worst = min(scores, key=lambda client: scores[client])
@@ -87,7 +92,9 @@ class Progress:
             text += f"; Dice before this round: mean {mean:.3f}, worst {worst} {scores[worst]:.3f}"
         weights = {c: w for c, w in result.aggregation.items() if isinstance(w, float)}
         if weights:
-            text += "; weights " + ", ".join(f"{client} {weight:.2f}" for client, weight in weights.items())
+            text += "; weights " + ", ".join(
+                f"{client} {weight:.2f}" for client, weight in weights.items()
+            )
         logger.info(text)
         if self.task is not None:
             self.bar.update(self.task, completed=self.done, news="")

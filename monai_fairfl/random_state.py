@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Random numbers: seeds that derive from (run seed, client, round), and work that leaves the global state alone."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Random numbers: seeds that derive from (run seed, client, round), and work that leaves the global
+state alone.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +18,23 @@ __all__ = ["own_random_state", "seed_of"]
 
 
 def seed_of(seed: int, client: str, number: int) -> int:
-    """The seed of ``client``'s work in round ``number``: 31 bits of SHA-256 of (run seed, client, round).
+    """The seed of ``client``'s work in round ``number``: 31 bits of SHA-256 of (run seed, client,
+    round).
 
     >>> seed_of(0, "A", 0) == seed_of(0, "A", 0) != seed_of(0, "A", 1)
     True
     """
-    return int.from_bytes(hashlib.sha256(f"{seed}/{client}/{number}".encode()).digest()[:4], "big") >> 1
+    return (
+        int.from_bytes(hashlib.sha256(f"{seed}/{client}/{number}".encode()).digest()[:4], "big")
+        >> 1
+    )
 
 
 @contextlib.contextmanager
 def own_random_state(seed: int) -> Iterator[None]:
-    """All global generators under ``seed`` inside, as they were after: a measured training equals an unmeasured one."""
+    """All global generators under ``seed`` inside, as they were after: a measured training equals
+    an unmeasured one.
+    """
     python, numpy = random.getstate(), np.random.get_state()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Recorded updates: what every client sent in every round, so that coalitions' models can be rebuilt afterwards."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Recorded updates: what every client sent in every round, so that coalitions' models can be
+rebuilt afterwards.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +34,8 @@ class RecordedRound:
     Args:
         folder: ``run_dir/updates/round-NNNN``.
         number: of the round, from 0.
-        samples: client -> images of one local epoch; these clients answered, and no guard quarantined them.
+        samples: client -> images of one local epoch; these clients answered, and no guard
+            quarantined them.
         buffers: the run's buffer policy.
         spec: the model's tensors.
         labelled: client -> which classes its labels tell; those whose labels tell all are left out.
@@ -69,14 +64,23 @@ class RecordedRound:
     def replies(self) -> Replies:
         """The clients' updates and buffers, as the strategy saw them; memory for N models."""
         start = self.start()
-        requests = [Request(client, "train", start, id=id) for id, client in enumerate(self.clients)]
+        requests = [
+            Request(client, "train", start, id=id) for id, client in enumerate(self.clients)
+        ]
         return Replies([self._reply(request) for request in requests], requests, self.spec)
 
     def _reply(self, request: Request) -> Reply:
         client = request.client
         parameters, buffers = self.spec.split(self._read(_file_of(client)))
         labelled = tuple(self.labelled.get(client, ()))
-        return Reply(client, parameters, self.samples[client], buffers=buffers, labelled=labelled, id=request.id)
+        return Reply(
+            client,
+            parameters,
+            self.samples[client],
+            buffers=buffers,
+            labelled=labelled,
+            id=request.id,
+        )
 
     def _read(self, name: str) -> dict[str, torch.Tensor]:
         try:
@@ -88,7 +92,9 @@ class RecordedRound:
             ) from error
 
 
-def record_round(run_dir: Path, number: int, start: Weights, replies: Replies, buffers: str) -> None:
+def record_round(
+    run_dir: Path, number: int, start: Weights, replies: Replies, buffers: str
+) -> None:
     """Write round ``number``, whole or not at all, over what an earlier try of it left.
 
     Args:
@@ -110,18 +116,26 @@ def record_round(run_dir: Path, number: int, start: Weights, replies: Replies, b
 
 
 def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
-    """All rounds of a run, in order; each must have begun with the ledger's model, and have its clients and images.
+    """All rounds of a run, in order; each must have begun with the ledger's model, and have its
+    clients and images.
 
     Raises:
         ConfigError: when the run has no round, or one was not recorded.
         FederationError: when a recorded round is damaged, or of another run than the ledger.
     """
     run_dir = Path(run_dir)
-    records = [record for record in read_ledger(run_dir / "ledger.jsonl") if record["kind"] in ("start", "round")]
+    records = [
+        record
+        for record in read_ledger(run_dir / "ledger.jsonl")
+        if record["kind"] in ("start", "round")
+    ]
     if len(records) < 2:
         raise ConfigError(f"{run_dir} has no finished round: there is nothing to value")
     pairs = zip(records[:-1], records[1:])
-    return [_recorded(run_dir, number, before["model"], record) for number, (before, record) in enumerate(pairs)]
+    return [
+        _recorded(run_dir, number, before["model"], record)
+        for number, (before, record) in enumerate(pairs)
+    ]
 
 
 def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any]) -> RecordedRound:
@@ -134,15 +148,26 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
         about = json.loads((folder / MANIFEST).read_bytes())
         spec = ModelSpec.from_json(about["spec"])
         found = RecordedRound(
-            folder, about["round"], about["samples"], about["buffers"], spec, about.get("labelled", {})
+            folder,
+            about["round"],
+            about["samples"],
+            about["buffers"],
+            spec,
+            about.get("labelled", {}),
         )
     except (ValueError, KeyError) as error:
-        raise FederationError(f"recorded round {folder} is damaged ({error!r}): restore it from a copy") from error
+        raise FederationError(
+            f"recorded round {folder} is damaged ({error!r}): restore it from a copy"
+        ) from error
     if digest_of(found.start()) != model:
-        raise FederationError(f"recorded round {folder} did not begin with the model that {run_dir}'s ledger says")
+        raise FederationError(
+            f"recorded round {folder} did not begin with the model that {run_dir}'s ledger says"
+        )
     for key, told in (("samples", found.samples), ("labelled", found.labelled)):
         if told != record.get(key, {}):
-            raise FederationError(f"recorded round {folder} has {key} {told}, {run_dir}'s ledger {record.get(key)}")
+            raise FederationError(
+                f"recorded round {folder} has {key} {told}, {run_dir}'s ledger {record.get(key)}"
+            )
     return found
 
 
@@ -157,4 +182,6 @@ def _file_of(client: str) -> str:
 def _files(start: Weights, replies: Replies) -> Iterator[tuple[str, bytes]]:
     yield START, tensors_as_bytes(start)
     for reply in replies:
-        yield _file_of(reply.client), tensors_as_bytes({**(reply.update or {}), **(reply.buffers or {})})
+        yield _file_of(reply.client), tensors_as_bytes(
+            {**(reply.update or {}), **(reply.buffers or {})}
+        )

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """What the ledger records: the opening of a run, and each round."""
 
 from __future__ import annotations
@@ -42,7 +34,10 @@ def opening_record(
         "strategy": type(strategy).__name__,
         "name": strategy.name,
         "clients": list(clients),
-        **{name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()},
+        **{
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in settings.items()
+        },
         "parameters": sum(weights[name].numel() for name in spec.parameters),
         "layers": list(dict.fromkeys(spec.layers.values())),
         "model": digest_of(weights),
@@ -80,30 +75,44 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What of a run's ``config.json`` decides how its sites train.
 
     Args:
-        config: as :class:`~monai_fairfl.federate.BundleFederation` writes it; what is not in it is left out.
+        config: as :class:`~monai_fairfl.federate.BundleFederation` writes it; what is not in it is
+            left out.
 
     Returns:
-        ``"plain"`` values; ``"overrides"`` by key; ``"files"`` of the bundle that are used, name -> SHA-256;
-        ``"sites"``, each site's own overrides; ``"data"``, each site's folder.
+        ``"plain"`` values; ``"overrides"`` by key; ``"files"`` of the bundle that are used, name ->
+        SHA-256; ``"sites"``, each site's own overrides; ``"data"``, each site's folder.
 
     >>> training_settings({"local_epochs": 4, "overrides": {"size": [64, 64]}})["overrides"]
     {'size': [64, 64]}
     """
     used = [Path(file).name for file in config.get("config") or ()]
     files = config.get("files") or {}
-    sections = {section: dict(config.get(section) or {}) for section in ("overrides", "sites", "data")}
+    sections = {
+        section: dict(config.get(section) or {}) for section in ("overrides", "sites", "data")
+    }
     plain = {key: config.get(key) for key in ("bundle", "config", "local_epochs", "amp")}
-    return {"plain": plain, "files": {name: files[name] for name in used if name in files}, **sections}
+    return {
+        "plain": plain,
+        "files": {name: files[name] for name in used if name in files},
+        **sections,
+    }
 
 
 def training_of(exchanges: Sequence[Replies]) -> Replies:
-    """Of a round's exchanges the first that trained: its replies carry updates. Where none did, the first."""
-    trained = (replies for replies in exchanges if all(reply.update is not None for reply in replies))
+    """Of a round's exchanges the first that trained: its replies carry updates. Where none did, the
+    first.
+    """
+    trained = (
+        replies for replies in exchanges if all(reply.update is not None for reply in replies)
+    )
     return next(trained, exchanges[0])
 
 
-def trained_by(records: Sequence[Mapping[str, Any]], clients: Sequence[str], per_round: int | None) -> bool:
-    """Whether just these clients trained a run's model: nobody else came, nobody left, none was missing in a round.
+def trained_by(
+    records: Sequence[Mapping[str, Any]], clients: Sequence[str], per_round: int | None
+) -> bool:
+    """Whether just these clients trained a run's model: nobody else came, nobody left, none was
+    missing in a round.
 
     Args:
         records: of the run's ledger.
@@ -117,7 +126,9 @@ def trained_by(records: Sequence[Mapping[str, Any]], clients: Sequence[str], per
     """
     size = min(len(clients), per_round or len(clients))
     return set(records[0]["clients"]) == set(clients) and all(
-        len(record["clients"]) == size and set(record["clients"]) <= set(clients) and not record["missing"]
+        len(record["clients"]) == size
+        and set(record["clients"]) <= set(clients)
+        and not record["missing"]
         for record in records
         if record["kind"] == "round"
     )
@@ -130,10 +141,12 @@ def round_record(
     exchanges: Sequence[Replies],
     verdicts: Mapping[str, Verdict],
 ) -> dict[str, Any]:
-    """One round: who was asked and who answered, what each measured, the Gram matrix, weights and contributions.
+    """One round: who was asked and who answered, what each measured, the Gram matrix, weights and
+    contributions.
 
-    ``global_score`` is of the model received in this round, which is the result of the round before. Scores of the
-    models of coalitions are none of a client's own: what a method makes of them is in ``details``.
+    ``global_score`` is of the model received in this round, which is the result of the round
+    before. Scores of the models of coalitions are none of a client's own: what a method makes of
+    them is in ``details``.
     """
     local = training_of(exchanges)
     measured: dict[str, dict[str, Any]] = {}
@@ -142,7 +155,9 @@ def round_record(
         asked = Counter(request.client for request in replies.requests.values())
         for reply in replies:
             usable, bad = usable_measurements(reply)
-            if asked[reply.client] == 1:  # else they are of several models, such as those of coalitions
+            if (
+                asked[reply.client] == 1
+            ):  # else they are of several models, such as those of coalitions
                 measured.setdefault(reply.client, {}).update(usable)
             if bad:
                 not_finite.setdefault(reply.client, []).extend(bad)
@@ -151,8 +166,12 @@ def round_record(
         "kind": "round",
         "round": number,
         "clients": list(clients),
-        "missing": {client: reason for replies in exchanges for client, reason in replies.missing.items()},
-        "guards": {client: f"{verdict.action}: {verdict.reason}" for client, verdict in verdicts.items()},
+        "missing": {
+            client: reason for replies in exchanges for client, reason in replies.missing.items()
+        },
+        "guards": {
+            client: f"{verdict.action}: {verdict.reason}" for client, verdict in verdicts.items()
+        },
         "aggregation": result.aggregation,
         "contributions": result.contributions,
         "details": result.details,
@@ -163,7 +182,9 @@ def round_record(
         "cases": {reply.client: reply.num_cases for reply in local},
         "steps": {reply.client: reply.num_steps for reply in local},
         "labelled": {reply.client: list(reply.labelled) for reply in local if reply.labelled},
-        "gram": {"clients": local.clients, "whole": local.geometry.gram.tolist()} if trained else None,
+        "gram": (
+            {"clients": local.clients, "whole": local.geometry.gram.tolist()} if trained else None
+        ),
         "model": digest_of(result.weights),
         "rewards": {client: digest_of(model) for client, model in (result.rewards or {}).items()},
     }

@@ -1,16 +1,10 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The folder of a run or of a comparison: what it holds already, and whether the runs asked for may be written there.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a run or of a comparison: what it holds already, and whether the runs asked for may
+be written there.
 
-Nothing that exists is overwritten unasked: a used folder needs ``resume``, and then the same settings.
+Nothing that exists is overwritten unasked: a used folder needs ``resume``, and then the same
+settings.
 """
 
 from __future__ import annotations
@@ -24,7 +18,14 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.ledger import read_ledger
 from monai_fairfl.records import check_same, training_settings
 
-__all__ = ["begun", "check_folder", "check_openings", "check_training", "compared", "recorded_config"]
+__all__ = [
+    "begun",
+    "check_folder",
+    "check_openings",
+    "check_training",
+    "compared",
+    "recorded_config",
+]
 
 
 def begun(folder: Path) -> bool:
@@ -45,9 +46,13 @@ def recorded_config(run_dir: Path) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text())
     except ValueError as error:
-        raise ConfigError(f"{file} is damaged ({error}): restore it from a copy, or choose another run_dir") from error
+        raise ConfigError(
+            f"{file} is damaged ({error}): restore it from a copy, or choose another run_dir"
+        ) from error
     if not isinstance(config, dict):
-        raise ConfigError(f"{file} holds no JSON object: restore it from a copy, or choose another run_dir")
+        raise ConfigError(
+            f"{file} holds no JSON object: restore it from a copy, or choose another run_dir"
+        )
     return config
 
 
@@ -69,7 +74,8 @@ def compared(run_dir: Path, strategies: Sequence[str] = ()) -> list[str]:
 def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None:
     """Refuse a folder whose runs, report or configuration the runs asked for would replace.
 
-    A comparison and a single run never share a folder. A resumed comparison may grow by further strategies.
+    A comparison and a single run never share a folder. A resumed comparison may grow by further
+    strategies.
 
     Args:
         run_dir: of the runs asked for.
@@ -107,7 +113,9 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
             f"{run_dir} already holds a comparison ({names}): resume it (--resume True) or choose another run_dir"
         )
     if begun(run_dir) and not resume:
-        raise FederationError(f"{run_dir} already holds a run: resume it (--resume True) or choose another run_dir")
+        raise FederationError(
+            f"{run_dir} already holds a run: resume it (--resume True) or choose another run_dir"
+        )
 
 
 def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str]) -> None:
@@ -132,7 +140,8 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
 
 
 def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:
-    """Every run that goes on, or that further runs will be compared with, was begun with these settings.
+    """Every run that goes on, or that further runs will be compared with, was begun with these
+    settings.
 
     Args:
         folders: of these runs.
@@ -149,7 +158,9 @@ def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None
 
 
 def _trains(config: Mapping[str, Any], sites: Sequence[str]) -> dict[str, Any]:
-    """What of ``config.json`` decides how these sites train, each under the name that an error gives it."""
+    """What of ``config.json`` decides how these sites train, each under the name that an error
+    gives it.
+    """
     found = training_settings(config)
     of_sites = {}
     for key in ("sites", "data"):

@@ -1,16 +1,9 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A run's schedule: for how many rounds it was planned, and how many seconds its rounds took.
 
-The ledger holds neither: equal runs have equal ledgers, however fast and in however many parts they ran.
+The ledger holds neither: equal runs have equal ledgers, however fast and in however many parts they
+ran.
 """
 
 from __future__ import annotations
@@ -31,8 +24,8 @@ class Schedule:
     """What ``schedule.json`` of a run holds.
 
     Args:
-        planned: rounds in all, as the run was begun with, then as each resumption with another number had it;
-            ``None`` where the beginning was not recorded.
+        planned: rounds in all, as the run was begun with, then as each resumption with another
+            number had it; ``None`` where the beginning was not recorded.
         seconds: round -> wall-clock seconds that it took; of a repeated round the last time.
 
     >>> import tempfile

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Sharpness-aware minimisation as arithmetic on gradients: the perturbation of SAM and the step direction of GSAM."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Sharpness-aware minimisation as arithmetic on gradients: the perturbation of SAM and the step
+direction of GSAM.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +21,16 @@ def total_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     >>> total_norm([torch.tensor([3.0]), torch.tensor([4.0])])
     tensor(5.)
     """
-    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(tensor) for tensor in tensors]))
+    return torch.linalg.vector_norm(
+        torch.stack([torch.linalg.vector_norm(tensor) for tensor in tensors])
+    )
 
 
-def perturbation(gradients: Sequence[torch.Tensor], rho: float, scale: float = 1.0) -> list[torch.Tensor]:
-    r"""SAM's step uphill, :math:`\epsilon = \rho\, g / (\lVert g \rVert + 10^{-12})` (Foret et al., ICLR 2021, Eq. 2).
+def perturbation(
+    gradients: Sequence[torch.Tensor], rho: float, scale: float = 1.0
+) -> list[torch.Tensor]:
+    r"""SAM's step uphill, :math:`\epsilon = \rho\, g / (\lVert g \rVert + 10^{-12})` (Foret et al.,
+    ICLR 2021, Eq. 2).
 
     Args:
         gradients: one tensor per parameter; the norm is over all of them.
@@ -50,12 +49,13 @@ def gsam_direction(
 ) -> list[torch.Tensor]:
     r"""GSAM's step direction, :math:`g_p - \alpha g_\perp` (Zhuang et al., ICLR 2022, Algorithm 1).
 
-    :math:`g_\perp = g - \frac{g \cdot g_p}{\lVert g_p \rVert^2} g_p` is the part of the clean gradient that is
-    orthogonal to the perturbed one; ``alpha`` 0 is SAM.
+    :math:`g_\perp = g - \frac{g \cdot g_p}{\lVert g_p \rVert^2} g_p` is the part of the clean
+    gradient that is orthogonal to the perturbed one; ``alpha`` 0 is SAM.
 
     Args:
         clean: g, the gradient at the weights.
-        perturbed: g_p, the gradient at the perturbed weights; products are over all tensors as one vector.
+        perturbed: g_p, the gradient at the perturbed weights; products are over all tensors as one
+            vector.
         alpha: share of the orthogonal part, at least 0.
 
     >>> [round(d, 6) for d in gsam_direction([torch.tensor([3.0, 4.0])], [torch.tensor([3.2, 4.6])], 0.1)[0].tolist()]

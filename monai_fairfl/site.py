@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A site of a federation: the client that a bundle, a site's own data and a job's plain settings make."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site of a federation: the client that a bundle, a site's own data and a job's plain settings
+make.
+"""
 
 from __future__ import annotations
 
@@ -51,24 +45,30 @@ def bundle_client(
 ) -> FairMonaiAlgo:
     """The client of one site, the same whatever engine asks it.
 
-    What a federation knows of a site replaces the value of the configuration's key of that name, where it has one.
+    What a federation knows of a site replaces the value of the configuration's key of that name,
+    where it has one.
 
     Args:
         bundle_root: the site's copy of the bundle.
         site: its name, the key ``site``.
-        private: a folder of the site's own: state between rounds, checkpoints, evaluations, and its data list.
+        private: a folder of the site's own: state between rounds, checkpoints, evaluations, and its
+            data list.
         dataset_dir: its images and labels.
-        datalist_file: its data list; in ``private`` by default, made of ``dataset_dir`` where it is missing.
-        groups: name -> sites, of the federation; the name of the one that it is in is the key ``group``, else nothing.
+        datalist_file: its data list; in ``private`` by default, made of ``dataset_dir`` where it is
+            missing.
+        groups: name -> sites, of the federation; the name of the one that it is in is the key
+            ``group``, else nothing.
         device: for training, such as ``"cuda:0"``.
         amp: automatic mixed precision.
         rounds: of the federation; the learning rate decays over all its epochs.
         local_epochs: of one round.
-        config: training configuration, files relative to the bundle; overlays come after ``train.json``.
+        config: training configuration, files relative to the bundle; overlays come after
+            ``train.json``.
         overrides: of the configuration; they win.
 
     Raises:
-        ConfigError: when an override names nothing in the configuration: MONAI would take it for its own argument.
+        ConfigError: when an override names nothing in the configuration: MONAI would take it for
+            its own argument.
     """
     root, folder = Path(bundle_root).absolute(), Path(private).absolute()
     known = {
@@ -96,7 +96,8 @@ def bundle_client(
 
 
 def images_of_site(client: FairMonaiAlgo, site: str, data: str) -> int:
-    """How many different images of a site a measurement of features compares, at most 64: slices, windows or pictures.
+    """How many different images of a site a measurement of features compares, at most 64: slices,
+    windows or pictures.
 
     Args:
         client: of the site; it is built and let go.

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Read off a network which tensors are parameters, buffers, aliases, layers and the output."""
 
 from __future__ import annotations
@@ -19,20 +11,26 @@ from monai_fairfl.messages import ModelSpec
 
 __all__ = ["read_spec"]
 
-NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)  # the first: BatchNorm and InstanceNorm
+NORMS = (
+    nn.modules.batchnorm._NormBase,
+    nn.GroupNorm,
+    nn.LayerNorm,
+)  # the first: BatchNorm and InstanceNorm
 
 
 def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
-    """The :class:`~monai_fairfl.messages.ModelSpec` of ``network``, from one forward pass in evaluation mode.
+    """The :class:`~monai_fairfl.messages.ModelSpec` of ``network``, from one forward pass in
+    evaluation mode.
 
-    The output layer is the module that was *called* last among those that own a weight of two or more dimensions
-    (``DynUNet`` registers its deep-supervision heads after it); the class axis is 0, and 1 for a transposed
-    convolution, whose weight is (in, out, ...). Frozen parameters count as buffers: nobody trains them.
+    The output layer is the module that was *called* last among those that own a weight of two or
+    more dimensions (``DynUNet`` registers its deep-supervision heads after it); the class axis is
+    0, and 1 for a transposed convolution, whose weight is (in, out, ...). Frozen parameters count
+    as buffers: nobody trains them.
 
     Args:
         network: the network on any device; its mode and random state are left as they were.
-        inputs: example inputs of the forward pass, for example one image of shape (1, C, H, W); without any, the
-            output layer stays unknown.
+        inputs: example inputs of the forward pass, for example one image of shape (1, C, H, W);
+            without any, the output layer stays unknown.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1))
     >>> spec = read_spec(net, torch.zeros(1, 1, 8, 8))
@@ -52,7 +50,11 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
             continue
         layers[name] = name.rpartition(".")[0]
         (parameters if id(tensor) in trainable else buffers).append(name)
-    norms = {name for name, module in network.named_modules(remove_duplicate=False) if isinstance(module, NORMS)}
+    norms = {
+        name
+        for name, module in network.named_modules(remove_duplicate=False)
+        if isinstance(module, NORMS)
+    }
     return ModelSpec(
         parameters=tuple(sorted(parameters)),
         aliases=aliases,
@@ -63,7 +65,9 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
     )
 
 
-def _output(network: nn.Module, inputs: tuple[torch.Tensor, ...], aliases: dict[str, str]) -> tuple[str, int] | None:
+def _output(
+    network: nn.Module, inputs: tuple[torch.Tensor, ...], aliases: dict[str, str]
+) -> tuple[str, int] | None:
     if not inputs:
         return None
     called: list[str] = []

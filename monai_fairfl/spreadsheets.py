@@ -1,17 +1,11 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""CSV tables that people open in a spreadsheet, where a text that begins like a formula would be run.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""CSV tables that people open in a spreadsheet, where a text that begins like a formula would be
+run.
 
-Names of sites, cases and classes come from outside. A text cell that begins with ``=``, ``+``, ``-``, ``@``, a tab or a
-line break gets an apostrophe in front, as OWASP's page on CSV injection has it. Numbers stay as they are.
+Names of sites, cases and classes come from outside. A text cell that begins with ``=``, ``+``,
+``-``, ``@``, a tab or a line break gets an apostrophe in front, as OWASP's page on CSV injection
+has it. Numbers stay as they are.
 """
 
 from __future__ import annotations
@@ -25,11 +19,14 @@ from typing import Any
 __all__ = ["cell", "csv_text", "read_csv_text", "text_of"]
 
 FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
-"""How a text begins that is marked; with apostrophes of its own in front, so that :func:`text_of` is the inverse."""
+"""How a text begins that is marked; with apostrophes of its own in front, so that :func:`text_of`
+is the inverse.
+"""
 
 
 def cell(value: Any) -> Any:
-    """A value as a spreadsheet may read it: a text that begins like a formula gets an apostrophe in front.
+    """A value as a spreadsheet may read it: a text that begins like a formula gets an apostrophe in
+    front.
 
     >>> cell("=HYPERLINK(1)"), cell("elm"), cell(-0.25)
     ("'=HYPERLINK(1)", 'elm', -0.25)

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A run at a terminal: Ctrl-C ends it after the present round, and other libraries' log lines do not hide its own."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A run at a terminal: Ctrl-C ends it after the present round, and other libraries' log lines do
+not hide its own.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +38,9 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     def received(number: int, frame: object) -> None:
         logger.warning("stopping after this round; press again to stop at once")
         stop()
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(
+            number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        )
 
     before = {number: signal.signal(number, received) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -72,25 +68,35 @@ def noted() -> Iterator[list[str]]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """All loggers but ours at warnings only: MONAI and ignite write several lines per client and round.
+    """All loggers but ours at warnings only: MONAI and ignite write several lines per client and
+    round.
 
     >>> with quiet():
     ...     [logging.getLogger(name).isEnabledFor(logging.INFO) for name in ("ignite", "monai_fairfl")]
     [False, True]
     """
     others = [
-        logging.getLogger(name) for name in logging.root.manager.loggerDict if not name.startswith("monai_fairfl")
+        logging.getLogger(name)
+        for name in logging.root.manager.loggerDict
+        if not name.startswith("monai_fairfl")
     ]
     ours = logging.getLogger("monai_fairfl")
     levels = {logger: logger.level for logger in [logging.root, ours, *others]}
     for other in [logging.root, *others]:
         other.setLevel(logging.WARNING)
-    for name in ("monai.bundle.workflows", "monai.data.nvimgcodec_pydicom_plugin"):  # per client, per reader
+    for name in (
+        "monai.bundle.workflows",
+        "monai.data.nvimgcodec_pydicom_plugin",
+    ):  # per client, per reader
         logging.getLogger(name).setLevel(logging.ERROR)
     ours.setLevel(logging.INFO)
     try:
         with warnings.catch_warnings():
-            for noise in ("executing the bundle config", "NvImgCodecPydicomReader", ".*always_return_as_numpy"):
+            for noise in (
+                "executing the bundle config",
+                "NvImgCodecPydicomReader",
+                ".*always_return_as_numpy",
+            ):
                 warnings.filterwarnings("ignore", message=noise)
             yield
     finally:

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The training loss of given weights on a client's training data: the same crops each time, and nothing disturbed."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The training loss of given weights on a client's training data: the same crops each time, and
+nothing disturbed.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +28,14 @@ __all__ = ["TrainingProbe", "same_batches", "seed_loader"]
 
 
 class TrainingProbe:
-    """Loss and sharpness of weights, made with a bundle's own trainer: its loader, transforms, inferer and loss.
+    """Loss and sharpness of weights, made with a bundle's own trainer: its loader, transforms,
+    inferer and loss.
 
-    One epoch of the training data in evaluation mode (running statistics, no dropout) and full precision. Random
-    transforms stay, since a random crop may be what makes an image fit the network, but under a fixed seed: the same
-    crops in every measurement, so that losses of two models can be compared. The trainer, its gradients, its random
-    state and that of its transforms are left as they were.
+    One epoch of the training data in evaluation mode (running statistics, no dropout) and full
+    precision. Random transforms stay, since a random crop may be what makes an image fit the
+    network, but under a fixed seed: the same crops in every measurement, so that losses of two
+    models can be compared. The trainer, its gradients, its random state and that of its transforms
+    are left as they were.
 
     Args:
         trainer: built by the bundle.
@@ -49,7 +45,9 @@ class TrainingProbe:
         self.engine = trainer
 
     def loss(self, weights: Weights) -> Estimate:
-        r"""The mean loss over images, :math:`\sum_b n_b L_b / \sum_b n_b`; standard error and n are of the batches."""
+        r"""The mean loss over images, :math:`\sum_b n_b L_b / \sum_b n_b`; standard error and n are
+        of the batches.
+        """
         with loaded(self.engine.network, weights), eval_mode(self.engine.network):
             losses, _ = self._pass()
         mean, n = _mean(losses), len(losses)
@@ -57,11 +55,13 @@ class TrainingProbe:
         return Estimate(mean, math.sqrt(_mean(squares) / (n - 1)) if n > 1 else None, n)
 
     def sharpness(self, weights: Weights, rho: float) -> float:
-        r"""FedISM's sharpness: how far the loss rises within ``rho`` of the weights, along its gradient.
+        r"""FedISM's sharpness: how far the loss rises within ``rho`` of the weights, along its
+        gradient.
 
         .. math:: s = L(w + \epsilon) - L(w), \qquad \epsilon = \rho\, \nabla L(w) / \lVert \nabla L(w) \rVert
 
-        Loss and gradient are those of the whole training set; to first order s is rho times the gradient's norm.
+        Loss and gradient are those of the whole training set; to first order s is rho times the
+        gradient's norm.
 
         Args:
             weights: w.
@@ -76,11 +76,14 @@ class TrainingProbe:
             perturbed, _ = self._pass()
         return _mean(perturbed) - _mean(clean)
 
-    def _pass(self, parameters: list[torch.nn.Parameter] | None = None) -> tuple[list[tuple[float, int]], list[Any]]:
-        """Each batch's (loss, images), and the gradient of the mean loss where ``parameters`` are given.
+    def _pass(
+        self, parameters: list[torch.nn.Parameter] | None = None
+    ) -> tuple[list[tuple[float, int]], list[Any]]:
+        """Each batch's (loss, images), and the gradient of the mean loss where ``parameters`` are
+        given.
 
-        ``torch.autograd.grad`` leaves the parameters' own ``grad`` alone: zeros in the place of ``None`` would make an
-        optimizer move what the training never touches.
+        ``torch.autograd.grad`` leaves the parameters' own ``grad`` alone: zeros in the place of
+        ``None`` would make an optimizer move what the training never touches.
         """
         losses: list[tuple[float, int]] = []
         gradients = [torch.zeros_like(parameter) for parameter in parameters or ()]
@@ -89,7 +92,9 @@ class TrainingProbe:
                 with torch.set_grad_enabled(bool(parameters)):
                     loss, images = _batch_loss(self.engine, batch)
                 if parameters:
-                    for total, gradient in zip(gradients, torch.autograd.grad(loss, parameters, allow_unused=True)):
+                    for total, gradient in zip(
+                        gradients, torch.autograd.grad(loss, parameters, allow_unused=True)
+                    ):
                         if gradient is not None:
                             total += images * gradient
                 losses.append((float(loss), images))
@@ -104,18 +109,23 @@ def _mean(values: list[tuple[float, int]]) -> float:
 
 def _batch_loss(engine: SupervisedTrainer, batch: Any) -> tuple[torch.Tensor, int]:
     """Loss of one batch, as the trainer makes it, and its number of images."""
-    inputs, targets, *rest = engine.prepare_batch(batch, engine.state.device, engine.non_blocking, **engine.to_kwargs)
+    inputs, targets, *rest = engine.prepare_batch(
+        batch, engine.state.device, engine.non_blocking, **engine.to_kwargs
+    )
     args, kwargs = rest or ((), {})
-    return engine.loss_function(engine.inferer(inputs, engine.network, *args, **kwargs), targets).mean(), len(inputs)
+    return engine.loss_function(
+        engine.inferer(inputs, engine.network, *args, **kwargs), targets
+    ).mean(), len(inputs)
 
 
 @contextmanager
 def same_batches(loader: Any, seed: int = 0) -> Iterator[Any]:
-    """``loader``, which inside gives the same batches every time: order and random transforms follow from ``seed``.
+    """``loader``, which inside gives the same batches every time: order and random transforms
+    follow from ``seed``.
 
-    The transforms are copied, so that the datasets' own go on afterwards as if nothing had happened, and so does the
-    loader's generator. Workers that outlive an epoch (``persistent_workers``) keep their own random state and cannot be
-    repeated.
+    The transforms are copied, so that the datasets' own go on afterwards as if nothing had
+    happened, and so does the loader's generator. Workers that outlive an epoch
+    (``persistent_workers``) keep their own random state and cannot be repeated.
     """
     with own_random_state(seed), ExitStack() as stack:
         for dataset, name, usual in list(_transforms(loader)):
@@ -128,7 +138,9 @@ def same_batches(loader: Any, seed: int = 0) -> Iterator[Any]:
 
 
 def seed_loader(loader: Any, seed: int) -> None:
-    """Seed what keeps a random state of its own: transforms of ``loader``'s datasets, and generators."""
+    """Seed what keeps a random state of its own: transforms of ``loader``'s datasets, and
+    generators.
+    """
     for _, _, transform in _transforms(loader):
         if isinstance(transform, Randomizable):
             transform.set_random_state(seed)

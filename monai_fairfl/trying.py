@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""``monai-fairfl try``: from a folder of hospitals to a small comparison and its report, in one command."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""``monai-fairfl try``: from a folder of hospitals to a small comparison and its report, in one
+command.
+"""
 
 from __future__ import annotations
 
@@ -58,13 +52,16 @@ SMALL = {
         structures=("disc", "cup"),
     ),
 }  # fmt: skip
-STRATEGIES = [{"_target_": f"monai_fairfl.strategies.{name}"} for name in ("Standalone", "FedAvg", "FedCE")]
+STRATEGIES = [
+    {"_target_": f"monai_fairfl.strategies.{name}"} for name in ("Standalone", "FedAvg", "FedCE")
+]
 
 
 def try_sites(
     root: Path, out: Path, rounds: int = 10, stereo: bool | None = None, output: Any = None
 ) -> dict[str, Any]:
-    """Check every file, copy the bundle that fits, then train Standalone, FedAvg and FedCE at a small size.
+    """Check every file, copy the bundle that fits, then train Standalone, FedAvg and FedCE at a
+    small size.
 
     What a stopped run finished is kept: the same call goes on from there.
 
@@ -76,19 +73,23 @@ def try_sites(
         output: where the training prints; standard output by default.
 
     Returns:
-        ``sites``, ``bundle``, ``command`` (what was run, as a line for a shell), ``report``, and ``full_run``: the
-        command of a run that may be judged, ``None`` where this one may be. The report says how long it takes.
+        ``sites``, ``bundle``, ``command`` (what was run, as a line for a shell), ``report``, and
+        ``full_run``: the command of a run that may be judged, ``None`` where this one may be. The
+            report says how long it takes.
 
     Raises:
         DataError: with all that is wrong in the data, and how to mend it.
-        ConfigError: when ``out`` is of other hospitals, there is one only, or ``stereo`` is told of volumes.
+        ConfigError: when ``out`` is of other hospitals, there is one only, or ``stereo`` is told of
+            volumes.
         FairFLError: when the training, or that of one strategy, failed; what it printed says why.
     """
     with noted() as noticed:
         folders = site_folders(root)
     name = bundle_for(folders)
     if stereo is not None and not SMALL[name].structures:
-        raise ConfigError(f"whether photographs are stereo pairs was told, but {root} holds volumes: leave it out")
+        raise ConfigError(
+            f"whether photographs are stereo pairs was told, but {root} holds volumes: leave it out"
+        )
     found, text = overview(folders, SMALL[name].structures, stereo, noticed)
     print(text, file=output, flush=True)
     if found["problems"]:
@@ -97,7 +98,9 @@ def try_sites(
             "to take part out of the folder; then give the same command again."
         )
     if len(folders) < 2:
-        raise ConfigError(f"{root} holds one site, {', '.join(folders)}; a federation needs two: give the folder above")
+        raise ConfigError(
+            f"{root} holds one site, {', '.join(folders)}; a federation needs two: give the folder above"
+        )
     _check_same_sites(out, folders)
     bundle = out / "bundle"
     if not (bundle / "configs").is_dir():
@@ -125,10 +128,16 @@ def _full_run(report: Path) -> str | None:
 
 
 def _check_same_sites(out: Path, folders: Mapping[str, Path]) -> None:
-    """That what an earlier call left in ``out`` is of these hospitals: their report would be shown for these."""
+    """That what an earlier call left in ``out`` is of these hospitals: their report would be shown
+    for these.
+    """
     config = out / "run" / "config.json"
-    if config.exists() and json.loads(config.read_text())["data"] != {n: str(f.absolute()) for n, f in folders.items()}:
-        raise ConfigError(f"{out} holds a first look at other hospitals: give this one a folder of its own with --out")
+    if config.exists() and json.loads(config.read_text())["data"] != {
+        n: str(f.absolute()) for n, f in folders.items()
+    }:
+        raise ConfigError(
+            f"{out} holds a first look at other hospitals: give this one a folder of its own with --out"
+        )
 
 
 def bundle_for(folders: Mapping[str, Path]) -> str:
@@ -138,7 +147,10 @@ def bundle_for(folders: Mapping[str, Path]) -> str:
         DataError: when some hold volumes and others photographs, or grey pictures; all are named.
     """
     grey: list[str] = []
-    kinds: dict[str, list[str]] = {"prostate_mri_segmentation": [], "fundus_disc_cup_segmentation": []}
+    kinds: dict[str, list[str]] = {
+        "prostate_mri_segmentation": [],
+        "fundus_disc_cup_segmentation": [],
+    }
     for site, folder in folders.items():
         try:
             image = find_cases(folder)[0]["image"]

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Valuations of finished runs: the checks before, the files and the table after."""
 
 from __future__ import annotations
@@ -32,7 +24,10 @@ logger = logging.getLogger(__name__)
 
 
 def check_valuations(
-    valuations: Sequence[RunValuation], bundle_root: Path, clients: Sequence[str], settings: Mapping[str, Any]
+    valuations: Sequence[RunValuation],
+    bundle_root: Path,
+    clients: Sequence[str],
+    settings: Mapping[str, Any],
 ) -> None:
     """Refuse before the training what would fail after it.
 
@@ -47,15 +42,21 @@ def check_valuations(
     """
     names = [valuation.name for valuation in valuations]
     if len(set(names)) < len(names):
-        raise ConfigError(f"valuations must be different ones, in more than seed or stop, got {names}")
+        raise ConfigError(
+            f"valuations must be different ones, in more than seed or stop, got {names}"
+        )
     known = (*UTILITIES, *_classes(bundle_root))
     for valuation in valuations:
         utility = valuation.utility
         valuation.check(clients, recorded=bool(settings.get("record_updates")))
         if utility.name not in known:
-            raise ConfigError(f"valuation {valuation.name}: utility must be one of {known}, got {utility.name!r}")
+            raise ConfigError(
+                f"valuation {valuation.name}: utility must be one of {known}, got {utility.name!r}"
+            )
         if utility.data == "test" and not (bundle_root / "configs" / "evaluate.json").exists():
-            raise ConfigError(f"valuation {valuation.name}: the bundle has no evaluate.json, so no test images")
+            raise ConfigError(
+                f"valuation {valuation.name}: the bundle has no evaluate.json, so no test images"
+            )
         if settings.get("local_norm") or settings.get("buffers") == "local":
             raise ConfigError(
                 f"valuation {valuation.name}: with local_norm or buffers 'local' a coalition has no whole model that "
@@ -82,12 +83,17 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         run: a finished run.
 
     Returns:
-        What was found; ``None`` for a run that averages nothing, and so has nothing to rebuild (Standalone).
+        What was found; ``None`` for a run that averages nothing, and so has nothing to rebuild
+        (Standalone).
     """
     records = read_ledger(run.run_dir / "ledger.jsonl")
     strategy, last, model = records[0]["name"], records[-2], records[-1]["model"]
     if valuation.needs_updates and not last["aggregation"]:
-        logger.info("%s: %s averages nothing; no model of a coalition can be rebuilt", valuation.name, strategy)
+        logger.info(
+            "%s: %s averages nothing; no model of a coalition can be rebuilt",
+            valuation.name,
+            strategy,
+        )
         return None
     found = valuation.value(run)
     own = own_contributions(last)
@@ -112,18 +118,22 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
 
 
 def own_contributions(record: Mapping[str, Any]) -> dict[str, Estimate] | None:
-    """The method's own contributions after a round as shares: negative ones count as 0, all sum to 1.
+    """The method's own contributions after a round as shares: negative ones count as 0, all sum to
+    1.
 
     Args:
         record: of the ledger; of the last round, as FedCE's Table 3 compares them.
 
     Returns:
-        client -> share, with its standard error where the method has one; ``None`` when it scored nobody above 0.
+        client -> share, with its standard error where the method has one; ``None`` when it scored
+        nobody above 0.
 
     >>> own_contributions({"contributions": {"A": 3.0, "B": {"value": 1.0, "stderr": 0.4, "n": 9}, "C": -1.0}})["B"]
     Estimate(value=0.25, stderr=0.1, n=9)
     """
-    given = {c: v if isinstance(v, Mapping) else {"value": v} for c, v in record["contributions"].items()}
+    given = {
+        c: v if isinstance(v, Mapping) else {"value": v} for c, v in record["contributions"].items()
+    }
     if not given or any(value["value"] is None for value in given.values()):
         return None
     scores = {client: Estimate(**value) for client, value in given.items()}
@@ -132,7 +142,9 @@ def own_contributions(record: Mapping[str, Any]) -> dict[str, Estimate] | None:
         return None
     shares = normalise({client: score.value for client, score in scores.items()})
     return {
-        client: Estimate(shares[client], score.stderr / total if score.stderr is not None else None, score.n)
+        client: Estimate(
+            shares[client], score.stderr / total if score.stderr is not None else None, score.n
+        )
         for client, score in scores.items()
     }
 
@@ -150,11 +162,17 @@ def _incomparable(own: Mapping[str, Estimate] | None, found: Valuation) -> str:
 
 def _fidelity_json(agrees: Fidelity) -> dict[str, Any]:
     named = {name: getattr(agrees, name) for name in ("pearson", "spearman", "euclidean", "cosine")}
-    return {name: interval._asdict() for name, interval in named.items()} | {"p_value": agrees.p_value}
+    return {name: interval._asdict() for name, interval in named.items()} | {
+        "p_value": agrees.p_value
+    }
 
 
 def _table(
-    name: str, strategy: str, found: Valuation, own: Mapping[str, Estimate] | None, agrees: Fidelity | None
+    name: str,
+    strategy: str,
+    found: Valuation,
+    own: Mapping[str, Estimate] | None,
+    agrees: Fidelity | None,
 ) -> str:
     width = max(len("client"), *(len(client) for client in found.values))
     lines = [
@@ -166,12 +184,16 @@ def _table(
         share = f"{100 * shares[client]:5.1f}%" if shares else "-"
         error = "?" if value.stderr is None else f"{value.stderr:.4f}"
         theirs = f"{100 * own[client].value:5.1f}%" if own is not None and client in own else "-"
-        lines.append(f"  {client:<{width}}  {value.value:9.4f}  {error:>7}  {share:>6}  {theirs:>6}")
+        lines.append(
+            f"  {client:<{width}}  {value.value:9.4f}  {error:>7}  {share:>6}  {theirs:>6}"
+        )
     lines.append(
         "  +- is the standard error of sampling coalitions; what another seed of the training would change is not in it"
     )
     stability = "unknown" if found.rank_stability is None else f"{found.rank_stability:.2f}"
-    lines.append(f"  total {found.total:.4f} from {found.evaluations} models; rank stability {stability}")
+    lines.append(
+        f"  total {found.total:.4f} from {found.evaluations} models; rank stability {stability}"
+    )
     if agrees is not None:
         lines.append(
             f"  {strategy}'s own shares agree: Pearson {agrees.pearson.words(1)}, "

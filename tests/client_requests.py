@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Asks clients of the prostate bundle to train and measure, as a federation would."""
 
 from __future__ import annotations
@@ -33,20 +25,34 @@ def tiny_model() -> tuple[dict[str, torch.Tensor], Any]:
 
 
 def train(
-    client: FairMonaiAlgo, weights: Any, number: int = 0, measure: tuple[str, ...] = (), **context: float
+    client: FairMonaiAlgo,
+    weights: Any,
+    number: int = 0,
+    measure: tuple[str, ...] = (),
+    **context: float,
 ) -> Reply:
-    return client.answer(Request("alder", "train", weights, measure, context, run="r", round=number, seed=number + 7))
+    return client.answer(
+        Request("alder", "train", weights, measure, context, run="r", round=number, seed=number + 7)
+    )
 
 
-def measure(client: FairMonaiAlgo, weights: Any, *names: str, number: int = 9, **context: float) -> Mapping[str, Any]:
-    request = Request("alder", "measure", weights, names, context, run="r", round=number, seed=number + 7)
+def measure(
+    client: FairMonaiAlgo, weights: Any, *names: str, number: int = 9, **context: float
+) -> Mapping[str, Any]:
+    request = Request(
+        "alder", "measure", weights, names, context, run="r", round=number, seed=number + 7
+    )
     return client.answer(request).measurements
 
 
 def after(weights: Any, reply: Reply) -> dict[str, torch.Tensor]:
     """The model that ``reply``'s client trained."""
     assert reply.update is not None
-    return {**weights, **{k: weights[k] + v for k, v in reply.update.items()}, **(reply.buffers or {})}
+    return {
+        **weights,
+        **{k: weights[k] + v for k, v in reply.update.items()},
+        **(reply.buffers or {}),
+    }
 
 
 def same(one: Any, two: Any) -> bool:

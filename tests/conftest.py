@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""What tests share: one torch thread, tiny synthetic hospitals, and real images where somebody provides them."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What tests share: one torch thread, tiny synthetic hospitals, and real images where somebody
+provides them.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +33,15 @@ def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def realdata() -> Path:
-    """The folder ``realdata``: named by MONAI_FAIRFL_REALDATA, else beside the checkout or in a folder beside it."""
+    """The folder ``realdata``: named by MONAI_FAIRFL_REALDATA, else beside the checkout or in a
+    folder beside it.
+    """
     named = os.environ.get("MONAI_FAIRFL_REALDATA")
-    found = [Path(named)] if named else [*CHECKOUT.parent.glob("realdata"), *sorted(CHECKOUT.parent.glob("*/realdata"))]
+    found = (
+        [Path(named)]
+        if named
+        else [*CHECKOUT.parent.glob("realdata"), *sorted(CHECKOUT.parent.glob("*/realdata"))]
+    )
     for folder in found:
         if any(folder.glob("prostate/*/*.nii*")):
             return folder
@@ -53,10 +53,14 @@ def realdata() -> Path:
 
 @pytest.fixture
 def prostate_client(hospitals: Path, tmp_path: Path):  # type: ignore[no-untyped-def]
-    """Maker of clients of the prostate bundle on tiny images: ``prostate_client("elm", learning_rate=0.01)``."""
+    """Maker of clients of the prostate bundle on tiny images:
+    ``prostate_client("elm", learning_rate=0.01)``.
+    """
     from monai_fairfl.client import FairMonaiAlgo
 
-    def make(site: str = "alder", state: str = "state", bundle: str = "", **overrides: object) -> FairMonaiAlgo:
+    def make(
+        site: str = "alder", state: str = "state", bundle: str = "", **overrides: object
+    ) -> FairMonaiAlgo:
         kwargs = {
             "dataset_dir": str(hospitals / site),
             "datalist_file": str(tmp_path / f"{site}.json"),
@@ -72,4 +76,10 @@ def prostate_client(hospitals: Path, tmp_path: Path):  # type: ignore[no-untyped
     return make
 
 
-TINY = {"size": [32, 32], "channels": [4, 8], "batch_size": 2, "slices_per_volume": 4, "decay_epochs": 4}
+TINY = {
+    "size": [32, 32],
+    "channels": [4, 8],
+    "batch_size": 2,
+    "slices_per_volume": 4,
+    "decay_epochs": 4,
+}

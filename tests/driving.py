@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Drives strategies without any engine: replies made of plain tensors."""
 
 from __future__ import annotations
@@ -45,14 +37,19 @@ def vector(values: Sequence[float]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def replies_of(updates: Mapping[str, Sequence[float]], samples: Mapping[str, int] | None = None) -> Replies:
+def replies_of(
+    updates: Mapping[str, Sequence[float]], samples: Mapping[str, int] | None = None
+) -> Replies:
     """Replies of clients whose whole model is one vector ``w``, all started from zero."""
     requests = [
         Request(client, "train", {"w": vector([0.0] * len(update))}, id=i)
         for i, (client, update) in enumerate(sorted(updates.items()))
     ]
     counts = samples or dict.fromkeys(updates, 1)
-    replies = [Reply(r.client, {"w": vector(updates[r.client])}, counts[r.client], id=r.id) for r in requests]
+    replies = [
+        Reply(r.client, {"w": vector(updates[r.client])}, counts[r.client], id=r.id)
+        for r in requests
+    ]
     return Replies(replies, requests, SPEC)
 
 
@@ -63,7 +60,9 @@ def play(
     start: Sequence[float],
     samples: Mapping[str, int] | None = None,
 ) -> list[RoundResult]:
-    """Play whole rounds: ``updates[r]`` are the clients of round r, ``measurements[r]`` what they measured if asked."""
+    """Play whole rounds: ``updates[r]`` are the clients of round r, ``measurements[r]`` what they
+    measured if asked.
+    """
     strategy.start({"w": vector(start)}, sorted(updates[0]), SPEC)
     results = []
     for update, measured in zip(updates, measurements, strict=True):
@@ -85,7 +84,11 @@ def play_round(
             r.client,
             {"w": vector(update[r.client])},
             (samples or {}).get(r.client, 1),
-            {name: value for name, value in measured.get(r.client, {}).items() if name in r.measure},
+            {
+                name: value
+                for name, value in measured.get(r.client, {}).items()
+                if name in r.measure
+            },
             id=r.id,
         )
         for r in requests
@@ -98,9 +101,14 @@ def play_round(
 
 
 def drive(
-    strategy: Strategy, clients: Sequence[str], answer: Callable[[Request], Reply | None], spec: ModelSpec = SPEC
+    strategy: Strategy,
+    clients: Sequence[str],
+    answer: Callable[[Request], Reply | None],
+    spec: ModelSpec = SPEC,
 ) -> tuple[RoundResult, list[list[Request]]]:
-    """One round of any number of exchanges with ``answer`` in place of the clients, ``None`` where one is silent."""
+    """One round of any number of exchanges with ``answer`` in place of the clients, ``None`` where
+    one is silent.
+    """
     generator, exchanges = strategy.round(clients), []
     requests = next(generator)
     while True:
@@ -110,7 +118,10 @@ def drive(
         try:
             requests = generator.send(Replies(replies, exchanges[-1], spec))
         except StopIteration as stop:
-            strategy.weights, strategy.rewards = stop.value.weights, stop.value.rewards or strategy.rewards
+            strategy.weights, strategy.rewards = (
+                stop.value.weights,
+                stop.value.rewards or strategy.rewards,
+            )
             return stop.value, exchanges
 
 
@@ -119,7 +130,9 @@ def values(numbers: Mapping[str, Any], clients: Sequence[str] = ("1", "2", "3"))
 
 
 def crash_before_checkpoint(federation: Federation, number: int) -> None:
-    """Run ``federation`` until it would write the checkpoint of round ``number``, and stop it there."""
+    """Run ``federation`` until it would write the checkpoint of round ``number``, and stop it
+    there.
+    """
     save = federation.checkpoints.save
 
     def crash(checkpoint: Checkpoint) -> None:
@@ -133,7 +146,9 @@ def crash_before_checkpoint(federation: Federation, number: int) -> None:
 
 
 class LeastSquares:
-    """A client whose loss is ||w - target||^2 / 2: one gradient step towards its target, score 1 / (1 + distance)."""
+    """A client whose loss is ||w - target||^2 / 2: one gradient step towards its target, score 1 /
+    (1 + distance).
+    """
 
     def __init__(self, target: Sequence[float], samples: int = 10, rate: float = 0.5):
         self.target, self.samples, self.rate = vector(target), samples, rate
@@ -149,8 +164,12 @@ class LeastSquares:
         if request.task == "measure":
             return Reply(request.client, None, 0, measured, **echo)
         generator = np.random.default_rng(request.seed)
-        update = self.rate * (self.target - weights) + 1e-3 * vector(generator.normal(size=len(weights)))
-        return Reply(request.client, {"w": update}, self.samples, measured, num_cases=2, num_steps=1, **echo)
+        update = self.rate * (self.target - weights) + 1e-3 * vector(
+            generator.normal(size=len(weights))
+        )
+        return Reply(
+            request.client, {"w": update}, self.samples, measured, num_cases=2, num_steps=1, **echo
+        )
 
 
 __all__ = [

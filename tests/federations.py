@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """One federation, run by any engine: what the conformance suite asks each of them to do."""
 
 from __future__ import annotations
@@ -45,7 +37,12 @@ def strategy(method: str) -> dict[str, Any]:
 
 
 def in_process(
-    method: str, hospitals: Path, folder: Path, rounds: int = ROUNDS, name: str = "", **settings: Any
+    method: str,
+    hospitals: Path,
+    folder: Path,
+    rounds: int = ROUNDS,
+    name: str = "",
+    **settings: Any,
 ) -> Path:
     """Run it in this process; what the engines are compared with."""
     run = folder / (name or method)
@@ -78,16 +75,22 @@ def recipe(method: str, hospitals: Path, rounds: int = ROUNDS, **arguments: Any)
 
 
 def assert_same_run(expected: Path, found: Path) -> None:
-    """The same models, weights, contributions and scores: to the last bit, and the ledgers' chains hold."""
+    """The same models, weights, contributions and scores: to the last bit, and the ledgers' chains
+    hold.
+    """
     records = read_ledger(expected / "ledger.jsonl")
     for one, two in zip(records, read_ledger(found / "ledger.jsonl"), strict=True):
-        assert two == one, f"record {one['kind']} {one.get('round', '')} differs: {_first_difference(one, two)}"
+        assert (
+            two == one
+        ), f"record {one['kind']} {one.get('round', '')} differs: {_first_difference(one, two)}"
     models = sorted(path.name for path in (expected / "models").glob("*.pt"))
     assert sorted(path.name for path in (found / "models").glob("*.pt")) == models
     for name in models:
         one, two = (read_state_dict(run / "models" / name) for run in (expected, found))
         assert set(one) == set(two) and all(torch.equal(one[key], two[key]) for key in one), name
-        assert (expected / "models" / name).read_bytes() == (found / "models" / name).read_bytes(), name
+        assert (expected / "models" / name).read_bytes() == (
+            found / "models" / name
+        ).read_bytes(), name
 
 
 def _first_difference(one: Any, two: Any, path: str = "") -> str:

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The jobs of docs/flare_migrating.md: its code blocks as files, and how they are run."""
 
 from __future__ import annotations
@@ -38,7 +30,12 @@ def switched(text: str) -> str:
 
 def run_block(folder: Path, name: str, *arguments: str, timeout: float = 300) -> str:
     """Run a block in its folder, with a home of its own; what it started is ended with it."""
-    environment = {**os.environ, "HOME": str(folder), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        "HOME": str(folder),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+    }
     command = [sys.executable, "-W", "ignore", name, *arguments]
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

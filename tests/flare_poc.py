@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A real NVFlare system on loopback: provisioned with mTLS, its own port, home and workspace; ended by process id."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A real NVFlare system on loopback: provisioned with mTLS, its own port, home and workspace; ended
+by process id.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +40,9 @@ class Poc:
             "HOME": str(home),
             "NVFLARE_POC_WORKSPACE": str(folder / "poc"),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": os.pathsep.join(
+                [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+            ),
             "OMP_NUM_THREADS": "1",
         }
         self.nvflare("poc", "prepare", "-c", *clients, "--force")
@@ -62,9 +58,15 @@ class Poc:
     def nvflare(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """NVFlare's own command line."""
         done = subprocess.run(
-            [str(BIN / "nvflare"), *words], env=self.environment, capture_output=True, text=True, timeout=120
+            [str(BIN / "nvflare"), *words],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
-        assert done.returncode == 0 or not check, f"nvflare {' '.join(words)}: {done.stdout}\n{done.stderr}"
+        assert (
+            done.returncode == 0 or not check
+        ), f"nvflare {' '.join(words)}: {done.stdout}\n{done.stderr}"
         return done
 
     def start(self, *names: str) -> None:
@@ -82,7 +84,9 @@ class Poc:
             )
 
     def processes(self, name: str = "", running: str = "") -> list[psutil.Process]:
-        """All processes of a site, its jobs and their trainers included, or of all; or those that run a script."""
+        """All processes of a site, its jobs and their trainers included, or of all; or those that
+        run a script.
+        """
         kit, found = str(self.kits / name if name else self.folder), []
         for process in psutil.process_iter(["cmdline", "cwd"]):
             words = [*(process.info["cmdline"] or ()), process.info["cwd"] or ""]

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A federation whose every number is known: constant updates, scores linear in the weights."""
 
 from __future__ import annotations
@@ -36,7 +28,9 @@ SCORES = {"A": [1.0, 0.0], "B": [0.0, 2.0], "C": [1.0, 1.0]}
 
 
 class LinearClient:
-    """Its update in round t is (t + 1) times its step, its score of w the inner product with its own vector."""
+    """Its update in round t is (t + 1) times its step, its score of w the inner product with its
+    own vector.
+    """
 
     def __init__(self, name: str, asked: list[Request]):
         self.name, self.asked = name, asked
@@ -46,7 +40,9 @@ class LinearClient:
         value = float(request.weights["w"] @ vector(SCORES[self.name]))
         measured: dict[str, Measurement] = {
             name: (
-                -value if name == "global_loss" else {"mean": Estimate(value, 0.1, IMAGES[self.name]), "rim": value / 2}
+                -value
+                if name == "global_loss"
+                else {"mean": Estimate(value, 0.1, IMAGES[self.name]), "rim": value / 2}
             )
             for name in request.measure
         }
@@ -58,10 +54,14 @@ class LinearClient:
 
 
 def in_place_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such clients answer for the sites of a :class:`BundleFederation`; everything else is the command's own."""
+    """Such clients answer for the sites of a :class:`BundleFederation`; everything else is the
+    command's own.
+    """
 
     def transport(self: BundleFederation, folder: Path, names: Sequence[str]) -> InProcess:
-        return InProcess({name: partial(LinearClient, letter, []) for name, letter in zip(names, "ABC")})
+        return InProcess(
+            {name: partial(LinearClient, letter, []) for name, letter in zip(names, "ABC")}
+        )
 
     monkeypatch.setattr(BundleFederation, "_transport", transport)
     monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
@@ -96,7 +96,9 @@ class LinearRun:
 
         return Lossy({name: (lambda n=name: LinearClient(n, self.asked)) for name in clients})  # type: ignore[misc]
 
-    def federate(self, folder: Path, clients: Sequence[str] = "ABC", strategy: Strategy | None = None) -> Weights:
+    def federate(
+        self, folder: Path, clients: Sequence[str] = "ABC", strategy: Strategy | None = None
+    ) -> Weights:
         initial = lambda: ({"w": vector(START)}, SPEC)  # noqa: E731
         federation = Federation(
             strategy or FedAvg(),
@@ -111,7 +113,11 @@ class LinearRun:
         return federation.strategy.weights
 
     def train(self, coalition: frozenset[str], strategy: Strategy | None, folder: Path) -> Weights:
-        return self.federate(folder, sorted(coalition), strategy) if coalition else {"w": vector(START)}
+        return (
+            self.federate(folder, sorted(coalition), strategy)
+            if coalition
+            else {"w": vector(START)}
+        )
 
     def finished(self) -> FinishedRun:
         panel = Panel(self.transport(), "ABC")
@@ -121,7 +127,9 @@ class LinearRun:
 def model_of(coalition: Sequence[str], start: Sequence[float], factor: float) -> np.ndarray:
     """start + factor * mean of the members' steps by images."""
     images = sum(IMAGES[c] for c in coalition)
-    return np.array(start) + sum((factor * IMAGES[c] / images * np.array(STEPS[c]) for c in coalition), np.zeros(2))
+    return np.array(start) + sum(
+        (factor * IMAGES[c] / images * np.array(STEPS[c]) for c in coalition), np.zeros(2)
+    )
 
 
 def mean_score(weights: np.ndarray | torch.Tensor) -> float:

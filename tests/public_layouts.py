@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Writes tiny sites in each layout of public data sets, with real files of their kinds."""
 
 from __future__ import annotations
@@ -30,12 +22,16 @@ def photo(number: int, size: int = 48) -> np.ndarray:
     return np.random.default_rng(number).integers(0, 256, (size, size, 3), dtype=np.uint8)
 
 
-def mask(number: int, values: Sequence[int] = GREY, size: int = 48, radius: float = 15, cup: float = 7) -> np.ndarray:
+def mask(
+    number: int, values: Sequence[int] = GREY, size: int = 48, radius: float = 15, cup: float = 7
+) -> np.ndarray:
     """Background, a disc and, with a third value, a cup inside it; shifted by the number."""
     rows, columns = np.mgrid[:size, :size]
     distance = np.hypot(rows - size / 2 + number % 5, columns - size / 2 - number // 5 % 5)
     levels = np.where(distance < radius, values[1], values[0])
-    return (np.where(distance < cup, values[2], levels) if len(values) > 2 else levels).astype(np.uint8)
+    return (np.where(distance < cup, values[2], levels) if len(values) > 2 else levels).astype(
+        np.uint8
+    )
 
 
 def write(path: Path, pixels: np.ndarray, **options: object) -> Path:
@@ -90,8 +86,12 @@ def dofe(site: Path, train: int = 6, test: int = 2) -> Path:
     return site
 
 
-def nvflare(root: Path, clients: Sequence[str] = ("I2CVB", "MSD"), images: str = "dataset_2D") -> Path:
-    """Two slices of each of four cases; two cases train, one validates, one tests. And the merged list."""
+def nvflare(
+    root: Path, clients: Sequence[str] = ("I2CVB", "MSD"), images: str = "dataset_2D"
+) -> Path:
+    """Two slices of each of four cases; two cases train, one validates, one tests. And the merged
+    list.
+    """
     merged: dict[str, list[dict[str, str]]] = {"training": [], "validation": [], "testing": []}
     (root / "datalist_2D").mkdir(parents=True, exist_ok=True)
     for number, client in enumerate(clients):
@@ -99,7 +99,10 @@ def nvflare(root: Path, clients: Sequence[str] = ("I2CVB", "MSD"), images: str =
         for case, part in enumerate(("training", "training", "validation", "testing")):
             for slice_ in range(2):
                 n = 100 * number + 10 * case + slice_
-                paths = {key: f"{client}/{key.title()}/Case{case}/{slice_}.png" for key in ("image", "mask")}
+                paths = {
+                    key: f"{client}/{key.title()}/Case{case}/{slice_}.png"
+                    for key in ("image", "mask")
+                }
                 write(root / images / paths["image"], photo(n)[..., 0])
                 write(root / images / paths["mask"], mask(n, (0, 255)))
                 own[part].append({"image": paths["image"], "label": paths["mask"]})
@@ -132,9 +135,13 @@ def nnunet(site: Path, cases: int = 4, channels: int = 2, ending: str = ".nii.gz
         for channel in range(channels):
             image = photo(n + 50 * channel) if pictures else volume(n + 50 * channel)
             write(site / "imagesTr" / f"case_{n:03d}_{channel:04d}{ending}", image)
-        write(site / "labelsTr" / f"case_{n:03d}{ending}", mask(n, PALETTE) if pictures else gland(n))
+        write(
+            site / "labelsTr" / f"case_{n:03d}{ending}", mask(n, PALETTE) if pictures else gland(n)
+        )
     names = {str(channel): name for channel, name in zip(range(channels), ("T2", "ADC"))}
-    (site / "dataset.json").write_text(json.dumps({"channel_names": names, "labels": {}, "file_ending": ending}))
+    (site / "dataset.json").write_text(
+        json.dumps({"channel_names": names, "labels": {}, "file_ending": ending})
+    )
     return site
 
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The shipped bundles, and what tests of them need."""
 
 from __future__ import annotations
@@ -32,7 +24,8 @@ class Bundle:
 
     Args:
         name: of its folder.
-        write: writes two generated sites of four cases each below a folder, and returns their names.
+        write: writes two generated sites of four cases each below a folder, and returns their
+            names.
         small: overrides for a small and quick network.
         overlays: further files of ``configs`` that training accepts.
         images: folder of a site whose images inference reads.
@@ -65,12 +58,16 @@ class Bundle:
         content: dict[str, Any] = json.loads((self.configs / f"{name}.json").read_text())
         return content
 
-    def workflow(self, names: tuple[str, ...], data: Path, out: Path, **overrides: Any) -> ConfigWorkflow:
+    def workflow(
+        self, names: tuple[str, ...], data: Path, out: Path, **overrides: Any
+    ) -> ConfigWorkflow:
         """The workflow of these config files at a small size, parsed and ready to run."""
         infer = "inference" in names
         small = {k: v for k, v in self.small.items() if not infer or k in self.config("inference")}
         folders = (
-            {"output_dir": str(out / "eval")} if infer else {"output_dir": str(out / "eval"), "ckpt_dir": str(out)}
+            {"output_dir": str(out / "eval")}
+            if infer
+            else {"output_dir": str(out / "eval"), "ckpt_dir": str(out)}
         )
         made = ConfigWorkflow(
             config_file=self.files(*names),
@@ -89,7 +86,9 @@ class Bundle:
         made.initialize()
         return made
 
-    def run(self, names: tuple[str, ...], data: Path, out: Path, **overrides: Any) -> ConfigWorkflow:
+    def run(
+        self, names: tuple[str, ...], data: Path, out: Path, **overrides: Any
+    ) -> ConfigWorkflow:
         made = self.workflow(names, data, out, **overrides)
         made.run()
         made.finalize()
@@ -108,7 +107,9 @@ BUNDLES = (
     ),
     Bundle(
         "fundus_disc_cup_segmentation",
-        lambda root: write_clinics(root, clinics=CLINICS[1:3], size=96, cases=4),  # the second labels the disc only
+        lambda root: write_clinics(
+            root, clinics=CLINICS[1:3], size=96, cases=4
+        ),  # the second labels the disc only
         {"size": [32, 32], "channels": [4, 8, 16], "working_size": 64},
         ("paper_setting", "corrupted_images"),
         "images",

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Supervised trainers of toy problems whose gradients are known."""
 
 from __future__ import annotations
@@ -38,7 +30,9 @@ def trainer_of(
 
 
 def scaled(trainer: SupervisedTrainer, scale: float) -> torch.amp.GradScaler:
-    """``trainer`` with a real loss scaler on the CPU, where ``Trainer.run`` would make a disabled one."""
+    """``trainer`` with a real loss scaler on the CPU, where ``Trainer.run`` would make a disabled
+    one.
+    """
     scaler = torch.amp.GradScaler("cpu", init_scale=scale)
     trainer.amp = True
     trainer.add_event_handler(Events.STARTED, lambda engine: setattr(engine, "scaler", scaler))
@@ -69,11 +63,17 @@ def image_batches(count: int = 3, seed: int = 0) -> Batches:
 def conv_net(seed: int = 0, dropout: float = 0.3) -> nn.Sequential:
     torch.manual_seed(seed)
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout2d(dropout), nn.Conv2d(4, 1, 1)
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Dropout2d(dropout),
+        nn.Conv2d(4, 1, 1),
     )
 
 
-def least_squares(seed: int = 0, rows: int = 12, columns: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+def least_squares(
+    seed: int = 0, rows: int = 12, columns: int = 3
+) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return tuple(torch.randn(rows, n, generator=generator, dtype=torch.float64) for n in (columns, 1))  # type: ignore[return-value]
 

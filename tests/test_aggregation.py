@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import random
@@ -25,7 +17,13 @@ from monai_fairfl.messages import ModelSpec, Reply, Request
 SPEC = ModelSpec(
     ("bn.weight", "fc.weight"),
     buffers=("bn.count", "bn.mean", "bn.var"),
-    layers={"bn.weight": "bn", "bn.count": "bn", "bn.mean": "bn", "bn.var": "bn", "fc.weight": "fc"},
+    layers={
+        "bn.weight": "bn",
+        "bn.count": "bn",
+        "bn.mean": "bn",
+        "bn.var": "bn",
+        "fc.weight": "fc",
+    },
 )
 
 
@@ -37,10 +35,16 @@ def batchnorm_replies(**policies: object) -> Replies:
             c,
             {"fc.weight": torch.full((2,), u), "bn.weight": torch.full((1,), u)},
             n,
-            buffers={"bn.mean": torch.tensor([m]), "bn.var": torch.tensor([v]), "bn.count": torch.tensor(k)},
+            buffers={
+                "bn.mean": torch.tensor([m]),
+                "bn.var": torch.tensor([v]),
+                "bn.count": torch.tensor(k),
+            },
             id=i,
         )
-        for i, (c, u, n, m, v, k) in enumerate([("A", 1.0, 30, 2.0, 4.0, 7), ("B", -1.0, 10, 6.0, 1.0, 9)])
+        for i, (c, u, n, m, v, k) in enumerate(
+            [("A", 1.0, 30, 2.0, 4.0, 7), ("B", -1.0, 10, 6.0, 1.0, 9)]
+        )
     ]
     return Replies(replies, requests, SPEC)
 
@@ -62,7 +66,8 @@ def test_a_layer_that_was_not_scored_is_averaged_uniformly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "mean", "var"), [("aggregation", 5.0, 1.75), ("samples", 3.0, 3.25), ("local", None, None)]
+    ("policy", "mean", "var"),
+    [("aggregation", 5.0, 1.75), ("samples", 3.0, 3.25), ("local", None, None)],
 )
 def test_buffer_policies(policy: str, mean: float | None, var: float | None) -> None:
     averaged = batchnorm_replies().average({"A": 0.25, "B": 0.75}, buffers=policy)
@@ -89,7 +94,9 @@ def test_clients_that_started_from_own_models_average_these_models() -> None:
     starts = {"A": vector([1.0]), "B": vector([3.0])}
     requests = [Request(c, "train", {"w": w}, id=i) for i, (c, w) in enumerate(starts.items())]
     spec = ModelSpec(("w",), layers={"w": "w"})
-    replies = Replies([Reply(c, {"w": vector([0.5])}, 1, id=i) for i, c in enumerate("AB")], requests, spec)
+    replies = Replies(
+        [Reply(c, {"w": vector([0.5])}, 1, id=i) for i, c in enumerate("AB")], requests, spec
+    )
     assert replies.average({"A": 0.25, "B": 0.75})["w"].tolist() == [3.0]
 
 
@@ -99,7 +106,10 @@ def test_average_is_bit_identical_in_whatever_order_replies_arrive() -> None:
     start = {"w": torch.randn(1000, generator=generator)}
     spec = ModelSpec(("w",), layers={"w": "w"})
     requests = [Request(c, "train", start, id=i) for i, c in enumerate(names)]
-    replies = [Reply(c, {"w": torch.randn(1000, generator=generator) * 10**i}, 1, id=i) for i, c in enumerate(names)]
+    replies = [
+        Reply(c, {"w": torch.randn(1000, generator=generator) * 10**i}, 1, id=i)
+        for i, c in enumerate(names)
+    ]
     expected = Replies(replies, requests, spec).average()["w"]
     for seed in range(20):
         random.Random(seed).shuffle(replies)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Test cases that are training or validation cases give no test score, and everybody learns why."""
 
 from __future__ import annotations
@@ -48,8 +40,14 @@ def engine(*files: Any) -> Any:
 def test_a_link_to_a_training_case_is_that_case(tmp_path: Path) -> None:
     (tmp_path / "a.nii").touch()
     (tmp_path / "link.nii").symlink_to(tmp_path / "a.nii")
-    found = overlap_of("elm", engine(tmp_path / "link.nii", "t"), engine(str(tmp_path / "a.nii")), engine("v"))
-    assert found is not None and (len(found.training), len(found.validation), found.cases) == (1, 0, 2)
+    found = overlap_of(
+        "elm", engine(tmp_path / "link.nii", "t"), engine(str(tmp_path / "a.nii")), engine("v")
+    )
+    assert found is not None and (len(found.training), len(found.validation), found.cases) == (
+        1,
+        0,
+        2,
+    )
 
 
 def test_images_of_several_files_are_compared_by_all_of_them() -> None:
@@ -59,7 +57,9 @@ def test_images_of_several_files_are_compared_by_all_of_them() -> None:
 
 
 @pytest.mark.parametrize("unknown", ["evaluator", "trainer", "validator"])
-def test_lists_that_cannot_be_compared_are_named_in_the_log(unknown: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_lists_that_cannot_be_compared_are_named_in_the_log(
+    unknown: str, caplog: pytest.LogCaptureFixture
+) -> None:
     engines = {"evaluator": engine("t"), "trainer": engine("a"), "validator": engine("v")}
     engines[unknown] = engine(np.zeros(3))
     assert overlap_of("elm", **engines) is None
@@ -68,7 +68,9 @@ def test_lists_that_cannot_be_compared_are_named_in_the_log(unknown: str, caplog
 
 
 def answered(client: FairMonaiAlgo, *names: str) -> dict[str, Any]:
-    request = Request("alder", "measure", tiny_model()[0], names, {"closing": 1.0}, run="r", round=1)
+    request = Request(
+        "alder", "measure", tiny_model()[0], names, {"closing": 1.0}, run="r", round=1
+    )
     return dict(client.answer(request).measurements)
 
 
@@ -89,8 +91,12 @@ def test_an_evaluator_of_validation_cases_measures_no_test_score(
     client = prostate_client(bundle=prostate_with("$@datalist['validation']", tmp_path))
     found = answered(client, "score", "test_score")
     assert set(found) == {"score", IN_VALIDATION, IN_TRAINING}
-    assert found[IN_VALIDATION] == Estimate(1.0, None, 1) and found[IN_TRAINING] == Estimate(0.0, None, 1)
-    assert "client alder: its evaluator scores its 1 validation cases, not test cases" in caplog.text
+    assert found[IN_VALIDATION] == Estimate(1.0, None, 1) and found[IN_TRAINING] == Estimate(
+        0.0, None, 1
+    )
+    assert (
+        "client alder: its evaluator scores its 1 validation cases, not test cases" in caplog.text
+    )
     assert not list((tmp_path / "alder" / "state").glob("*test_score*"))
 
 
@@ -105,7 +111,9 @@ def test_training_cases_among_the_test_cases_are_counted_and_named_in_the_sites_
     assert f"of its 2 test cases, 1 is used in training ({listed})" in caplog.text
 
 
-def test_test_cases_that_are_nothing_else_are_scored(prostate_client: Maker, caplog: pytest.LogCaptureFixture) -> None:
+def test_test_cases_that_are_nothing_else_are_scored(
+    prostate_client: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
     assert set(answered(prostate_client(), "test_score")) == {"test_score"}
     assert "test cases" not in caplog.text
 
@@ -115,7 +123,12 @@ def test_the_last_score_of_a_personal_model_is_never_the_global_models(tmp_path:
     strategy = Ditto()
     strategy.start({"w": vector([0.0])}, ["elm"], SPEC)
     requests = closing_requests(strategy, ["elm"], ("score", "test_score"))
-    measured: dict[str, Measurement] = {"score": 0.2, "personal_score": 0.9, IN_VALIDATION: 3.0, IN_TRAINING: 0.0}
+    measured: dict[str, Measurement] = {
+        "score": 0.2,
+        "personal_score": 0.9,
+        IN_VALIDATION: 3.0,
+        IN_TRAINING: 0.0,
+    }
     replies = Replies([Reply("elm", None, 0, measured)], requests, SPEC)
     scores, _ = closing_scores(strategy, replies, ("score", "test_score"))
     assert scores["elm"]["own"] == {"score": 0.9, IN_VALIDATION: 3.0, IN_TRAINING: 0.0}
@@ -146,12 +159,17 @@ def test_a_bundle_whose_evaluator_takes_the_validation_list_is_reported_as_valid
     pytest.importorskip("plotly")
     bundle = tmp_path / "bundle"
     shutil.copytree(OWN_BUNDLE, bundle)
-    evaluate = {"validate#handlers": [], "run": ["$@validate#evaluator.run()"]}  # as spleen_ct of MONAI's model zoo
+    evaluate = {
+        "validate#handlers": [],
+        "run": ["$@validate#evaluator.run()"],
+    }  # as spleen_ct of MONAI's model zoo
     (bundle / "configs" / "evaluate.json").write_text(json.dumps(evaluate))
     run = tmp_path / "run"
     BundleFederation(str(bundle), str(spleens), FedAvg(), rounds=1, run_dir=str(run)).run()
     closing = read_ledger(run / "ledger.jsonl")[-1]["scores"]
-    assert all("test_score" not in found["own"] and "score" in found["own"] for found in closing.values())
+    assert all(
+        "test_score" not in found["own"] and "score" in found["own"] for found in closing.values()
+    )
     report = json.loads((run / "report.json").read_text())
     assert report["measurement"] == "score"
     told = "elm, oak: their evaluator scores their validation cases, so this is validation Dice"

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
@@ -25,7 +17,10 @@ from monai_fairfl.model_recipe import save_model_file
 def checkpoint(number: int, **rewards: float) -> Checkpoint:
     models = {client: {"w": torch.full((2,), value)} for client, value in rewards.items()}
     return Checkpoint(
-        number, {"w": torch.full((2,), float(number)), "n": torch.tensor(number)}, models, {"best": number}
+        number,
+        {"w": torch.full((2,), float(number)), "n": torch.tensor(number)},
+        models,
+        {"best": number},
     )
 
 
@@ -55,10 +50,20 @@ def test_rounds_are_counted_and_not_sorted_as_text(tmp_path: Path) -> None:
     for number in range(9997, 10002):
         store.save(checkpoint(number))
     (tmp_path / "round-9999-copy").mkdir()
-    assert {p.name for p in tmp_path.iterdir()} == {"round-9999", "round-10000", "round-10001", "round-9999-copy"}
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "round-9999",
+        "round-10000",
+        "round-10001",
+        "round-9999-copy",
+    }
     back = store.load()
     assert back is not None and back.round == 10001
-    assert {p.name for p in tmp_path.iterdir()} == {"round-9999", "round-10000", "round-10001", "round-9999-copy"}
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "round-9999",
+        "round-10000",
+        "round-10001",
+        "round-9999-copy",
+    }
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "missing", "manifest"])
@@ -147,4 +152,7 @@ def test_keep_must_leave_a_predecessor(tmp_path: Path) -> None:
 
 def test_a_model_without_recipe_is_a_plain_state_dict(tmp_path: Path) -> None:
     save_model_file(tmp_path / "models" / "global.pt", {"w": torch.ones(2)})
-    assert torch.load(tmp_path / "models" / "global.pt", weights_only=True)["w"].tolist() == [1.0, 1.0]
+    assert torch.load(tmp_path / "models" / "global.pt", weights_only=True)["w"].tolist() == [
+        1.0,
+        1.0,
+    ]

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import numpy as np
@@ -41,9 +33,17 @@ def textbook_unbiased(one: torch.Tensor, two: torch.Tensor) -> float:
     k, v = (f @ f.T for f in (one, two))
     n = len(k)
     quadruples = [
-        (i, j, q, r) for i in range(n) for j in range(n) for q in range(n) for r in range(n) if len({i, j, q, r}) == 4
+        (i, j, q, r)
+        for i in range(n)
+        for j in range(n)
+        for q in range(n)
+        for r in range(n)
+        if len({i, j, q, r}) == 4
     ]
-    terms = [float(k[i, j] * v[i, j] + k[i, j] * v[q, r] - 2 * k[i, j] * v[i, q]) for i, j, q, r in quadruples]
+    terms = [
+        float(k[i, j] * v[i, j] + k[i, j] * v[q, r] - 2 * k[i, j] * v[i, q])
+        for i, j, q, r in quadruples
+    ]
     return sum(terms) / len(terms)
 
 
@@ -60,7 +60,9 @@ def test_golden_minibatch_estimator() -> None:
     one = generator.normal(size=(8, 5))
     two = one + 0.5 * generator.normal(size=(8, 5))
     k, v = centred_gram(torch.from_numpy(one)), centred_gram(torch.from_numpy(two))
-    assert minibatch_cka(k, v, batch=4) == pytest.approx(FEDLWR["cka_minibatch_unbiased_2x4"], abs=1e-6)
+    assert minibatch_cka(k, v, batch=4) == pytest.approx(
+        FEDLWR["cka_minibatch_unbiased_2x4"], abs=1e-6
+    )
     assert minibatch_cka(k, v, batch=8) == pytest.approx(FEDLWR["cka_unbiased_full_8"], abs=1e-6)
     assert cka_of_grams(k, v) == pytest.approx(FEDLWR["cka_biased_full_8"], abs=1e-6)
 
@@ -88,7 +90,9 @@ def test_the_unbiased_criterion_is_the_mean_over_quadruples(seed: int) -> None:
     one, two = random_features(seed, 5, 3) + 2, random_features(seed + 1, 5, 2)
     expected = textbook_unbiased(one, two)
     assert float(hsic_unbiased(one @ one.T, two @ two.T)) == pytest.approx(expected, abs=1e-9)
-    assert float(hsic_unbiased(centred_gram(one), centred_gram(two))) == pytest.approx(expected, abs=1e-9)
+    assert float(hsic_unbiased(centred_gram(one), centred_gram(two))) == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 def test_unrelated_features_are_alike_by_the_biased_estimator_only() -> None:
@@ -104,9 +108,13 @@ def test_grams_of_pieces_add_up_to_the_gram_of_all_in_float32_over_many_columns(
     assert torch.allclose(pieces, centred_gram(features), rtol=1e-10)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("alike", [cka, lambda a, b: minibatch_cka(centred_gram(a), centred_gram(b))])
+@pytest.mark.parametrize(
+    "alike", [cka, lambda a, b: minibatch_cka(centred_gram(a), centred_gram(b))]
+)
 def test_features_that_do_not_vary(alike) -> None:  # type: ignore[no-untyped-def]
-    constant = torch.full((6, 3), 0.1) + 1e-9 * random_features(1, 6, 3)  # no more than a forward pass rounds
+    constant = torch.full((6, 3), 0.1) + 1e-9 * random_features(
+        1, 6, 3
+    )  # no more than a forward pass rounds
     other = torch.tensor([7.3, -1e4, 0.3]).expand(6, 3)
     varied = random_features(0, 6, 3)
     assert alike(constant, other) == 1.0
@@ -116,7 +124,9 @@ def test_features_that_do_not_vary(alike) -> None:  # type: ignore[no-untyped-de
 def test_a_diverged_models_features_give_nan_not_a_number_that_looks_right() -> None:
     broken = random_features(0, 6, 3)
     broken[2, 1] = torch.nan
-    assert np.isnan(cka(broken, random_features(1, 6, 9))) and np.isnan(cka(broken, random_features(1, 6, 3)))
+    assert np.isnan(cka(broken, random_features(1, 6, 9))) and np.isnan(
+        cka(broken, random_features(1, 6, 3))
+    )
 
 
 def test_too_few_samples_are_an_error_and_a_small_last_batch_is_dropped() -> None:

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""FairMonaiAlgo on the real prostate bundle and real NIfTI files; each trap of MonaiAlgo that touches us has a test."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""FairMonaiAlgo on the real prostate bundle and real NIfTI files; each trap of MonaiAlgo that
+touches us has a test.
+"""
 
 from __future__ import annotations
 
@@ -48,31 +42,48 @@ def model() -> tuple[dict[str, torch.Tensor], Any]:
 
 
 def score_of(client: FairMonaiAlgo, weights: Any, *names: str) -> Reply:
-    return client.answer(Request("alder", "measure", weights, names or ("score",), run="r", round=9))
+    return client.answer(
+        Request("alder", "measure", weights, names or ("score",), run="r", round=9)
+    )
 
 
 def numpy_state() -> list[int]:
     return list(np.random.get_state()[1])  # type: ignore[index, arg-type] # noqa: NPY002
 
 
-def test_a_case_that_comes_several_times_in_an_epoch_is_counted_once(prostate_client: Maker, model: Any) -> None:
+def test_a_case_that_comes_several_times_in_an_epoch_is_counted_once(
+    prostate_client: Maker, model: Any
+) -> None:
     client = prostate_client(**{"train#dataset#data": "$@datalist['training'] * 3"})
     reply = client.answer(Request("alder", "train", model[0], run="r", round=0))
-    assert (reply.num_cases, reply.num_samples) == (2, 24)  # images, which weigh, are those that were trained
+    assert (reply.num_cases, reply.num_samples) == (
+        2,
+        24,
+    )  # images, which weigh, are those that were trained
 
 
-def test_a_reply_is_well_formed_and_counts_images_cases_and_steps(prostate_client: Maker, model: Any) -> None:
+def test_a_reply_is_well_formed_and_counts_images_cases_and_steps(
+    prostate_client: Maker, model: Any
+) -> None:
     weights, spec = model
-    request = Request("alder", "train", weights, ("train_loss", "global_score", "local_score"), run="r", round=0)
+    request = Request(
+        "alder", "train", weights, ("train_loss", "global_score", "local_score"), run="r", round=0
+    )
     reply = prostate_client().answer(request)
     assert refusal(request, reply, spec) is None
-    assert (reply.num_cases, reply.num_samples, reply.num_steps) == (2, 8, 1)  # 2 of 4 cases train, 4 slices each
+    assert (reply.num_cases, reply.num_samples, reply.num_steps) == (
+        2,
+        8,
+        1,
+    )  # 2 of 4 cases train, 4 slices each
     assert set(reply.measurements) == {"train_loss", "global_score", "local_score"}
     assert 0 <= value_of(reply.measurements["global_score"]) <= 1 and reply.measurements["train_loss"] > 0  # type: ignore[operator]
     assert any(v.abs().max() > 0 for v in reply.update.values())  # type: ignore[union-attr]
 
 
-def test_a_measured_and_an_unmeasured_training_are_bit_equal(prostate_client: Maker, model: Any) -> None:
+def test_a_measured_and_an_unmeasured_training_are_bit_equal(
+    prostate_client: Maker, model: Any
+) -> None:
     plain = train(prostate_client(state="plain"), model[0])
     names = ("global_score", "train_loss", "local_score", "global_loss", "local_loss", "sharpness")
     measured = train(prostate_client(state="measured"), model[0], 0, names)
@@ -91,7 +102,11 @@ def test_probes_leave_best_checkpoint_metrics_random_state_and_weights_alone(
     states = random.getstate(), numpy_state(), torch.random.get_rng_state()
     reply = score_of(client, model[0])
     assert 0 <= value_of(reply.measurements["score"]) <= 1 and reply.update is None
-    assert (evaluator.state.best_metric, dict(evaluator.state.metrics), evaluator.state.epoch) == before
+    assert (
+        evaluator.state.best_metric,
+        dict(evaluator.state.metrics),
+        evaluator.state.epoch,
+    ) == before
     assert random.getstate() == states[0] and numpy_state() == states[1]  # type: ignore[index]
     assert torch.equal(torch.random.get_rng_state(), states[2])
     assert same(client.trainer.network.state_dict(), trained)
@@ -113,13 +128,17 @@ def test_test_score_is_measured_on_the_testing_list_and_its_cases_stay_at_the_si
     client = prostate_client()
     request = Request("alder", "measure", model[0], ("score", "test_score"), run="r", round=9, id=3)
     client.answer(request)
-    assert not list((tmp_path / "alder" / "state").glob("*.csv"))  # only the last measurement of a run is kept
+    assert not list(
+        (tmp_path / "alder" / "state").glob("*.csv")
+    )  # only the last measurement of a run is kept
     reply = client.answer(replace(request, context={"closing": 1.0}))
     assert set(reply.measurements) == {"score", "test_score"}
     rows = (tmp_path / "alder" / "state" / "r-test_score-9-3.csv").read_text().splitlines()
     listed = Path(tmp_path / "alder.json").read_text()
     assert rows[0] == "case,dice" and rows[1].split(",")[0] in listed
-    assert float(rows[1].split(",")[1]) == pytest.approx(value_of(reply.measurements["test_score"]), abs=1e-5)
+    assert float(rows[1].split(",")[1]) == pytest.approx(
+        value_of(reply.measurements["test_score"]), abs=1e-5
+    )
 
 
 def test_replies_share_no_memory_with_the_network(prostate_client: Maker, model: Any) -> None:
@@ -146,7 +165,9 @@ def test_stock_interface_returns_copies_too(prostate_client: Maker, model: Any) 
     assert first is not again and first != again
 
 
-def test_what_the_server_never_sent_is_not_reported_as_unchanged(prostate_client: Maker, model: Any) -> None:
+def test_what_the_server_never_sent_is_not_reported_as_unchanged(
+    prostate_client: Maker, model: Any
+) -> None:
     weights, spec = model
     client = prostate_client(val_interval=0)
     client.initialize({})
@@ -154,26 +175,37 @@ def test_what_the_server_never_sent_is_not_reported_as_unchanged(prostate_client
     assert set(client.get_weights().weights) == set(spec.parameters)
 
 
-def test_weights_of_another_network_are_an_error_that_names_a_tensor(prostate_client: Maker, model: Any) -> None:
+def test_weights_of_another_network_are_an_error_that_names_a_tensor(
+    prostate_client: Maker, model: Any
+) -> None:
     weights, spec = model
     partial = {k: v for k, v in weights.items() if k != spec.parameters[0]}
-    with pytest.raises(ValueError, match=f"'alder'.*lack 1 of {len(spec.parameters)} parameters.*{spec.parameters[0]}"):
+    with pytest.raises(
+        ValueError,
+        match=f"'alder'.*lack 1 of {len(spec.parameters)} parameters.*{spec.parameters[0]}",
+    ):
         train(prostate_client(), partial)
     with pytest.raises(KeyError, match="no tensor 'other'"):
         score_of(prostate_client(), {**weights, "other": torch.ones(1)})
 
 
-def test_buffers_that_are_not_sent_stay_the_clients_own(prostate_client: Maker, model: Any, tmp_path: Path) -> None:
+def test_buffers_that_are_not_sent_stay_the_clients_own(
+    prostate_client: Maker, model: Any, tmp_path: Path
+) -> None:
     weights, spec = model
     client = prostate_client()
     first = train(client, weights)
     parameters = {k: weights[k] for k in spec.parameters}
     second = train(client, parameters, 1)
-    assert set(first.buffers or {}) == set(spec.buffers) and second.buffers == {}  # nor are they sent back
+    assert (
+        set(first.buffers or {}) == set(spec.buffers) and second.buffers == {}
+    )  # nor are they sent back
     own = ClientState(tmp_path / "alder" / "state").load("r", 1)["local"]
     counters = [k for k in spec.buffers if k.endswith("num_batches_tracked")]
     assert all(own[k] == first.buffers[k] + second.num_steps for k in counters)  # type: ignore[index]
-    closing = Request("alder", "measure", parameters, ("score",), {"closing": 1.0}, run="r", round=2)
+    closing = Request(
+        "alder", "measure", parameters, ("score",), {"closing": 1.0}, run="r", round=2
+    )
     client.answer(closing)
     kept = read_state_dict(tmp_path / "alder" / "state" / "r-own.pt")  # a whole model for inference
     assert set(kept) == set(client.trainer.network.state_dict())
@@ -191,28 +223,39 @@ def test_what_the_client_does_not_know_is_an_error_not_ignored(
         train(prostate_client(), model[0], 0, prox_mu=0.1)
 
 
-def test_every_context_key_is_understood_and_gsams_alone_is_an_error(prostate_client: Maker, model: Any) -> None:
+def test_every_context_key_is_understood_and_gsams_alone_is_an_error(
+    prostate_client: Maker, model: Any
+) -> None:
     assert STATE_KEYS | set(TRAINING_HANDLERS) == CONTEXT_KEYS
     with pytest.raises(ValueError, match="'gsam_alpha' needs 'sam_rho'"):
         train(prostate_client(), model[0], gsam_alpha=0.1)
 
 
-def test_leave_one_out_error_is_that_of_the_model_without_this_client(prostate_client: Maker, model: Any) -> None:
+def test_leave_one_out_error_is_that_of_the_model_without_this_client(
+    prostate_client: Maker, model: Any
+) -> None:
     weights, _ = model
     client = prostate_client(learning_rate=0.02)
     first = train(client, weights)
     local = after(weights, first)
-    mixed = {k: 0.6 * weights[k] + 0.4 * local[k] if weights[k].is_floating_point() else local[k] for k in weights}
+    mixed = {
+        k: 0.6 * weights[k] + 0.4 * local[k] if weights[k].is_floating_point() else local[k]
+        for k in weights
+    }
     second = train(client, mixed, 1, ("leave_one_out_error",), previous_weight=0.4)
     without = leave_one_out_model(mixed, local, 0.4)
     dice = score_of(client, without).measurements["score"]
-    assert value_of(second.measurements["leave_one_out_error"]) == pytest.approx(1 - value_of(dice), abs=1e-9)
+    assert value_of(second.measurements["leave_one_out_error"]) == pytest.approx(
+        1 - value_of(dice), abs=1e-9
+    )
     for name in weights:
         if weights[name].is_floating_point():
             assert torch.allclose(without[name], weights[name], atol=1e-5)
 
 
-def test_leave_one_out_error_needs_the_state_of_exactly_the_round_before(prostate_client: Maker, model: Any) -> None:
+def test_leave_one_out_error_needs_the_state_of_exactly_the_round_before(
+    prostate_client: Maker, model: Any
+) -> None:
     client = prostate_client()
     train(client, model[0], 0)
     late = train(client, model[0], 2, ("leave_one_out_error",), previous_weight=0.3)
@@ -225,7 +268,9 @@ def test_leave_one_out_error_needs_the_state_of_exactly_the_round_before(prostat
 
 
 @pytest.mark.slow
-def test_a_new_process_continues_to_the_bit_optimizer_and_schedule_included(prostate_client: Maker, model: Any) -> None:
+def test_a_new_process_continues_to_the_bit_optimizer_and_schedule_included(
+    prostate_client: Maker, model: Any
+) -> None:
     weights = model[0]
     lasting = prostate_client(state="lasting")
     models = [weights]
@@ -253,7 +298,10 @@ def test_a_lost_state_starts_clean_and_local_epochs_and_optimizer_reset_act(
 ) -> None:
     client = prostate_client()
     first = train(client, model[0], 0)
-    assert client.trainer.optimizer.param_groups[0]["lr"] < client._initial["optimizer"]["param_groups"][0]["lr"]
+    assert (
+        client.trainer.optimizer.param_groups[0]["lr"]
+        < client._initial["optimizer"]["param_groups"][0]["lr"]
+    )
     twice = train(client, model[0], 1, local_epochs=2.0, reset_optimizer=1.0)
     assert twice.num_steps == 2 * first.num_steps and twice.num_samples == first.num_samples
     shutil.rmtree(tmp_path / "alder" / "state")
@@ -261,7 +309,9 @@ def test_a_lost_state_starts_clean_and_local_epochs_and_optimizer_reset_act(
     assert same(fresh.update, first.update)
 
 
-def test_clients_do_not_disturb_each_other(prostate_client: Maker, model: Any, tmp_path: Path) -> None:
+def test_clients_do_not_disturb_each_other(
+    prostate_client: Maker, model: Any, tmp_path: Path
+) -> None:
     alone = train(prostate_client("alder"), model[0])
     first, other = prostate_client("alder", state="again"), prostate_client("elm")
     other.answer(Request("elm", "train", model[0], ("global_score",), run="r", round=0, seed=1))
@@ -286,9 +336,13 @@ def test_abort_stops_the_evaluators_too(prostate_client: Maker) -> None:
     assert all(evaluator.should_interrupt for evaluator in client._evaluators())
 
 
-def test_a_bundle_without_evaluate_json_works(prostate_client: Maker, model: Any, tmp_path: Path) -> None:
+def test_a_bundle_without_evaluate_json_works(
+    prostate_client: Maker, model: Any, tmp_path: Path
+) -> None:
     source = CHECKOUT / "bundles" / "prostate_mri_segmentation"
-    shutil.copytree(source, tmp_path / "bundle", ignore=shutil.ignore_patterns("evaluate.json", "runs"))
+    shutil.copytree(
+        source, tmp_path / "bundle", ignore=shutil.ignore_patterns("evaluate.json", "runs")
+    )
     client = prostate_client(bundle=str(tmp_path / "bundle"))
     reply = score_of(client, model[0], "score", "test_score")
     assert set(reply.measurements) == {"score"}
@@ -309,7 +363,9 @@ def broken(function: Callable[..., Any], at: int, error: Exception) -> Callable[
 def test_a_step_that_fails_is_an_error_and_not_a_shorter_epoch_and_a_retry_trains_all_of_it(
     prostate_client: Maker, model: Any
 ) -> None:
-    client, untouched = prostate_client(batch_size=1), prostate_client(batch_size=1, state="untouched")
+    client, untouched = prostate_client(batch_size=1), prostate_client(
+        batch_size=1, state="untouched"
+    )
     expected = [train(untouched, model[0], number) for number in range(2)]
     assert expected[0].num_steps == 2
     for number in range(2):
@@ -338,22 +394,43 @@ def test_a_case_that_cannot_be_scored_is_an_error_and_not_a_score_of_the_others(
     assert score_of(client, model[0]).measurements["score"]["mean"] == expected  # type: ignore[index]
 
 
-def test_a_long_run_keeps_its_state_its_cases_and_its_model(prostate_client: Maker, model: Any, tmp_path: Path) -> None:
+def test_a_long_run_keeps_its_state_its_cases_and_its_model(
+    prostate_client: Maker, model: Any, tmp_path: Path
+) -> None:
     run = "fundus_disc_cup_segmentation-ShapFed-personalised-2.".ljust(128, "x")
     client = prostate_client()
     parameters = {name: model[0][name] for name in model[1].parameters}
     client.answer(Request("alder", "train", parameters, run=run, round=0))
-    client.answer(Request("alder", "measure", parameters, ("test_score",), {"closing": 1.0}, run=run, round=60, id=3))
+    client.answer(
+        Request(
+            "alder",
+            "measure",
+            parameters,
+            ("test_score",),
+            {"closing": 1.0},
+            run=run,
+            round=60,
+            id=3,
+        )
+    )
     names = ["round-0000.pt", "test_score-60-3.csv", "own.pt", "own.recipe.json"]
-    assert {path.name for path in (tmp_path / "alder" / "state").iterdir()} == {f"{run}-{name}" for name in names}
+    assert {path.name for path in (tmp_path / "alder" / "state").iterdir()} == {
+        f"{run}-{name}" for name in names
+    }
 
 
-def test_the_sites_own_privacy_filter_acts_on_the_update(prostate_client: Maker, model: Any) -> None:
+def test_the_sites_own_privacy_filter_acts_on_the_update(
+    prostate_client: Maker, model: Any
+) -> None:
     client = prostate_client()
     client.initialize({})
-    client.post_weight_filters = [lambda data, extra: ExchangeObject({k: v * 0 for k, v in data.weights.items()})]
+    client.post_weight_filters = [
+        lambda data, extra: ExchangeObject({k: v * 0 for k, v in data.weights.items()})
+    ]
     assert all(v.abs().max() == 0 for v in train(client, model[0]).update.values())  # type: ignore[union-attr]
-    remembered = Past(client.states, "r", 1).previous  # what entered the average is what is taken out of it
+    remembered = Past(
+        client.states, "r", 1
+    ).previous  # what entered the average is what is taken out of it
     assert remembered is not None and all(
         torch.equal(remembered[name], model[0][name]) for name in client.spec.parameters
     )
@@ -367,13 +444,17 @@ def reply_through(client: FairMonaiAlgo, weights: Any, *post_weight_filters: Any
 
 def test_a_post_weight_filter_may_return_arrays(prostate_client: Maker, model: Any) -> None:
     def as_arrays(data: ExchangeObject, extra: Any) -> ExchangeObject:
-        data.weights = {name: change.numpy() * np.float32(0.5) for name, change in data.weights.items()}
+        data.weights = {
+            name: change.numpy() * np.float32(0.5) for name, change in data.weights.items()
+        }
         return data
 
     plain = reply_through(prostate_client(state="plain"), model[0])
     filtered = reply_through(prostate_client(state="filtered"), model[0], as_arrays)
     assert same(filtered.update, {name: change * 0.5 for name, change in plain.update.items()})  # type: ignore[union-attr]
-    assert refusal(Request("alder", "train", model[0], run="r", round=0), filtered, model[1]) is None
+    assert (
+        refusal(Request("alder", "train", model[0], run="r", round=0), filtered, model[1]) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -382,12 +463,18 @@ def test_a_post_weight_filter_may_return_arrays(prostate_client: Maker, model: A
         (lambda weights: None, "left nothing of the update"),
         (lambda weights: {}, "left nothing of the update"),
         (lambda weights: [1, 2], "made list of the update"),
-        (lambda weights: {f"enc.{name}": change for name, change in weights.items()}, "changed the names"),
+        (
+            lambda weights: {f"enc.{name}": change for name, change in weights.items()},
+            "changed the names",
+        ),
         (
             lambda weights: {name: weights[name] for name in list(weights)[1:]},
             r"the update: \['model.* are missing, \[\] are new",
         ),
-        (lambda weights: {name: change.flatten() for name, change in weights.items()}, "changed the shape of"),
+        (
+            lambda weights: {name: change.flatten() for name, change in weights.items()},
+            "changed the shape of",
+        ),
         (lambda weights: {name: b"encoded" for name in weights}, "made bytes of 'model"),
     ],
 )
@@ -399,7 +486,9 @@ def test_an_update_that_a_filter_lost_is_an_error_that_names_it(
         return data
 
     client = prostate_client()
-    with pytest.raises(ConfigError, match=f"client 'alder': the post-weight filter 'spoil' .*{error}"):
+    with pytest.raises(
+        ConfigError, match=f"client 'alder': the post-weight filter 'spoil' .*{error}"
+    ):
         reply_through(client, model[0], lambda data, extra: data, spoil)
     assert not client.states.has("r", 0)  # nothing left the site, so this round did not happen
 
@@ -413,7 +502,9 @@ def test_pre_filters_see_what_came_in_and_all_that_follows_is_of_what_they_retur
 
     def decode(data: ExchangeObject, extra: Any) -> ExchangeObject:
         seen.append(set(data.weights))
-        data.weights = {name.removeprefix("module."): value * 2 for name, value in data.weights.items()}
+        data.weights = {
+            name.removeprefix("module."): value * 2 for name, value in data.weights.items()
+        }
         return data
 
     names = ("global_score", "global_loss", "local_score", "personal_score")
@@ -432,7 +523,9 @@ def test_pre_filters_see_what_came_in_and_all_that_follows_is_of_what_they_retur
         train(filtered, sent, 2)
 
 
-def test_a_pre_filter_changes_nothing_that_other_clients_receive(prostate_client: Maker, model: Any) -> None:
+def test_a_pre_filter_changes_nothing_that_other_clients_receive(
+    prostate_client: Maker, model: Any
+) -> None:
     def spoil(data: ExchangeObject, extra: Any) -> ExchangeObject:
         for tensor in data.weights.values():
             tensor.zero_()
@@ -446,7 +539,9 @@ def test_a_pre_filter_changes_nothing_that_other_clients_receive(prostate_client
     assert same(weights, model[0])
 
 
-def test_a_training_by_the_engine_between_two_requests_is_forgotten(prostate_client: Maker, model: Any) -> None:
+def test_a_training_by_the_engine_between_two_requests_is_forgotten(
+    prostate_client: Maker, model: Any
+) -> None:
     client, untouched = prostate_client(state="driven"), prostate_client(state="untouched")
     for each in (client, untouched):
         train(each, model[0], 0)
@@ -454,27 +549,37 @@ def test_a_training_by_the_engine_between_two_requests_is_forgotten(prostate_cli
     assert same(train(client, model[0], 1).update, train(untouched, model[0], 1).update)
 
 
-def test_a_request_to_a_client_that_only_evaluates_is_refused(prostate_client: Maker, model: Any) -> None:
+def test_a_request_to_a_client_that_only_evaluates_is_refused(
+    prostate_client: Maker, model: Any
+) -> None:
     client = prostate_client()
     client.config_train_filename = None
-    with pytest.raises(ConfigError, match="'alder' only evaluates: give it a config_train_filename"):
+    with pytest.raises(
+        ConfigError, match="'alder' only evaluates: give it a config_train_filename"
+    ):
         train(client, model[0])
 
 
-def test_a_training_that_diverged_leaves_no_trace_in_the_next_round(prostate_client: Maker, model: Any) -> None:
+def test_a_training_that_diverged_leaves_no_trace_in_the_next_round(
+    prostate_client: Maker, model: Any
+) -> None:
     client, untouched = prostate_client(state="diverged"), prostate_client(state="untouched")
     for each in (client, untouched):
         train(each, model[0], 0)
     good = client.trainer.loss_function
     client.trainer.loss_function = lambda predicted, label: good(predicted, label) * math.nan
-    with pytest.raises(ValueError, match="'alder': the training diverged, .* is not finite.*learning_rate"):
+    with pytest.raises(
+        ValueError, match="'alder': the training diverged, .* is not finite.*learning_rate"
+    ):
         train(client, model[0], 1)
     client.trainer.loss_function = good
     after, expected = train(client, model[0], 2), train(untouched, model[0], 2)
     assert same(after.update, expected.update) and same(after.buffers, expected.buffers)
 
 
-def test_a_constant_buffer_that_is_not_finite_is_no_divergence(prostate_client: Maker, model: Any) -> None:
+def test_a_constant_buffer_that_is_not_finite_is_no_divergence(
+    prostate_client: Maker, model: Any
+) -> None:
     client = prostate_client()
     client.initialize({})
     client.trainer.network.register_buffer("mask", torch.full((2, 2), -math.inf).triu(1))
@@ -491,7 +596,9 @@ def test_a_constant_buffer_that_is_not_finite_is_no_divergence(prostate_client: 
 def test_an_aborted_training_is_an_error_and_leaves_no_trace(
     prostate_client: Maker, model: Any, context: dict[str, float], tmp_path: Path
 ) -> None:
-    client, untouched = prostate_client(batch_size=1), prostate_client(batch_size=1, state="untouched")
+    client, untouched = prostate_client(batch_size=1), prostate_client(
+        batch_size=1, state="untouched"
+    )
     expected = [train(untouched, model[0], number, **context) for number in range(2)]
     train(client, model[0], 0, **context)
     steps = count(1)
@@ -509,7 +616,9 @@ def test_an_aborted_training_is_an_error_and_leaves_no_trace(
     assert again.num_steps == 2 and same(again.update, expected[1].update)
 
 
-def test_an_aborted_measurement_is_an_error_and_the_next_is_whole(prostate_client: Maker, model: Any) -> None:
+def test_an_aborted_measurement_is_an_error_and_the_next_is_whole(
+    prostate_client: Maker, model: Any
+) -> None:
     client = prostate_client(split_fractions=[0.25, 0.5, 0.25])
     expected = score_of(client, model[0]).measurements
     evaluator = client.train_workflow.evaluator
@@ -529,15 +638,26 @@ def test_scores_of_shuffled_cases_are_not_given_the_names_of_others(
     for shuffle in (False, True):
         settings = {"split_fractions": [0.25, 0.5, 0.25], "validate#dataloader#shuffle": shuffle}
         client = prostate_client(state=f"shuffle{shuffle}", **settings)
-        client.answer(Request("alder", "measure", model[0], ("score",), {"closing": 1.0}, run="r", round=0))
-        rows = (tmp_path / "alder" / f"shuffle{shuffle}" / "r-score-0-0.csv").read_text().splitlines()[1:]
+        client.answer(
+            Request("alder", "measure", model[0], ("score",), {"closing": 1.0}, run="r", round=0)
+        )
+        rows = (
+            (tmp_path / "alder" / f"shuffle{shuffle}" / "r-score-0-0.csv")
+            .read_text()
+            .splitlines()[1:]
+        )
         names[shuffle] = [row.split(",")[0] for row in rows]
     assert all(name.startswith("Case") for name in names[False]) and names[True] == ["0", "1"]
 
 
-def test_a_bundle_whose_schedule_reads_the_score_is_refused_each_time(prostate_client: Maker, model: Any) -> None:
+def test_a_bundle_whose_schedule_reads_the_score_is_refused_each_time(
+    prostate_client: Maker, model: Any
+) -> None:
     settings = {
-        "lr_scheduler": {"_target_": "torch.optim.lr_scheduler.ReduceLROnPlateau", "optimizer": "@optimizer"},
+        "lr_scheduler": {
+            "_target_": "torch.optim.lr_scheduler.ReduceLROnPlateau",
+            "optimizer": "@optimizer",
+        },
         "train#handlers#0#step_transform": "$lambda _: @validate#evaluator.state.metrics['val_mean_dice']",
     }
     client = prostate_client(**settings)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """One contract for MONAI's ``MonaiAlgo`` and our ``FairMonaiAlgo``: a tiny bundle, NIfTI files.
 
 The first part runs both through the same calls: what the stock client can do, ours can, with the
@@ -94,7 +86,12 @@ def built(hospitals: Path, tmp_path: Path, bundle: Path) -> Iterator[Maker]:
             "batch_size": 1,  # two steps an epoch
             **overrides,
         }
-        arguments = {"bundle_root": str(bundle), "train_kwargs": dict(config), "eval_kwargs": dict(config), **arguments}
+        arguments = {
+            "bundle_root": str(bundle),
+            "train_kwargs": dict(config),
+            "eval_kwargs": dict(config),
+            **arguments,
+        }
         if kind is FairMonaiAlgo:
             arguments["state_dir"] = tmp_path / "state"
         client = kind(**arguments)
@@ -108,7 +105,9 @@ def built(hospitals: Path, tmp_path: Path, bundle: Path) -> Iterator[Maker]:
     for client in clients:
         for engine in (client.trainer, client.evaluator):
             if engine is not None:
-                discard_interrupted_run(engine)  # else it raises wherever the garbage collector finds it
+                discard_interrupted_run(
+                    engine
+                )  # else it raises wherever the garbage collector finds it
 
 
 def train(client: Any, weights: Mapping[str, Any], seed: int = 3) -> None:
@@ -160,11 +159,16 @@ class FailOnce:
         return self.function(*args, **kwargs)
 
 
-# ---- the same contract ---------------------------------------------------------------------------------------------
+# ---- the same contract
+# ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("overrides", [{"val_interval": 0}, {"val_interval": 1}, {"norm": "instance"}])
-def test_the_same_seed_gives_the_same_weights_statistics_and_metrics(built: Maker, overrides: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "overrides", [{"val_interval": 0}, {"val_interval": 1}, {"norm": "instance"}]
+)
+def test_the_same_seed_gives_the_same_weights_statistics_and_metrics(
+    built: Maker, overrides: dict[str, Any]
+) -> None:
     found = []
     for kind, arguments in ((MonaiAlgo, {}), (FairMonaiAlgo, {"all_handlers": True})):
         client = built(kind, overrides, local_epochs=2, **arguments)
@@ -174,10 +178,19 @@ def test_the_same_seed_gives_the_same_weights_statistics_and_metrics(built: Make
         difference = client.get_weights()
         client.send_weight_diff = False
         full = client.get_weights()
-        assert (difference.weight_type, full.weight_type) == (WeightType.WEIGHT_DIFF, WeightType.WEIGHTS)
+        assert (difference.weight_type, full.weight_type) == (
+            WeightType.WEIGHT_DIFF,
+            WeightType.WEIGHTS,
+        )
         assert any(change.any() for change in difference.weights.values())
         assert set(difference.weights) == set(full.weights) == set(received)
-        found.append((difference, {k: v.clone() for k, v in full.weights.items()}, evaluate(client, full.weights)))
+        found.append(
+            (
+                difference,
+                {k: v.clone() for k, v in full.weights.items()},
+                evaluate(client, full.weights),
+            )
+        )
         client.finalize()
     (stock, stock_full, stock_metrics), (ours, our_full, our_metrics) = found
     assert same(stock.weights, ours.weights)
@@ -187,17 +200,24 @@ def test_the_same_seed_gives_the_same_weights_statistics_and_metrics(built: Make
 
 
 @both
-def test_a_training_counts_its_steps_and_goes_on_from_the_last(built: Maker, weights: Any, kind: Any) -> None:
+def test_a_training_counts_its_steps_and_goes_on_from_the_last(
+    built: Maker, weights: Any, kind: Any
+) -> None:
     client = built(kind, local_epochs=2)
     for number in (1, 2):
         train(client, weights)
         statistics = client.get_weights().statistics
         assert statistics[FlStatistics.NUM_EXECUTED_ITERATIONS] == 4
-        assert (statistics["current_epoch"], statistics["current_iteration"]) == (2 * number, 4 * number)
+        assert (statistics["current_epoch"], statistics["current_iteration"]) == (
+            2 * number,
+            4 * number,
+        )
 
 
 @both
-def test_weights_before_a_training_are_the_initial_ones_and_a_difference_is_an_error(built: Maker, kind: Any) -> None:
+def test_weights_before_a_training_are_the_initial_ones_and_a_difference_is_an_error(
+    built: Maker, kind: Any
+) -> None:
     assert built(kind, initialize=False).get_weights().weights is None
     client = built(kind, send_weight_diff=False)
     sent = client.get_weights()
@@ -209,12 +229,15 @@ def test_weights_before_a_training_are_the_initial_ones_and_a_difference_is_an_e
 
 @both
 @pytest.mark.parametrize(
-    "model_type, file", [(ModelType.BEST_MODEL, "model.pt"), (ModelType.FINAL_MODEL, "model_final.pt")]
+    "model_type, file",
+    [(ModelType.BEST_MODEL, "model.pt"), (ModelType.FINAL_MODEL, "model_final.pt")],
 )
 def test_best_and_final_models_are_read_from_disk(
     built: Maker, weights: Any, kind: Any, bundle: Path, model_type: ModelType, file: str
 ) -> None:
-    arguments: dict[str, Any] = {"config_train_filename": ["configs/train.json", "configs/final.json"]}
+    arguments: dict[str, Any] = {
+        "config_train_filename": ["configs/train.json", "configs/final.json"]
+    }
     if kind is FairMonaiAlgo:
         arguments["all_handlers"] = True
     client = built(kind, {"val_interval": 1}, **arguments)
@@ -230,7 +253,9 @@ def test_best_and_final_models_are_read_from_disk(
 
 
 @both
-def test_a_checkpoint_of_several_states_is_sent_by_its_key_or_whole(built: Maker, kind: Any, bundle: Path) -> None:
+def test_a_checkpoint_of_several_states_is_sent_by_its_key_or_whole(
+    built: Maker, kind: Any, bundle: Path
+) -> None:
     client = built(kind, save_dict_key="ema")
     states = {"model": network(client), "ema": {"w": torch.ones(2)}, "epoch": 3}
     (bundle / "models").mkdir(exist_ok=True)
@@ -252,7 +277,9 @@ def test_post_weight_filters_get_statistics_and_may_rename_encode_or_empty_the_w
     plain = client.get_weights().weights
 
     def encode(data: ExchangeObject, extra: dict[str, Any]) -> ExchangeObject:
-        data.weights = {f"enc.{name}": value.numpy().tobytes() for name, value in data.weights.items()}
+        data.weights = {
+            f"enc.{name}": value.numpy().tobytes() for name, value in data.weights.items()
+        }
         data.statistics["asked"] = extra["asked"]
         return data
 
@@ -269,10 +296,14 @@ def test_post_weight_filters_get_statistics_and_may_rename_encode_or_empty_the_w
 
 
 @both
-def test_pre_filters_may_decode_and_rename_what_is_trained_and_evaluated(built: Maker, weights: Any, kind: Any) -> None:
+def test_pre_filters_may_decode_and_rename_what_is_trained_and_evaluated(
+    built: Maker, weights: Any, kind: Any
+) -> None:
     def decode(data: ExchangeObject, extra: dict[str, Any]) -> ExchangeObject:
         scale = data["scale"]
-        data.weights = {name.removeprefix("module."): value * scale for name, value in data.weights.items()}
+        data.weights = {
+            name.removeprefix("module."): value * scale for name, value in data.weights.items()
+        }
         return data
 
     results = []
@@ -284,12 +315,16 @@ def test_pre_filters_may_decode_and_rename_what_is_trained_and_evaluated(built: 
             if encoded:
                 client.pre_filters = [decode]
                 # Flat arrays at half the size: MonaiAlgo gives them the network's shapes again.
-                data.weights = {f"module.{name}": (value / 2).numpy().ravel() for name, value in weights.items()}
+                data.weights = {
+                    f"module.{name}": (value / 2).numpy().ravel() for name, value in weights.items()
+                }
                 data["scale"] = 2
             torch.manual_seed(3)
             client.trainer.data_loader.dataset.transform.set_random_state(3)
             metrics.append(ask(data))
-        results.append(({k: v.clone() for k, v in client.get_weights().weights.items()}, metrics[1].metrics))
+        results.append(
+            ({k: v.clone() for k, v in client.get_weights().weights.items()}, metrics[1].metrics)
+        )
     assert same(results[0][0], results[1][0]) and results[0][1] == results[1][1]
 
 
@@ -334,7 +369,9 @@ def test_a_client_without_a_training_evaluates(built: Maker, weights: Any, kind:
 
 
 @both
-def test_a_workflow_object_may_replace_the_files(built: Maker, weights: Any, kind: Any, bundle: Path) -> None:
+def test_a_workflow_object_may_replace_the_files(
+    built: Maker, weights: Any, kind: Any, bundle: Path
+) -> None:
     by_files = built(kind)
     config = by_files.train_kwargs
     workflow = ConfigWorkflow(
@@ -387,7 +424,9 @@ def test_an_aborted_training_returns_and_reports_the_steps_that_were_done(
 
 
 @both
-def test_abort_and_finalize_are_safe_before_and_after(built: Maker, weights: Any, kind: Any) -> None:
+def test_abort_and_finalize_are_safe_before_and_after(
+    built: Maker, weights: Any, kind: Any
+) -> None:
     client = built(kind, initialize=False)
     client.abort()
     client.finalize()
@@ -400,7 +439,9 @@ def test_abort_and_finalize_are_safe_before_and_after(built: Maker, weights: Any
     client.abort()
 
 
-def test_the_statistics_of_the_data_are_those_of_monai_algo_stats(built: Maker, tmp_path: Path, bundle: Path) -> None:
+def test_the_statistics_of_the_data_are_those_of_monai_algo_stats(
+    built: Maker, tmp_path: Path, bundle: Path
+) -> None:
     ours = built(FairMonaiAlgo)
     app, config = tmp_path / "stock", ours.train_kwargs
     app.mkdir()
@@ -423,7 +464,8 @@ def test_the_statistics_of_the_data_are_those_of_monai_algo_stats(built: Maker, 
     assert ours.get_data_stats(dict(HISTOGRAM)).statistics == {"train": None}
 
 
-# ---- where the stock client is broken, and ours is not -------------------------------------------------------------
+# ---- where the stock client is broken, and ours is not
+# -------------------------------------------------------------
 
 
 def test_stock_statistics_of_the_data_are_an_attribute_error(built: Maker) -> None:
@@ -431,7 +473,9 @@ def test_stock_statistics_of_the_data_are_an_attribute_error(built: Maker) -> No
         built(MonaiAlgo).get_data_stats(dict(HISTOGRAM))
 
 
-def test_stock_weights_share_the_networks_memory_and_ours_do_not(built: Maker, weights: Any) -> None:
+def test_stock_weights_share_the_networks_memory_and_ours_do_not(
+    built: Maker, weights: Any
+) -> None:
     shared = {}
     for kind in (MonaiAlgo, FairMonaiAlgo):
         client = built(kind, send_weight_diff=False)
@@ -443,7 +487,9 @@ def test_stock_weights_share_the_networks_memory_and_ours_do_not(built: Maker, w
     assert shared == {MonaiAlgo: True, FairMonaiAlgo: False}
 
 
-def test_a_post_weight_filter_changes_the_stock_clients_network_and_not_ours(built: Maker, weights: Any) -> None:
+def test_a_post_weight_filter_changes_the_stock_clients_network_and_not_ours(
+    built: Maker, weights: Any
+) -> None:
     def spoil(data: ExchangeObject, extra: dict[str, Any]) -> ExchangeObject:
         for tensor in data.weights.values():
             tensor.zero_()
@@ -459,7 +505,9 @@ def test_a_post_weight_filter_changes_the_stock_clients_network_and_not_ours(bui
     assert changed == {MonaiAlgo: True, FairMonaiAlgo: False}
 
 
-def test_a_pre_filter_changes_the_stock_senders_weights_and_not_those_of_ours(built: Maker, weights: Any) -> None:
+def test_a_pre_filter_changes_the_stock_senders_weights_and_not_those_of_ours(
+    built: Maker, weights: Any
+) -> None:
     def double(data: ExchangeObject, extra: dict[str, Any]) -> ExchangeObject:
         for tensor in data.weights.values():
             tensor.mul_(2)
@@ -479,7 +527,9 @@ def test_a_pre_filter_changes_the_stock_senders_weights_and_not_those_of_ours(bu
 
 def test_arrays_of_a_post_weight_filter_leave_ours_as_tensors(built: Maker, weights: Any) -> None:
     def as_arrays(data: ExchangeObject, extra: dict[str, Any]) -> ExchangeObject:
-        data.weights = {name: tensor.numpy() * 1 for name, tensor in data.weights.items()}  # a scalar of 0 dimensions
+        data.weights = {
+            name: tensor.numpy() * 1 for name, tensor in data.weights.items()
+        }  # a scalar of 0 dimensions
         return data
 
     client = built(FairMonaiAlgo)
@@ -498,11 +548,15 @@ def test_a_filter_without_return_is_named_by_ours(built: Maker, weights: Any) ->
         train(client, weights)
         client.post_weight_filters = [forgetful]
     assert stock.get_weights() is None
-    with pytest.raises(ConfigError, match="'alder': the filter 'forgetful' returned NoneType.*'return data'"):
+    with pytest.raises(
+        ConfigError, match="'alder': the filter 'forgetful' returned NoneType.*'return data'"
+    ):
         ours.get_weights()
 
 
-def test_stock_differences_of_unsent_tensors_are_zero_and_ours_leave_them_out(built: Maker, weights: Any) -> None:
+def test_stock_differences_of_unsent_tensors_are_zero_and_ours_leave_them_out(
+    built: Maker, weights: Any
+) -> None:
     sent = {}
     for kind in (MonaiAlgo, FairMonaiAlgo):
         client = built(kind)
@@ -525,13 +579,17 @@ def test_stock_differences_to_the_live_network_are_zero_and_ours_are_not(built: 
     assert moved == {MonaiAlgo: False, FairMonaiAlgo: True}
 
 
-def test_a_partial_model_is_scored_by_the_stock_client_and_refused_by_ours(built: Maker, weights: Any) -> None:
+def test_a_partial_model_is_scored_by_the_stock_client_and_refused_by_ours(
+    built: Maker, weights: Any
+) -> None:
     name = next(iter(weights))
     partial = {name: weights[name]}
     assert evaluate(built(MonaiAlgo), partial)  # of the received tensor and random ones
     client = built(FairMonaiAlgo)
     for ask in (client.train, client.evaluate):
-        with pytest.raises(ValueError, match="'alder': the received weights lack .* of another network"):
+        with pytest.raises(
+            ValueError, match="'alder': the received weights lack .* of another network"
+        ):
             ask(ExchangeObject(weights=dict(partial)))
 
 
@@ -543,17 +601,23 @@ def test_no_weights_at_all_are_an_error_in_words(built: Maker, method: str) -> N
         getattr(built(FairMonaiAlgo), method)(ExchangeObject())
 
 
-def test_statistics_of_batchnorm_that_were_not_sent_are_the_trained_models_in_an_evaluation(built: Maker) -> None:
+def test_statistics_of_batchnorm_that_were_not_sent_are_the_trained_models_in_an_evaluation(
+    built: Maker,
+) -> None:
     client = built(FairMonaiAlgo, {"learning_rate": 0.05}, local_epochs=8)
     train(client, network(client))
     trained = network(client)
     parameters = {name: trained[name] for name, _ in client.trainer.network.named_parameters()}
     stock = built(MonaiAlgo)
     assert evaluate(client, parameters) == evaluate(client, trained) == evaluate(stock, trained)
-    assert evaluate(built(MonaiAlgo), parameters) != evaluate(stock, trained)  # with the statistics of no training
+    assert evaluate(built(MonaiAlgo), parameters) != evaluate(
+        stock, trained
+    )  # with the statistics of no training
 
 
-def test_stock_metrics_are_overwritten_by_the_next_evaluation_and_ours_are_not(built: Maker, weights: Any) -> None:
+def test_stock_metrics_are_overwritten_by_the_next_evaluation_and_ours_are_not(
+    built: Maker, weights: Any
+) -> None:
     overwritten = {}
     for kind in (MonaiAlgo, FairMonaiAlgo):
         client = built(kind)
@@ -579,7 +643,9 @@ def test_after_an_abort_ours_trains_a_whole_round_and_the_stock_client_the_old_r
     assert (statistics["current_epoch"], statistics["current_iteration"]) == (2, 4)
 
 
-def test_after_a_failure_ours_trains_a_whole_round_and_the_stock_client_nothing(built: Maker, weights: Any) -> None:
+def test_after_a_failure_ours_trains_a_whole_round_and_the_stock_client_nothing(
+    built: Maker, weights: Any
+) -> None:
     done = {}
     for kind in (MonaiAlgo, FairMonaiAlgo):
         client = built(kind)
@@ -607,7 +673,9 @@ def test_after_a_failed_evaluation_ours_scores_again_and_the_stock_client_repeat
     assert right == {MonaiAlgo: False, FairMonaiAlgo: True}
 
 
-def test_an_aborted_evaluation_is_an_error_and_never_the_scores_of_the_model_before(built: Maker, weights: Any) -> None:
+def test_an_aborted_evaluation_is_an_error_and_never_the_scores_of_the_model_before(
+    built: Maker, weights: Any
+) -> None:
     settings = {"split_fractions": [0.25, 0.25, 0.5]}  # two cases for testing
     zeros = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
     stock, ours = built(MonaiAlgo, settings), built(FairMonaiAlgo, settings)
@@ -629,10 +697,14 @@ def test_the_best_model_of_an_earlier_run_is_returned_by_the_stock_client_and_re
     wanted = {ExtraItems.MODEL_TYPE: ModelType.BEST_MODEL}
     stock, ours = built(MonaiAlgo), built(FairMonaiAlgo)
     for client in (stock, ours):
-        assert same(client.get_weights(wanted).weights, weights)  # no training yet: a model to begin with
+        assert same(
+            client.get_weights(wanted).weights, weights
+        )  # no training yet: a model to begin with
         train(client, weights)
     assert same(stock.get_weights(wanted).weights, weights)
-    with pytest.raises(ConfigError, match="'alder': models/model.pt .* older than this training.*all_handlers=True"):
+    with pytest.raises(
+        ConfigError, match="'alder': models/model.pt .* older than this training.*all_handlers=True"
+    ):
         ours.get_weights(wanted)
 
 
@@ -675,7 +747,9 @@ def test_an_initialize_that_failed_can_be_repeated_when_the_bundle_is_mended(
 
 def test_a_half_built_client_is_finalized_without_hiding_the_error(built: Maker) -> None:
     broken = {"validate#evaluator#nothing": 1, "finalize": ["$@validate#evaluator.terminate()"]}
-    stock, ours = built(MonaiAlgo, broken, initialize=False), built(FairMonaiAlgo, broken, initialize=False)
+    stock, ours = built(MonaiAlgo, broken, initialize=False), built(
+        FairMonaiAlgo, broken, initialize=False
+    )
     for client in (stock, ours):
         with pytest.raises(RuntimeError, match="SupervisedEvaluator"):
             client.initialize({})
@@ -708,7 +782,9 @@ def test_a_stats_sender_works_without_an_evaluator_in_ours(built: Maker, weights
     with pytest.raises(AttributeError, match="add_event_handler"):
         built(MonaiAlgo, extra={ExtraItems.STATS_SENDER: Sender()}, config_evaluate_filename=None)
     sender = Sender()
-    client = built(FairMonaiAlgo, extra={ExtraItems.STATS_SENDER: sender}, config_evaluate_filename=None)
+    client = built(
+        FairMonaiAlgo, extra={ExtraItems.STATS_SENDER: sender}, config_evaluate_filename=None
+    )
     train(client, weights)
     assert sender.epochs == 1
 
@@ -728,7 +804,9 @@ def test_ours_evaluates_with_the_overlays_of_the_training(built: Maker, bundle: 
 
 
 @pytest.mark.parametrize("missing", ["evaluate.json", "train.json"])
-def test_ours_needs_no_evaluate_json_and_names_what_is_missing(built: Maker, bundle: Path, missing: str) -> None:
+def test_ours_needs_no_evaluate_json_and_names_what_is_missing(
+    built: Maker, bundle: Path, missing: str
+) -> None:
     (bundle / "configs" / missing).unlink()
     with pytest.raises(FileNotFoundError, match=missing):
         built(MonaiAlgo)
@@ -737,12 +815,16 @@ def test_ours_needs_no_evaluate_json_and_names_what_is_missing(built: Maker, bun
             built(FairMonaiAlgo)
         return
     client = built(FairMonaiAlgo)
-    with pytest.raises(ConfigError, match="'alder' has no evaluator: give .*app/bundle a configs/evaluate.json"):
+    with pytest.raises(
+        ConfigError, match="'alder' has no evaluator: give .*app/bundle a configs/evaluate.json"
+    ):
         evaluate(client, network(client))
 
 
 def test_a_client_without_any_configuration_is_refused_by_ours(built: Maker) -> None:
     arguments = {"config_train_filename": None, "config_evaluate_filename": None}
     assert built(MonaiAlgo, **arguments).trainer is None
-    with pytest.raises(ConfigError, match="'alder': neither a training nor an evaluation is configured"):
+    with pytest.raises(
+        ConfigError, match="'alder': neither a training nor an evaluation is configured"
+    ):
         built(FairMonaiAlgo, **arguments)

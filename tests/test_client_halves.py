@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""What each method asks of a client, on the real prostate bundle: what it must change, and what it must not."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What each method asks of a client, on the real prostate bundle: what it must change, and what it
+must not.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +28,9 @@ def model() -> tuple[dict[str, torch.Tensor], Any]:
 
 
 def state(folder: Path, number: int, name: str = "state") -> dict[str, Any]:
-    loaded: dict[str, Any] = torch.load(folder / "alder" / name / f"r-round-{number:04d}.pt", weights_only=True)
+    loaded: dict[str, Any] = torch.load(
+        folder / "alder" / name / f"r-round-{number:04d}.pt", weights_only=True
+    )
     return loaded
 
 
@@ -49,7 +45,8 @@ def equal(one: Any, two: Any) -> bool:
     return bool(one == two)
 
 
-# ---- training: SAM, FedProx ----------------------------------------------------------------------------------------
+# ---- training: SAM, FedProx
+# ----------------------------------------------------------------------------------------
 
 
 def test_sharpness_aware_training_changes_the_update_and_counts_each_step_once(
@@ -60,22 +57,32 @@ def test_sharpness_aware_training_changes_the_update_and_counts_each_step_once(
     gsam = train(prostate_client(state="gsam"), model[0], sam_rho=0.05, gsam_alpha=0.5)
     assert not same(plain.update, sam.update) and not same(sam.update, gsam.update)
     assert (sam.num_steps, sam.num_samples) == (plain.num_steps, plain.num_samples)
-    assert same(plain.buffers, sam.buffers)  # one step: both saw the same batch with the same weights
-    assert same(plain.update, train(prostate_client(state="zero"), model[0], sam_rho=0.0, gsam_alpha=0.5).update)
+    assert same(
+        plain.buffers, sam.buffers
+    )  # one step: both saw the same batch with the same weights
+    assert same(
+        plain.update,
+        train(prostate_client(state="zero"), model[0], sam_rho=0.0, gsam_alpha=0.5).update,
+    )
 
 
 def test_a_proximal_term_holds_the_update_back(prostate_client: Maker, model: Any) -> None:
     def length(reply: Any) -> float:
-        return float(torch.linalg.vector_norm(torch.cat([v.flatten() for v in reply.update.values()])))
+        return float(
+            torch.linalg.vector_norm(torch.cat([v.flatten() for v in reply.update.values()]))
+        )
 
     settings = {"local_epochs": 6.0}
     plain = train(prostate_client(state="plain"), model[0], **settings)
     pulled = train(prostate_client(state="pulled"), model[0], prox_mu=5.0, **settings)
     assert length(pulled) < 0.8 * length(plain)
-    assert same(train(prostate_client(state="zero"), model[0], prox_mu=0.0, **settings).update, plain.update)
+    assert same(
+        train(prostate_client(state="zero"), model[0], prox_mu=0.0, **settings).update, plain.update
+    )
 
 
-# ---- losses and sharpness on the training data ---------------------------------------------------------------------
+# ---- losses and sharpness on the training data
+# ---------------------------------------------------------------------
 
 
 def test_losses_are_of_the_received_and_of_the_trained_model_on_the_same_crops(
@@ -86,26 +93,48 @@ def test_losses_are_of_the_received_and_of_the_trained_model_on_the_same_crops(
     received, trained = (reply.measurements[name] for name in ("global_loss", "local_loss"))
     assert isinstance(received, Estimate) and value_of(trained) < value_of(received)
     local = after(model[0], reply)
-    assert value_of(measure(client, local, "global_loss")["global_loss"]) == pytest.approx(value_of(trained), rel=1e-5)
+    assert value_of(measure(client, local, "global_loss")["global_loss"]) == pytest.approx(
+        value_of(trained), rel=1e-5
+    )
     assert measure(client, model[0], "global_loss")["global_loss"] == received
 
 
-def test_sharpness_is_positive_and_grows_with_the_radius(prostate_client: Maker, model: Any) -> None:
+def test_sharpness_is_positive_and_grows_with_the_radius(
+    prostate_client: Maker, model: Any
+) -> None:
     client = prostate_client()
-    values = [measure(client, model[0], "sharpness", sam_rho=rho)["sharpness"] for rho in (0.01, 0.05, 0.1)]
+    values = [
+        measure(client, model[0], "sharpness", sam_rho=rho)["sharpness"]
+        for rho in (0.01, 0.05, 0.1)
+    ]
     assert 0 < values[0] < values[1] < values[2]
     assert measure(client, model[0], "sharpness")["sharpness"] == values[1]  # the default radius
 
 
-def test_measuring_between_rounds_leaves_the_next_training_as_it_was(prostate_client: Maker, model: Any) -> None:
+def test_measuring_between_rounds_leaves_the_next_training_as_it_was(
+    prostate_client: Maker, model: Any
+) -> None:
     updates = []
     for name, measured in (("plain", False), ("measured", True)):
         client = prostate_client(state=name)
         anchor = after(model[0], train(client, model[0], 0, ditto_lambda=0.1))
         if measured:
-            names = ("cka", "feature_cosine", "sharpness", "global_loss", "personal_score", "personal_test_score")
-            assert set(measure(client, model[0], *names, number=0)) == {"cka", "feature_cosine", *names[2:4]}
-            assert set(measure(client, model[0], *names[4:], number=1, cka_training=1.0)) == set(names[4:])
+            names = (
+                "cka",
+                "feature_cosine",
+                "sharpness",
+                "global_loss",
+                "personal_score",
+                "personal_test_score",
+            )
+            assert set(measure(client, model[0], *names, number=0)) == {
+                "cka",
+                "feature_cosine",
+                *names[2:4],
+            }
+            assert set(measure(client, model[0], *names[4:], number=1, cka_training=1.0)) == set(
+                names[4:]
+            )
         updates.append(train(client, anchor, 1).update)
     assert same(*updates)
 
@@ -119,7 +148,9 @@ def test_cka_of_the_anchor_itself_is_one_in_every_layer_and_less_for_another_mod
     weights, spec = model
     client = prostate_client(learning_rate=0.01)
     local = after(weights, train(client, weights, local_epochs=4.0))
-    local = {name: client.trainer.network.state_dict()[name].clone() for name in local}  # to the bit
+    local = {
+        name: client.trainer.network.state_dict()[name].clone() for name in local
+    }  # to the bit
     layers = {spec.layers[name] for name in spec.parameters}
     for name in ("cka", "feature_cosine"):
         own = measure(client, local, name, number=0)[name]
@@ -138,7 +169,9 @@ def test_cka_is_the_same_in_a_new_process_and_absent_for_a_round_that_was_not_tr
     first = measure(client, model[0], "cka", number=0)
     assert measure(prostate_client(), model[0], "cka", number=0) == first
     assert measure(client, model[0], "cka", number=1) == {}
-    assert "cka" not in train(client, model[0], 0, ("cka",)).measurements  # the state is of an earlier try
+    assert (
+        "cka" not in train(client, model[0], 0, ("cka",)).measurements
+    )  # the state is of an earlier try
 
 
 def test_cka_on_training_images_and_by_the_unbiased_estimator_are_other_numbers(
@@ -157,7 +190,9 @@ def test_cka_on_training_images_and_by_the_unbiased_estimator_are_other_numbers(
 def test_cka_of_the_bundle_with_residual_units(prostate_client: Maker) -> None:
     client = prostate_client(res_units=2)
     client.initialize({})
-    weights = client.spec.split({k: v.clone() for k, v in client.trainer.network.state_dict().items()})
+    weights = client.spec.split(
+        {k: v.clone() for k, v in client.trainer.network.state_dict().items()}
+    )
     together = {**weights[0], **weights[1]}
     reply = train(client, together)
     local = {name: client.trainer.network.state_dict()[name].clone() for name in together}
@@ -169,7 +204,9 @@ def test_cka_of_the_bundle_with_residual_units(prostate_client: Maker) -> None:
 # ---- Ditto ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_usual_training_is_bit_equal_with_and_without_a_personal_model(prostate_client: Maker, model: Any) -> None:
+def test_the_usual_training_is_bit_equal_with_and_without_a_personal_model(
+    prostate_client: Maker, model: Any
+) -> None:
     results = []
     for name, context in (("plain", {}), ("ditto", {"ditto_lambda": 0.5})):
         client, weights = prostate_client(state=name), model[0]
@@ -191,7 +228,9 @@ def test_the_personal_model_lies_between_and_keeps_its_own_statistics(
     assert kept["personal"]["iteration"] == kept["iteration"] and "personal" not in kept["personal"]
     counters = [name for name in spec.buffers if name.endswith("num_batches_tracked")]
     # v goes on from its own buffers, while the usual model began again from those received
-    assert all(kept["personal"]["local"][name] == 2 and kept["local"][name] == 1 for name in counters)
+    assert all(
+        kept["personal"]["local"][name] == 2 and kept["local"][name] == 1 for name in counters
+    )
 
     def distance(number: int, **context: float) -> float:
         train(prostate_client(state=f"{number}"), weights, 0, local_epochs=6.0, **context)
@@ -229,7 +268,9 @@ def test_personal_scores_are_of_the_newest_personal_model_and_nothing_of_it_is_s
 ) -> None:
     client = prostate_client(learning_rate=0.02)
     assert measure(client, model[0], "personal_score", number=0) == {}
-    without = train(prostate_client(state="plain", learning_rate=0.02), model[0], 0, ("personal_score",))
+    without = train(
+        prostate_client(state="plain", learning_rate=0.02), model[0], 0, ("personal_score",)
+    )
     reply = train(client, model[0], 0, ("personal_score",), ditto_lambda=0.1, local_epochs=6.0)
     assert "personal_score" not in without.measurements
     assert set(reply.update) == set(without.update) and set(reply.buffers) == set(without.buffers)  # type: ignore[arg-type]
@@ -237,13 +278,17 @@ def test_personal_scores_are_of_the_newest_personal_model_and_nothing_of_it_is_s
     expected = measure(client, {k: personal[k] for k in model[0]}, "score", "test_score")
     assert reply.measurements["personal_score"] == expected["score"]
     train(client, model[0], 1)  # a round without it does not end it
-    closing = measure(prostate_client(), model[0], "personal_score", "personal_test_score", "score", number=2)
+    closing = measure(
+        prostate_client(), model[0], "personal_score", "personal_test_score", "score", number=2
+    )
     assert closing["personal_score"] == expected["score"]
     assert closing["personal_test_score"] == expected["test_score"]
     assert measure(client, model[0], "personal_score", number=0) == {}  # it is of no earlier round
 
 
-def test_the_optimizer_reset_reaches_the_personal_model(prostate_client: Maker, model: Any, tmp_path: Path) -> None:
+def test_the_optimizer_reset_reaches_the_personal_model(
+    prostate_client: Maker, model: Any, tmp_path: Path
+) -> None:
     client = prostate_client()
     train(client, model[0], 0, ditto_lambda=0.1)
     train(client, model[0], 1, ditto_lambda=0.1, reset_optimizer=1.0)
@@ -251,7 +296,8 @@ def test_the_optimizer_reset_reaches_the_personal_model(prostate_client: Maker, 
     assert all(step == 1 for step in steps) and state(tmp_path, 1)["personal"]["epoch"] == 2
 
 
-# ---- tensors that stay at the site ---------------------------------------------------------------------------------
+# ---- tensors that stay at the site
+# ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -293,13 +339,19 @@ def test_received_weights_are_measured_with_the_sites_own_tensors(
     complete = {**own, **shared}
     names = ("score", "global_loss", "sharpness", "test_score")
     for asked in (client, prostate_client(learning_rate=0.02)):
-        assert measure(asked, shared, *names, number=1, local_norm=1.0) == measure(asked, complete, *names, number=1)
-    trained_anchor = {name: own[name] for name in shared}  # this round's own statistics make it the local model
+        assert measure(asked, shared, *names, number=1, local_norm=1.0) == measure(
+            asked, complete, *names, number=1
+        )
+    trained_anchor = {
+        name: own[name] for name in shared
+    }  # this round's own statistics make it the local model
     values = measure(client, trained_anchor, "cka", number=0, local_norm=1.0)["cka"]
     assert all(value == pytest.approx(1, abs=1e-6) for value in values.values())
 
 
-def test_buffers_of_another_run_do_not_leak_into_a_new_one(prostate_client: Maker, model: Any) -> None:
+def test_buffers_of_another_run_do_not_leak_into_a_new_one(
+    prostate_client: Maker, model: Any
+) -> None:
     weights, spec = model
     parameters = {name: weights[name] for name in spec.parameters}
     client = prostate_client()
@@ -325,10 +377,20 @@ def test_the_personal_model_of_a_site_with_local_normalisation_is_not_pulled_the
     prostate_client: Maker, model: Any, shared: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
     client = prostate_client()
-    request = Request("alder", "train", shared, (), {"local_norm": 1.0, "ditto_lambda": 1e3}, run="r", round=0, seed=7)
+    request = Request(
+        "alder",
+        "train",
+        shared,
+        (),
+        {"local_norm": 1.0, "ditto_lambda": 1e3},
+        run="r",
+        round=0,
+        seed=7,
+    )
     client.answer(replace(request, context={**request.context, "local_epochs": 4.0}))
     personal, begun = state(tmp_path, 0)["personal"]["local"], client._initial["local"]
     moved = {
-        name: float((personal[name] - begun[name]).abs().max()) for name in read_spec(client.trainer.network).norms
+        name: float((personal[name] - begun[name]).abs().max())
+        for name in read_spec(client.trainer.network).norms
     }
     assert all(value > 0 for value in moved.values())

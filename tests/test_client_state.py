@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """What a client keeps between rounds: whose files they are, and that they stay in its folder."""
 
 from __future__ import annotations
@@ -28,8 +20,12 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.spreadsheets import read_csv_text
 
 
-@pytest.mark.parametrize("run", ["", "../other", "a/b", "/tmp/a", ".hidden", "-a", "lr=0.01", "a*", "a\n", "a" * 129])
-def test_a_run_whose_name_is_no_file_name_is_refused_wherever_it_is_used(run: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "run", ["", "../other", "a/b", "/tmp/a", ".hidden", "-a", "lr=0.01", "a*", "a\n", "a" * 129]
+)
+def test_a_run_whose_name_is_no_file_name_is_refused_wherever_it_is_used(
+    run: str, tmp_path: Path
+) -> None:
     states = ClientState(tmp_path / "private")
     for use in (
         lambda: states.save(run, 0, {}),
@@ -37,7 +33,9 @@ def test_a_run_whose_name_is_no_file_name_is_refused_wherever_it_is_used(run: st
         lambda: states.path(run, "own.pt"),
         lambda: Past(states, run, 0),
     ):
-        with pytest.raises(ConfigError, match="run name .* cannot be used: give it 1 to 128 letters"):
+        with pytest.raises(
+            ConfigError, match="run name .* cannot be used: give it 1 to 128 letters"
+        ):
             use()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -67,7 +65,9 @@ def test_a_damaged_state_names_its_file_and_what_to_do(share: float, tmp_path: P
         states.save("r", number, {"local": {"w": torch.ones(1000)}, "round": number})
     file = states.path("r", "round-0001.pt")
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
-    with pytest.raises(FederationError, match="round 1 in .*r-round-0001.pt is damaged .*: delete the file"):
+    with pytest.raises(
+        FederationError, match="round 1 in .*r-round-0001.pt is damaged .*: delete the file"
+    ):
         _ = Past(states, "r", 2).state
     file.unlink()
     assert Past(states, "r", 2).state["round"] == 0  # type: ignore[index]
@@ -78,7 +78,9 @@ def test_a_schedule_that_gives_numpys_numbers_is_read_again(tmp_path: Path) -> N
     optimizer = torch.optim.Adam(network.parameters(), 0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: np.cos(epoch / 10))
     handlers = [LrScheduleHandler(schedule, print_lr=False)]
-    trainer = trainer_of(network, image_batches(1), nn.BCEWithLogitsLoss(), optimizer, train_handlers=handlers)
+    trainer = trainer_of(
+        network, image_batches(1), nn.BCEWithLogitsLoss(), optimizer, train_handlers=handlers
+    )
     trainer.run()
     states = ClientState(tmp_path)
     states.save("r", 0, state_of(trainer))
@@ -88,14 +90,25 @@ def test_a_schedule_that_gives_numpys_numbers_is_read_again(tmp_path: Path) -> N
 
 def test_a_cases_name_may_hold_commas_and_quotes(tmp_path: Path) -> None:
     names = ["Case00.nii.gz", "Smith, John.nii.gz", 'a "b".nii.gz']
-    ClientState(tmp_path).save_cases("r", "score-0-0", {name: {"dice": 0.5, "cup": 0.25} for name in names})
+    ClientState(tmp_path).save_cases(
+        "r", "score-0-0", {name: {"dice": 0.5, "cup": 0.25} for name in names}
+    )
     with open(tmp_path / "r-score-0-0.csv", newline="") as file:
         rows = list(csv.reader(file))
     assert rows == [["case", "dice", "cup"], *([name, "0.500000", "0.250000"] for name in names)]
 
 
 def test_a_cases_name_is_run_by_no_spreadsheet_and_read_back_as_it_was(tmp_path: Path) -> None:
-    names = ["=HYPERLINK(1)", "+1.nii", "-1.nii", "@a.nii", "\t=a.nii", "\r=a.nii", "'=a.nii", "a.nii"]
+    names = [
+        "=HYPERLINK(1)",
+        "+1.nii",
+        "-1.nii",
+        "@a.nii",
+        "\t=a.nii",
+        "\r=a.nii",
+        "'=a.nii",
+        "a.nii",
+    ]
     ClientState(tmp_path).save_cases("r", "score-0-0", {name: {"dice": 0.5} for name in names})
     text = (tmp_path / "r-score-0-0.csv").read_bytes().decode()
     shown = [row[0] for row in csv.reader(io.StringIO(text, newline=""))]

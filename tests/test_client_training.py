@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import copy
@@ -18,7 +10,14 @@ import torch
 from driving import GOLDEN
 from ignite.engine import Events
 from monai.handlers import LrScheduleHandler
-from small_trainers import ONE_BATCH, Point, half_mean_square, image_batches, least_squares, trainer_of
+from small_trainers import (
+    ONE_BATCH,
+    Point,
+    half_mean_square,
+    image_batches,
+    least_squares,
+    trainer_of,
+)
 from torch import nn
 
 from monai_fairfl.client_state import load_state, state_of
@@ -40,7 +39,10 @@ def test_one_step_of_the_personal_model_is_the_golden_one() -> None:
     network = Point(DITTO["w"])
     gradient = torch.tensor(DITTO["grad"], dtype=torch.float64)
     trainer = trainer_of(
-        network, ONE_BATCH, lambda p, _: (gradient * p).sum(), torch.optim.SGD(network.parameters(), DITTO["eta"])
+        network,
+        ONE_BATCH,
+        lambda p, _: (gradient * p).sum(),
+        torch.optim.SGD(network.parameters(), DITTO["eta"]),
     )
     anchor = {"w": torch.tensor(DITTO["w"], dtype=torch.float64)}
     begin = {**state_of(trainer), "local": {"w": torch.tensor(DITTO["v"], dtype=torch.float64)}}
@@ -49,16 +51,24 @@ def test_one_step_of_the_personal_model_is_the_golden_one() -> None:
     assert network.w.tolist() == DITTO["w"] and trainer.state.epoch == 0
 
 
-def test_the_personal_model_ends_at_the_closed_form_between_its_own_optimum_and_the_anchor() -> None:
+def test_the_personal_model_ends_at_the_closed_form_between_its_own_optimum_and_the_anchor() -> (
+    None
+):
     x, y = least_squares()
     network = nn.Linear(3, 1, bias=False, dtype=torch.float64)
     loader = [{"image": x, "label": y}]
-    trainer = trainer_of(network, loader, half_mean_square, torch.optim.SGD(network.parameters(), 0.2, momentum=0.5))
+    trainer = trainer_of(
+        network, loader, half_mean_square, torch.optim.SGD(network.parameters(), 0.2, momentum=0.5)
+    )
     anchor, strength = torch.tensor([[1.0, -2.0, 3.0]], dtype=torch.float64), 0.4
     state = state_of(trainer)
     for number in range(3):  # rounds
-        state = train_personal(trainer, state, {"weight": anchor}, strength, epochs=150, seed=number)
-    expected = torch.linalg.solve(x.T @ x / len(x) + strength * torch.eye(3), x.T @ y / len(x) + strength * anchor.T)
+        state = train_personal(
+            trainer, state, {"weight": anchor}, strength, epochs=150, seed=number
+        )
+    expected = torch.linalg.solve(
+        x.T @ x / len(x) + strength * torch.eye(3), x.T @ y / len(x) + strength * anchor.T
+    )
     assert torch.allclose(state["local"]["weight"], expected.T, atol=1e-8)
     assert state["epoch"] == 450
 
@@ -77,7 +87,9 @@ def test_the_usual_training_never_notices() -> None:
             trainer.run()
             if personal:
                 before = copy.deepcopy(state_of(trainer))
-                train_personal(trainer, before, {"weight": torch.zeros(1, 3)}, 1.0, epochs=2, seed=0)
+                train_personal(
+                    trainer, before, {"weight": torch.zeros(1, 3)}, 1.0, epochs=2, seed=0
+                )
                 assert trainer.state.epoch == trainer.state.max_epochs == before["epoch"]
         return network.weight.detach()
 
@@ -113,7 +125,9 @@ def test_after_an_interrupted_run_is_discarded_the_next_has_all_its_steps(
     x, y = least_squares()
     network, steps = nn.Linear(3, 1, dtype=torch.float64), []
     loader = [{"image": a, "label": b} for a, b in zip(x.split(4), y.split(4), strict=True)]
-    trainer = trainer_of(network, loader, half_mean_square, torch.optim.SGD(network.parameters(), 0.1))
+    trainer = trainer_of(
+        network, loader, half_mean_square, torch.optim.SGD(network.parameters(), 0.1)
+    )
 
     def stop(engine: Any) -> None:
         steps.append(engine.state.iteration)
@@ -138,27 +152,42 @@ def test_after_an_interrupted_run_is_discarded_the_next_has_all_its_steps(
 
 
 def test_handlers_take_the_whole_context_and_come_in_a_fixed_order() -> None:
-    first, second = chosen_handlers({"local_epochs": 1, "prox_mu": 0.5, "gsam_alpha": 0.2, "sam_rho": 0.1})
+    first, second = chosen_handlers(
+        {"local_epochs": 1, "prox_mu": 0.5, "gsam_alpha": 0.2, "sam_rho": 0.1}
+    )
     assert isinstance(first, SharpnessAware) and (first.rho, first.alpha) == (0.1, 0.2)
     assert second.mu == 0.5  # type: ignore[attr-defined]
     assert chosen_handlers({"gsam_alpha": 0.2}) == []
 
 
 def test_a_new_optimizer_forgets_its_moments_and_keeps_rate_schedule_and_weights() -> None:
-    old = {"local": 1, "optimizer": {"state": {0: "moments"}, "param_groups": [{"lr": 0.1}]}, "schedulers": 3}
-    assert with_new_optimizer(old) == {**old, "optimizer": {"state": {}, "param_groups": [{"lr": 0.1}]}}
+    old = {
+        "local": 1,
+        "optimizer": {"state": {0: "moments"}, "param_groups": [{"lr": 0.1}]},
+        "schedulers": 3,
+    }
+    assert with_new_optimizer(old) == {
+        **old,
+        "optimizer": {"state": {}, "param_groups": [{"lr": 0.1}]},
+    }
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-def test_the_loss_scale_goes_on_from_round_to_round_and_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda.amp, "GradScaler", lambda: torch.amp.GradScaler("cpu", growth_interval=2))
+def test_the_loss_scale_goes_on_from_round_to_round_and_in_a_new_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        torch.cuda.amp, "GradScaler", lambda: torch.amp.GradScaler("cpu", growth_interval=2)
+    )
     seen: list[float] = []
 
     def trainer() -> Any:
         network = nn.Conv2d(1, 1, 1)
         optimizer = torch.optim.SGD(network.parameters(), 0.1)
         made = trainer_of(network, image_batches(2), nn.BCEWithLogitsLoss(), optimizer, amp=True)
-        made.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: seen.append(engine.scaler.get_scale()))
+        made.add_event_handler(
+            Events.EPOCH_COMPLETED, lambda engine: seen.append(engine.scaler.get_scale())
+        )
         return made
 
     def one(trainer: Any) -> dict[str, Any]:
@@ -178,8 +207,12 @@ def test_the_loss_scale_goes_on_from_round_to_round_and_in_a_new_process(monkeyp
     assert seen == [2.0**17, 2.0**18, 2.0**19, 2.0**19, 2.0**17]
 
 
-@pytest.mark.parametrize("read", [lambda state: state.metrics["dice"], lambda state: state.best_metric])
-def test_a_schedule_by_the_validation_score_is_refused_and_one_by_the_training_is_not(read: Any) -> None:
+@pytest.mark.parametrize(
+    "read", [lambda state: state.metrics["dice"], lambda state: state.best_metric]
+)
+def test_a_schedule_by_the_validation_score_is_refused_and_one_by_the_training_is_not(
+    read: Any,
+) -> None:
     network = nn.Conv2d(1, 1, 1)
     optimizer = torch.optim.SGD(network.parameters(), 0.1)
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
@@ -188,12 +221,15 @@ def test_a_schedule_by_the_validation_score_is_refused_and_one_by_the_training_i
 
     def check(step: Any) -> None:
         handlers = [LrScheduleHandler(plateau, print_lr=False, step_transform=step)]
-        trainer = trainer_of(network, image_batches(1), nn.BCEWithLogitsLoss(), optimizer, train_handlers=handlers)
+        trainer = trainer_of(
+            network, image_batches(1), nn.BCEWithLogitsLoss(), optimizer, train_handlers=handlers
+        )
         check_schedules(trainer, [evaluator], "alder")  # type: ignore[list-item]
         trainer.run()
 
     with pytest.raises(
-        ConfigError, match="'alder': .* ReduceLROnPlateau reads the validation score.* schedule by epoch"
+        ConfigError,
+        match="'alder': .* ReduceLROnPlateau reads the validation score.* schedule by epoch",
     ):
         check(lambda engine: read(evaluator.state))
     check(lambda engine: engine.state.output["loss"])

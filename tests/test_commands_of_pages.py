@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The commands that the pages show train as the numbers beside them were trained."""
 
 from __future__ import annotations
@@ -124,7 +116,9 @@ def test_a_training_of_a_page_has_the_epochs_and_sizes_of_the_measured_one(shown
 
 
 @pytest.mark.parametrize("command", ["simulate-flare", "export-flare"])
-def test_an_example_of_the_help_names_its_local_epochs(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_example_of_the_help_names_its_local_epochs(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help"])
     examples = re.findall(rf"^  monai-fairfl {command} .*$", capsys.readouterr().out, re.MULTILINE)

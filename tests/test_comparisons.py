@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A comparison in which a method fails: what can be known is found before, and later the other methods run."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A comparison in which a method fails: what can be known is found before, and later the other
+methods run.
+"""
 
 from __future__ import annotations
 
@@ -64,12 +58,18 @@ def sites(hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return hospitals
 
 
-def federation(sites: Path, run_dir: Path, strategies: Sequence[Strategy], **settings: Any) -> BundleFederation:
+def federation(
+    sites: Path, run_dir: Path, strategies: Sequence[Strategy], **settings: Any
+) -> BundleFederation:
     settings = {"rounds": 2, "site_names": ["alder", "cedar", "rowan"], **settings}
-    return BundleFederation(str(PROSTATE), str(sites), list(strategies), run_dir=str(run_dir), **settings)
+    return BundleFederation(
+        str(PROSTATE), str(sites), list(strategies), run_dir=str(run_dir), **settings
+    )
 
 
-def run(sites: Path, run_dir: Path, strategies: Sequence[Strategy], **settings: Any) -> list[History]:
+def run(
+    sites: Path, run_dir: Path, strategies: Sequence[Strategy], **settings: Any
+) -> list[History]:
     return federation(sites, run_dir, strategies, **settings).run()
 
 
@@ -96,13 +96,21 @@ def test_the_other_strategies_run_after_one_has_failed_and_the_report_names_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     strategies = [Standalone(), Failing(error), FedAvg()]
-    with pytest.raises(FederationError, match=f"1 of 3 strategies failed .Failing: {reason}.*tries again: Failing"):
+    with pytest.raises(
+        FederationError, match=f"1 of 3 strategies failed .Failing: {reason}.*tries again: Failing"
+    ):
         run(sites, tmp_path / "run", strategies)
     assert finished(tmp_path / "run") == {"Standalone": True, "FedAvg": True}
     words = f"Failing failed and is not in this report: {reason}"
-    assert words in capsys.readouterr().out and words in (tmp_path / "run" / "report.html").read_text()
-    assert json.loads((tmp_path / "run" / "report.json").read_text())["failed"] == {"Failing": reason}
-    logged = next(record for record in caplog.records if record.message.startswith("Failing failed"))
+    assert (
+        words in capsys.readouterr().out and words in (tmp_path / "run" / "report.html").read_text()
+    )
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["failed"] == {
+        "Failing": reason
+    }
+    logged = next(
+        record for record in caplog.records if record.message.startswith("Failing failed")
+    )
     assert logged.levelno == logging.ERROR and (logged.exc_info is not None) == traceback
 
 
@@ -117,20 +125,29 @@ def test_resume_tries_again_what_failed_from_where_it_stopped(sites: Path, tmp_p
     assert json.loads((tmp_path / "run" / "report.json").read_text())["failed"] == {}
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), OSError(28, "No space left on device")])
-def test_what_concerns_all_strategies_ends_the_comparison(error: BaseException, sites: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(1), OSError(28, "No space left on device")]
+)
+def test_what_concerns_all_strategies_ends_the_comparison(
+    error: BaseException, sites: Path, tmp_path: Path
+) -> None:
     with pytest.raises(type(error)):
         run(sites, tmp_path / "run", [Failing(error), FedAvg()])
     assert not (tmp_path / "run" / "FedAvg").exists()
 
 
 def test_a_folder_in_use_by_another_run_ends_the_comparison(sites: Path, tmp_path: Path) -> None:
-    with held(tmp_path / "run" / "Standalone"), pytest.raises(FederationError, match="^.*Standalone is in use by"):
+    with (
+        held(tmp_path / "run" / "Standalone"),
+        pytest.raises(FederationError, match="^.*Standalone is in use by"),
+    ):
         run(sites, tmp_path / "run", [Standalone(), FedAvg()])
     assert not (tmp_path / "run" / "FedAvg").exists()
 
 
-def test_a_strategy_that_fails_after_ctrl_c_does_not_begin_the_next(sites: Path, tmp_path: Path) -> None:
+def test_a_strategy_that_fails_after_ctrl_c_does_not_begin_the_next(
+    sites: Path, tmp_path: Path
+) -> None:
     class Interrupted(Failing):
         def round(self, clients: Sequence[str]) -> Rounds:
             signal.raise_signal(signal.SIGINT)
@@ -157,7 +174,9 @@ def test_what_finished_is_valued_where_another_strategy_failed(sites: Path, tmp_
 
 
 @pytest.mark.slow
-def test_the_command_ends_with_an_error_code_and_the_name_of_what_failed(hospitals: Path, tmp_path: Path) -> None:
+def test_the_command_ends_with_an_error_code_and_the_name_of_what_failed(
+    hospitals: Path, tmp_path: Path
+) -> None:
     (tmp_path / "my_methods.py").write_text(
         "from monai_fairfl.errors import FederationError\n"
         "from monai_fairfl.strategies import FedAvg\n"
@@ -169,20 +188,49 @@ def test_the_command_ends_with_an_error_code_and_the_name_of_what_failed(hospita
     targets = ["my_methods.Failing", "monai_fairfl.strategies.FedAvg"]
     arguments = [
         *(sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"),
-        *("--config_file", str(PROSTATE / "configs" / "federate.json"), "--bundle_root", str(PROSTATE)),
-        *("--sites_root", str(hospitals), "--site_names", "['alder', 'cedar']", "--run_dir", str(tmp_path / "run")),
-        *("--overrides", json.dumps({k: v for k, v in TINY.items() if k != "decay_epochs"}), "--device", "cpu"),
-        *("--rounds", "1", "--strategies", json.dumps([{"_target_": target} for target in targets])),
+        *(
+            "--config_file",
+            str(PROSTATE / "configs" / "federate.json"),
+            "--bundle_root",
+            str(PROSTATE),
+        ),
+        *(
+            "--sites_root",
+            str(hospitals),
+            "--site_names",
+            "['alder', 'cedar']",
+            "--run_dir",
+            str(tmp_path / "run"),
+        ),
+        *(
+            "--overrides",
+            json.dumps({k: v for k, v in TINY.items() if k != "decay_epochs"}),
+            "--device",
+            "cpu",
+        ),
+        *(
+            "--rounds",
+            "1",
+            "--strategies",
+            json.dumps([{"_target_": target} for target in targets]),
+        ),
     ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{tmp_path}"}
-    done = subprocess.run(arguments, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300)
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{tmp_path}",
+    }
+    done = subprocess.run(
+        arguments, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300
+    )
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "1 of 2 strategies failed (Failing: nobody measured it)" in done.stderr.splitlines()[-1]
     assert "Failing failed and is not in this report: nobody measured it" in done.stdout
     assert finished(tmp_path / "run") == {"FedAvg": True}
 
 
-# ---- what is found before anything is trained ------------------------------------------------------------------
+# ---- what is found before anything is trained
+# ------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +243,11 @@ def clinics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("variant", "data", "advises_paper"),
-    [("recommended", "validation", True), ("released", "validation", True), ("paper", "training", False)],
+    [
+        ("recommended", "validation", True),
+        ("released", "validation", True),
+        ("paper", "training", False),
+    ],
 )
 def test_too_few_images_for_cka_are_found_before_any_strategy_is_trained(
     variant: str, data: str, advises_paper: bool, clinics: Path, tmp_path: Path
@@ -203,14 +255,23 @@ def test_too_few_images_for_cka_are_found_before_any_strategy_is_trained(
     small = {"size": [32, 32], "channels": [4, 8], "working_size": 64}
     strategies = [FedAvg(), FedLWR(variant=variant)]
     given = BundleFederation(
-        str(FUNDUS), str(clinics), strategies, rounds=1, run_dir=str(tmp_path / "run"), overrides=small, report=False
+        str(FUNDUS),
+        str(clinics),
+        strategies,
+        rounds=1,
+        run_dir=str(tmp_path / "run"),
+        overrides=small,
+        report=False,
     )
     with pytest.raises(ConfigError) as refused:
         given.run()
     words = str(refused.value)
     first, second = sorted(site.name for site in clinics.iterdir() if site.is_dir())
     assert words.startswith(strategies[1].name)
-    assert f"at least 4 different {data} images of a site, and {first} has 1, {second} has 1: add {data} cases" in words
+    assert (
+        f"at least 4 different {data} images of a site, and {first} has 1, {second} has 1: add {data} cases"
+        in words
+    )
     assert ("variant='paper'" in words) == advises_paper and "similarity='cosine'" in words
     assert not (tmp_path / "run").exists()
 
@@ -227,17 +288,27 @@ def test_a_site_with_too_few_images_is_a_warning_where_enough_others_can_measure
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     asked: list[str] = []
-    check_images([FedAvg(), FedLWR(), FedLWR(clip=(0.1, 0.9))], counted({"elm": 2, "fir": 4, "oak": 9}, asked))
+    check_images(
+        [FedAvg(), FedLWR(), FedLWR(clip=(0.1, 0.9))],
+        counted({"elm": 2, "fir": 4, "oak": 9}, asked),
+    )
     assert asked == ["validation"], "the images are counted once"
-    assert "elm has 2: such a site measures nothing, and counts as the mean of the others" in caplog.text
+    assert (
+        "elm has 2: such a site measures nothing, and counts as the mean of the others"
+        in caplog.text
+    )
     assert "fir" not in caplog.text and "oak" not in caplog.text
-    with pytest.raises(ConfigError, match="FedLWR needs at least 4 different validation images of a site, and elm"):
+    with pytest.raises(
+        ConfigError, match="FedLWR needs at least 4 different validation images of a site, and elm"
+    ):
         check_images([FedLWR()], counted({"elm": 2, "fir": 3, "oak": 9}, asked))
 
 
 def test_images_are_counted_only_for_a_strategy_that_needs_some() -> None:
     asked: list[str] = []
-    check_images([FedAvg(), FedCE(), FedLWR(similarity="cosine")], counted({"elm": 1, "oak": 1}, asked))
+    check_images(
+        [FedAvg(), FedCE(), FedLWR(similarity="cosine")], counted({"elm": 1, "oak": 1}, asked)
+    )
     assert not asked
 
 
@@ -255,7 +326,9 @@ def test_a_model_that_a_method_cannot_train_is_refused_before_another_is_trained
     sites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = ModelSpec(("w",), buffers=("mean",), layers={**SPEC.layers, "mean": "fc"})
-    monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START), "mean": vector([0.0])}, spec))
+    monkeypatch.setattr(
+        federate, "initial_model", lambda *_: ({"w": vector(START), "mean": vector([0.0])}, spec)
+    )
     with pytest.raises(ConfigError, match="FedCE .*use buffers 'aggregation' or 'local'"):
         run(sites, tmp_path / "run", [FedAvg(), FedCE()], buffers="samples")
     assert not (tmp_path / "run").exists()

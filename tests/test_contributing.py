@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""CONTRIBUTING.md's way to ship a strategy: what it asks for is there for every shipped one, and is enough."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""CONTRIBUTING.md's way to ship a strategy: what it asks for is there for every shipped one, and is
+enough.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +35,9 @@ def test_every_shipped_strategy_is_on_the_pages(name: str) -> None:
     table = README.read_text().partition("| strategies | weigh by |")[2].partition("\n\n")[0]
     lacking = []
     if letters(name) not in pages:
-        lacking.append(f"add a row for {name}, with a link to its page, to the overview of {OVERVIEW}")
+        lacking.append(
+            f"add a row for {name}, with a link to its page, to the overview of {OVERVIEW}"
+        )
     elif not pages[letters(name)].is_file():
         lacking.append(f"write {pages[letters(name)]}, the page of {name}")
     if f"`{name}`" not in table:
@@ -87,7 +83,11 @@ def edit(file: Path, old: str, new: str) -> None:
 
 def run_tests(checkout: Path) -> str:
     """What pytest says of the new strategy in ``checkout``."""
-    files = ["tests/test_cli.py", "tests/test_contributing.py", "monai_fairfl/strategies/inverse_loss.py"]
+    files = [
+        "tests/test_cli.py",
+        "tests/test_contributing.py",
+        "monai_fairfl/strategies/inverse_loss.py",
+    ]
     if (checkout / "tests" / "strategies" / "test_inverse_loss.py").exists():
         files.append("tests/strategies/test_inverse_loss.py")
     chosen = "InverseLoss or inverse_loss"
@@ -109,7 +109,9 @@ def test_the_steps_are_enough_and_pages_that_are_left_out_are_named(checkout: Pa
     line = "from monai_fairfl.strategies.leave_one_out import LeaveOneOut\n"
     imported = "from monai_fairfl.strategies.inverse_loss import InverseLoss\n"
     edit(package / "__init__.py", line, imported + line)
-    edit(package / "__init__.py", '    "LeaveOneOut",\n', '    "InverseLoss",\n    "LeaveOneOut",\n')
+    edit(
+        package / "__init__.py", '    "LeaveOneOut",\n', '    "InverseLoss",\n    "LeaveOneOut",\n'
+    )
     done = run_tests(checkout)
     assert "add a row for InverseLoss" in done and "add `InverseLoss` to the table" in done
 
@@ -121,10 +123,16 @@ def test_the_steps_are_enough_and_pages_that_are_left_out_are_named(checkout: Pa
 
     # Steps 4 and 5: the pages.
     ditto = "| [Ditto](ditto.md) |"
-    row = "| [InverseLoss](inverse_loss.md) | training loss | 1 number | 1 | no | unusable labels |\n"
+    row = (
+        "| [InverseLoss](inverse_loss.md) | training loss | 1 number | 1 | no | unusable labels |\n"
+    )
     edit(checkout / "docs" / "methods" / "README.md", ditto, row + ditto)
     (checkout / "docs" / "methods" / "inverse_loss.md").write_text("# InverseLoss\n")
-    edit(checkout / "README.md", "| `Ditto` | images;", "| `InverseLoss` | training losses |\n| `Ditto` | images;")
+    edit(
+        checkout / "README.md",
+        "| `Ditto` | images;",
+        "| `InverseLoss` | training losses |\n| `Ditto` | images;",
+    )
 
     done = run_tests(checkout)
     assert re.search(r"^6 passed", done, re.MULTILINE), done[-3000:]

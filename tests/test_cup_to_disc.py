@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The vertical cup-to-disc ratio, and inference in two passes."""
 
 from __future__ import annotations
@@ -25,7 +17,9 @@ from monai_fairfl.inferers import FAR, CoarseToFineInferer
 
 def ellipses(disc: tuple[float, float], cup: tuple[float, float], size: int = 200) -> torch.Tensor:
     """Two concentric ellipses of these half-axes (horizontal, vertical); width first."""
-    x, y = torch.meshgrid(torch.arange(size) - size / 2, torch.arange(size) - size / 2, indexing="ij")
+    x, y = torch.meshgrid(
+        torch.arange(size) - size / 2, torch.arange(size) - size / 2, indexing="ij"
+    )
     return torch.stack([((x / a) ** 2 + (y / b) ** 2 <= 1).float() for a, b in (disc, cup)])
 
 
@@ -73,11 +67,15 @@ def test_the_second_pass_looks_at_the_square_around_the_largest_part() -> None:
 
     logits = CoarseToFineInferer((64, 64), passes=2)(small_disc(), network)
     assert len(seen) == 2 and [tuple(inputs.shape) for inputs in seen] == [(1, 1, 64, 64)] * 2
-    assert float(seen[1].mean()) == pytest.approx(0.25, abs=0.06)  # the disc fills about half of the side
+    assert float(seen[1].mean()) == pytest.approx(
+        0.25, abs=0.06
+    )  # the disc fills about half of the side
     assert logits.shape == (1, 2, 256, 256)
     found = logits[0, 0] > 0
     assert found[10:14, 10:14].sum() == 0 and logits[0, 0, 0, 0] == FAR
-    assert abs(int(found.sum()) - 400) < 60  # nearer to 20 x 20 than the first pass with its pixels of 4 could be
+    assert (
+        abs(int(found.sum()) - 400) < 60
+    )  # nearer to 20 x 20 than the first pass with its pixels of 4 could be
 
 
 @pytest.mark.parametrize("image", [torch.zeros(1, 1, 64, 64), torch.ones(1, 1, 64, 64)])
@@ -113,5 +111,7 @@ def test_a_region_of_interest_is_looked_at_once_and_every_view_is_normalised() -
     CoarseToFineInferer((32, 32), passes=1)(small_disc(), network)
     assert len(calls) == 1
     calls.clear()
-    CoarseToFineInferer((32, 32), passes=2, normalise=lambda image: image - image.mean())(small_disc(), network)
+    CoarseToFineInferer((32, 32), passes=2, normalise=lambda image: image - image.mean())(
+        small_disc(), network
+    )
     assert len(calls) == 2 and calls == pytest.approx([0, 0], abs=1e-6)

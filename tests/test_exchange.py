@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Exchanges that mix training and measuring: what is taken in, and what the guards see."""
 
 from __future__ import annotations
@@ -28,7 +20,12 @@ def update(*values: float) -> dict[str, torch.Tensor]:
 
 
 def mixed() -> list[Request]:
-    asked = [Train("A", MODEL), Measure("A", MODEL, ("score",)), Train("B", MODEL), Train("C", MODEL)]
+    asked = [
+        Train("A", MODEL),
+        Measure("A", MODEL, ("score",)),
+        Train("B", MODEL),
+        Train("C", MODEL),
+    ]
     return [Request(r.client, r.task, r.weights, r.measure, id=i) for i, r in enumerate(asked)]
 
 
@@ -36,7 +33,11 @@ def mixed() -> list[Request]:
 def test_guards_check_those_who_trained_beside_those_who_measured(bad: float) -> None:
     inbox = Inbox(mixed(), SPEC, MODEL)
     inbox.arrived(Reply("A", None, 0, {"score": 0.5}, id=1))
-    for client, id, sent in (("C", 3, update(0.0, 3.0)), ("B", 2, update(bad, 0.0)), ("A", 0, update(1.0, 0.0))):
+    for client, id, sent in (
+        ("C", 3, update(0.0, 3.0)),
+        ("B", 2, update(bad, 0.0)),
+        ("A", 0, update(1.0, 0.0)),
+    ):
         inbox.arrived(Reply(client, sent, 1, id=id))
     replies, verdicts = guarded(inbox.replies(), DEFAULT)
     assert list(verdicts) == ["B"] and replies.missing["B"].startswith("quarantined")

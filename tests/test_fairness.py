@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import csv
@@ -70,23 +62,35 @@ def loo_rows(task: str) -> list[dict[str, str]]:
 
 
 def recompute(row: dict[str, str]) -> float:
-    """The value of one row of the verification report, from the printed values and this package's functions."""
+    """The value of one row of the verification report, from the printed values and this package's
+    functions.
+    """
     source, task, name, quantity = (row[key] for key in ("source_table", "task", "row", "quantity"))
     if source == "fedce_table1":
-        return spread(fractions(find("fedce_table1_table6_dice", task=task, method=name), "client"), quantity)
+        return spread(
+            fractions(find("fedce_table1_table6_dice", task=task, method=name), "client"), quantity
+        )
     if source.startswith("fedlwr"):
-        file = {"fedlwr_table1": "fedlwr_table1_prostate", "fedlwr_table2": "fedlwr_table2_rif"}[source]
+        file = {"fedlwr_table1": "fedlwr_table1_prostate", "fedlwr_table2": "fedlwr_table2_rif"}[
+            source
+        ]
         return spread(fractions(find(file, method=name), "site"), quantity)
     if source == "fedce_table2":
         alone, method = (
-            fractions(find("fedce_table1_table6_dice", task=task, method=m), "client") for m in ("Standalone", name)
+            fractions(find("fedce_table1_table6_dice", task=task, method=m), "client")
+            for m in ("Standalone", name)
         )
         r, p_value = performance_fairness_pearson(alone, method)
-        return {"pearson_x100": r, "p_value": p_value, "euclidean": performance_distance(alone, method)}[quantity]
+        return {
+            "pearson_x100": r,
+            "p_value": p_value,
+            "euclidean": performance_distance(alone, method),
+        }[quantity]
     if source.startswith("shapfed"):
         dataset, partition = task.split("/")
         alone, method = (
-            fractions(find(source, dataset=dataset, partition=partition, method=m), "P") for m in ("Individual", name)
+            fractions(find(source, dataset=dataset, partition=partition, method=m), "P")
+            for m in ("Individual", name)
         )
         return pearson(alone, method).r
     rows = loo_rows(task)
@@ -95,7 +99,10 @@ def recompute(row: dict[str, str]) -> float:
         published = [float(r["performance_contribution_pct"]) / 100 for r in rows]
         found = agreement((samples / samples.sum()).tolist(), published)
         return getattr(found, {"pearson_x100": "pearson"}.get(quantity, quantity))
-    drops = {"client" + r["client"]: {key: -float(r[key]) for key in r if key.startswith("delta_")} for r in rows}
+    drops = {
+        "client" + r["client"]: {key: -float(r[key]) for key in r if key.startswith("delta_")}
+        for r in rows
+    }
     return 100 * leave_one_out_shares(drops).shares[name]
 
 
@@ -106,7 +113,11 @@ TOLERANCE = {
     ("fedce_table2", "p_value"): 0.0005,
     ("fedce_table4", "performance_contribution_pct"): 0.25,
     ("fedce_table5", "performance_contribution_pct"): 0.03,
-    **{(f"fedlwr_table{i}", q): 0.01 for i in (1, 2) for q in ("avg_dice", "std_ddof0", "std_ddof1")},
+    **{
+        (f"fedlwr_table{i}", q): 0.01
+        for i in (1, 2)
+        for q in ("avg_dice", "std_ddof0", "std_ddof1")
+    },
 }
 REPORT = [
     row
@@ -133,9 +144,15 @@ def test_the_report_covers_every_table_that_can_be_recomputed() -> None:
 
 
 @pytest.mark.parametrize(
-    "row", REPORT, ids=["-".join(row[key] for key in ("source_table", "task", "row", "quantity")) for row in REPORT]
+    "row",
+    REPORT,
+    ids=[
+        "-".join(row[key] for key in ("source_table", "task", "row", "quantity")) for row in REPORT
+    ],
 )
-def test_published_values_are_met_where_the_report_says_so_and_missed_elsewhere(row: dict[str, str]) -> None:
+def test_published_values_are_met_where_the_report_says_so_and_missed_elsewhere(
+    row: dict[str, str],
+) -> None:
     value = recompute(row)
     assert value == pytest.approx(float(row["recomputed"]), rel=3e-3, abs=6e-5)
     tolerance = TOLERANCE.get((row["source_table"], row["quantity"]), 0.005)
@@ -145,7 +162,9 @@ def test_published_values_are_met_where_the_report_says_so_and_missed_elsewhere(
 def test_leave_one_out_shares_meet_the_worked_game() -> None:
     game = json.loads((GOLDEN / "golden_values.json").read_text())["shapley"]
     v = game["v"]
-    found = leave_one_out_shares({"1": v["123"] - v["23"], "2": v["123"] - v["13"], "3": v["123"] - v["12"]})
+    found = leave_one_out_shares(
+        {"1": v["123"] - v["23"], "2": v["123"] - v["13"], "3": v["123"] - v["12"]}
+    )
     assert list(found.drops.values()) == pytest.approx(game["leave_one_out"])
     assert list(found.shares.values()) == pytest.approx(game["loo_share"])
 
@@ -176,7 +195,9 @@ def test_equally_bad_sites_are_told_apart_by_name_not_by_order() -> None:
 def test_a_sequence_numbers_its_clients_in_order() -> None:
     scores = [0.9] * 10 + [0.1, 0.8]
     assert performance(scores).worst_client == "10"
-    assert list(gain(scores, [0.0] * 12).items()) == [(str(i), score) for i, score in enumerate(scores)]
+    assert list(gain(scores, [0.0] * 12).items()) == [
+        (str(i), score) for i, score in enumerate(scores)
+    ]
 
 
 def test_one_site_has_a_mean_but_no_sample_deviation() -> None:
@@ -206,7 +227,10 @@ def test_jain_is_one_for_equal_scores_one_nth_for_one_winner_and_undefined_for_z
     assert math.isnan(performance([0.0, 0.0]).jain)
 
 
-@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=3, max_size=8), st.floats(0.1, 10))
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=3, max_size=8),
+    st.floats(0.1, 10),
+)
 def test_pearson_is_scipys_and_does_not_change_with_order_scale_and_offset(
     pairs: list[tuple[int, int]], scale: float
 ) -> None:
@@ -214,8 +238,12 @@ def test_pearson_is_scipys_and_does_not_change_with_order_scale_and_offset(
     assume(np.ptp(x) > 0 and np.ptp(y) > 0)
     found = pearson(x.tolist(), y.tolist())
     expected = stats.pearsonr(x, y)
-    assert (found.r, found.p_value) == pytest.approx((expected.statistic, expected.pvalue), abs=1e-12)
-    assert pearson((scale * x[::-1] + 7).tolist(), y[::-1].tolist()).r == pytest.approx(found.r, abs=1e-6)
+    assert (found.r, found.p_value) == pytest.approx(
+        (expected.statistic, expected.pvalue), abs=1e-12
+    )
+    assert pearson((scale * x[::-1] + 7).tolist(), y[::-1].tolist()).r == pytest.approx(
+        found.r, abs=1e-6
+    )
     assert pearson(y.tolist(), (-x).tolist()).r == pytest.approx(-found.r, abs=1e-12)
 
 
@@ -243,7 +271,10 @@ def test_clients_are_matched_by_name() -> None:
     [
         (lambda: performance({}), "empty"),
         (lambda: performance({"siteA": 0.9, "siteB": float("nan")}), "'siteB' has nan"),
-        (lambda: performance({"siteA": 0.9, "siteB": 87.2}), "'siteB' has 87.2.*divide percentages by 100"),
+        (
+            lambda: performance({"siteA": 0.9, "siteB": 87.2}),
+            "'siteB' has 87.2.*divide percentages by 100",
+        ),
         (lambda: performance({"siteA": -0.2}), "'siteA'"),
         (lambda: performance({"siteA": None}), "'siteA' has None"),  # type: ignore[dict-item]
         (lambda: performance([0.9], worst_k=2), "worst_k"),
@@ -251,9 +282,14 @@ def test_clients_are_matched_by_name() -> None:
         (lambda: gain({"0": 0.5}, [0.5]), "both be mappings"),
         (lambda: pearson([0.5], [0.5]), "at least two"),
         (lambda: agreement({"a": 1.0}, {"a": 1.0}), "one client"),
-        (lambda: agreement({"a": 4.0, "b": 1.0}, {"a": 0.5, "b": 0.5}), "estimated: shares must sum to 1, got 5"),
+        (
+            lambda: agreement({"a": 4.0, "b": 1.0}, {"a": 0.5, "b": 0.5}),
+            "estimated: shares must sum to 1, got 5",
+        ),
     ],
 )
-def test_input_that_cannot_be_judged_is_refused_with_the_client_named(call: Callable[[], object], words: str) -> None:
+def test_input_that_cannot_be_judged_is_refused_with_the_client_named(
+    call: Callable[[], object], words: str
+) -> None:
     with pytest.raises(ConfigError, match=words):
         call()

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from typing import Any
@@ -26,7 +18,9 @@ from monai_fairfl.features import network_inputs, paired_features, scored_layers
 
 def evaluator_of(volumes: list[torch.Tensor], inferer: Inferer) -> SupervisedEvaluator:
     data = [{"image": volume, "label": volume} for volume in volumes]
-    return SupervisedEvaluator(torch.device("cpu"), DataLoader(Dataset(data), 1), nn.Identity(), inferer=inferer)
+    return SupervisedEvaluator(
+        torch.device("cpu"), DataLoader(Dataset(data), 1), nn.Identity(), inferer=inferer
+    )
 
 
 def numbered(slices: int, first: int = 0, size: int = 4) -> torch.Tensor:
@@ -37,7 +31,8 @@ def numbered(slices: int, first: int = 0, size: int = 4) -> torch.Tensor:
 def noisy(network: nn.Module, seed: int) -> dict[str, torch.Tensor]:
     torch.manual_seed(seed)
     return {
-        k: v + 0.1 * torch.rand_like(v) if v.is_floating_point() else v.clone() for k, v in network.state_dict().items()
+        k: v + 0.1 * torch.rand_like(v) if v.is_floating_point() else v.clone()
+        for k, v in network.state_dict().items()
     }
 
 
@@ -67,7 +62,9 @@ def test_a_sample_is_evenly_spaced_bounded_and_the_same_each_time(slices: int, m
 
 
 def test_images_of_another_shape_are_left_out_and_none_at_all_is_an_error() -> None:
-    engine = evaluator_of([torch.zeros(1, 4, 4), torch.ones(1, 6, 6), torch.ones(1, 4, 4)], SimpleInferer())
+    engine = evaluator_of(
+        [torch.zeros(1, 4, 4), torch.ones(1, 6, 6), torch.ones(1, 4, 4)], SimpleInferer()
+    )
     assert network_inputs(engine)[:, 0, 0, 0].tolist() == [0, 1]
     with pytest.raises(ValueError, match="data list is empty"):
         network_inputs(evaluator_of([], SimpleInferer()))
@@ -78,22 +75,33 @@ def test_every_parameter_owning_leaf_of_a_unet_is_scored_by_name(res_units: int)
     network = UNet(2, 1, 2, (4, 8, 8), (2, 2), num_res_units=res_units, norm="batch")
     layers = scored_layers(network)
     assert set(layers) == {name.rpartition(".")[0] for name, _ in network.named_parameters()}
-    found = by_layer(network, network.state_dict(), noisy(network, 1), torch.randn(5, 1, 16, 16), layers)
+    found = by_layer(
+        network, network.state_dict(), noisy(network, 1), torch.randn(5, 1, 16, 16), layers
+    )
     assert set(found) == set(layers)
-    assert all(torch.isfinite(u).all() and u.shape == v.shape and not torch.equal(u, v) for u, v in found.values())
+    assert all(
+        torch.isfinite(u).all() and u.shape == v.shape and not torch.equal(u, v)
+        for u, v in found.values()
+    )
 
 
-def test_pieces_put_together_are_the_features_of_one_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_put_together_are_the_features_of_one_forward_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     network = UNet(2, 1, 2, (4, 8), (2,), num_res_units=1)
     other, images, layers = noisy(network, 1), torch.randn(11, 1, 8, 8), scored_layers(network)
     whole = by_layer(network, network.state_dict(), other, images, layers)
-    monkeypatch.setattr(features, "FLOATS", 11 * 100)  # 100 columns at a time: the larger layers come in pieces
+    monkeypatch.setattr(
+        features, "FLOATS", 11 * 100
+    )  # 100 columns at a time: the larger layers come in pieces
     count = sum(1 for _ in paired_features(network, network.state_dict(), other, images, layers))
     pieced = by_layer(network, network.state_dict(), other, images, layers)
     assert count > len(layers)
     outputs: dict[str, torch.Tensor] = {}
     for layer in layers:
-        network.get_submodule(layer).register_forward_hook(lambda m, i, o, layer=layer: outputs.update({layer: o}))
+        network.get_submodule(layer).register_forward_hook(
+            lambda m, i, o, layer=layer: outputs.update({layer: o})
+        )
     with torch.no_grad():
         network.eval()(images)
     for layer in layers:
@@ -104,7 +112,13 @@ def test_pieces_put_together_are_the_features_of_one_forward_pass(monkeypatch: p
 def test_the_network_keeps_its_weights_mode_and_hooks() -> None:
     network = UNet(2, 1, 2, (4, 8), (2,), norm="batch").train()
     before = {k: v.clone() for k, v in network.state_dict().items()}
-    by_layer(network, noisy(network, 1), noisy(network, 2), torch.randn(3, 1, 8, 8), scored_layers(network))
+    by_layer(
+        network,
+        noisy(network, 1),
+        noisy(network, 2),
+        torch.randn(3, 1, 8, 8),
+        scored_layers(network),
+    )
     assert all(torch.equal(before[k], v) for k, v in network.state_dict().items())
     assert network.training and not any(module._forward_hooks for module in network.modules())
 
@@ -112,12 +126,18 @@ def test_the_network_keeps_its_weights_mode_and_hooks() -> None:
 def test_dynunets_shared_modules_are_found_once_under_their_first_name() -> None:
     network = DynUNet(2, 1, 2, [3, 3, 3], [1, 2, 2], [2, 2], deep_supervision=True, deep_supr_num=1)
     layers = scored_layers(network)
-    found = by_layer(network, network.state_dict(), noisy(network, 1), torch.randn(4, 1, 16, 16), layers)
-    assert set(found) == set(layers) and not any(layer.startswith("skip_layers") for layer in layers)
+    found = by_layer(
+        network, network.state_dict(), noisy(network, 1), torch.randn(4, 1, 16, 16), layers
+    )
+    assert set(found) == set(layers) and not any(
+        layer.startswith("skip_layers") for layer in layers
+    )
 
 
 class Odd(nn.Module):
-    """A module called twice, a parameter of the container, a module that is never called, an output without images."""
+    """A module called twice, a parameter of the container, a module that is never called, an output
+    without images.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +150,9 @@ class Odd(nn.Module):
 
 def test_last_call_counts_containers_give_their_output_and_the_rest_is_not_yielded() -> None:
     network, images = Odd(), torch.randn(5, 3)
-    found = by_layer(network, network.state_dict(), network.state_dict(), images, scored_layers(network))
+    found = by_layer(
+        network, network.state_dict(), network.state_dict(), images, scored_layers(network)
+    )
     assert set(found) == {"", "twice"}
     assert torch.allclose(found["twice"][0], network(images) / network.gain)
     assert torch.equal(found[""][0], network(images))

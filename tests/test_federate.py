@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The federation as a bundle config: the real command on real NIfTI files, kill and resume, and what bad input says."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The federation as a bundle config: the real command on real NIfTI files, kill and resume, and
+what bad input says.
+"""
 
 from __future__ import annotations
 
@@ -52,21 +46,39 @@ def command(root: Path, run_dir: Path, *arguments: str) -> list[str]:
     return [
         *(sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"),
         *("--config_file", str(BUNDLE / "configs" / "federate.json"), "--bundle_root", str(BUNDLE)),
-        *("--sites_root", str(root), "--run_dir", str(run_dir), "--overrides", json.dumps(OVERRIDES)),
+        *(
+            "--sites_root",
+            str(root),
+            "--run_dir",
+            str(run_dir),
+            "--overrides",
+            json.dumps(OVERRIDES),
+        ),
         *("--device", "cpu", "--report", "False", *arguments),
     ]
 
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{folder}"}
-    return subprocess.run(arguments, capture_output=True, text=True, env=environment, cwd=folder, timeout=300)
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{folder}",
+    }
+    return subprocess.run(
+        arguments, capture_output=True, text=True, env=environment, cwd=folder, timeout=300
+    )
 
 
 def infer(run_dir: Path, volumes: Path, masks: Path) -> subprocess.CompletedProcess[str]:
     """The README's command that segments a folder of volumes with a federation's model."""
     arguments = [
         *(sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"),
-        *("--config_file", str(BUNDLE / "configs" / "inference.json"), "--bundle_root", str(BUNDLE)),
+        *(
+            "--config_file",
+            str(BUNDLE / "configs" / "inference.json"),
+            "--bundle_root",
+            str(BUNDLE),
+        ),
         *("--ckpt_path", str(run_dir / "models" / "global.pt"), "--dataset_dir", str(volumes)),
         *("--output_dir", str(masks), "--device", "cpu"),
     ]
@@ -87,9 +99,18 @@ def three(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_readmes_command_trains_fedce_and_leaves_a_model_that_infers(three: Path, tmp_path: Path) -> None:
+def test_the_readmes_command_trains_fedce_and_leaves_a_model_that_infers(
+    three: Path, tmp_path: Path
+) -> None:
     done = run(
-        command(three, tmp_path / "run", "--strategy#_target_", "monai_fairfl.strategies.FedCE", "--rounds", "2"),
+        command(
+            three,
+            tmp_path / "run",
+            "--strategy#_target_",
+            "monai_fairfl.strategies.FedCE",
+            "--rounds",
+            "2",
+        ),
         tmp_path,
     )
     assert done.returncode == 0, done.stderr[-2000:]
@@ -111,7 +132,9 @@ def test_the_readmes_command_trains_fedce_and_leaves_a_model_that_infers(three: 
 
 
 @pytest.mark.slow
-def test_kill_at_a_random_moment_and_resume_gives_the_bits_of_an_uninterrupted_run(three: Path, tmp_path: Path) -> None:
+def test_kill_at_a_random_moment_and_resume_gives_the_bits_of_an_uninterrupted_run(
+    three: Path, tmp_path: Path
+) -> None:
     arguments = ["--strategy#_target_", "monai_fairfl.strategies.FedCE", "--rounds", "4"]
     federation(three, tmp_path / "whole" / "run", FedCE(), rounds=4).run()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
@@ -133,8 +156,12 @@ def test_kill_at_a_random_moment_and_resume_gives_the_bits_of_an_uninterrupted_r
             time.sleep(0.01)
         process.wait(timeout=60)
     federation(three, tmp_path / "killed" / "run", FedCE(), rounds=4, resume=True).run()
-    assert (tmp_path / "killed/run/ledger.jsonl").read_bytes() == (tmp_path / "whole/run/ledger.jsonl").read_bytes()
-    whole, killed = (read_state_dict(tmp_path / name / "run/models/global.pt") for name in ("whole", "killed"))
+    assert (tmp_path / "killed/run/ledger.jsonl").read_bytes() == (
+        tmp_path / "whole/run/ledger.jsonl"
+    ).read_bytes()
+    whole, killed = (
+        read_state_dict(tmp_path / name / "run/models/global.pt") for name in ("whole", "killed")
+    )
     assert all(torch.equal(whole[k], killed[k]) for k in whole)
 
 
@@ -168,23 +195,40 @@ def test_ctrl_c_ends_after_the_round_and_says_how_to_go_on(three: Path, tmp_path
 def test_a_run_is_not_resumed_with_what_trains_otherwise(
     change: dict[str, Any], words: str, three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients whose updates are known take the place of training; everything else is the command's own."""
-    clients = dict(zip(sorted(site.name for site in three.iterdir() if site.is_dir()), "ABC", strict=True))
+    """Clients whose updates are known take the place of training; everything else is the command's
+    own.
+    """
+    clients = dict(
+        zip(sorted(site.name for site in three.iterdir() if site.is_dir()), "ABC", strict=True)
+    )
     monkeypatch.setattr(
         BundleFederation,
         "_transport",
-        lambda self, folder, names: InProcess({n: partial(LinearClient, clients[n], []) for n in names}),
+        lambda self, folder, names: InProcess(
+            {n: partial(LinearClient, clients[n], []) for n in names}
+        ),
     )
     monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
     shutil.copytree(three, tmp_path / "moved")
 
     def run(rounds: int, resume: bool, **changed: Any) -> History:
-        given = {"sites_root": str(three), "overrides": {"learning_rate": 0.003}, "local_epochs": 1, **changed}
+        given = {
+            "sites_root": str(three),
+            "overrides": {"learning_rate": 0.003},
+            "local_epochs": 1,
+            **changed,
+        }
         if given["sites_root"] == "moved":
             given["sites_root"] = str(tmp_path / "moved")
         strategy, folder = FedAvg(), str(tmp_path / "run")
         federation = BundleFederation(
-            str(BUNDLE), strategies=strategy, rounds=rounds, run_dir=folder, resume=resume, report=False, **given
+            str(BUNDLE),
+            strategies=strategy,
+            rounds=rounds,
+            run_dir=folder,
+            resume=resume,
+            report=False,
+            **given,
         )
         return federation.run()[0]
 
@@ -193,7 +237,9 @@ def test_a_run_is_not_resumed_with_what_trains_otherwise(
     before = config.read_bytes(), ledger.read_bytes()
     with pytest.raises(ConfigError, match=words):
         run(4, resume=True, **change)
-    with pytest.raises(FederationError, match="already holds a run: resume it"):  # and is resumed as it was begun
+    with pytest.raises(
+        FederationError, match="already holds a run: resume it"
+    ):  # and is resumed as it was begun
         run(4, resume=False, **change)
     with pytest.raises(FederationError, match="seed"):
         run(4, resume=True, seed=5)
@@ -216,7 +262,9 @@ def test_ctrl_c_in_the_last_round_of_a_strategy_does_not_begin_the_next(
     monkeypatch.setattr(
         BundleFederation,
         "_transport",
-        lambda self, folder, names: InProcess({n: partial(Interrupted, c, asked) for n, c in zip(names, "ABC")}),
+        lambda self, folder, names: InProcess(
+            {n: partial(Interrupted, c, asked) for n, c in zip(names, "ABC")}
+        ),
     )
     monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
     given = federation(three, tmp_path / "run", [Standalone(), FedAvg()], rounds=1)
@@ -226,7 +274,9 @@ def test_ctrl_c_in_the_last_round_of_a_strategy_does_not_begin_the_next(
 
 
 @pytest.mark.slow
-def test_several_strategies_run_over_the_same_sites_splits_and_first_model(three: Path, tmp_path: Path) -> None:
+def test_several_strategies_run_over_the_same_sites_splits_and_first_model(
+    three: Path, tmp_path: Path
+) -> None:
     histories = federation(three, tmp_path / "run", [Standalone(), FedAvg(), FedCE("sum")]).run()
     assert [h.run_dir.name for h in histories] == ["Standalone", "FedAvg", "FedCE-sum"]
     openings = [h.records[0] for h in histories]
@@ -234,11 +284,16 @@ def test_several_strategies_run_over_the_same_sites_splits_and_first_model(three
     first = [h.rounds[0]["measurements"] for h in histories]
     assert first[0] == first[1] == first[2]
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["strategies"] == ["Standalone", "FedAvg", "FedCE-sum"] and "train.json" in config["files"]
+    assert (
+        config["strategies"] == ["Standalone", "FedAvg", "FedCE-sum"]
+        and "train.json" in config["files"]
+    )
 
 
 @pytest.mark.slow
-def test_a_strategy_outside_the_package_works_by_its_target_alone(three: Path, tmp_path: Path) -> None:
+def test_a_strategy_outside_the_package_works_by_its_target_alone(
+    three: Path, tmp_path: Path
+) -> None:
     (tmp_path / "my_methods.py").write_text(
         "from monai_fairfl.messages import Train\n"
         "from monai_fairfl.strategies import Strategy\n"
@@ -249,10 +304,17 @@ def test_a_strategy_outside_the_package_works_by_its_target_alone(three: Path, t
         "        return self.finish(local, weights, weights)\n"
     )
     done = run(
-        command(three, tmp_path / "run", "--strategy#_target_", "my_methods.FirstOnly", "--rounds", "1"), tmp_path
+        command(
+            three, tmp_path / "run", "--strategy#_target_", "my_methods.FirstOnly", "--rounds", "1"
+        ),
+        tmp_path,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert read_ledger(tmp_path / "run/ledger.jsonl")[1]["aggregation"] == {"alder": 1.0, "cedar": 0.0, "rowan": 0.0}
+    assert read_ledger(tmp_path / "run/ledger.jsonl")[1]["aggregation"] == {
+        "alder": 1.0,
+        "cedar": 0.0,
+        "rowan": 0.0,
+    }
 
 
 @pytest.mark.slow
@@ -301,7 +363,9 @@ def broken(three: Path, folder: Path, what: str) -> Path:
         ("empty site", "cedar"),
     ],
 )
-def test_bad_data_is_named_before_anything_is_trained(three: Path, tmp_path: Path, what: str, names: str) -> None:
+def test_bad_data_is_named_before_anything_is_trained(
+    three: Path, tmp_path: Path, what: str, names: str
+) -> None:
     from monai_fairfl.data import check_cases
 
     root = broken(three, tmp_path, what)
@@ -326,7 +390,12 @@ def test_bad_sites_are_refused_by_name(three: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="override 'learning_rte' names nothing"):
         federation(three, tmp_path / "run", FedAvg(), sites={"cedar": {"learning_rte": 0.1}}).run()
     assert site_names(three, ["rowan", "cedar"], {}) == ["cedar", "rowan"]
-    assert site_names(three, None, {"far": {"dataset_dir": "/far"}}) == ["alder", "cedar", "far", "rowan"]
+    assert site_names(three, None, {"far": {"dataset_dir": "/far"}}) == [
+        "alder",
+        "cedar",
+        "far",
+        "rowan",
+    ]
 
 
 def test_strategies_are_checked_against_sites_and_evaluator() -> None:
@@ -342,7 +411,9 @@ def test_strategies_are_checked_against_sites_and_evaluator() -> None:
 
 def test_groups_are_of_sites_that_take_part_and_do_not_overlap() -> None:
     assert check_groups(None, ["elm"]) == {}
-    with pytest.raises(ConfigError, match="group 'corrupted' names 'oak', which does not take part"):
+    with pytest.raises(
+        ConfigError, match="group 'corrupted' names 'oak', which does not take part"
+    ):
         check_groups({"corrupted": ["oak"]}, ["elm"])
     with pytest.raises(ConfigError, match="'elm' is in the groups 'a' and 'b'"):
         check_groups({"a": ["elm"], "b": ["elm"]}, ["elm"])
@@ -350,21 +421,30 @@ def test_groups_are_of_sites_that_take_part_and_do_not_overlap() -> None:
 
 def test_an_override_that_names_nothing_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match="override 'learning_rte' names nothing in configs/train.json; did you mean 'learning_rate'"
+        ConfigError,
+        match="override 'learning_rte' names nothing in configs/train.json; did you mean 'learning_rate'",
     ):
         train_config(BUNDLE, {"learning_rte": 0.1})
-    assert train_config(BUNDLE, {"network_def#norm": "instance"})["network_def"]["norm"] == "instance"
-    with pytest.raises(ConfigError, match="override 'network_def' is a Linear, built here and not at the sites"):
+    assert (
+        train_config(BUNDLE, {"network_def#norm": "instance"})["network_def"]["norm"] == "instance"
+    )
+    with pytest.raises(
+        ConfigError, match="override 'network_def' is a Linear, built here and not at the sites"
+    ):
         train_config(BUNDLE, {"network_def": torch.nn.Linear(1, 1)})
     with pytest.raises(ConfigError, match="must be the folder of a MONAI bundle"):
         train_config(BUNDLE / "configs", {})
 
 
 @pytest.mark.slow
-def test_overrides_reach_every_site_and_the_first_model_and_additions_one_site(three: Path, tmp_path: Path) -> None:
+def test_overrides_reach_every_site_and_the_first_model_and_additions_one_site(
+    three: Path, tmp_path: Path
+) -> None:
     overrides = {**OVERRIDES, "network_def#norm": "instance"}
     sites = {"cedar": {"slices_per_volume": 2}}
-    (history,) = federation(three, tmp_path / "run", FedAvg(), overrides=overrides, sites=sites, rounds=1).run()
+    (history,) = federation(
+        three, tmp_path / "run", FedAvg(), overrides=overrides, sites=sites, rounds=1
+    ).run()
     samples = history.rounds[0]["samples"]
     assert samples["cedar"] < samples["alder"] == samples["rowan"]
     model = read_state_dict(tmp_path / "run" / "models" / "global.pt")
@@ -377,13 +457,20 @@ def test_a_run_may_begin_from_a_file_that_fits_and_no_other(
 ) -> None:
     federation(three, tmp_path / "first", FedAvg(), rounds=1).run()
     model = tmp_path / "first" / "models" / "global.pt"
-    (history,) = federation(three, tmp_path / "second", FedAvg(), rounds=1, initial=str(model)).run()
+    (history,) = federation(
+        three, tmp_path / "second", FedAvg(), rounds=1, initial=str(model)
+    ).run()
     first = read_ledger(tmp_path / "first" / "ledger.jsonl")
     assert history.records[0]["model"] == first[1]["model"]
     assert "was trained with" not in caplog.text
     resized = {**OVERRIDES, "field_of_view": 0.9}
-    federation(three, tmp_path / "resized", FedAvg(), rounds=1, overrides=resized, initial=str(model)).run()
-    assert "global.pt was trained with field_of_view 0.7, and this federation trains with 0.9" in caplog.text
+    federation(
+        three, tmp_path / "resized", FedAvg(), rounds=1, overrides=resized, initial=str(model)
+    ).run()
+    assert (
+        "global.pt was trained with field_of_view 0.7, and this federation trains with 0.9"
+        in caplog.text
+    )
     other = {**OVERRIDES, "channels": [4, 8, 16]}
     with pytest.raises(Exception, match="initial model .* cannot be used"):
         federation(three, tmp_path / "third", FedAvg(), overrides=other, initial=str(model)).run()
@@ -393,14 +480,24 @@ def test_a_run_may_begin_from_a_file_that_fits_and_no_other(
 def test_an_overlay_acts_at_every_site_and_on_the_first_model(three: Path, tmp_path: Path) -> None:
     config = ["configs/train.json", "configs/two_channel.json"]
     (history,) = federation(three, tmp_path / "run", FedCE(), config=config).run()
-    assert history.finished and 0 <= history.rounds[1]["measurements"]["alder"]["global_score"]["mean"]["value"] <= 1
+    assert (
+        history.finished
+        and 0 <= history.rounds[1]["measurements"]["alder"]["global_score"]["mean"]["value"] <= 1
+    )
     model = read_state_dict(tmp_path / "run" / "models" / "global.pt")
-    assert any(tensor.ndim == 1 and len(tensor) == 2 for name, tensor in model.items() if name.endswith("bias"))
+    assert any(
+        tensor.ndim == 1 and len(tensor) == 2
+        for name, tensor in model.items()
+        if name.endswith("bias")
+    )
 
 
-def test_a_network_that_cannot_be_built_and_a_file_that_is_no_configuration_are_told(tmp_path: Path) -> None:
+def test_a_network_that_cannot_be_built_and_a_file_that_is_no_configuration_are_told(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(
-        ConfigError, match=r"network_def of .* cannot be built with overrides .*'channels': 4.*because of"
+        ConfigError,
+        match=r"network_def of .* cannot be built with overrides .*'channels': 4.*because of",
     ):
         initial_model(BUNDLE, {"channels": 4})
     bundle = copy_bundle(BUNDLE.name, tmp_path / "bundle")

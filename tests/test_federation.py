@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import fcntl
@@ -44,10 +36,16 @@ def transport() -> InProcess:
     return InProcess({name: (lambda t=target: LeastSquares(t)) for name, target in TARGETS.items()})
 
 
-def federation(folder: Path, strategy: Strategy | None = None, carrier: Any = None, **settings: Any) -> Federation:
+def federation(
+    folder: Path, strategy: Strategy | None = None, carrier: Any = None, **settings: Any
+) -> Federation:
     settings = {"rounds": 4, **settings}
     return Federation(
-        strategy or FedCE("sum"), carrier or transport(), initial=initial, run_dir=folder / "run", **settings
+        strategy or FedCE("sum"),
+        carrier or transport(),
+        initial=initial,
+        run_dir=folder / "run",
+        **settings,
     )
 
 
@@ -70,14 +68,20 @@ class Faulty(InProcess):
 
 
 def files_of(folder: Path) -> tuple[bytes, dict[str, torch.Tensor]]:
-    return (folder / "run" / "ledger.jsonl").read_bytes(), torch.load(folder / "run" / "models" / "global.pt")
+    return (folder / "run" / "ledger.jsonl").read_bytes(), torch.load(
+        folder / "run" / "models" / "global.pt"
+    )
 
 
 @pytest.mark.parametrize("strategy", [FedAvg, FedCE, Standalone])
 def test_a_run_leaves_ledger_models_and_scores(tmp_path: Path, strategy: type[Strategy]) -> None:
     history = federation(tmp_path, strategy()).run()
     assert history.finished and [r["round"] for r in history.rounds] == [0, 1, 2, 3]
-    assert [r["kind"] for r in read_ledger(tmp_path / "run" / "ledger.jsonl")] == ["start", *["round"] * 4, "end"]
+    assert [r["kind"] for r in read_ledger(tmp_path / "run" / "ledger.jsonl")] == [
+        "start",
+        *["round"] * 4,
+        "end",
+    ]
     scores = history.records[-1]["scores"]
     assert set(scores) == set(TARGETS)
     personal = strategy is Standalone
@@ -90,7 +94,9 @@ def test_scores_of_coalitions_models_are_not_recorded_as_a_clients_own(
     tmp_path: Path, strategy: type[Strategy]
 ) -> None:
     rounds = federation(tmp_path, strategy(), evaluate=("global_score",)).run().rounds
-    assert all(set(measured) == {"global_score"} for r in rounds for measured in r["measurements"].values())
+    assert all(
+        set(measured) == {"global_score"} for r in rounds for measured in r["measurements"].values()
+    )
     assert all(r["details"] for r in rounds)
 
 
@@ -113,7 +119,9 @@ def test_the_order_in_which_replies_arrive_changes_no_bit(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("strategy", [FedAvg, FedCE, Standalone])
 @pytest.mark.parametrize("stop_in", [0, 2])
-def test_stopping_and_resuming_gives_the_same_bits(tmp_path: Path, strategy: type[Strategy], stop_in: int) -> None:
+def test_stopping_and_resuming_gives_the_same_bits(
+    tmp_path: Path, strategy: type[Strategy], stop_in: int
+) -> None:
     federation(tmp_path / "whole", strategy()).run()
     first = federation(tmp_path / "parts", strategy())
 
@@ -136,10 +144,14 @@ def test_a_crash_between_ledger_and_checkpoint_resumes_to_the_same_bits(tmp_path
     assert files_of(tmp_path / "whole")[0] == files_of(tmp_path / "parts")[0]
 
 
-def test_a_damaged_newest_checkpoint_resumes_from_the_one_before_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_damaged_newest_checkpoint_resumes_from_the_one_before_to_the_same_bits(
+    tmp_path: Path,
+) -> None:
     federation(tmp_path / "whole").run()
     stopped = federation(tmp_path / "parts")
-    stopped.transport = Faulty(lambda request, reply: (stopped.stop() if request.round == 2 else None, reply)[1])
+    stopped.transport = Faulty(
+        lambda request, reply: (stopped.stop() if request.round == 2 else None, reply)[1]
+    )
     stopped.run()
     (tmp_path / "parts/run/checkpoints/round-0002/model.safetensors").write_bytes(b"")
     federation(tmp_path / "parts").run(resume=True)
@@ -168,13 +180,23 @@ def test_a_closing_score_that_is_not_finite_is_on_record(tmp_path: Path) -> None
         return replace(reply, measurements={"score": math.nan}) if closing else reply
 
     end = federation(tmp_path, FedAvg(), Faulty(spoil)).run().records[-1]
-    assert end["not_finite"] == {"B": ["score"]} and end["scores"]["B"] == {"own": {}} and end["missing"] == {}
+    assert (
+        end["not_finite"] == {"B": ["score"]}
+        and end["scores"]["B"] == {"own": {}}
+        and end["missing"] == {}
+    )
 
 
-def test_a_finished_run_tells_of_clients_that_were_not_part_of_it(tmp_path: Path, caplog: Any) -> None:
-    two = InProcess({name: lambda t=target: LeastSquares(t) for name, target in list(TARGETS.items())[:2]})
+def test_a_finished_run_tells_of_clients_that_were_not_part_of_it(
+    tmp_path: Path, caplog: Any
+) -> None:
+    two = InProcess(
+        {name: lambda t=target: LeastSquares(t) for name, target in list(TARGETS.items())[:2]}
+    )
     federation(tmp_path, FedAvg(), two).run()
-    assert not federation(tmp_path, FedAvg(), two).run(resume=True).rounds[4:] and not caplog.messages
+    assert (
+        not federation(tmp_path, FedAvg(), two).run(resume=True).rounds[4:] and not caplog.messages
+    )
     federation(tmp_path, FedAvg()).run(resume=True)
     (told,) = caplog.messages
     assert f"is finished, without {', '.join(list(TARGETS)[2:])}: name more rounds" in told
@@ -182,8 +204,12 @@ def test_a_finished_run_tells_of_clients_that_were_not_part_of_it(tmp_path: Path
     assert len(caplog.messages) == 1
 
 
-def test_resuming_a_concluded_run_keeps_its_end_and_asks_nobody_unless_more_rounds_are_wanted(tmp_path: Path) -> None:
-    concluded = federation(tmp_path, told=lambda record: concluded.conclude() if record.get("round") == 1 else None)
+def test_resuming_a_concluded_run_keeps_its_end_and_asks_nobody_unless_more_rounds_are_wanted(
+    tmp_path: Path,
+) -> None:
+    concluded = federation(
+        tmp_path, told=lambda record: concluded.conclude() if record.get("round") == 1 else None
+    )
     ended = concluded.run()
     assert federation(tmp_path, carrier=Faulty(nobody)).run(resume=True).records == ended.records
     assert len(federation(tmp_path, rounds=5).run(resume=True).rounds) == 5
@@ -215,10 +241,14 @@ def test_a_used_folder_is_refused_and_so_are_other_settings_on_resume(tmp_path: 
 
 
 def test_a_client_that_is_lost_is_named_and_the_others_go_on(tmp_path: Path) -> None:
-    lost = Faulty(lambda request, reply: None if (request.client, request.round) == ("B", 1) else reply)
+    lost = Faulty(
+        lambda request, reply: None if (request.client, request.round) == ("B", 1) else reply
+    )
     history = federation(tmp_path, carrier=lost).run()
     assert history.rounds[1]["missing"] == {"B": "timeout"}
-    assert set(history.rounds[1]["aggregation"]) == {"A", "C"} and set(history.rounds[2]["aggregation"]) == set("ABC")
+    assert set(history.rounds[1]["aggregation"]) == {"A", "C"} and set(
+        history.rounds[2]["aggregation"]
+    ) == set("ABC")
 
 
 @pytest.mark.parametrize(
@@ -231,16 +261,26 @@ def test_a_client_that_is_lost_is_named_and_the_others_go_on(tmp_path: Path) -> 
         ({"update": {"w": vector([math.nan, 0.0])}}, "quarantined: 'w' is not finite"),
     ],
 )
-def test_a_bad_reply_is_left_out_with_its_reason(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
-    bad = Faulty(lambda q, r: replace(r, **change) if (q.client, q.round, q.task) == ("B", 1, "train") else r)
+def test_a_bad_reply_is_left_out_with_its_reason(
+    tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    bad = Faulty(
+        lambda q, r: replace(r, **change) if (q.client, q.round, q.task) == ("B", 1, "train") else r
+    )
     history = federation(tmp_path, carrier=bad).run()
     assert history.rounds[1]["missing"]["B"].startswith(reason)
     assert all(math.isfinite(w) for r in history.rounds for w in r["aggregation"].values())
 
 
-def test_one_nan_update_does_not_poison_later_rounds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_nan_update_does_not_poison_later_rounds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     poison = Faulty(
-        lambda q, r: replace(r, update={"w": vector([math.nan] * 2)}) if (q.client, q.round) == ("B", 1) else r
+        lambda q, r: (
+            replace(r, update={"w": vector([math.nan] * 2)})
+            if (q.client, q.round) == ("B", 1)
+            else r
+        )
     )
     history = federation(tmp_path, carrier=poison).run()
     assert history.rounds[1]["guards"]["B"].startswith("quarantine")
@@ -251,12 +291,20 @@ def test_one_nan_update_does_not_poison_later_rounds(tmp_path: Path, caplog: pyt
 
 def test_a_second_or_foreign_answer_does_not_count(tmp_path: Path) -> None:
     federation(tmp_path / "plain").run()
-    twice = Faulty(lambda q, r: [r, replace(r, num_samples=999), replace(r, client="B" if q.client == "A" else "A")])
+    twice = Faulty(
+        lambda q, r: [
+            r,
+            replace(r, num_samples=999),
+            replace(r, client="B" if q.client == "A" else "A"),
+        ]
+    )
     federation(tmp_path / "twice", carrier=twice).run()
     assert files_of(tmp_path / "plain")[0] == files_of(tmp_path / "twice")[0]
 
 
-def test_below_min_clients_the_round_is_tried_again_and_nothing_of_the_first_try_remains(tmp_path: Path) -> None:
+def test_below_min_clients_the_round_is_tried_again_and_nothing_of_the_first_try_remains(
+    tmp_path: Path,
+) -> None:
     federation(tmp_path / "plain").run()
     tries: list[int] = []
 
@@ -272,8 +320,12 @@ def test_below_min_clients_the_round_is_tried_again_and_nothing_of_the_first_try
 
 
 def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(tmp_path: Path) -> None:
-    gone = Faulty(lambda request, reply: None if request.round == 2 and request.client != "A" else reply)
-    with pytest.raises(FederationError, match=r"round 2: 1 of 3 clients answered.*2 rounds are done.*--resume True"):
+    gone = Faulty(
+        lambda request, reply: None if request.round == 2 and request.client != "A" else reply
+    )
+    with pytest.raises(
+        FederationError, match=r"round 2: 1 of 3 clients answered.*2 rounds are done.*--resume True"
+    ):
         federation(tmp_path / "parts", carrier=gone).run()
     federation(tmp_path / "parts").run(resume=True)
     federation(tmp_path / "whole").run()
@@ -292,9 +344,15 @@ def test_an_end_that_too_few_answer_is_tried_again_and_changes_no_bit(tmp_path: 
     assert files_of(tmp_path / "plain")[0] == files_of(tmp_path / "retried")[0] and len(asked) == 6
 
 
-def test_an_end_that_too_few_answer_for_good_stops_the_run_and_can_be_resumed(tmp_path: Path) -> None:
-    gone = Faulty(lambda request, reply: None if request.round == 4 and request.client != "A" else reply)
-    with pytest.raises(FederationError, match=r"the end: 1 of 3 clients answered.*4 rounds are done.*--resume True"):
+def test_an_end_that_too_few_answer_for_good_stops_the_run_and_can_be_resumed(
+    tmp_path: Path,
+) -> None:
+    gone = Faulty(
+        lambda request, reply: None if request.round == 4 and request.client != "A" else reply
+    )
+    with pytest.raises(
+        FederationError, match=r"the end: 1 of 3 clients answered.*4 rounds are done.*--resume True"
+    ):
         federation(tmp_path / "parts", carrier=gone).run()
     assert read_ledger(tmp_path / "parts/run/ledger.jsonl")[-1]["kind"] == "round"
     federation(tmp_path / "parts").run(resume=True)
@@ -307,7 +365,9 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_
 
     def start_another(record: Any) -> None:
         if record.get("round") == 1:
-            with pytest.raises(FederationError, match="run is in use by another run: wait until") as refused:
+            with pytest.raises(
+                FederationError, match="run is in use by another run: wait until"
+            ) as refused:
                 federation(tmp_path / "two").run(resume=True)
             second.append(str(refused.value))
 
@@ -318,9 +378,13 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_
 
 def test_a_folder_is_free_again_when_its_run_was_killed(tmp_path: Path) -> None:
     held = "import os, signal; from pathlib import Path; from monai_fairfl.files import held\n"
-    code = held + f"with held(Path({str(tmp_path / 'run')!r})): os.kill(os.getpid(), signal.SIGKILL)"
+    code = (
+        held + f"with held(Path({str(tmp_path / 'run')!r})): os.kill(os.getpid(), signal.SIGKILL)"
+    )
     path = os.pathsep.join(sys.path)
-    killed = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**os.environ, "PYTHONPATH": path})
+    killed = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], env={**os.environ, "PYTHONPATH": path}
+    )
     assert killed.returncode == -9 and (tmp_path / "run" / ".lock").exists()
     assert federation(tmp_path).run().finished
 
@@ -362,7 +426,9 @@ class TwoPhases(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
         anchor = local.average()
-        scores = yield [Measure(reply.client, anchor, ("score",)) for reply in local for _ in range(2)]
+        scores = yield [
+            Measure(reply.client, anchor, ("score",)) for reply in local for _ in range(2)
+        ]
         assert len(scores) == 2 * len(scores.clients)
         self.finished += 1
         return self.finish(local, self.measured_shares(scores), {})
@@ -383,31 +449,43 @@ def test_a_strategy_may_use_several_phases_and_ask_one_client_twice(tmp_path: Pa
 
 def test_min_clients_holds_in_every_phase_and_the_strategy_is_unchanged(tmp_path: Path) -> None:
     strategy = TwoPhases()
-    lost = Faulty(lambda q, r: None if q.round == 1 and q.task == "measure" and q.client != "C" else r)
+    lost = Faulty(
+        lambda q, r: None if q.round == 1 and q.task == "measure" and q.client != "C" else r
+    )
     with pytest.raises(FederationError, match="round 1"):
         federation(tmp_path, strategy, lost).run()
     assert strategy.finished == 1
 
 
-def test_requests_are_stamped_and_the_first_exchange_measures_the_received_model(tmp_path: Path) -> None:
+def test_requests_are_stamped_and_the_first_exchange_measures_the_received_model(
+    tmp_path: Path,
+) -> None:
     seen: list[Request] = []
     federation(tmp_path, carrier=Faulty(lambda q, r: (seen.append(q), r)[1])).run()
     training = [q for q in seen if q.task == "train"]
     assert all("global_score" in q.measure and q.run == "run" for q in training)
-    assert len({(q.client, q.seed) for q in training}) == 12 and len({q.ledger_head for q in training}) == 4
+    assert (
+        len({(q.client, q.seed) for q in training}) == 12
+        and len({q.ledger_head for q in training}) == 4
+    )
     closing = [q for q in seen if q.task == "measure"]
     assert [q.measure for q in closing] == [("score",)] * 3 and {q.round for q in closing} == {4}
 
 
 def test_the_best_model_by_validation_is_kept(tmp_path: Path) -> None:
     alone = federation(tmp_path / "alone", Standalone()).run()
-    assert alone.records[-1]["best"]["round"] == 3  # only the closing measurement is of the global model
+    assert (
+        alone.records[-1]["best"]["round"] == 3
+    )  # only the closing measurement is of the global model
     history = federation(tmp_path, FedAvg(), rounds=6).run()
-    mean = [sum(m["global_score"] for m in record["measurements"].values()) / 3 for record in history.rounds[1:]] + [
-        sum(s["own"]["score"] for s in history.records[-1]["scores"].values()) / 3
-    ]
+    mean = [
+        sum(m["global_score"] for m in record["measurements"].values()) / 3
+        for record in history.rounds[1:]
+    ] + [sum(s["own"]["score"] for s in history.records[-1]["scores"].values()) / 3]
     best = history.records[-1]["best"]
-    assert best["round"] == max(range(6), key=lambda r: mean[r]) and best["score"] == pytest.approx(max(mean))
+    assert best["round"] == max(range(6), key=lambda r: mean[r]) and best["score"] == pytest.approx(
+        max(mean)
+    )
     assert (tmp_path / "run" / "models" / "best.pt").exists()
 
 
@@ -430,11 +508,17 @@ def test_every_record_is_told_once_it_is_written(tmp_path: Path) -> None:
 
 
 def test_after_a_resume_only_what_is_new_is_told(tmp_path: Path) -> None:
-    stopped = federation(tmp_path, told=lambda record: stopped.stop() if record.get("round") == 1 else None)
+    stopped = federation(
+        tmp_path, told=lambda record: stopped.stop() if record.get("round") == 1 else None
+    )
     stopped.run()
     told: list[Any] = []
     federation(tmp_path, told=told.append).run(resume=True)
-    assert [(record["kind"], record.get("round")) for record in told] == [("round", 2), ("round", 3), ("end", None)]
+    assert [(record["kind"], record.get("round")) for record in told] == [
+        ("round", 2),
+        ("round", 3),
+        ("end", None),
+    ]
 
 
 def test_a_resumed_run_replays_the_records_it_keeps_before_it_asks_anybody(tmp_path: Path) -> None:
@@ -443,11 +527,15 @@ def test_a_resumed_run_replays_the_records_it_keeps_before_it_asks_anybody(tmp_p
     note = lambda record: heard.append((record["kind"], record.get("round")))  # noqa: E731
     asked = Faulty(lambda request, reply: (heard.append("asked"), reply)[1])
     federation(tmp_path, carrier=asked, replayed=note).run(resume=True)
-    assert heard[:4] == [("start", None), ("round", 0), ("round", 1), "asked"] and set(heard[3:]) == {"asked"}
+    assert heard[:4] == [("start", None), ("round", 0), ("round", 1), "asked"] and set(
+        heard[3:]
+    ) == {"asked"}
 
 
 def test_what_is_replayed_may_conclude_the_run_before_its_next_round(tmp_path: Path) -> None:
-    stopped = federation(tmp_path / "parts", told=lambda record: stopped.stop() if record.get("round") == 1 else None)
+    stopped = federation(
+        tmp_path / "parts", told=lambda record: stopped.stop() if record.get("round") == 1 else None
+    )
     stopped.run()
     resumed = federation(tmp_path / "parts", replayed=lambda record: resumed.conclude())
     assert resumed.run(resume=True).finished
@@ -455,12 +543,20 @@ def test_what_is_replayed_may_conclude_the_run_before_its_next_round(tmp_path: P
     assert files_of(tmp_path / "parts")[0] == files_of(tmp_path / "planned")[0]
 
 
-def test_a_concluded_run_ends_with_the_present_round_as_if_no_more_were_planned(tmp_path: Path) -> None:
+def test_a_concluded_run_ends_with_the_present_round_as_if_no_more_were_planned(
+    tmp_path: Path,
+) -> None:
     concluded = federation(
-        tmp_path / "concluded", told=lambda record: concluded.conclude() if record.get("round") == 1 else None
+        tmp_path / "concluded",
+        told=lambda record: concluded.conclude() if record.get("round") == 1 else None,
     )
     history = concluded.run()
-    assert history.finished and [r["kind"] for r in history.records] == ["start", "round", "round", "end"]
+    assert history.finished and [r["kind"] for r in history.records] == [
+        "start",
+        "round",
+        "round",
+        "end",
+    ]
     assert all(set(scores["own"]) == {"score"} for scores in history.records[-1]["scores"].values())
     assert set(history.records[-1]["scores"]) == set(TARGETS)
     federation(tmp_path / "planned", rounds=2).run()
@@ -469,8 +565,12 @@ def test_a_concluded_run_ends_with_the_present_round_as_if_no_more_were_planned(
 
 def test_without_final_measurements_nobody_is_asked_after_the_last_round(tmp_path: Path) -> None:
     asked: list[Request] = []
-    history = federation(tmp_path, final=(), carrier=Faulty(lambda q, r: (asked.append(q), r)[1])).run()
-    assert len(asked) == 12 and {(q.task, q.round) for q in asked} == {("train", number) for number in range(4)}
+    history = federation(
+        tmp_path, final=(), carrier=Faulty(lambda q, r: (asked.append(q), r)[1])
+    ).run()
+    assert len(asked) == 12 and {(q.task, q.round) for q in asked} == {
+        ("train", number) for number in range(4)
+    }
     end = history.records[-1]
     assert history.finished and (end["kind"], end["scores"], end["missing"]) == ("end", {}, {})
     assert (tmp_path / "run" / "models" / "global.pt").exists()
@@ -485,23 +585,37 @@ def test_without_final_measurements_nobody_is_asked_after_the_last_round(tmp_pat
         ({"threads": 0}, "threads"),
         ({"min_clients": True}, "min_clients"),
         ({"clients_per_round": 0}, "clients_per_round must be a whole number of at least 2, got 0"),
-        ({"clients_per_round": 0, "min_clients": 1}, "clients_per_round must be a whole number of at least 1, got 0"),
-        ({"clients_per_round": 2, "min_clients": 3}, "clients_per_round must be a whole number of at least 3, got 2"),
+        (
+            {"clients_per_round": 0, "min_clients": 1},
+            "clients_per_round must be a whole number of at least 1, got 0",
+        ),
+        (
+            {"clients_per_round": 2, "min_clients": 3},
+            "clients_per_round must be a whole number of at least 3, got 2",
+        ),
         ({"clients_per_round": 2.5}, "2.5"),
     ],
 )
-def test_bad_settings_are_refused_by_name(tmp_path: Path, settings: dict[str, Any], says: str) -> None:
+def test_bad_settings_are_refused_by_name(
+    tmp_path: Path, settings: dict[str, Any], says: str
+) -> None:
     with pytest.raises(ConfigError, match=says):
         federation(tmp_path, **settings)
 
 
 @pytest.mark.parametrize("name", ["lr=0.01", ".hidden", "x" * 129, "-x"])
-def test_a_folder_whose_name_cannot_be_the_runs_is_refused_at_once_with_the_rule(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=r"the run's name, the last part of run_dir, .*1 to 128 letters"):
+def test_a_folder_whose_name_cannot_be_the_runs_is_refused_at_once_with_the_rule(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"the run's name, the last part of run_dir, .*1 to 128 letters"
+    ):
         Federation(FedAvg(), transport(), 1, initial, run_dir=tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["fundus_disc_cup_segmentation-ShapFed-personalised-2", "y" * 128, "only-Site 4"])
+@pytest.mark.parametrize(
+    "name", ["fundus_disc_cup_segmentation-ShapFed-personalised-2", "y" * 128, "only-Site 4"]
+)
 def test_a_long_name_of_a_run_is_as_good_as_a_short_one(tmp_path: Path, name: str) -> None:
     assert Federation(FedAvg(), transport(), 1, initial, run_dir=tmp_path / name).run().finished
 
@@ -516,10 +630,18 @@ def test_clients_names_stay_short_and_plain(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "odd", [{"gland": 0.5}, Estimate({"a": 0.5}, None, 1), Estimate(0.5, np.float32(0.1), 3), 10**400]  # type: ignore
 )
-def test_one_clients_odd_measurement_is_listed_and_the_federation_goes_on(tmp_path: Path, odd: Any) -> None:
-    carrier = Faulty(lambda q, r: replace(r, measurements=dict.fromkeys(r.measurements, odd)) if q.client == "C" else r)
+def test_one_clients_odd_measurement_is_listed_and_the_federation_goes_on(
+    tmp_path: Path, odd: Any
+) -> None:
+    carrier = Faulty(
+        lambda q, r: (
+            replace(r, measurements=dict.fromkeys(r.measurements, odd)) if q.client == "C" else r
+        )
+    )
     history = federation(tmp_path, FedAvg(), carrier).run()
-    assert history.finished and all(record["not_finite"] == {"C": ["global_score"]} for record in history.rounds)
+    assert history.finished and all(
+        record["not_finite"] == {"C": ["global_score"]} for record in history.rounds
+    )
 
 
 def test_something_else_than_a_strategy_is_refused(tmp_path: Path) -> None:
@@ -549,12 +671,18 @@ def test_a_reply_of_an_earlier_exchange_changes_nothing_of_a_later_one(tmp_path:
         def exchange(self, requests, arrived, timeout=None):  # type: ignore[no-untyped-def]
             def sorted_out(reply: Reply) -> None:
                 if (reply.client, reply.round) == ("B", 0):
-                    self.late += [(arrived, replace(reply, update={"w": vector([99.0, 99.0])}))] if self.comes else []
+                    self.late += (
+                        [(arrived, replace(reply, update={"w": vector([99.0, 99.0])}))]
+                        if self.comes
+                        else []
+                    )
                 else:
                     arrived(reply)
 
             super().exchange(requests, sorted_out, timeout)
-            if requests[0].round == 1:  # after all answers of this exchange, before the server looks at them
+            if (
+                requests[0].round == 1
+            ):  # after all answers of this exchange, before the server looks at them
                 for hand_over, reply in self.late:
                     hand_over(reply)
 
@@ -563,8 +691,14 @@ def test_a_reply_of_an_earlier_exchange_changes_nothing_of_a_later_one(tmp_path:
     assert late.rounds == lost.rounds and late.rounds[0]["missing"] == {"B": "timeout"}
 
 
-def test_the_best_model_is_compared_over_the_clients_that_the_run_began_with(tmp_path: Path) -> None:
-    worse = {"A": 0.9, "B": 0.8, "C": 0.1}  # C is the hard one, and every round is worse than the one before
+def test_the_best_model_is_compared_over_the_clients_that_the_run_began_with(
+    tmp_path: Path,
+) -> None:
+    worse = {
+        "A": 0.9,
+        "B": 0.8,
+        "C": 0.1,
+    }  # C is the hard one, and every round is worse than the one before
 
     def told(request: Request, reply: Reply) -> Reply:
         score = worse[request.client] - 0.05 * request.round
@@ -576,18 +710,32 @@ def test_the_best_model_is_compared_over_the_clients_that_the_run_began_with(tmp
 
     everybody = {"round": -1 + 1, "score": pytest.approx(0.55)}
     assert best("all", lambda q, r: r) == everybody
-    assert best("end", lambda q, r: None if (q.client, q.task) == ("C", "measure") else r) == everybody
-    silent = best("nan", lambda q, r: replace(r, measurements={"global_score": math.nan}) if q.client == "C" else r)
+    assert (
+        best("end", lambda q, r: None if (q.client, q.task) == ("C", "measure") else r) == everybody
+    )
+    silent = best(
+        "nan",
+        lambda q, r: replace(r, measurements={"global_score": math.nan}) if q.client == "C" else r,
+    )
     assert silent == {}
     federation(tmp_path / "gone", FedAvg(), Faulty(told), rounds=2).run()
     carrier = Faulty(told)
     del carrier._makers["C"]
-    assert federation(tmp_path / "gone", FedAvg(), carrier).run(resume=True).records[-1]["best"] == everybody
+    assert (
+        federation(tmp_path / "gone", FedAvg(), carrier).run(resume=True).records[-1]["best"]
+        == everybody
+    )
 
 
-def test_who_scores_only_its_own_model_at_the_end_is_named_and_stands_for_nobody_elses(tmp_path: Path) -> None:
+def test_who_scores_only_its_own_model_at_the_end_is_named_and_stands_for_nobody_elses(
+    tmp_path: Path,
+) -> None:
     def no_global(request: Request, reply: Reply) -> Reply | None:
-        return None if request.client == "C" and request.task == "measure" and not request.context else reply
+        return (
+            None
+            if request.client == "C" and request.task == "measure" and not request.context
+            else reply
+        )
 
     history = federation(tmp_path, Standalone(), Faulty(no_global)).run()
     end = history.records[-1]

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """What a run records of its schedule and its bundle's full run, and the command of a full run."""
 
 from __future__ import annotations
@@ -45,7 +37,9 @@ def clients() -> InProcess:
 def trained(folder: Path, rounds: int, resume: bool = False, **settings: Any) -> Schedule:
     """The schedule after a run, or its resumption."""
     start = {"w": vector(START)}
-    Federation(FedAvg(), clients(), rounds, lambda: (start, SPEC), run_dir=folder, **settings).run(resume)
+    Federation(FedAvg(), clients(), rounds, lambda: (start, SPEC), run_dir=folder, **settings).run(
+        resume
+    )
     return Schedule.read(folder)
 
 
@@ -55,7 +49,9 @@ def test_a_run_records_its_planned_rounds_and_the_seconds_of_each(tmp_path: Path
     assert all(seconds >= 0 for seconds in schedule.seconds.values())
 
 
-def test_more_rounds_after_the_end_are_another_schedule_and_the_same_rounds_are_not(tmp_path: Path) -> None:
+def test_more_rounds_after_the_end_are_another_schedule_and_the_same_rounds_are_not(
+    tmp_path: Path,
+) -> None:
     trained(tmp_path / "run", rounds=2)
     assert trained(tmp_path / "run", rounds=2, resume=True).planned == [2]
     assert trained(tmp_path / "run", rounds=1, resume=True).planned == [2]  # nothing is trained
@@ -64,7 +60,9 @@ def test_more_rounds_after_the_end_are_another_schedule_and_the_same_rounds_are_
     assert trained(tmp_path / "run", rounds=4, resume=True).planned == [2, 4]
 
 
-def test_a_run_that_goes_on_without_its_schedule_does_not_know_its_beginning(tmp_path: Path) -> None:
+def test_a_run_that_goes_on_without_its_schedule_does_not_know_its_beginning(
+    tmp_path: Path,
+) -> None:
     trained(tmp_path / "run", rounds=2)
     (tmp_path / "run" / "schedule.json").unlink()
     assert trained(tmp_path / "run", rounds=4, resume=True).planned == [None, 4]
@@ -84,11 +82,15 @@ def test_a_federation_records_its_bundles_full_run_and_whether_cases_are_shared(
     monkeypatch.setattr(BundleFederation, "_transport", lambda *_: clients())
     monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
     full_run = {"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}
-    make = partial(BundleFederation, str(BUNDLE), str(tmp_path / "sites"), FedAvg(), 1, report=False)
+    make = partial(
+        BundleFederation, str(BUNDLE), str(tmp_path / "sites"), FedAvg(), 1, report=False
+    )
     make(run_dir=str(tmp_path / "run"), full_run=full_run, share_cases=True).run()
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["full_run"], config["share_cases"], config["command"]) == (full_run, True, None)
-    with pytest.raises(ConfigError, match="full_run: rounds must be a whole number of at least 1, got 'sixty'"):
+    with pytest.raises(
+        ConfigError, match="full_run: rounds must be a whole number of at least 1, got 'sixty'"
+    ):
         make(run_dir=str(tmp_path / "other"), full_run={**full_run, "rounds": "sixty"}).run()
     assert not (tmp_path / "other").exists()
 
@@ -98,7 +100,9 @@ def test_every_shipped_bundle_names_its_full_run_and_passes_it_on(name: str) -> 
     config = json.loads((find_bundle(name) / "configs" / "federate.json").read_text())
     full = FullRun.read(config["full_run"])
     assert full is not None and full.mean_dice >= 0.5
-    assert full.epochs == {"prostate_mri_segmentation": 240, "fundus_disc_cup_segmentation": 60}[name]
+    assert (
+        full.epochs == {"prostate_mri_segmentation": 240, "fundus_disc_cup_segmentation": 60}[name]
+    )
     assert config["share_cases"] is False
     passed = config["federation"]
     assert (passed["full_run"], passed["share_cases"]) == ("@full_run", "@share_cases")
@@ -121,7 +125,15 @@ def test_a_full_run_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> Non
 
 
 def test_the_command_of_a_full_run_changes_rounds_epochs_and_folder_alone() -> None:
-    words = ["python", "-m", "monai.bundle", "run", "--rounds=3", "--overrides", "{'size': [64, 64]}"]
+    words = [
+        "python",
+        "-m",
+        "monai.bundle",
+        "run",
+        "--rounds=3",
+        "--overrides",
+        "{'size': [64, 64]}",
+    ]
     found = full_command([*words, "--local_epochs", "1", "--run_dir", "a b/"], FullRun(60, 4, 0.5))
     assert found == (
         "python -m monai.bundle run --rounds=60 --overrides '{'\"'\"'size'\"'\"': [64, 64]}' "

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import numpy as np
@@ -30,7 +22,9 @@ SHAPES = {"a.weight": (5, 2), "head.weight": (3, 4, 1, 1), "head.bias": (3,)}
 
 def geometry_of(count: int, spec: ModelSpec = SPEC, shapes: dict[str, tuple[int, ...]] = SHAPES, seed: int = 0):  # type: ignore[no-untyped-def]
     generator = torch.Generator().manual_seed(seed)
-    updates = [{k: torch.randn(v, generator=generator) for k, v in shapes.items()} for _ in range(count)]
+    updates = [
+        {k: torch.randn(v, generator=generator) for k, v in shapes.items()} for _ in range(count)
+    ]
     matrix = UpdateMatrix(updates[0], spec.parameters, count)
     for row, update in enumerate(updates):
         matrix.put(row, update)
@@ -58,7 +52,10 @@ def test_class_grams_are_the_rows_of_the_head_with_its_bias(axis: int) -> None:
     for label in range(3):
         rows = np.stack(
             [
-                np.append(u["head.weight"].double().numpy().take(label, axis).ravel(), float(u["head.bias"][label]))
+                np.append(
+                    u["head.weight"].double().numpy().take(label, axis).ravel(),
+                    float(u["head.bias"][label]),
+                )
                 for u in updates
             ]
         )
@@ -104,8 +101,14 @@ def test_views_share_memory_with_the_row_and_select_keeps_order() -> None:
 
 
 def test_half_precision_updates_are_stored_in_float32_and_float64_models_keep_theirs() -> None:
-    assert UpdateMatrix({"w": torch.zeros(1, dtype=torch.float16)}, ["w"], 1).rows.dtype == torch.float32
-    assert UpdateMatrix({"w": torch.zeros(1, dtype=torch.float64)}, ["w"], 1).rows.dtype == torch.float64
+    assert (
+        UpdateMatrix({"w": torch.zeros(1, dtype=torch.float16)}, ["w"], 1).rows.dtype
+        == torch.float32
+    )
+    assert (
+        UpdateMatrix({"w": torch.zeros(1, dtype=torch.float64)}, ["w"], 1).rows.dtype
+        == torch.float64
+    )
 
 
 vectors = arrays(np.float64, (3, 6), elements=st.floats(-100, 100, width=32))
@@ -113,9 +116,13 @@ vectors = arrays(np.float64, (3, 6), elements=st.floats(-100, 100, width=32))
 
 @settings(max_examples=60, deadline=None)
 @given(
-    rows=vectors, a=arrays(np.float64, 3, elements=st.floats(-2, 2)), b=arrays(np.float64, 3, elements=st.floats(-2, 2))
+    rows=vectors,
+    a=arrays(np.float64, 3, elements=st.floats(-2, 2)),
+    b=arrays(np.float64, 3, elements=st.floats(-2, 2)),
 )
-def test_cosine_from_the_gram_equals_the_direct_one(rows: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+def test_cosine_from_the_gram_equals_the_direct_one(
+    rows: np.ndarray, a: np.ndarray, b: np.ndarray
+) -> None:
     u, v = a @ rows, b @ rows
     norms = np.linalg.norm(u) * np.linalg.norm(v)
     value = cosine(rows @ rows.T, a, b)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Dotted paths: what they name, and which error says why they name nothing."""
 
 from __future__ import annotations
@@ -66,21 +58,28 @@ def test_a_path_names_what_is_in_a_module_or_in_a_class_of_it(own_modules: Path)
         (3, "strategy 3 is no dotted path"),
     ],
 )
-def test_a_path_that_names_nothing_is_answered_with_the_reason(own_modules: Path, path: object, says: str) -> None:
+def test_a_path_that_names_nothing_is_answered_with_the_reason(
+    own_modules: Path, path: object, says: str
+) -> None:
     with pytest.raises(ConfigError, match=f"(?s)strategy {path!r}.*{says}|{says}"):
         load_by_path(path, "strategy")
 
 
 def test_a_module_in_the_working_directory_is_no_mystery(own_modules: Path) -> None:
     (own_modules / "here" / "own_local.py").touch()
-    with pytest.raises(ConfigError, match="own_local lies in this folder.*write PYTHONPATH=. before the command"):
+    with pytest.raises(
+        ConfigError, match="own_local lies in this folder.*write PYTHONPATH=. before the command"
+    ):
         load_by_path("own_local.Fairer", "strategy")
 
 
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("json.dumps", "'json.dumps' is no class that inherits from monai_fairfl.strategies.Strategy"),
+        (
+            "json.dumps",
+            "'json.dumps' is no class that inherits from monai_fairfl.strategies.Strategy",
+        ),
         ("own_package.inner.Outer", "is no class that inherits"),
         ("monai_fairfl.strategies.Strategy", "its class does not define round"),
     ],

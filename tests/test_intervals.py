@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import math
@@ -31,7 +23,9 @@ from monai_fairfl.intervals import bootstrap_interval, bootstrap_site_mean
         (lambda: bootstrap_site_mean({"siteA": [0.5, float("inf")]}), "siteA.*'1' has inf"),
     ],
 )
-def test_input_that_has_no_interval_is_refused_with_the_client_named(call: Callable[[], object], words: str) -> None:
+def test_input_that_has_no_interval_is_refused_with_the_client_named(
+    call: Callable[[], object], words: str
+) -> None:
     with pytest.raises(ConfigError, match=words):
         call()
 
@@ -61,7 +55,9 @@ def test_bootstrap_of_one_value_has_no_ends_and_of_equal_values_no_width() -> No
     assert bootstrap_site_mean({"a": [0.5, 0.5], "b": [0.25]}) == (0.375, 0.375, 0.375)
 
 
-def test_site_mean_bootstrap_resamples_within_sites_so_differences_between_sites_add_no_width() -> None:
+def test_site_mean_bootstrap_resamples_within_sites_so_differences_between_sites_add_no_width() -> (
+    None
+):
     rng = np.random.default_rng(0)
     cases = {"good": rng.normal(0.9, 0.02, 60), "bad": rng.normal(0.3, 0.05, 25)}
     found = bootstrap_site_mean({name: x.tolist() for name, x in cases.items()})

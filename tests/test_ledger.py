@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import hashlib
@@ -75,7 +67,9 @@ def test_a_line_that_is_no_object_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_a_number_that_is_not_finite_is_null_at_any_depth(tmp_path: Path) -> None:
-    Ledger(tmp_path / "l.jsonl").append({"gram": {"whole": [[1.0, math.inf], [math.inf, math.nan]]}})
+    Ledger(tmp_path / "l.jsonl").append(
+        {"gram": {"whole": [[1.0, math.inf], [math.inf, math.nan]]}}
+    )
     (record,) = read_ledger(tmp_path / "l.jsonl")
     assert record["gram"] == {"whole": [[1.0, None], [None, None]]}
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from typing import Any
@@ -26,7 +18,9 @@ from monai_fairfl.probe import Probe
 
 
 class Two(nn.Module):
-    """Two layers whose features are plain products of the image and the weights; the second may be silenced."""
+    """Two layers whose features are plain products of the image and the weights; the second may be
+    silenced.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +66,9 @@ def test_cka_and_cosine_of_each_layer_are_those_of_its_features(probe: Probe) ->
     assert value_of(cosine) == pytest.approx((cosine["first"] + cosine["second"]) / 2)
 
 
-def test_layers_without_variation_follow_the_rule_and_diverged_ones_are_left_out(probe: Probe) -> None:
+def test_layers_without_variation_follow_the_rule_and_diverged_ones_are_left_out(
+    probe: Probe,
+) -> None:
     local, silent, broken = weights(1), weights(2), weights(2)
     silent["first.weight"].zero_()
     for name in ("cka", "feature_cosine"):
@@ -115,7 +111,9 @@ def test_the_networks_weights_are_as_before(probe: Probe) -> None:
 
 
 def test_cases_of_one_name_in_several_folders_all_count() -> None:
-    files = [{"image": f"data/{site}/Case{case}.nii.gz"} for site in ("elm", "oak") for case in range(3)]
+    files = [
+        {"image": f"data/{site}/Case{case}.nii.gz"} for site in ("elm", "oak") for case in range(3)
+    ]
 
     def read(item: dict[str, str]) -> dict[str, Any]:
         shown = torch.full((1, 4, 4), float("oak" in item["image"]))
@@ -123,12 +121,16 @@ def test_cases_of_one_name_in_several_folders_all_count() -> None:
 
     metric = MeanDice(output_transform=from_engine(["pred", "label"]))
     loader = DataLoader(Dataset(files, read), 1)
-    evaluator = SupervisedEvaluator(torch.device("cpu"), loader, nn.Identity(), key_val_metric={"dice": metric})
+    evaluator = SupervisedEvaluator(
+        torch.device("cpu"), loader, nn.Identity(), key_val_metric={"dice": metric}
+    )
     probe = Probe(evaluator)
 
     assert probe.score({})["mean"] == Estimate(0.5, pytest.approx(0.3**0.5 / 6**0.5), 6)
     assert {name: scores["dice"] for name, scores in probe.cases.items()} == {
-        f"{site}/Case{case}.nii.gz": float(site == "oak") for site in ("elm", "oak") for case in range(3)
+        f"{site}/Case{case}.nii.gz": float(site == "oak")
+        for site in ("elm", "oak")
+        for case in range(3)
     }
 
 
@@ -142,8 +144,12 @@ def test_a_distance_is_no_score() -> None:
         DataLoader(Dataset(items), 1),
         nn.Identity(),
         key_val_metric={
-            "distance": HausdorffDistance(include_background=True, output_transform=from_engine(["pred", "label"]))
+            "distance": HausdorffDistance(
+                include_background=True, output_transform=from_engine(["pred", "label"])
+            )
         },
     )
-    with pytest.raises(ValueError, match=r"key metric 'distance' is 3 for a case.*make such a metric the key_val"):
+    with pytest.raises(
+        ValueError, match=r"key metric 'distance' is 3 for a case.*make such a metric the key_val"
+    ):
         Probe(evaluator).score({})

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
@@ -30,7 +22,12 @@ from monai_fairfl.messages import (
 )
 
 SPEC = ModelSpec(("b", "w"), {}, ("count", "mean"), {"b": "fc", "w": "fc"}, ("fc", 0))
-SENT = {"w": torch.zeros(2, 3), "b": torch.zeros(2), "mean": torch.zeros(2), "count": torch.tensor(0)}
+SENT = {
+    "w": torch.zeros(2, 3),
+    "b": torch.zeros(2),
+    "mean": torch.zeros(2),
+    "count": torch.tensor(0),
+}
 REQUEST = Request("A", "train", SENT, id=4, run="r", round=2)
 
 
@@ -60,9 +57,15 @@ def test_a_well_formed_reply_is_taken() -> None:
         ({"run": "old"}, "run old"),
         ({"update": None}, "no update"),
         ({"update": {"w": torch.ones(2, 3)}}, "missing ['b']"),
-        ({"update": {"w": torch.ones(2, 3), "b": torch.ones(2), "x": torch.ones(1)}}, "unexpected ['x']"),
+        (
+            {"update": {"w": torch.ones(2, 3), "b": torch.ones(2), "x": torch.ones(1)}},
+            "unexpected ['x']",
+        ),
         ({"update": {"w": torch.ones(3, 2), "b": torch.ones(2)}}, "shape (3, 2), expected (2, 3)"),
-        ({"update": {"w": torch.ones(2, 3, dtype=torch.int64), "b": torch.ones(2)}}, "type torch.int64"),
+        (
+            {"update": {"w": torch.ones(2, 3, dtype=torch.int64), "b": torch.ones(2)}},
+            "type torch.int64",
+        ),
         ({"buffers": {"mean": torch.ones(3)}}, "'mean' has shape (3,)"),
         ({"num_samples": 0}, "num_samples"),
         ({"num_samples": -3}, "-3"),
@@ -73,7 +76,9 @@ def test_a_well_formed_reply_is_taken() -> None:
         ({"error": "disk full"}, "error: disk full"),
     ],
 )
-def test_a_malformed_reply_is_refused_with_the_reason(changes: dict[str, object], says: str) -> None:
+def test_a_malformed_reply_is_refused_with_the_reason(
+    changes: dict[str, object], says: str
+) -> None:
     reason = refusal(REQUEST, reply(**changes), SPEC)
     assert reason is not None and says in reason
 
@@ -107,7 +112,11 @@ def test_measurements_that_are_not_finite_numbers_are_dropped_and_named() -> Non
 
 
 def test_value_of_reads_numbers_estimates_and_mappings() -> None:
-    assert [value_of(m) for m in (0.5, Estimate(0.6), {"mean": Estimate(0.7), "cup": 0.1})] == [0.5, 0.6, 0.7]
+    assert [value_of(m) for m in (0.5, Estimate(0.6), {"mean": Estimate(0.7), "cup": 0.1})] == [
+        0.5,
+        0.6,
+        0.7,
+    ]
 
 
 def test_spec_survives_json_and_adds_aliases() -> None:
@@ -144,12 +153,25 @@ def test_to_json_turns_nan_into_null() -> None:
         None,
     ],
 )
-def test_a_measurement_that_is_no_number_estimate_or_mapping_with_a_mean_is_not_usable(value: object) -> None:
-    assert usable_measurements(reply(measurements={"score": value, "loss": 1})) == ({"loss": 1}, ["score"])
+def test_a_measurement_that_is_no_number_estimate_or_mapping_with_a_mean_is_not_usable(
+    value: object,
+) -> None:
+    assert usable_measurements(reply(measurements={"score": value, "loss": 1})) == (
+        {"loss": 1},
+        ["score"],
+    )
 
 
 @pytest.mark.parametrize(
-    "value", [1, 0.5, Estimate(0.5), Estimate(1, 0.1, 3), {"mean": 0.5}, {"mean": Estimate(0.5), "gland": 1}]
+    "value",
+    [
+        1,
+        0.5,
+        Estimate(0.5),
+        Estimate(1, 0.1, 3),
+        {"mean": 0.5},
+        {"mean": Estimate(0.5), "gland": 1},
+    ],
 )
 def test_a_usable_measurement_has_one_number_and_is_plain_json(value: object) -> None:
     usable, bad = usable_measurements(reply(measurements={"score": value}))

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -45,7 +37,9 @@ def blobs(seed: int, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
 
 
 def with_spacing(mask: np.ndarray, spacing: tuple[float, ...] = SPACING) -> MetaTensor:
-    return MetaTensor(torch.as_tensor(mask, dtype=torch.float32), affine=torch.diag(torch.tensor([*spacing, 1.0])))
+    return MetaTensor(
+        torch.as_tensor(mask, dtype=torch.float32), affine=torch.diag(torch.tensor([*spacing, 1.0]))
+    )
 
 
 def dice_of_slices(pred: np.ndarray, label: np.ndarray) -> list[float]:
@@ -58,7 +52,9 @@ def dice_of_slices(pred: np.ndarray, label: np.ndarray) -> list[float]:
 
 
 def hd95(pred: np.ndarray, label: np.ndarray, spacing: tuple[float, ...]) -> float:
-    """Oracle: the dense distance transform to each surface, percentile per direction, then the larger."""
+    """Oracle: the dense distance transform to each surface, percentile per direction, then the
+    larger.
+    """
     surface = [mask ^ binary_erosion(mask) for mask in (pred.astype(bool), label.astype(bool))]
     to = [distance_transform_edt(~edge, sampling=spacing) for edge in surface]
     return max(np.percentile(to[1][surface[0]], 95), np.percentile(to[0][surface[1]], 95))
@@ -76,7 +72,9 @@ def test_slice_dice_is_the_mean_of_the_definition_over_slices_with_reference() -
     pred[..., 0] = 1  # false positives where the reference has nothing: not judged in 2-D
     metric = SliceDiceMetric()
     metric(torch.tensor(pred)[None, None], torch.tensor(label)[None, None])
-    assert metric.aggregate().item() == pytest.approx(np.mean(dice_of_slices(pred, label)), abs=1e-6)
+    assert metric.aggregate().item() == pytest.approx(
+        np.mean(dice_of_slices(pred, label)), abs=1e-6
+    )
 
 
 def test_slice_dice_pools_the_slices_of_all_cases_and_keeps_each_case_for_reports() -> None:
@@ -88,7 +86,9 @@ def test_slice_dice_pools_the_slices_of_all_cases_and_keeps_each_case_for_report
     pooled = np.mean(np.concatenate(slices))
     assert abs(pooled - np.mean([np.mean(s) for s in slices])) > 1e-4
     assert metric.aggregate().item() == pytest.approx(pooled, abs=1e-6)
-    assert metric.aggregate("none").squeeze().tolist() == pytest.approx([np.mean(s) for s in slices], abs=1e-6)
+    assert metric.aggregate("none").squeeze().tolist() == pytest.approx(
+        [np.mean(s) for s in slices], abs=1e-6
+    )
     buffer = metric.get_buffer()
     assert buffer is not None and buffer.equal(metric.aggregate("none"))
     metric.reset()
@@ -96,7 +96,9 @@ def test_slice_dice_pools_the_slices_of_all_cases_and_keeps_each_case_for_report
 
 
 def test_slice_dice_is_per_class_and_leaves_out_what_no_reference_holds() -> None:
-    pred, label = np.stack([blobs(1), blobs(3), blobs(5)]), np.stack([blobs(2), blobs(4), np.zeros(SHAPE, np.float32)])
+    pred, label = np.stack([blobs(1), blobs(3), blobs(5)]), np.stack(
+        [blobs(2), blobs(4), np.zeros(SHAPE, np.float32)]
+    )
     metric = SliceDiceMetric(include_background=True, reduction="mean_batch")
     metric(torch.tensor(pred)[None], torch.tensor(label)[None])
     expected = [np.mean(dice_of_slices(p, y)) for p, y in zip(pred[:2], label[:2])]
@@ -118,7 +120,9 @@ def test_slice_dice_takes_another_slice_axis() -> None:
 
 
 @pytest.mark.parametrize("spacing", [SPACING, (1.0, 1.0, 1.0), (3.0, 0.4, 0.6)])
-def test_hausdorff_is_the_distance_transforms_in_the_labels_spacing(spacing: tuple[float, ...]) -> None:
+def test_hausdorff_is_the_distance_transforms_in_the_labels_spacing(
+    spacing: tuple[float, ...],
+) -> None:
     pred, label = blobs(1), blobs(2)
     found = hausdorff([torch.tensor(pred)[None]], [with_spacing(label[None], spacing)])
     assert found == pytest.approx([hd95(pred, label, spacing)], rel=1e-5)
@@ -127,8 +131,14 @@ def test_hausdorff_is_the_distance_transforms_in_the_labels_spacing(spacing: tup
 def test_hausdorff_in_voxels_ignores_the_spacing_and_needs_none() -> None:
     pred, label = blobs(1), blobs(2)
     expected = pytest.approx([hd95(pred, label, (1, 1, 1))], rel=1e-5)
-    assert hausdorff([with_spacing(pred[None])], [with_spacing(label[None])], units="voxels") == expected
-    assert hausdorff([torch.tensor(pred)[None]], [torch.tensor(label)[None]], units="voxels") == expected
+    assert (
+        hausdorff([with_spacing(pred[None])], [with_spacing(label[None])], units="voxels")
+        == expected
+    )
+    assert (
+        hausdorff([torch.tensor(pred)[None]], [torch.tensor(label)[None]], units="voxels")
+        == expected
+    )
 
 
 def test_hausdorff_falls_back_to_the_predictions_spacing_and_prefers_the_labels() -> None:
@@ -155,14 +165,19 @@ def test_hausdorff_works_on_images_of_two_dimensions() -> None:
     pred, label = blobs(1)[..., 2], blobs(2)[..., 2]
     expected = pytest.approx([hd95(pred, label, SPACING[:2])], rel=1e-5)
     assert hausdorff([with_spacing(pred[None])], [with_spacing(label[None])]) == expected
-    slices = [[with_spacing(blobs(seed)[None])[..., 2]] for seed in (1, 2)]  # still carry the volume's three spacings
+    slices = [
+        [with_spacing(blobs(seed)[None])[..., 2]] for seed in (1, 2)
+    ]  # still carry the volume's three spacings
     assert hausdorff(*slices) == expected
 
 
 def test_a_missed_structure_counts_as_the_image_diagonal_and_an_absent_one_as_zero() -> None:
     full, empty = blobs(1)[None], np.zeros((1, *SHAPE), np.float32)
     metric = SpacedHausdorffMetric()
-    metric([with_spacing(x) for x in (empty, full, empty)], [with_spacing(x) for x in (full, empty, empty)])
+    metric(
+        [with_spacing(x) for x in (empty, full, empty)],
+        [with_spacing(x) for x in (full, empty, empty)],
+    )
     diagonal = float(np.linalg.norm(np.multiply(SHAPE, SPACING)))
     assert metric.aggregate("none").squeeze().tolist() == pytest.approx([diagonal, diagonal, 0])
     assert metric.aggregate().item() == pytest.approx(2 * diagonal / 3)
@@ -186,11 +201,27 @@ def test_hausdorff_leaves_the_background_out_unless_asked() -> None:
         (lambda: SpacedHausdorffMetric(units="mm"), ConfigError, "units.*'mm'"),  # type: ignore[arg-type]
         (lambda: SliceDiceMetric().aggregate(), ConfigError, "no case"),
         (lambda: SpacedHausdorffMetric().aggregate(), ConfigError, "no case"),
-        (lambda: SliceDiceMetric()(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 4, 4)), DataError, "MeanDice"),
-        (lambda: SliceDiceMetric()(torch.ones(1, 1, 4, 4, 2), torch.ones(1, 1, 4, 4, 3)), DataError, "same shape"),
-        (lambda: SliceDiceMetric()(torch.rand(1, 1, 4, 4, 2), torch.ones(1, 1, 4, 4, 2)), DataError, "AsDiscreted"),
+        (
+            lambda: SliceDiceMetric()(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 4, 4)),
+            DataError,
+            "MeanDice",
+        ),
+        (
+            lambda: SliceDiceMetric()(torch.ones(1, 1, 4, 4, 2), torch.ones(1, 1, 4, 4, 3)),
+            DataError,
+            "same shape",
+        ),
+        (
+            lambda: SliceDiceMetric()(torch.rand(1, 1, 4, 4, 2), torch.ones(1, 1, 4, 4, 2)),
+            DataError,
+            "AsDiscreted",
+        ),
         (lambda: SliceDiceMetric()(torch.ones(1, 1, 4, 4, 2)), DataError, "label is missing"),
-        (lambda: SpacedHausdorffMetric()(torch.ones(1, 1, 4, 4, 2), torch.ones(1, 1, 4, 4, 2)), ConfigError, "spacing"),
+        (
+            lambda: SpacedHausdorffMetric()(torch.ones(1, 1, 4, 4, 2), torch.ones(1, 1, 4, 4, 2)),
+            ConfigError,
+            "spacing",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused_with_the_remedy(
@@ -213,17 +244,28 @@ def files(tmp_path: Path) -> list[dict[str, str]]:
     return cases
 
 
-def test_handlers_measure_in_a_real_evaluator_built_from_configuration(files: list[dict[str, str]]) -> None:
+def test_handlers_measure_in_a_real_evaluator_built_from_configuration(
+    files: list[dict[str, str]],
+) -> None:
     load = Compose([LoadImaged(["image", "label"]), EnsureChannelFirstd(["image", "label"])])
     network = torch.nn.Conv3d(1, 2, 1)
     network.load_state_dict(
-        {"weight": torch.tensor([-1.0, 1.0]).reshape(2, 1, 1, 1, 1), "bias": torch.tensor([0.5, -0.5])}
+        {
+            "weight": torch.tensor([-1.0, 1.0]).reshape(2, 1, 1, 1, 1),
+            "bias": torch.tensor([0.5, -0.5]),
+        }
     )
     output_transform = "$monai.handlers.from_engine(['pred', 'label'])"
     parser = ConfigParser(
         {
-            "dice_slices": {"_target_": "monai_fairfl.metrics.SliceDice", "output_transform": output_transform},
-            "hd95": {"_target_": "monai_fairfl.metrics.SpacedHausdorff", "output_transform": output_transform},
+            "dice_slices": {
+                "_target_": "monai_fairfl.metrics.SliceDice",
+                "output_transform": output_transform,
+            },
+            "hd95": {
+                "_target_": "monai_fairfl.metrics.SpacedHausdorff",
+                "output_transform": output_transform,
+            },
         }
     )
     ours = {name: parser.get_parsed_content(name) for name in ("dice_slices", "hd95")}
@@ -237,7 +279,9 @@ def test_handlers_measure_in_a_real_evaluator_built_from_configuration(files: li
         device=torch.device("cpu"),
         val_data_loader=DataLoader(Dataset(files, load), batch_size=1),
         network=network,
-        postprocessing=Compose([AsDiscreted("pred", argmax=True, to_onehot=2), AsDiscreted("label", to_onehot=2)]),
+        postprocessing=Compose(
+            [AsDiscreted("pred", argmax=True, to_onehot=2), AsDiscreted("label", to_onehot=2)]
+        ),
         key_val_metric=ours,
         additional_metrics=stock,
     )
@@ -247,8 +291,12 @@ def test_handlers_measure_in_a_real_evaluator_built_from_configuration(files: li
     metrics = evaluator.state.metrics
     slices = list(chain.from_iterable(dice_of_slices(*pair) for pair in pairs))
     assert metrics["dice_slices"] == pytest.approx(np.mean(slices), abs=1e-6)
-    assert metrics["hd95"] == pytest.approx(np.mean([hd95(*pair, SPACING) for pair in pairs]), rel=1e-5)
-    assert metrics["hd95_voxels"] == pytest.approx(np.mean([hd95(*pair, (1, 1, 1)) for pair in pairs]), rel=1e-5)
+    assert metrics["hd95"] == pytest.approx(
+        np.mean([hd95(*pair, SPACING) for pair in pairs]), rel=1e-5
+    )
+    assert metrics["hd95_voxels"] == pytest.approx(
+        np.mean([hd95(*pair, (1, 1, 1)) for pair in pairs]), rel=1e-5
+    )
     assert evaluator.state.metric_details["dice_slices"].shape == (2, 1)
     assert evaluator.state.metric_details["hd95"].shape == (2, 1)
 

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The page ``docs/own_loop.md`` and its script: what they show is run, and is what one process does."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The page ``docs/own_loop.md`` and its script: what they show is run, and is what one process
+does.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +47,13 @@ def in_one_process(three_hospitals: Path, tmp_path_factory: pytest.TempPathFacto
     """The run that all is compared with."""
     folder, images = tmp_path_factory.mktemp("here"), three_hospitals / "hospitals"
     make = partial(bundle_client, own_loop.BUNDLE, rounds=2, overrides=own_loop.SMALL)
-    clients = {site: partial(make, site, folder / site, dataset_dir=images / site) for site in SITES}
+    clients = {
+        site: partial(make, site, folder / site, dataset_dir=images / site) for site in SITES
+    }
     initial = partial(initial_model, own_loop.BUNDLE, own_loop.SMALL)
-    federation = Federation(FedCE(), InProcess(clients), 2, initial, run_dir=folder / "own", min_clients=3)
+    federation = Federation(
+        FedCE(), InProcess(clients), 2, initial, run_dir=folder / "own", min_clients=3
+    )
     federation.run()
     return federation
 
@@ -85,19 +83,30 @@ def test_a_process_for_each_hospital_gives_the_same_ledger_and_models(
 
 
 @pytest.mark.slow
-def test_a_hospital_that_fails_or_is_late_does_not_stop_the_others(three_hospitals: Path, tmp_path: Path) -> None:
+def test_a_hospital_that_fails_or_is_late_does_not_stop_the_others(
+    three_hospitals: Path, tmp_path: Path
+) -> None:
     images = tmp_path / "hospitals"
     shutil.copytree(three_hospitals / "hospitals", images)
     shutil.rmtree(images / "cedar")
 
     transport: Transport = own_loop.Processes(images, SITES, tmp_path / "private", 1)
     weights, _ = initial_model(own_loop.BUNDLE, own_loop.SMALL)
-    asked = partial(own_loop.Request, task="measure", weights=weights, measure=("global_score",), run="own", round=0)
+    asked = partial(
+        own_loop.Request,
+        task="measure",
+        weights=weights,
+        measure=("global_score",),
+        run="own",
+        round=0,
+    )
     requests = [asked(site, id=id) for id, site in enumerate(SITES)]
     replies = {}
     transport.exchange(requests, lambda reply: replies.update({reply.client: reply}))
     assert replies["cedar"].error
-    assert all(replies[site].error is None and replies[site].measurements for site in ("alder", "birch"))
+    assert all(
+        replies[site].error is None and replies[site].measurements for site in ("alder", "birch")
+    )
 
     late: list[Any] = []
     transport.exchange(requests[:1], late.append, timeout=1e-6)
@@ -105,24 +114,34 @@ def test_a_hospital_that_fails_or_is_late_does_not_stop_the_others(three_hospita
     transport.close()
 
 
-def test_a_round_by_hand_is_the_first_round_of_the_federation(page: dict[str, Any], in_one_process: Federation) -> None:
+def test_a_round_by_hand_is_the_first_round_of_the_federation(
+    page: dict[str, Any], in_one_process: Federation
+) -> None:
     opening, first = read_ledger(in_one_process.run_dir / "ledger.jsonl")[:2]
     assert digest_of(page["weights"]) == opening["model"]
     assert page["result"].aggregation == first["aggregation"]
     assert to_json(page["result"].contributions) == first["contributions"]
 
 
-def test_the_mended_client_alone_trains_and_evaluates(page: dict[str, Any], three_hospitals: Path) -> None:
+def test_the_mended_client_alone_trains_and_evaluates(
+    page: dict[str, Any], three_hospitals: Path
+) -> None:
     assert isinstance(page["algo"], MonaiAlgo)
     update = page["update"]
     assert update.weight_type == WeightType.WEIGHT_DIFF
     assert set(update.weights) == set(page["weights"])
-    assert any(tensor.abs().max() > 0 for tensor in update.weights.values() if tensor.is_floating_point())
+    assert any(
+        tensor.abs().max() > 0 for tensor in update.weights.values() if tensor.is_floating_point()
+    )
     assert update.statistics["num_executed_iterations"] > 0
     assert 0 <= page["metrics"]["val_mean_dice"] <= 1
-    assert list((three_hospitals / "private" / "eval").iterdir()), "nothing is written into the bundle"
+    assert list(
+        (three_hospitals / "private" / "eval").iterdir()
+    ), "nothing is written into the bundle"
 
 
 def test_the_table_names_the_whole_protocol() -> None:
     members = {name for name in vars(Transport) if not name.startswith("_")}
-    assert {match.partition("(")[0] for match in re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), re.M)} == members
+    assert {
+        match.partition("(")[0] for match in re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), re.M)
+    } == members

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""What a wheel holds, what an import costs, and what every file of the project must or must not say."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a wheel holds, what an import costs, and what every file of the project must or must not
+say.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +28,8 @@ CHECKOUT = Path(__file__).parents[1]
 HEADER = (CHECKOUT / "monai_fairfl" / "errors.py").read_text().partition('"""')[0]
 MACHINE_PATHS = [f"/{name}/" for name in ("work", "root", "tmp/venv", "home")]
 REGISTRIES = [
-    ".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("anaconda", "org"))
+    ".".join(parts)
+    for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("anaconda", "org"))
 ]
 
 
@@ -42,7 +37,11 @@ def files_of_the_project() -> list[Path]:
     """What git has or would take, so that the checks also hold for work in progress."""
     try:
         listed = subprocess.run(
-            ["git", "ls-files", "-co", "--exclude-standard"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+            ["git", "ls-files", "-co", "--exclude-standard"],
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            check=True,
         )
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("not a git checkout")
@@ -71,22 +70,45 @@ def test_a_wheel_brings_bundles_types_and_the_command(tmp_path: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = ["wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(tmp_path), str(source)]
+    build = [
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--wheel-dir",
+        str(tmp_path),
+        str(source),
+    ]
     subprocess.run([*pip, *build], check=True)
     (wheel,) = tmp_path.glob("monai_fairfl-*.whl")
     inside = zipfile.ZipFile(wheel).namelist()
     assert "monai_fairfl/py.typed" in inside
-    assert not [name for name in inside if name.startswith(("tests/", "bundles/", "docs/")) or name.endswith(".pt")]
+    assert not [
+        name
+        for name in inside
+        if name.startswith(("tests/", "bundles/", "docs/")) or name.endswith(".pt")
+    ]
     home = CHECKOUT / "bundles"
-    shipped = {file.relative_to(home) for file in files_of_the_project() if file.is_relative_to(home)}
-    assert shipped <= {Path(name).relative_to("monai_fairfl/_bundles") for name in inside if "_bundles/" in name}
+    shipped = {
+        file.relative_to(home) for file in files_of_the_project() if file.is_relative_to(home)
+    }
+    assert shipped <= {
+        Path(name).relative_to("monai_fairfl/_bundles") for name in inside if "_bundles/" in name
+    }
     package = {
-        str(f.relative_to(CHECKOUT)) for f in files_of_the_project() if f.is_relative_to(CHECKOUT / "monai_fairfl")
+        str(f.relative_to(CHECKOUT))
+        for f in files_of_the_project()
+        if f.is_relative_to(CHECKOUT / "monai_fairfl")
     }
     assert package <= set(inside)
 
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(site), str(wheel)], check=True)
-    assert "monai-fairfl = monai_fairfl.cli:main" in next(site.glob("*.dist-info/entry_points.txt")).read_text()
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--no-index", "--target", str(site), str(wheel)], check=True
+    )
+    assert (
+        "monai-fairfl = monai_fairfl.cli:main"
+        in next(site.glob("*.dist-info/entry_points.txt")).read_text()
+    )
     for name in ("prostate_mri_segmentation", "fundus_disc_cup_segmentation"):
         done = subprocess.run(
             [sys.executable, "-m", "monai_fairfl", "bundle", name, f"copy-{name}", "--json"],
@@ -108,12 +130,16 @@ def test_scipy_is_one_whose_bootstrap_takes_a_generator(monkeypatch: pytest.Monk
 
 
 def test_the_package_alone_loads_nothing_heavy(tmp_path: Path) -> None:
-    assert not {"torch", "monai", "nvflare", "flwr"} & modules_after("import monai_fairfl", tmp_path)
+    assert not {"torch", "monai", "nvflare", "flwr"} & modules_after(
+        "import monai_fairfl", tmp_path
+    )
 
 
 @pytest.mark.slow
 def test_strategies_and_guards_know_neither_client_nor_engine(tmp_path: Path) -> None:
-    loaded = modules_after("import monai_fairfl.strategies, monai_fairfl.guards, monai_fairfl.fairness", tmp_path)
+    loaded = modules_after(
+        "import monai_fairfl.strategies, monai_fairfl.guards, monai_fairfl.fairness", tmp_path
+    )
     assert not {"monai", "ignite", "nvflare", "flwr"} & loaded
 
 
@@ -157,7 +183,9 @@ def test_a_server_of_nvflare_does_not_load_monai(tmp_path: Path) -> None:
 
 def test_every_module_begins_with_the_licence() -> None:
     bare = [
-        str(file) for file in files_of_the_project() if file.suffix == ".py" and not file.read_text().startswith(HEADER)
+        str(file)
+        for file in files_of_the_project()
+        if file.suffix == ".py" and not file.read_text().startswith(HEADER)
     ]
     assert not bare
 
@@ -166,7 +194,11 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
     found = []
     for file in files_of_the_project():
         text = file.read_bytes().decode("utf-8", errors="ignore")
-        found += [f"{file.relative_to(CHECKOUT)}: {word}" for word in (*MACHINE_PATHS, *REGISTRIES) if word in text]
+        found += [
+            f"{file.relative_to(CHECKOUT)}: {word}"
+            for word in (*MACHINE_PATHS, *REGISTRIES)
+            if word in text
+        ]
     assert not found
 
 
@@ -180,8 +212,12 @@ def test_the_guide_shows_the_example_that_is_tested() -> None:
 def test_make_says_what_it_can_make() -> None:
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
-    shown = subprocess.run(["make"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
-    assert {"demo", "test", "lint", "bench", "clean"} <= set(re.findall(r"^  ([a-z-]+)", shown, re.MULTILINE))
+    shown = subprocess.run(
+        ["make"], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    ).stdout
+    assert {"demo", "test", "lint", "bench", "clean"} <= set(
+        re.findall(r"^  ([a-z-]+)", shown, re.MULTILINE)
+    )
 
 
 def test_the_demos_of_make_take_one_seed_for_images_and_training() -> None:

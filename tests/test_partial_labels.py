@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Sites that label only some of the structures: their other outputs neither train nor count."""
 
 from __future__ import annotations
@@ -35,21 +27,31 @@ LABELS = {"A": (True, True), "B": (True, False), "C": (True, True)}
 
 
 def exchange(axis: int = 0, labels: dict[str, tuple[bool, ...]] = LABELS) -> Replies:
-    """A model of a body and an output layer of two classes; who does not label the second has zeros there."""
+    """A model of a body and an output layer of two classes; who does not label the second has zeros
+    there.
+    """
     spec = ModelSpec(
         ("body", "head.bias", "head.weight"), layers={"body": "", "head.bias": "head", "head.weight": "head"},
         output=("head", axis),
     )  # fmt: skip
     generator = torch.Generator().manual_seed(0)
-    zero = {"body": torch.zeros(4), "head.weight": torch.zeros(AXES[axis]), "head.bias": torch.zeros(2)}
+    zero = {
+        "body": torch.zeros(4),
+        "head.weight": torch.zeros(AXES[axis]),
+        "head.bias": torch.zeros(2),
+    }
     requests = [Request(client, "train", zero, id=i) for i, client in enumerate(labels)]
     replies = []
     for request, told in zip(requests, labels.values(), strict=True):
-        update = {name: torch.randn(tensor.shape, generator=generator) for name, tensor in zero.items()}
+        update = {
+            name: torch.randn(tensor.shape, generator=generator) for name, tensor in zero.items()
+        }
         for label in [j for j, known in enumerate(told) if not known]:
             update["head.weight"].movedim(axis, 0)[label] = 0
             update["head.bias"][label] = 0
-        replies.append(Reply(request.client, update, 1, labelled=() if all(told) else told, id=request.id))
+        replies.append(
+            Reply(request.client, update, 1, labelled=() if all(told) else told, id=request.id)
+        )
     return Replies(replies, requests, spec)
 
 
@@ -58,14 +60,18 @@ def test_a_class_is_averaged_over_those_who_label_it(axis: int) -> None:
     replies, rho = exchange(axis), {"A": 0.2, "B": 0.5, "C": 0.3}
     averaged = replies.average(rho)
     rows = {
-        reply.client: {n: t.movedim(axis if "weight" in n else 0, 0) for n, t in (reply.update or {}).items()}
+        reply.client: {
+            n: t.movedim(axis if "weight" in n else 0, 0) for n, t in (reply.update or {}).items()
+        }
         for reply in replies
     }
     for name in ("head.weight", "head.bias"):
         got = averaged[name].movedim(axis if "weight" in name else 0, 0)
         whole = sum(rho[c] * rows[c][name][0] for c in rho)
         torch.testing.assert_close(got[0], whole)
-        torch.testing.assert_close(got[1], (0.2 * rows["A"][name][1] + 0.3 * rows["C"][name][1]) / 0.5)
+        torch.testing.assert_close(
+            got[1], (0.2 * rows["A"][name][1] + 0.3 * rows["C"][name][1]) / 0.5
+        )
     torch.testing.assert_close(averaged["body"], sum(rho[c] * rows[c]["body"] for c in rho))
     doubled = replies.average(rho, scale=dict.fromkeys(rho, 2.0))
     torch.testing.assert_close(doubled["head.weight"], 2 * averaged["head.weight"])
@@ -81,17 +87,23 @@ def test_cosines_leave_out_the_rows_that_one_side_does_not_label() -> None:
     replies = exchange()
     vectors = {r.client: torch.cat([r.update[n].flatten() for n in replies.spec.parameters]).numpy() for r in replies}  # type: ignore[index]
     keep = np.ones(12, bool)
-    keep[[4 + 1, *range(6 + 3, 12)]] = False  # the second class: of the bias after the body, of the weight after both
+    keep[[4 + 1, *range(6 + 3, 12)]] = (
+        False  # the second class: of the bias after the body, of the weight after both
+    )
     both = vectors["A"] + vectors["C"]
 
     def direct(a: np.ndarray, b: np.ndarray) -> float:
         return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
-    assert replies.geometry.cosine([0, 1, 0], [1, 0, 1]) == pytest.approx(direct(vectors["B"][keep], both[keep]), 1e-5)
+    assert replies.geometry.cosine([0, 1, 0], [1, 0, 1]) == pytest.approx(
+        direct(vectors["B"][keep], both[keep]), 1e-5
+    )
     alone = direct(vectors["A"][keep], vectors["B"][keep])  # whichever side does not label it
     assert replies.geometry.cosine([1, 0, 0], [0, 1, 0]) == pytest.approx(alone, 1e-5)
     rest = vectors["B"] + vectors["C"]
-    assert replies.geometry.cosine([1, 0, 0], [0, 1, 1]) == pytest.approx(direct(vectors["A"], rest), 1e-5)
+    assert replies.geometry.cosine([1, 0, 0], [0, 1, 1]) == pytest.approx(
+        direct(vectors["A"], rest), 1e-5
+    )
 
 
 def test_shapfed_compares_a_class_among_those_who_label_it() -> None:
@@ -101,7 +113,10 @@ def test_shapfed_compares_a_class_among_those_who_label_it() -> None:
     update["head.weight"][1] = 5.0  # weight decay moves what is not trained, too: it does not count
     answers = {reply.client: reply for reply in replies} | {"B": replace(replies[1], update=update)}
     result, _ = drive(
-        strategy, list(LABELS), lambda request: replace(answers[request.client], id=request.id), replies.spec
+        strategy,
+        list(LABELS),
+        lambda request: replace(answers[request.client], id=request.id),
+        replies.spec,
     )
     values = result.details["class_value"]
     assert values["B"]["1"] is None and values["A"]["1"] is not None
@@ -112,7 +127,10 @@ def test_shapfed_compares_a_class_among_those_who_label_it() -> None:
     assert float(result.contributions["B"]) == pytest.approx((1 + values["B"]["0"]) / 2)
     strategy.weights = result.weights
     again, _ = drive(
-        strategy, list(LABELS), lambda request: replace(answers[request.client], id=request.id), replies.spec
+        strategy,
+        list(LABELS),
+        lambda request: replace(answers[request.client], id=request.id),
+        replies.spec,
     )
     assert again.details["class_value"]["B"]["1"] is None
 
@@ -156,7 +174,9 @@ def test_a_reply_with_another_number_of_classes_is_refused() -> None:
     replies = exchange()
     request, reply = replies.requests[replies[1].id], replies[1]
     assert refusal(request, reply, replies.spec) is None
-    assert "2 classes" in str(refusal(request, replace(reply, labelled=(True, False, True)), replies.spec))
+    assert "2 classes" in str(
+        refusal(request, replace(reply, labelled=(True, False, True)), replies.spec)
+    )
 
 
 def test_the_loss_with_all_labels_is_the_loss_itself() -> None:
@@ -165,8 +185,12 @@ def test_the_loss_with_all_labels_is_the_loss_itself() -> None:
     label = (torch.rand(3, 2, 8, 8, generator=generator) > 0.5).float()
     for usual in (DiceLoss(sigmoid=True, batch=True), nn.BCEWithLogitsLoss()):
         torch.testing.assert_close(LabelledLoss(usual)(prediction, label), usual(prediction, label))
-    both = DiceLoss(sigmoid=True, batch=True)(prediction, label) + nn.BCEWithLogitsLoss()(prediction, label)
-    torch.testing.assert_close(LabelledLoss(DiceCELoss(sigmoid=True, batch=True))(prediction, label), both)
+    both = DiceLoss(sigmoid=True, batch=True)(prediction, label) + nn.BCEWithLogitsLoss()(
+        prediction, label
+    )
+    torch.testing.assert_close(
+        LabelledLoss(DiceCELoss(sigmoid=True, batch=True))(prediction, label), both
+    )
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=4))
@@ -192,7 +216,9 @@ def test_the_handler_tells_which_classes_were_trained() -> None:
     labels = [torch.stack([torch.ones(1, 4, 4), -torch.ones(1, 4, 4)], 1), torch.zeros(1, 2, 4, 4)]
 
     def step(engine: Engine, label: torch.Tensor) -> dict[str, torch.Tensor]:
-        engine.state.output = dict.fromkeys((CommonKeys.IMAGE, CommonKeys.LABEL, CommonKeys.PRED), label)
+        engine.state.output = dict.fromkeys(
+            (CommonKeys.IMAGE, CommonKeys.LABEL, CommonKeys.PRED), label
+        )
         engine.state.output[CommonKeys.LOSS] = torch.zeros(())
         engine.fire_event(IterationEvents.LOSS_COMPLETED)
         return engine.state.output  # type: ignore[return-value]

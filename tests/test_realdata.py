@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The main job on real volumes of real hospitals, small; skipped, and said so, where they are absent."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The main job on real volumes of real hospitals, small; skipped, and said so, where they are
+absent.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +30,24 @@ def test_a_federation_of_real_hospitals_learns_and_its_model_segments_real_volum
 ) -> None:
     root = realdata / "prostate"
     overrides = "{'size': [64, 64], 'channels': [8, 16, 32]}"
-    arguments = ["--strategy#_target_", "monai_fairfl.strategies.FedCE", "--rounds", "8", "--local_epochs", "4"]
+    arguments = [
+        "--strategy#_target_",
+        "monai_fairfl.strategies.FedCE",
+        "--rounds",
+        "8",
+        "--local_epochs",
+        "4",
+    ]
     arguments += ["--site_names", "['HK','RUNMC']", "--overrides", overrides]
     done = run(command(root, tmp_path / "run", *arguments), tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     records = read_ledger(tmp_path / "run" / "ledger.jsonl")
-    scores = {site: own["own"]["score"]["mean"]["value"] for site, own in records[-1]["scores"].items()}
-    first = {site: m["global_score"]["mean"]["value"] for site, m in records[1]["measurements"].items()}
+    scores = {
+        site: own["own"]["score"]["mean"]["value"] for site, own in records[-1]["scores"].items()
+    }
+    first = {
+        site: m["global_score"]["mean"]["value"] for site, m in records[1]["measurements"].items()
+    }
     assert set(scores) == {"HK", "RUNMC"}
     assert sum(scores.values()) > sum(first.values())  # eight short rounds beat the untrained model
 

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A used folder: what is in it is never replaced unasked, and a comparison that is resumed may grow."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A used folder: what is in it is never replaced unasked, and a comparison that is resumed may
+grow.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +29,22 @@ def sites(hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return hospitals
 
 
-def run(sites: Path, run_dir: Path, strategies: Sequence[Strategy], **settings: Any) -> list[History]:
+def run(
+    sites: Path, run_dir: Path, strategies: Sequence[Strategy], **settings: Any
+) -> list[History]:
     settings = {"rounds": 2, "site_names": ["alder", "cedar", "rowan"], "resume": False, **settings}
-    return BundleFederation(str(BUNDLE), str(sites), list(strategies), run_dir=str(run_dir), **settings).run()
+    return BundleFederation(
+        str(BUNDLE), str(sites), list(strategies), run_dir=str(run_dir), **settings
+    ).run()
 
 
 def content(folder: Path) -> dict[str, bytes]:
     """Every file of a folder, hidden ones too."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def report_of(run_dir: Path) -> dict[str, Any]:
@@ -51,37 +53,54 @@ def report_of(run_dir: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_single_run_never_replaces_the_report_of_a_comparison(resume: bool, sites: Path, tmp_path: Path) -> None:
+def test_a_single_run_never_replaces_the_report_of_a_comparison(
+    resume: bool, sites: Path, tmp_path: Path
+) -> None:
     run_dir = tmp_path / "compared"
     run(sites, run_dir, [Standalone(), FedAvg()])
     before = content(run_dir)
-    with pytest.raises(FederationError, match=r"compared already holds a comparison \(Standalone, FedAvg\).*run_dir"):
+    with pytest.raises(
+        FederationError,
+        match=r"compared already holds a comparison \(Standalone, FedAvg\).*run_dir",
+    ):
         run(sites, run_dir, [FedGA()], resume=resume)
     assert content(run_dir) == before
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_comparison_never_replaces_the_report_of_a_single_run(resume: bool, sites: Path, tmp_path: Path) -> None:
+def test_a_comparison_never_replaces_the_report_of_a_single_run(
+    resume: bool, sites: Path, tmp_path: Path
+) -> None:
     run_dir = tmp_path / "single"
     run(sites, run_dir, [FedAvg()])
     before = content(run_dir)
-    with pytest.raises(FederationError, match="single already holds a run of one strategy.*another run_dir"):
+    with pytest.raises(
+        FederationError, match="single already holds a run of one strategy.*another run_dir"
+    ):
         run(sites, run_dir, [Standalone(), FedAvg()], resume=resume)
     assert content(run_dir) == before
 
 
-def test_a_comparison_of_other_strategies_is_refused_before_anything_is_written(sites: Path, tmp_path: Path) -> None:
+def test_a_comparison_of_other_strategies_is_refused_before_anything_is_written(
+    sites: Path, tmp_path: Path
+) -> None:
     run_dir = tmp_path / "compared"
     run(sites, run_dir, [Standalone(), FedAvg()])
     before = content(run_dir)
-    with pytest.raises(FederationError, match=r"holds a comparison \(Standalone, FedAvg\): resume it"):
+    with pytest.raises(
+        FederationError, match=r"holds a comparison \(Standalone, FedAvg\): resume it"
+    ):
         run(sites, run_dir, [FedAvg("uniform"), FedGA()])
-    with pytest.raises(FederationError, match="holds a comparison"):  # also where the first of them is new
+    with pytest.raises(
+        FederationError, match="holds a comparison"
+    ):  # also where the first of them is new
         run(sites, run_dir, [FedGA(), FedAvg()])
     assert content(run_dir) == before
 
 
-def test_a_resumed_comparison_grows_and_loses_no_former_strategy(sites: Path, tmp_path: Path) -> None:
+def test_a_resumed_comparison_grows_and_loses_no_former_strategy(
+    sites: Path, tmp_path: Path
+) -> None:
     run_dir = tmp_path / "compared"
     run(sites, run_dir, [Standalone(), FedAvg()])
     former = report_of(run_dir)["strategies"]
@@ -119,7 +138,9 @@ def test_a_comparison_does_not_grow_by_runs_of_other_settings(
     assert content(run_dir) == before
 
 
-def test_a_folder_that_holds_single_runs_below_may_hold_one_itself(sites: Path, tmp_path: Path) -> None:
+def test_a_folder_that_holds_single_runs_below_may_hold_one_itself(
+    sites: Path, tmp_path: Path
+) -> None:
     """Such as ``runs`` and ``runs/later``: neither replaces anything of the other."""
     run(sites, tmp_path / "runs", [FedAvg()], rounds=1)
     run(sites, tmp_path / "runs" / "later", [FedAvg()], rounds=1)

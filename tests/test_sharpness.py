@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
@@ -24,8 +16,12 @@ NUMBERS = st.lists(st.floats(-10, 10), min_size=3, max_size=3).map(vector)
 def test_golden_perturbation_and_direction() -> None:
     golden = GOLDEN["fedism"]["gsam"]
     clean, perturbed = vector(golden["g"]), vector(golden["g_p"])
-    assert perturbation([clean], 0.05)[0].tolist() == pytest.approx(GOLDEN["fedism"]["sam_eps"], abs=1e-9)
-    orthogonal = gsam_direction([clean], [perturbed], 0.0)[0] - gsam_direction([clean], [perturbed], 1.0)[0]
+    assert perturbation([clean], 0.05)[0].tolist() == pytest.approx(
+        GOLDEN["fedism"]["sam_eps"], abs=1e-9
+    )
+    orthogonal = (
+        gsam_direction([clean], [perturbed], 0.0)[0] - gsam_direction([clean], [perturbed], 1.0)[0]
+    )
     assert orthogonal.tolist() == pytest.approx(golden["vertical"], abs=1e-6)
     step = gsam_direction([clean], [perturbed], golden["alpha"])[0]
     assert step.tolist() == pytest.approx(golden["update_gradient"], abs=1e-6)
@@ -46,11 +42,16 @@ def test_the_direction_keeps_the_part_along_the_perturbed_gradient(
 ) -> None:
     perturbed = perturbed + torch.sign(perturbed) + 1e-3  # not tiny
     direction = gsam_direction([clean], [perturbed], alpha)[0]
-    assert float(direction @ perturbed) == pytest.approx(float(perturbed @ perturbed), rel=1e-6, abs=1e-6)
+    assert float(direction @ perturbed) == pytest.approx(
+        float(perturbed @ perturbed), rel=1e-6, abs=1e-6
+    )
 
 
 def test_a_zero_gradient_perturbs_nothing_and_a_loss_scale_cancels() -> None:
     assert perturbation([torch.zeros(3)], 0.05)[0].tolist() == [0, 0, 0]
     gradient = torch.tensor([3e-10, 4e-10], dtype=torch.float64)
-    plain, large = perturbation([gradient], 0.05)[0], perturbation([gradient * 2**16], 0.05, scale=2**16)[0]
+    plain, large = (
+        perturbation([gradient], 0.05)[0],
+        perturbation([gradient * 2**16], 0.05, scale=2**16)[0],
+    )
     assert torch.allclose(plain, large, rtol=1e-12)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A site's client: what its configuration is told."""
 
 from __future__ import annotations
@@ -27,10 +19,14 @@ GROUPS = {"corrupted": ["birch"], "clean": ["alder", "elm"]}
 
 
 @pytest.mark.parametrize(("site", "group"), [("birch", "corrupted"), ("elm", "clean"), ("oak", "")])
-def test_a_configuration_that_asks_for_the_sites_group_is_told_its_name(tmp_path: Path, site: str, group: str) -> None:
+def test_a_configuration_that_asks_for_the_sites_group_is_told_its_name(
+    tmp_path: Path, site: str, group: str
+) -> None:
     config = [*TRAIN, "configs/corrupted_images.json"]
 
-    client = bundle_client(BUNDLE, site, tmp_path, dataset_dir=tmp_path, config=config, groups=GROUPS)
+    client = bundle_client(
+        BUNDLE, site, tmp_path, dataset_dir=tmp_path, config=config, groups=GROUPS
+    )
 
     assert client.train_kwargs["group"] == client.eval_kwargs["group"] == group
     plain = bundle_client(BUNDLE, site, tmp_path, dataset_dir=tmp_path, groups=GROUPS)
@@ -42,21 +38,35 @@ def test_a_device_is_one_of_torchs_and_brings_no_code(tmp_path: Path) -> None:
 
     assert client.train_kwargs["device"] == "$torch.device('cuda:0')"
     with pytest.raises(RuntimeError, match="Invalid device"):
-        bundle_client(BUNDLE, "elm", tmp_path, dataset_dir=tmp_path, device="cpu' if __import__('os') else 'cpu")
+        bundle_client(
+            BUNDLE,
+            "elm",
+            tmp_path,
+            dataset_dir=tmp_path,
+            device="cpu' if __import__('os') else 'cpu",
+        )
 
 
-def test_the_images_of_a_site_are_counted_as_its_network_takes_them(hospitals: Path, tmp_path: Path) -> None:
+def test_the_images_of_a_site_are_counted_as_its_network_takes_them(
+    hospitals: Path, tmp_path: Path
+) -> None:
     def count(site: Path, data: str) -> int:
         private = tmp_path / f"{site.name}-{data}"
         client = bundle_client(BUNDLE, "alder", private, dataset_dir=site, overrides=TINY)
         return images_of_site(client, "alder", data)
 
-    assert count(hospitals / "alder", "validation") == 8  # slices of the one volume of four that validates
+    assert (
+        count(hospitals / "alder", "validation") == 8
+    )  # slices of the one volume of four that validates
     assert count(hospitals / "alder", "training") == 2 * TINY["slices_per_volume"]  # type: ignore[operator]
-    constant = tmp_path / "constant"  # every slice of a volume is the same: a slice more tells nothing more
+    constant = (
+        tmp_path / "constant"
+    )  # every slice of a volume is the same: a slice more tells nothing more
     shutil.copytree(hospitals / "alder", constant)
     for file in constant.glob("Case??.nii.gz"):
         volume = nib.load(file)
-        values = np.repeat(volume.get_fdata()[:, :, 4:5], volume.shape[2], axis=2).astype(np.float32)
+        values = np.repeat(volume.get_fdata()[:, :, 4:5], volume.shape[2], axis=2).astype(
+            np.float32
+        )
         nib.save(nib.Nifti1Image(values, volume.affine), file)
     assert count(constant, "validation") == 1

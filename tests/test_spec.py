@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
@@ -26,7 +18,10 @@ def test_unet_parameters_buffers_and_layers_cover_the_state_dict_once() -> None:
     state = net.state_dict()
     assert sorted([*spec.parameters, *spec.buffers, *spec.aliases]) == sorted(state)
     assert spec.parameters == tuple(sorted(name for name, _ in net.named_parameters()))
-    assert all(name.endswith(("running_mean", "running_var", "num_batches_tracked")) for name in spec.buffers)
+    assert all(
+        name.endswith(("running_mean", "running_var", "num_batches_tracked"))
+        for name in spec.buffers
+    )
     assert all(name.startswith(layer) for name, layer in spec.layers.items())
 
 
@@ -49,7 +44,17 @@ def test_transposed_convolution_head_has_its_classes_on_axis_one() -> None:
 
 
 def test_dynunet_aliases_are_found_and_deep_supervision_heads_are_not_the_output() -> None:
-    net = DynUNet(2, 1, 2, [3, 3, 3], [1, 2, 2], [2, 2], filters=[4, 8, 16], deep_supervision=True, deep_supr_num=1)
+    net = DynUNet(
+        2,
+        1,
+        2,
+        [3, 3, 3],
+        [1, 2, 2],
+        [2, 2],
+        filters=[4, 8, 16],
+        deep_supervision=True,
+        deep_supr_num=1,
+    )
     spec = read_spec(net, IMAGE)
     assert len(spec.parameters) + len(spec.aliases) + len(spec.buffers) == len(net.state_dict())
     assert spec.aliases and spec.output is not None and "output_block" in spec.output[0]
@@ -87,11 +92,15 @@ def test_without_an_example_the_output_is_unknown(inputs: tuple[torch.Tensor, ..
     assert read_spec(nn.Linear(2, 2), *inputs).output is None
 
 
-@pytest.mark.parametrize("norm", ["batch", ("instance", {"affine": True}), ("group", {"num_groups": 2})])
+@pytest.mark.parametrize(
+    "norm", ["batch", ("instance", {"affine": True}), ("group", {"num_groups": 2})]
+)
 def test_norms_are_the_tensors_of_normalisation_layers_of_every_kind(norm: object) -> None:
     network = UNet(2, 1, 2, (4, 8), (2,), num_res_units=1, norm=norm)  # type: ignore[arg-type]
     norms = read_spec(network).norms
-    assert norms and set(norms) == {name for name in network.state_dict() if ".N." in name}  # MONAI's name in a block
+    assert norms and set(norms) == {
+        name for name in network.state_dict() if ".N." in name
+    }  # MONAI's name in a block
 
 
 def test_norms_of_layer_norms_frozen_ones_and_none() -> None:
@@ -101,4 +110,8 @@ def test_norms_of_layer_norms_frozen_ones_and_none() -> None:
     assert {"1.bias", "1.weight", "2.weight", "2.running_mean"} < set(spec.norms)
     assert read_spec(UNet(2, 1, 2, (4, 8), (2,), norm="instance")).norms == ()
     local = spec.with_local_norms()
-    assert local.parameters == ("0.bias", "0.weight") and local.buffers == () and local.local == spec.norms
+    assert (
+        local.parameters == ("0.bias", "0.weight")
+        and local.buffers == ()
+        and local.local == spec.norms
+    )

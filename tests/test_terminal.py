@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Signals and logs around a run."""
 
 from __future__ import annotations
@@ -25,7 +17,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_the_first_signal_asks_to_stop_and_the_second_does_what_it_always_did(number: signal.Signals) -> None:
+def test_the_first_signal_asks_to_stop_and_the_second_does_what_it_always_did(
+    number: signal.Signals,
+) -> None:
     before, asked = [signal.getsignal(each) for each in SIGNALS], []
     with stopping_on_signals(lambda: asked.append(number)):
         signal.raise_signal(number)
@@ -50,7 +44,10 @@ def test_other_loggers_are_quiet_ours_is_not_and_all_is_as_before_afterwards() -
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with quiet():
-            heard = [logging.getLogger(name).isEnabledFor(logging.INFO) for name in (*names, "monai_fairfl.progress")]
+            heard = [
+                logging.getLogger(name).isEnabledFor(logging.INFO)
+                for name in (*names, "monai_fairfl.progress")
+            ]
             warnings.warn("executing the bundle config under /bundle", stacklevel=1)
             warnings.warn("the disk is full", stacklevel=1)
     assert heard == [False, False, False, True, True]

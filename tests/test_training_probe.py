@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from typing import Any
@@ -44,7 +36,9 @@ def quadratic(predicted: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 def noisy_trainer(**loader: Any):  # type: ignore[no-untyped-def]
     """A net with BatchNorm and dropout on shuffled images with random noise."""
     network = conv_net()
-    data = [{"image": image, "label": (image > 0).float()} for image in image_batches(2)[0]["image"]]
+    data = [
+        {"image": image, "label": (image > 0).float()} for image in image_batches(2)[0]["image"]
+    ]
     transform = Compose([RandGaussianNoised("image", prob=1.0, std=0.5)])
     transform.set_random_state(11)
     batches = DataLoader(Dataset(data, transform), batch_size=2, shuffle=True, **loader)
@@ -53,9 +47,13 @@ def noisy_trainer(**loader: Any):  # type: ignore[no-untyped-def]
 
 def test_sharpness_of_the_golden_quadratic_is_exact_and_near_rho_times_the_gradients_norm() -> None:
     network = Point([0.0, 0.0])
-    probe = TrainingProbe(trainer_of(network, ONE_BATCH, quadratic, torch.optim.SGD(network.parameters(), 1.0)))
+    probe = TrainingProbe(
+        trainer_of(network, ONE_BATCH, quadratic, torch.optim.SGD(network.parameters(), 1.0))
+    )
     weights = {"w": torch.tensor(QUADRATIC["w"], dtype=torch.float64)}
-    assert probe.sharpness(weights, QUADRATIC["rho"]) == pytest.approx(QUADRATIC["sharpness"], abs=1e-6)
+    assert probe.sharpness(weights, QUADRATIC["rho"]) == pytest.approx(
+        QUADRATIC["sharpness"], abs=1e-6
+    )
     small = 1e-4
     first_order = small * float(np.linalg.norm(QUADRATIC["grad"]))
     assert probe.sharpness(weights, small) == pytest.approx(first_order, rel=1e-3)
@@ -69,16 +67,27 @@ def test_loss_and_sharpness_are_of_the_whole_data_set_whatever_its_batches() -> 
 
     def probe_of(*sizes: int) -> TrainingProbe:
         network = nn.Linear(3, 1, bias=False, dtype=torch.float64)
-        loader = [{"image": a, "label": b} for a, b in zip(x.split(sizes), y.split(sizes), strict=True)]
-        return TrainingProbe(trainer_of(network, loader, half_mean_square, torch.optim.SGD(network.parameters(), 0.1)))
+        loader = [
+            {"image": a, "label": b} for a, b in zip(x.split(sizes), y.split(sizes), strict=True)
+        ]
+        return TrainingProbe(
+            trainer_of(
+                network, loader, half_mean_square, torch.optim.SGD(network.parameters(), 0.1)
+            )
+        )
 
     whole, parts = probe_of(12), probe_of(5, 5, 2)
     assert parts.loss(weights).value == pytest.approx(whole.loss(weights).value)
-    assert whole.loss(weights).value == pytest.approx(float(0.5 * (x.sum(1, keepdim=True) - y).square().mean()))
+    assert whole.loss(weights).value == pytest.approx(
+        float(0.5 * (x.sum(1, keepdim=True) - y).square().mean())
+    )
     assert parts.sharpness(weights, 0.3) == pytest.approx(whole.sharpness(weights, 0.3))
     assert (whole.loss(weights).stderr, whole.loss(weights).n) == (None, 1)
     even = probe_of(4, 4, 4).loss(weights)
-    losses = [float(0.5 * (x[i : i + 4].sum(1, keepdim=True) - y[i : i + 4]).square().mean()) for i in (0, 4, 8)]
+    losses = [
+        float(0.5 * (x[i : i + 4].sum(1, keepdim=True) - y[i : i + 4]).square().mean())
+        for i in (0, 4, 8)
+    ]
     assert even.n == 3 and even.stderr == pytest.approx(np.std(losses, ddof=1) / 3**0.5)
 
 
@@ -92,7 +101,9 @@ def test_the_loss_is_made_with_running_statistics_and_without_dropout() -> None:
         expected = [float(loss(network(batch["image"]), batch["label"])) for batch in batches]
         network.train()
     assert TrainingProbe(trainer).loss(weights).value == pytest.approx(np.mean(expected))
-    assert network.training and all(torch.equal(weights[k], v) for k, v in network.state_dict().items())
+    assert network.training and all(
+        torch.equal(weights[k], v) for k, v in network.state_dict().items()
+    )
 
 
 def test_random_transforms_and_order_are_the_same_in_every_measurement() -> None:
@@ -132,20 +143,28 @@ def test_workers_see_the_same_crops_too() -> None:
 
 
 def loaders(kind: str) -> Any:
-    """A loader whose random state is where ``kind`` says, and not only in its dataset's own transform."""
+    """A loader whose random state is where ``kind`` says, and not only in its dataset's own
+    transform.
+    """
     data = [{"image": image} for image in image_batches(2)[0]["image"]]
     noise = Compose([RandGaussianNoised("image", prob=1.0, std=0.5)])
     noisy: Any = Dataset(data, noise)
     if kind == "subset":
         return DataLoader(Subset(noisy, [0, 1, 2]), batch_size=2)
     if kind == "nested":
-        return DataLoader(Dataset(noisy, Compose([RandGaussianNoised("image", prob=1.0)])), batch_size=2)
+        return DataLoader(
+            Dataset(noisy, Compose([RandGaussianNoised("image", prob=1.0)])), batch_size=2
+        )
     if kind == "patches":
         crops = RandSpatialCropSamplesd("image", (4, 4), num_samples=2, random_size=False)
-        return DataLoader(PatchDataset(data, crops, samples_per_image=2, transform=noise), batch_size=2)
+        return DataLoader(
+            PatchDataset(data, crops, samples_per_image=2, transform=noise), batch_size=2
+        )
     generator = torch.Generator().manual_seed(3)
     if kind == "sampler":
-        return DataLoader(noisy, batch_size=2, sampler=WeightedRandomSampler([1.0] * 4, 4, generator=generator))
+        return DataLoader(
+            noisy, batch_size=2, sampler=WeightedRandomSampler([1.0] * 4, 4, generator=generator)
+        )
     return DataLoader(noisy, batch_size=2, shuffle=True, generator=generator)
 
 
@@ -158,7 +177,9 @@ def test_wherever_the_random_state_is_measurements_are_alike_and_do_not_show(kin
     after = []
     for measured in (False, True):
         loader = loaders(kind)
-        trainer = trainer_of(conv_net(), loader, nn.L1Loss(), torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1))
+        trainer = trainer_of(
+            conv_net(), loader, nn.L1Loss(), torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1)
+        )
         with one_round(trainer, 5, []):
             passes = []
             for _ in range(2 if measured else 0):
@@ -175,7 +196,9 @@ def test_a_round_begins_the_same_after_others_and_in_a_new_process(kind: str) ->
     rounds = []
     for loader, seeds in ((lasting, (1, 2)), (new, (2,))):
         for seed in seeds:
-            trainer = trainer_of(conv_net(), loader, nn.L1Loss(), torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1))
+            trainer = trainer_of(
+                conv_net(), loader, nn.L1Loss(), torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1)
+            )
             with one_round(trainer, seed, []):
                 rounds.append(images_of(loader))
     assert torch.equal(rounds[1], rounds[2]) and not torch.equal(rounds[0], rounds[1])

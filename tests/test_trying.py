@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The first look: ``monai-fairfl try`` on folders that are right, and on some that are not."""
 
 from __future__ import annotations
@@ -48,7 +40,9 @@ def test_grey_slices_are_no_photographs_of_the_fundus(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for kind in ("images", "masks"):
         (tmp_path / "I2CVB" / kind).mkdir(parents=True)
-        Image.fromarray(rng.integers(0, 255, (48, 48), dtype=np.uint8)).save(tmp_path / "I2CVB" / kind / "Case00.png")
+        Image.fromarray(rng.integers(0, 255, (48, 48), dtype=np.uint8)).save(
+            tmp_path / "I2CVB" / kind / "Case00.png"
+        )
     with pytest.raises(DataError, match="I2CVB hold grey pictures, such as slices"):
         bundle_for(site_folders(tmp_path))
 
@@ -73,7 +67,9 @@ def test_bad_folders_are_told_before_anything_is_trained(
 ) -> None:
     root = copied(clinics, tmp_path / "sites")
     if spoil == "mislabelled":  # a photograph in the place of a mask
-        shutil.copy(root / "acacia" / "images" / "Case01.png", root / "acacia" / "masks" / "Case01.png")
+        shutil.copy(
+            root / "acacia" / "images" / "Case01.png", root / "acacia" / "masks" / "Case01.png"
+        )
     elif spoil == "half_empty":
         shutil.rmtree(root / "beech" / "masks")
     else:  # the mask of another size
@@ -85,14 +81,20 @@ def test_bad_folders_are_told_before_anything_is_trained(
     assert "give the same command again" in told.err and not (tmp_path / "out").exists()
 
 
-def test_one_hospital_is_no_federation(clinics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_hospital_is_no_federation(
+    clinics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(clinics / "acacia", tmp_path / "sites" / "acacia")
     assert main(["try", str(tmp_path / "sites"), "--out", str(tmp_path / "out")]) == 2
     assert "a federation needs two" in capsys.readouterr().err
 
 
-def test_what_photographs_are_is_told_to_the_training_and_not_of_volumes(hospitals: Path, tmp_path: Path) -> None:
-    words = trying.command("fundus_disc_cup_segmentation", tmp_path, tmp_path, tmp_path, 1, stereo=False)
+def test_what_photographs_are_is_told_to_the_training_and_not_of_volumes(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    words = trying.command(
+        "fundus_disc_cup_segmentation", tmp_path, tmp_path, tmp_path, 1, stereo=False
+    )
     given = json.loads(words[words.index("--overrides") + 1])
     assert given == {**SMALL["fundus_disc_cup_segmentation"].overrides, "stereo": False}
     with pytest.raises(ConfigError, match="holds volumes: leave it out"):
@@ -107,27 +109,49 @@ def test_from_a_folder_to_a_report_in_one_command(
     root = tmp_path / "sites"
     for site in sorted(site_folders(hospitals if kind == "prostate" else clinics).values())[:2]:
         shutil.copytree(site, root / site.name)
-    tiny = {"size": [32, 32], "channels": [4, 8], **({"working_size": 64} if kind == "fundus" else {})}
+    tiny = {
+        "size": [32, 32],
+        "channels": [4, 8],
+        **({"working_size": 64} if kind == "fundus" else {}),
+    }
     name = bundle_for(site_folders(root))
     monkeypatch.setitem(trying.SMALL, name, Small(tiny, 1, SMALL[name].structures))
     monkeypatch.setenv("PYTHONPATH", str(Path(trying.__file__).parents[1]))
     with (tmp_path / "log").open("w") as log:
         found = try_sites(root, tmp_path / "out", rounds=1, output=log)
-        again = try_sites(root, tmp_path / "out", rounds=1, output=log)  # finished: nothing is trained again
+        again = try_sites(
+            root, tmp_path / "out", rounds=1, output=log
+        )  # finished: nothing is trained again
     assert found == again and Path(found["report"]).is_file()
     report = json.loads((tmp_path / "out" / "run" / "report.json").read_text())
-    assert list(report["strategies"]) == ["Standalone", "FedAvg", "FedCE"] and sorted(report["sites"]) == found["sites"]
+    assert (
+        list(report["strategies"]) == ["Standalone", "FedAvg", "FedCE"]
+        and sorted(report["sites"]) == found["sites"]
+    )
     assert all(site in (tmp_path / "log").read_text() for site in report["sentences"])
     told = (tmp_path / "log").read_text()
     assert "A first look: no hospital is called better off" in told and not any(
         strategy["judged"] for strategy in report["strategies"].values()
     )
-    assert "It trains with size [32, 32]" in told and f": {found['full_run']}" in told and "about " in told
+    assert (
+        "It trains with size [32, 32]" in told
+        and f": {found['full_run']}" in told
+        and "about " in told
+    )
     rounds, epochs = ("60", "4") if kind == "prostate" else ("30", "2")
     words = shlex.split(found["full_run"])
-    given = {name: words[words.index(f"--{name}") + 1] for name in ("rounds", "local_epochs", "run_dir")}
-    assert given == {"rounds": rounds, "local_epochs": epochs, "run_dir": str(tmp_path / "out" / "run-full")}
-    assert "-m monai.bundle run" in found["command"] and (Path(found["bundle"]) / "configs" / "train.json").is_file()
+    given = {
+        name: words[words.index(f"--{name}") + 1] for name in ("rounds", "local_epochs", "run_dir")
+    }
+    assert given == {
+        "rounds": rounds,
+        "local_epochs": epochs,
+        "run_dir": str(tmp_path / "out" / "run-full"),
+    }
+    assert (
+        "-m monai.bundle run" in found["command"]
+        and (Path(found["bundle"]) / "configs" / "train.json").is_file()
+    )
 
 
 def test_a_first_look_at_other_hospitals_is_not_shown_for_these(
@@ -138,4 +162,6 @@ def test_a_first_look_at_other_hospitals_is_not_shown_for_these(
     (out / "run").mkdir(parents=True)
     (out / "run" / "config.json").write_text(json.dumps(earlier))
     assert main(["try", str(root), "--out", str(out)]) == 2
-    assert "first look at other hospitals" in capsys.readouterr().err and not (out / "bundle").exists()
+    assert (
+        "first look at other hospitals" in capsys.readouterr().err and not (out / "bundle").exists()
+    )

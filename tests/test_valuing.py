@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
@@ -57,18 +49,30 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     return seen
 
 
-def test_a_valuation_leaves_a_file_and_prints_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_valuation_leaves_a_file_and_prints_its_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     linear = LinearRun(tmp_path)
     linear.federate(tmp_path)
     found = value_run(Reconstruction("exact"), linear.finished())
     assert found is not None
-    written = json.loads((tmp_path / "valuations" / "reconstruction-multi_round-exact-mean.json").read_text())
-    assert written["values"]["B"]["value"] == float(found.values["B"]) and written["strategy"] == "FedAvg"
-    assert written["own"]["B"]["value"] == 0.5 and set(written["fidelity"]) >= {"pearson", "p_value"}
+    written = json.loads(
+        (tmp_path / "valuations" / "reconstruction-multi_round-exact-mean.json").read_text()
+    )
+    assert (
+        written["values"]["B"]["value"] == float(found.values["B"])
+        and written["strategy"] == "FedAvg"
+    )
+    assert written["own"]["B"]["value"] == 0.5 and set(written["fidelity"]) >= {
+        "pearson",
+        "p_value",
+    }
     printed = capsys.readouterr().out
     assert "Valuation reconstruction-multi_round-exact-mean of FedAvg" in printed
     assert f"{100 * found.shares()['B']:.1f}%   50.0%" in printed
-    assert "from 16 models; rank stability 1.00" in printed and "own shares agree: Pearson" in printed
+    assert (
+        "from 16 models; rank stability 1.00" in printed and "own shares agree: Pearson" in printed
+    )
 
 
 def test_a_run_that_averages_nothing_has_nothing_to_rebuild(tmp_path: Path) -> None:
@@ -82,7 +86,11 @@ def test_a_single_client_is_valued_and_compared_with_nobody(tmp_path: Path) -> N
     linear = LinearRun(tmp_path)
     linear.federate(tmp_path, clients="A")
     found = value_run(Reconstruction("exact"), linear.finished())
-    assert found is not None and found.shares() == {"A": 1.0} and float(found.values["A"]) == pytest.approx(found.total)
+    assert (
+        found is not None
+        and found.shares() == {"A": 1.0}
+        and float(found.values["A"]) == pytest.approx(found.total)
+    )
 
 
 def test_a_methods_own_shares_are_those_of_the_last_round_and_compared_where_all_clients_have_one(
@@ -93,14 +101,23 @@ def test_a_methods_own_shares_are_those_of_the_last_round_and_compared_where_all
     linear.federate(tmp_path)
     linear.lose = lambda request: False
     value_run(Reconstruction("exact"), linear.finished())
-    written = json.loads((tmp_path / "valuations" / "reconstruction-multi_round-exact-mean.json").read_text())
+    written = json.loads(
+        (tmp_path / "valuations" / "reconstruction-multi_round-exact-mean.json").read_text()
+    )
     assert {client: own["value"] for client, own in written["own"].items()} == {"A": 0.5, "C": 0.5}
     assert written["fidelity"] is None and "B" in written["values"]
     printed = capsys.readouterr().out
-    assert "FedAvg's own shares are not compared: B is not in both; a method's shares are of the last round" in printed
+    assert (
+        "FedAvg's own shares are not compared: B is not in both; a method's shares are of the last round"
+        in printed
+    )
     rows = [line.split() for line in printed.splitlines() if line.endswith(("%", " -"))]
     shares = [float(row[3].rstrip("%")) for row in rows]
-    assert len(rows) == 3 and shares == sorted(shares, reverse=True) and next(r for r in rows if r[0] == "B")[4] == "-"
+    assert (
+        len(rows) == 3
+        and shares == sorted(shares, reverse=True)
+        and next(r for r in rows if r[0] == "B")[4] == "-"
+    )
 
 
 def test_contributions_without_an_error_stay_without_one_and_none_are_none() -> None:
@@ -109,10 +126,14 @@ def test_contributions_without_an_error_stay_without_one_and_none_are_none() -> 
     assert own_contributions({"contributions": {}}) is None
     assert own_contributions({"contributions": {"A": None, "B": 1.0}}) is None
     lost = {"value": -1.0, "stderr": 0.1, "n": 9}
-    assert own_contributions({"contributions": {"A": lost, "B": lost}}) is None  # not an even share for each
+    assert (
+        own_contributions({"contributions": {"A": lost, "B": lost}}) is None
+    )  # not an even share for each
 
 
-def test_valuations_that_would_fail_after_the_training_are_refused_before(tmp_path: Path, two: Path) -> None:
+def test_valuations_that_would_fail_after_the_training_are_refused_before(
+    tmp_path: Path, two: Path
+) -> None:
     with pytest.raises(ConfigError, match="--record_updates True"):
         federation(two, tmp_path / "run", FedAvg(), valuations=[Reconstruction()]).run()
     assert not (tmp_path / "run").exists()
@@ -122,14 +143,23 @@ def test_valuations_that_would_fail_after_the_training_are_refused_before(tmp_pa
         check_valuations([Retraining(), Retraining()], BUNDLE, ["A", "B"], recorded)
     with pytest.raises(ConfigError, match="utility must be one of.*'prostat'"):
         check_valuations([Retraining(utility="prostat")], BUNDLE, ["A", "B"], recorded)
-    with pytest.raises(ConfigError, match="utility must be one of"):  # of a single class the mean is all there is
-        check_valuations([Retraining(utility="whole prostate gland (logit)")], BUNDLE, ["A", "B"], recorded)
+    with pytest.raises(
+        ConfigError, match="utility must be one of"
+    ):  # of a single class the mean is all there is
+        check_valuations(
+            [Retraining(utility="whole prostate gland (logit)")], BUNDLE, ["A", "B"], recorded
+        )
     spleen = CHECKOUT / "docs" / "examples" / "own_bundle"  # and a background, which is not scored
     for name in ("spleen", "background"):
         with pytest.raises(ConfigError, match="utility must be one of"):
             check_valuations([Reconstruction(utility=name)], spleen, ["A", "B"], recorded)
     with pytest.raises(ConfigError, match="in more than seed or stop"):
-        check_valuations([Retraining("permutation"), Retraining("permutation", seed=1)], BUNDLE, ["A", "B"], recorded)
+        check_valuations(
+            [Retraining("permutation"), Retraining("permutation", seed=1)],
+            BUNDLE,
+            ["A", "B"],
+            recorded,
+        )
     with pytest.raises(ConfigError, match="local_norm"):
         check_valuations([Retraining()], BUNDLE, ["A", "B"], {"local_norm": True})
     with pytest.raises(ConfigError, match="no whole model"):
@@ -142,10 +172,17 @@ def test_valuations_that_would_fail_after_the_training_are_refused_before(tmp_pa
 def test_hospitals_values_add_up_and_a_second_run_measures_nothing(
     two: Path, tmp_path: Path, asked: list[Request]
 ) -> None:
-    settings = {"record_updates": True, "valuations": [Reconstruction("exact"), Reconstruction("gtg", "worst")]}
+    settings = {
+        "record_updates": True,
+        "valuations": [Reconstruction("exact"), Reconstruction("gtg", "worst")],
+    }
     federation(two, tmp_path / "run", FedAvg(), **settings).run()
-    found = json.loads((tmp_path / "run/valuations/reconstruction-multi_round-exact-mean.json").read_text())
-    assert sum(value["value"] for value in found["values"].values()) == pytest.approx(found["total"], abs=1e-12)
+    found = json.loads(
+        (tmp_path / "run/valuations/reconstruction-multi_round-exact-mean.json").read_text()
+    )
+    assert sum(value["value"] for value in found["values"].values()) == pytest.approx(
+        found["total"], abs=1e-12
+    )
 
     def mean_dice(scores: dict[str, Any]) -> float:
         return sum(score["mean"]["value"] for score in scores.values()) / len(scores)
@@ -154,17 +191,25 @@ def test_hospitals_values_add_up_and_a_second_run_measures_nothing(
     page = (tmp_path / "run" / "report.html").read_text()
     assert "What each site is worth" in page and "GTG-Shapley of the Dice of the worst site" in page
     records = read_ledger(tmp_path / "run" / "ledger.jsonl")
-    assert records[0]["layers"][0] == "model.0.conv" and records[0]["layers"][-1].startswith("model.2")  # as it runs
+    assert records[0]["layers"][0] == "model.0.conv" and records[0]["layers"][-1].startswith(
+        "model.2"
+    )  # as it runs
     begun = mean_dice({c: m["global_score"] for c, m in records[1]["measurements"].items()})
     ended = mean_dice({c: s["own"]["score"] for c, s in records[-1]["scores"].items()})
-    assert found["total"] == pytest.approx(ended - begun, abs=1e-6)  # FedAvg: what the training gained
+    assert found["total"] == pytest.approx(
+        ended - begun, abs=1e-6
+    )  # FedAvg: what the training gained
     assert sum(r.run == "valuation" for r in asked) == 2 * 2 * 4
     before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
     asked.clear()
     federation(two, tmp_path / "run", FedAvg(), resume=True, **settings).run()
-    assert not [r for r in asked if r.task == "train" or r.run == "valuation"]  # only the run's own closing scores
+    assert not [
+        r for r in asked if r.task == "train" or r.run == "valuation"
+    ]  # only the run's own closing scores
     assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
-    again = json.loads((tmp_path / "run/valuations/reconstruction-multi_round-exact-mean.json").read_text())
+    again = json.loads(
+        (tmp_path / "run/valuations/reconstruction-multi_round-exact-mean.json").read_text()
+    )
     assert again == found
 
 
@@ -179,7 +224,10 @@ def test_after_a_site_left_all_is_what_the_others_train_and_a_failed_valuation_l
     stayed = {"site_names": ["alder", "cedar"], "valuations": [Retraining()], "rounds": 2}
     federation(root, tmp_path / "run", FedAvg(), resume=True, **stayed).run()
     federation(root, tmp_path / "clean", FedAvg(), **stayed).run()
-    found = [json.loads(next((tmp_path / run / "valuations").glob("*.json")).read_text()) for run in ("run", "clean")]
+    found = [
+        json.loads(next((tmp_path / run / "valuations").glob("*.json")).read_text())
+        for run in ("run", "clean")
+    ]
     assert found[0]["values"] == found[1]["values"] and found[0]["total"] == found[1]["total"]
 
     def fail(*arguments: Any) -> None:
@@ -187,7 +235,9 @@ def test_after_a_site_left_all_is_what_the_others_train_and_a_failed_valuation_l
 
     monkeypatch.setattr("monai_fairfl.federate.value_run", fail)
     with pytest.raises(FederationError, match="cedar"):
-        federation(root, tmp_path / "failed", FedAvg(), report=True, **{**stayed, "rounds": 1}).run()
+        federation(
+            root, tmp_path / "failed", FedAvg(), report=True, **{**stayed, "rounds": 1}
+        ).run()
     assert (tmp_path / "failed" / "report.html").is_file()
 
 
@@ -196,26 +246,46 @@ def test_all_strategies_are_compared_with_one_retrained_reference(
     two: Path, tmp_path: Path, asked: list[Request]
 ) -> None:
     strategies = [FedAvg(), QFedAvg()]
-    federation(two, tmp_path / "run", strategies, rounds=1, valuations=[Retraining(data="test")]).run()
+    federation(
+        two, tmp_path / "run", strategies, rounds=1, valuations=[Retraining(data="test")]
+    ).run()
     results = [
         json.loads(
-            (tmp_path / "run" / s.name / "valuations/retraining-FedAvg-leave_one_out-mean-test.json").read_text()
+            (
+                tmp_path
+                / "run"
+                / s.name
+                / "valuations/retraining-FedAvg-leave_one_out-mean-test.json"
+            ).read_text()
         )
         for s in strategies
     ]
     assert results[0]["values"] == results[1]["values"] and results[0]["own"] != results[1]["own"]
-    assert {r.run for r in asked if r.task == "train"} == {"FedAvg", "QFedAvg", "without-alder", "without-cedar"}
-    with_all = torch.load(tmp_path / "run" / "FedAvg" / "models" / "global.pt")  # not trained a second time
+    assert {r.run for r in asked if r.task == "train"} == {
+        "FedAvg",
+        "QFedAvg",
+        "without-alder",
+        "without-cedar",
+    }
+    with_all = torch.load(
+        tmp_path / "run" / "FedAvg" / "models" / "global.pt"
+    )  # not trained a second time
     assert with_all and not list((tmp_path / "run" / "valuations").glob("*/FedAvg/all"))
 
 
 @pytest.mark.slow
 def test_the_command_values_a_run_and_goes_on_after_a_kill(two: Path, tmp_path: Path) -> None:
     valuations = [{"_target_": "monai_fairfl.valuation.Retraining", "method": "leave_one_out"}]
-    arguments = command(two, tmp_path / "run", "--rounds", "1", "--valuations", json.dumps(valuations))
+    arguments = command(
+        two, tmp_path / "run", "--rounds", "1", "--valuations", json.dumps(valuations)
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
     process = subprocess.Popen(
-        arguments, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        arguments,
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     deadline = time.time() + 120
     while process.poll() is None and time.time() < deadline:
@@ -230,7 +300,14 @@ def test_the_command_values_a_run_and_goes_on_after_a_kill(two: Path, tmp_path: 
     assert "Valuation retraining-FedAvg-leave_one_out-mean of FedAvg" in done.stdout
     assert "model 3 of 3" in done.stdout
     misspelt = run(
-        [*arguments, "--resume", "True", "--valuations", json.dumps([{"_target_": "my.Retrainin"}])], tmp_path
+        [
+            *arguments,
+            "--resume",
+            "True",
+            "--valuations",
+            json.dumps([{"_target_": "my.Retrainin"}]),
+        ],
+        tmp_path,
     )
     assert misspelt.returncode == 2 and "unknown valuation 'my.Retrainin'" in misspelt.stderr
     (folder,) = (tmp_path / "run" / "valuations").glob("retrained-*/FedAvg")

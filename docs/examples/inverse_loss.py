@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """InverseLoss: a strategy of one's own, in one file."""
 
 from __future__ import annotations
@@ -20,13 +12,15 @@ from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
 
 class InverseLoss(Strategy):
-    r"""A client counts the less, the worse the training fits its own data: a site with unusable labels counts little.
+    r"""A client counts the less, the worse the training fits its own data: a site with unusable
+    labels counts little.
 
     .. math:: w_{k+1} = w_k + \sum_i p_i \Delta_{k,i}, \qquad p_i \propto 1 / \max(L_i, \epsilon)
 
     Args:
         epsilon: least training loss, so that a perfect fit does not take all the weight.
-        variant: ``"paper"``, the formula above. A method whose authors' code differs has ``"released"`` too.
+        variant: ``"paper"``, the formula above. A method whose authors' code differs has
+            ``"released"`` too.
 
     >>> InverseLoss().epsilon
     0.001
@@ -46,5 +40,7 @@ class InverseLoss(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("train_loss",)) for client in clients]
         loss = self.measured(local, "train_loss")
-        weights = normalise({client: 1 / max(value, self.epsilon) for client, value in loss.items()})
+        weights = normalise(
+            {client: 1 / max(value, self.epsilon) for client, value in loss.items()}
+        )
         return self.finish(local, weights, contributions=weights)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Three hospitals, each a process of its own, driven over a transport of one's own."""
 
 from __future__ import annotations
@@ -31,14 +23,21 @@ from monai_fairfl.site import bundle_client
 from monai_fairfl.strategies import FedCE
 
 BUNDLE = find_bundle("prostate_mri_segmentation")
-SMALL = {"size": [32, 32], "channels": [4, 8], "batch_size": 2, "slices_per_volume": 4}  # a first try; not for results
+SMALL = {
+    "size": [32, 32],
+    "channels": [4, 8],
+    "batch_size": 2,
+    "slices_per_volume": 4,
+}  # a first try; not for results
 client: FairMonaiAlgo  # one in each hospital's process
 
 
 def begin(site: str, images: Path, private: Path, rounds: int) -> None:
     global client
     torch.set_num_threads(1)
-    client = bundle_client(BUNDLE, site, private, dataset_dir=images, rounds=rounds, overrides=SMALL)
+    client = bundle_client(
+        BUNDLE, site, private, dataset_dir=images, rounds=rounds, overrides=SMALL
+    )
 
 
 def answer(request: Request) -> Reply:
@@ -51,12 +50,17 @@ class Processes:
     def __init__(self, hospitals: Path, sites: Sequence[str], private: Path, rounds: int):
         self.clients, spawn = sorted(sites), get_context("spawn")
         self.at = {
-            site: ProcessPoolExecutor(1, spawn, begin, (site, hospitals / site, private / site, rounds))
+            site: ProcessPoolExecutor(
+                1, spawn, begin, (site, hospitals / site, private / site, rounds)
+            )
             for site in self.clients
         }
 
     def exchange(
-        self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: float | None = None
+        self,
+        requests: Sequence[Request],
+        arrived: Callable[[Reply], None],
+        timeout: float | None = None,
     ) -> None:
         sent = {self.at[request.client].submit(answer, request): request for request in requests}
         with suppress(TimeoutError):  # who is late is missing
@@ -72,13 +76,28 @@ def _reply(done: Future[Reply], request: Request) -> Reply:
     error = done.exception()  # of one hospital; the others go on
     if error is None:
         return done.result()
-    return Reply(request.client, None, 0, id=request.id, run=request.run, round=request.round, error=str(error))
+    return Reply(
+        request.client,
+        None,
+        0,
+        id=request.id,
+        run=request.run,
+        round=request.round,
+        error=str(error),
+    )
 
 
-def run(hospitals: Path, run_dir: Path, sites: Sequence[str] = ("alder", "birch", "cedar"), rounds: int = 2) -> History:
+def run(
+    hospitals: Path,
+    run_dir: Path,
+    sites: Sequence[str] = ("alder", "birch", "cedar"),
+    rounds: int = 2,
+) -> History:
     transport = Processes(hospitals, sites, run_dir / "sites", rounds)
     initial = partial(initial_model, BUNDLE, SMALL)
-    return Federation(FedCE(), transport, rounds, initial, run_dir=run_dir, min_clients=len(sites)).run()
+    return Federation(
+        FedCE(), transport, rounds, initial, run_dir=run_dir, min_clients=len(sites)
+    ).run()
 
 
 if __name__ == "__main__":

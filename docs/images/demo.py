@@ -1,14 +1,7 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Draw the pictures of the demonstration: its hospitals, and what a finished ``make demo`` recorded by round.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Draw the pictures of the demonstration: its hospitals, and what a finished ``make demo`` recorded
+by round.
 
 Run it after ``make demo``::
 
@@ -35,18 +28,27 @@ from matplotlib.axes import Axes  # noqa: E402
 FOLDER = Path(__file__).parent
 SEED = 0
 SIZE = (96, 96, 12)
-COLOURS = ("#0072b2", "#009e73", "#e69f00", "#d55e00")  # Okabe and Ito's, as in the report; the last for willow
+COLOURS = (
+    "#0072b2",
+    "#009e73",
+    "#e69f00",
+    "#d55e00",
+)  # Okabe and Ito's, as in the report; the last for willow
 
 
 @plt.style.context("default")  # whatever else of this process has set
 def draw_hospitals(file: Path) -> None:
-    """Draw the slice of the first case of each hospital in which the gland is largest, and the gland's outline."""
+    """Draw the slice of the first case of each hospital in which the gland is largest, and the
+    gland's outline.
+    """
     figure, panels = plt.subplots(1, len(DEMO_SITES), figsize=(2.5 * len(DEMO_SITES), 2.7))
     for panel, site in zip(panels, DEMO_SITES, strict=True):
         image, mask, _ = make_case(site, 0, SEED, SIZE)
         largest = int(mask.sum(axis=(0, 1)).argmax())
         shown = image[:, :, largest].T  # rows run from front to back, columns from right to left
-        panel.imshow(shown, cmap="gray", vmin=0, vmax=np.percentile(image, 99.5))  # as the bundle scales a volume
+        panel.imshow(
+            shown, cmap="gray", vmin=0, vmax=np.percentile(image, 99.5)
+        )  # as the bundle scales a volume
         panel.contour(mask[:, :, largest].T, [0.5], colors="gold", linewidths=1.2)
         panel.set_title(site.name)
         panel.axis("off")
@@ -58,7 +60,9 @@ def draw_hospitals(file: Path) -> None:
 def draw_rounds(folder: Path, file: Path) -> None:
     """Draw validation Dice and aggregation weights by round of every run in ``folder``."""
     runs = load_runs([folder])
-    figure, rows = plt.subplots(2, len(runs), figsize=(3.3 * len(runs), 5.2), sharey="row", sharex=True)
+    figure, rows = plt.subplots(
+        2, len(runs), figsize=(3.3 * len(runs), 5.2), sharey="row", sharex=True
+    )
     for column, run in enumerate(runs):
         dice, weight = rows[0][column], rows[1][column]
         dice.set_title(run.name)
@@ -84,7 +88,9 @@ def _plot(axes: Axes, series: Series) -> None:
     for colour, (site, points) in zip(COLOURS, series.items(), strict=True):
         rounds = [point["round"] for point in points]
         values = [point["value"] for point in points]
-        axes.plot(rounds, values, color=colour, linewidth=1.5, marker="o", markersize=2.5, label=site)
+        axes.plot(
+            rounds, values, color=colour, linewidth=1.5, marker="o", markersize=2.5, label=site
+        )
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#e6e6e6")
 

@@ -1,18 +1,12 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""CGSV, Fig. 1: error and time of psi, the cosine with the aggregate, and of sampling, beside the exact Shapley value.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""CGSV, Fig. 1: error and time of psi, the cosine with the aggregate, and of sampling, beside the
+exact Shapley value.
 
-The paper draws independent random updates and finds psi nearer than (0.1, 0.1)-sampling, and much faster, for all N and
-D. Here also updates of equal length, as CGSV makes them, related ones, equal shares as a baseline, and a Gram matrix.
-Means and standard deviations of ten draws; Pearson times 100.
+The paper draws independent random updates and finds psi nearer than (0.1, 0.1)-sampling, and much
+faster, for all N and D. Here also updates of equal length, as CGSV makes them, related ones, equal
+shares as a baseline, and a Gram matrix. Means and standard deviations of ten draws; Pearson times
+100.
 """
 
 from __future__ import annotations
@@ -40,13 +34,17 @@ POINTS = {
 }
 FIXED = {"clients": 10, "parameters": 1024}
 KINDS = {"as in the paper": (0.0, False), "of equal length": (0.0, True), "related": (1.0, True)}
-"""What the last client has of a common direction (the first has none); whether all are made equally long."""
+"""What the last client has of a common direction (the first has none); whether all are made equally
+long.
+"""
 SEEDS = range(10)
 SAMPLING = Hoeffding(0.1, 0.1, range=2)  # 600 permutations (the authors' code takes range 1: 150)
 
 
 def updates(clients: int, parameters: int, seed: int, common: float, equal: bool) -> UpdateMatrix:
-    """Normally distributed updates, plus a common direction of which each client has more than the one before."""
+    """Normally distributed updates, plus a common direction of which each client has more than the
+    one before.
+    """
     rng = np.random.default_rng(seed)
     shared = np.linspace(0, common, clients)[:, None] * rng.standard_normal(parameters)
     drawn = torch.from_numpy(shared + rng.standard_normal((clients, parameters)))
@@ -74,17 +72,28 @@ def summing_game(geometry: Geometry) -> Game:
 
 
 METHODS: Mapping[str, Callable[[Geometry, int], Iterable[Any]]] = {
-    "psi": lambda g, seed: [g.cosine(client, np.ones(len(g.gram))) for client in np.eye(len(g.gram))],
+    "psi": lambda g, seed: [
+        g.cosine(client, np.ones(len(g.gram))) for client in np.eye(len(g.gram))
+    ],
     "sampling": lambda g, seed: permutation_shapley(game(g), SAMPLING, seed).values.values(),
     "equal shares": lambda g, seed: [1.0] * len(g.gram),
     "exact": lambda g, seed: exact_shapley(game(g)).values.values(),
-    "sampling, no Gram matrix": lambda g, seed: permutation_shapley(summing_game(g), SAMPLING, seed).values.values(),
+    "sampling, no Gram matrix": lambda g, seed: permutation_shapley(
+        summing_game(g), SAMPLING, seed
+    ).values.values(),
 }
-COMPARED, TIMED = ("psi", "sampling", "equal shares"), ("psi", "sampling", "exact", "sampling, no Gram matrix")
+COMPARED, TIMED = ("psi", "sampling", "equal shares"), (
+    "psi",
+    "sampling",
+    "exact",
+    "sampling, no Gram matrix",
+)
 
 
 def timed(name: str, matrix: UpdateMatrix, seed: int) -> tuple[np.ndarray, float]:
-    """Shares, and the processor's seconds of the fastest of three runs, Gram matrix included; of one if it is slow."""
+    """Shares, and the processor's seconds of the fastest of three runs, Gram matrix included; of
+    one if it is slow.
+    """
     seconds: list[float] = []
     while not seconds or (len(seconds) < 3 and sum(seconds) < 0.1):
         begun = time.process_time()
@@ -95,7 +104,9 @@ def timed(name: str, matrix: UpdateMatrix, seed: int) -> tuple[np.ndarray, float
 
 
 def compare(clients: int, parameters: int, common: float, equal: bool) -> dict[str, dict[str, Any]]:
-    """method -> mean and standard deviation over the seeds of its errors, and the median of its seconds."""
+    """method -> mean and standard deviation over the seeds of its errors, and the median of its
+    seconds.
+    """
     rows: dict[str, list[list[float]]] = {name: [] for name in METHODS}
     for seed in SEEDS:
         matrix = updates(clients, parameters, seed, common, equal)
@@ -107,7 +118,10 @@ def compare(clients: int, parameters: int, common: float, equal: bool) -> dict[s
     results: dict[str, dict[str, Any]] = {}
     for name, values in rows.items():
         *errors, seconds_of = np.array(values).T
-        spread = {key: [float(e.mean()), float(e.std(ddof=1))] for key, e in zip(("l1", "l2", "pearson"), errors)}
+        spread = {
+            key: [float(e.mean()), float(e.std(ddof=1))]
+            for key, e in zip(("l1", "l2", "pearson"), errors)
+        }
         results[name] = {**spread, "seconds": float(np.median(seconds_of))}
     return results
 
@@ -116,7 +130,9 @@ def measure(data: Path, runs: Path) -> dict[str, Any]:
     """ "KIND, over WHAT" -> point -> method -> errors and seconds."""
     torch.set_num_threads(1)
     return {
-        f"{kind}, over {over}": {str(at): compare(**{**FIXED, over: at}, common=common, equal=equal) for at in points}
+        f"{kind}, over {over}": {
+            str(at): compare(**{**FIXED, over: at}, common=common, equal=equal) for at in points
+        }
         for kind, (common, equal) in KINDS.items()
         for over, points in POINTS.items()
     }
@@ -133,13 +149,24 @@ def table() -> str:
             pearson = ten["pearson"][0]
             cells = [f"{mean:.2g} ± {std:.1g}" for mean, std in errors]
             rows.append([kind, name, *cells, "–" if pearson is None else f"{pearson:.1f}"])
-        near = [where(over, lambda at: at["sampling"]["l1"] < at["psi"]["l1"]) for over in (over_n, over_d)]
+        near = [
+            where(over, lambda at: at["sampling"]["l1"] < at["psi"]["l1"])
+            for over in (over_n, over_d)
+        ]
         none = where(over_d, lambda at: at["equal shares"]["l1"] < at["sampling"]["l1"])
         said.append(
             f"Updates {kind}: sampling is nearer than psi for {near[0]} clients, and for {near[1]} parameters; "
             f"equal shares are nearer than sampling for {none} parameters."
         )
-    head = ["updates", "method", "l1, N = 10, D = 1024", "l2", "l1, N = 16", "l1, D = 262144", "Pearson"]
+    head = [
+        "updates",
+        "method",
+        "l1, N = 10, D = 1024",
+        "l2",
+        "l1, N = 16",
+        "l1, D = 262144",
+        "Pearson",
+    ]
     fast = where(over_n, lambda at: at["exact"]["seconds"] < at["sampling"]["seconds"])
     said.append(f"The exact values take less time than sampling for {fast} clients.")
     return "\n".join([markdown(head, rows), "", *said])
@@ -160,10 +187,16 @@ def figure() -> Figure:
         for kind, style in (("as in the paper", "-"), ("related", "--"))[: 2 if error else 1]:
             for name in COMPARED if error else TIMED:
                 of = [point[name] for point in found[f"{kind}, over {over}"].values()]
-                colour, label = PALETTE[list(METHODS).index(name)], f"{name}, {kind}" if error else name
-                mean, std = np.array([each["l1"] if error else [each["seconds"], 0.0] for each in of]).T
+                colour, label = PALETTE[list(METHODS).index(name)], (
+                    f"{name}, {kind}" if error else name
+                )
+                mean, std = np.array(
+                    [each["l1"] if error else [each["seconds"], 0.0] for each in of]
+                ).T
                 axis.plot(POINTS[over], mean, style, color=colour, label=label)
-                axis.fill_between(POINTS[over], mean - std, mean + std, color=colour, alpha=0.2, linewidth=0)
+                axis.fill_between(
+                    POINTS[over], mean - std, mean + std, color=colour, alpha=0.2, linewidth=0
+                )
         axis.set_yscale("log")
         axis.set_ylabel("l1 distance from exact" if error else "seconds")
         axis.set_xlabel("clients N" if over == "clients" else "parameters D")

@@ -1,17 +1,10 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """CGSV, Fig. 2: five even shares, three clients with 20, 40 and 60 % wrong labels.
 
-In what order do contributions come? The reward is the share of the step's entries that a client receives,
-tanh(r) / max tanh(r); the distance is that of its model from the server's at the end, over all weights.
+In what order do contributions come? The reward is the share of the step's entries that a client
+receives, tanh(r) / max tanh(r); the distance is that of its model from the server's at the end,
+over all weights.
 """
 
 from __future__ import annotations
@@ -22,7 +15,13 @@ from matplotlib.figure import Figure
 from reading import cases, interval_of, markdown, over_folds, read, shares, words
 
 STUDIES = ("wrong_labels",)
-WRONG = {"client01": "20 %", "client02": "40 %", "client03": "60 %", "client04": "none", "client05": "none"}
+WRONG = {
+    "client01": "20 %",
+    "client02": "40 %",
+    "client03": "60 %",
+    "client04": "none",
+    "client05": "none",
+}
 
 
 def table() -> str:
@@ -31,13 +30,28 @@ def table() -> str:
     own = {name: cases(found) for name, found in results.items()}
     worth = {n: [shares(result) for result in results[n]] for n in ("CGSV", "ShapFed", "FedCE")}
     for client, wrong in WRONG.items():
-        reward = [np.tanh(each[client]) / max(np.tanh(list(each.values()))) for each in worth["CGSV"]]
-        contributions = [words(over_folds([each[client] for each in found], np.mean)) for found in worth.values()]
+        reward = [
+            np.tanh(each[client]) / max(np.tanh(list(each.values()))) for each in worth["CGSV"]
+        ]
+        contributions = [
+            words(over_folds([each[client] for each in found], np.mean)) for found in worth.values()
+        ]
         distances = [result["distance"][client] for result in results["CGSV"]]
         others = [words(over_folds(values, np.mean), 2) for values in (reward, distances)]
-        dice = [words(interval_of({client: own[name][client]})) for name in ("Standalone", "FedAvg", "CGSV")]
+        dice = [
+            words(interval_of({client: own[name][client]}))
+            for name in ("Standalone", "FedAvg", "CGSV")
+        ]
         rows.append([client, wrong, *contributions, *others, *dice])
-    head = ["client", "wrong labels", "CGSV", "ShapFed", "FedCE", "reward", "distance from the server's model"]
+    head = [
+        "client",
+        "wrong labels",
+        "CGSV",
+        "ShapFed",
+        "FedCE",
+        "reward",
+        "distance from the server's model",
+    ]
     return markdown([*head, "Dice alone", "Dice, FedAvg", "Dice, CGSV"], rows)
 
 
@@ -47,7 +61,9 @@ def figure() -> Figure:
     drawn, axes = panels([f"fold {result['fold']}" for result in results])
     for axis, result in zip(axes, results):
         lines(
-            axis, {f"{wrong} wrong ({c})": result["contributions"][c] for c, wrong in WRONG.items()}, y="contribution"
+            axis,
+            {f"{wrong} wrong ({c})": result["contributions"][c] for c, wrong in WRONG.items()},
+            y="contribution",
         )
     axes[0].legend(fontsize=6)
     return drawn

@@ -1,17 +1,11 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""CGSV, Table 3: seconds that it takes to value the clients of a round, and their ratio to training.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""CGSV, Table 3: seconds that it takes to value the clients of a round, and their ratio to
+training.
 
-The paper finds cosines at most 0.4 times as long as training, and valuing by validation (ECI) up to 141 times. Here we
-have six generated hospitals and a small U-Net, one after the other on one thread; seconds are the processor's.
+The paper finds cosines at most 0.4 times as long as training, and valuing by validation (ECI) up to
+141 times. Here we have six generated hospitals and a small U-Net, one after the other on one
+thread; seconds are the processor's.
 """
 
 from __future__ import annotations
@@ -35,7 +29,14 @@ from monai_fairfl.geometry import Geometry
 from monai_fairfl.recording import recorded_rounds
 from monai_fairfl.strategies import FedAvg
 from monai_fairfl.strategies.base import Rounds
-from monai_fairfl.valuation import FinishedRun, Game, Reconstruction, Valuation, cosine_game, exact_shapley
+from monai_fairfl.valuation import (
+    FinishedRun,
+    Game,
+    Reconstruction,
+    Valuation,
+    cosine_game,
+    exact_shapley,
+)
 from monai_fairfl.valuation.finished import Evaluator
 from monai_fairfl.valuation.utility import MeasuredModels
 
@@ -89,7 +90,12 @@ def cosines(replies: Replies, exactly: bool) -> list[float]:
     geometry = Geometry(replies.matrix, replies.spec)
     scale = np.array(list(sample_shares(replies).values())) / geometry.norms
     if exactly:
-        return [float(v) for v in exact_shapley(cosine_game(geometry.gram, scale, replies.clients)).values.values()]
+        return [
+            float(v)
+            for v in exact_shapley(
+                cosine_game(geometry.gram, scale, replies.clients)
+            ).values.values()
+        ]
     return [geometry.cosine(client, scale) for client in np.eye(len(replies))]
 
 
@@ -111,20 +117,40 @@ def measure(data: Path, runs: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         sites, run = f"{folder}/sites", f"{folder}/run"
         write_sites(sites, size=(64, 64, 16))
-        settings = {"overrides": OVERRIDES, "local_epochs": LOCAL_EPOCHS, "report": False, "record_updates": True}
+        settings = {
+            "overrides": OVERRIDES,
+            "local_epochs": LOCAL_EPOCHS,
+            "report": False,
+            "record_updates": True,
+        }
         BundleFederation(
-            str(bundle), sites, strategy, ROUNDS, run, valuations=valuations, evaluate=(), **settings
+            str(bundle),
+            sites,
+            strategy,
+            ROUNDS,
+            run,
+            valuations=valuations,
+            evaluate=(),
+            **settings,
         ).run()
         replies = recorded_rounds(run)[-1].replies()
     parameters = replies.matrix.rows.shape[1]
     steps = {
-        "FedAvg: the average alone": (seconds_of(lambda: replies.average(sample_shares(replies))), 0),
+        "FedAvg: the average alone": (
+            seconds_of(lambda: replies.average(sample_shares(replies))),
+            0,
+        ),
         "CGSV: psi": (seconds_of(lambda: cosines(replies, False)), 0),
         "CGSV: exact, from the Gram matrix": (seconds_of(lambda: cosines(replies, True)), 0),
         "leave-one-out of averaged models": (valuations[0].seconds, valuations[0].models),
         "Shapley value of averaged models": (valuations[1].seconds, valuations[1].models),
     }
-    return {"clients": len(replies), "parameters": parameters, "training": strategy.seconds, "steps": steps}
+    return {
+        "clients": len(replies),
+        "parameters": parameters,
+        "training": strategy.seconds,
+        "steps": steps,
+    }
 
 
 def table() -> str:
@@ -134,5 +160,7 @@ def table() -> str:
     rows = [["training, one round", "–", f"{training:.2g}", "1"]]
     for name, (seconds, models) in found["steps"].items():
         rows.append([name, models or "–", f"{seconds:.2g}", f"{seconds / training:.1g}"])
-    size = f"{found['clients']} clients, {found['parameters']} parameters, {LOCAL_EPOCHS} local epochs"
+    size = (
+        f"{found['clients']} clients, {found['parameters']} parameters, {LOCAL_EPOCHS} local epochs"
+    )
     return f"{size}:\n\n{markdown(['step', 'models scored', 'seconds', 'ratio to training'], rows)}"

@@ -1,19 +1,12 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""CGSV, Tables 1 and 2: Dice, and the fairness of rewards, when one pool is dealt out evenly, unevenly, or one-sidedly.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""CGSV, Tables 1 and 2: Dice, and the fairness of rewards, when one pool is dealt out evenly,
+unevenly, or one-sidedly.
 
-Fairness is the correlation over clients of Dice alone with Dice in the federation, times 100: who brings more should
-get more. Where all receive one model it is not defined. Means over folds; intervals of Dice over images, of fairness
-over folds. The last two partitions are a control: generated volumes, on which a client alone is far from what all reach
-together.
+Fairness is the correlation over clients of Dice alone with Dice in the federation, times 100: who
+brings more should get more. Where all receive one model it is not defined. Means over folds;
+intervals of Dice over images, of fairness over folds. The last two partitions are a control:
+generated volumes, on which a client alone is far from what all reach together.
 """
 
 from __future__ import annotations
@@ -21,7 +14,17 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from reading import Result, cases, interval_of, markdown, over_folds, read, shown_name, site_means, words
+from reading import (
+    Result,
+    cases,
+    interval_of,
+    markdown,
+    over_folds,
+    read,
+    shown_name,
+    site_means,
+    words,
+)
 from study import Study
 
 from monai_fairfl.fairness import pearson
@@ -32,7 +35,9 @@ STUDIES = ("rewards", "rewards_volumes")
 def table() -> str:
     """A row per partition and method."""
     rows = []
-    for study, setting in [(name, setting) for name in STUDIES for setting in Study.read(name).settings]:
+    for study, setting in [
+        (name, setting) for name in STUDIES for setting in Study.read(name).settings
+    ]:
         results = read(study, setting)
         for method, found in results.items():
             if "beta" not in method:
@@ -40,7 +45,14 @@ def table() -> str:
     return markdown(HEAD, rows)
 
 
-HEAD = ["partition", "method", "mean Dice", "best client", "worst client", "fairness, Pearson x 100"]
+HEAD = [
+    "partition",
+    "method",
+    "mean Dice",
+    "best client",
+    "worst client",
+    "fairness, Pearson x 100",
+]
 
 
 def row(found: list[Result], alone: list[Result]) -> list[str]:
@@ -63,5 +75,8 @@ def _by_case(found: list[Result]) -> dict[str, float]:
 
 
 def _fairness(pairs: list[tuple[Result, Result]]) -> float:
-    values = [100 * pearson(site_means(cases([alone])), site_means(cases([found]))).r for alone, found in pairs]
+    values = [
+        100 * pearson(site_means(cases([alone])), site_means(cases([found]))).r
+        for alone, found in pairs
+    ]
     return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")

@@ -1,17 +1,10 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedCE, Table 1, control: what uniform weights alone do: FedAvg that counts every site once.
 
-FedAvg was trained again beside it on the same processor, from the same seeds: rounding differs between processors, so
-uniform weights are compared with that training, and the other methods with the FedAvg of their own table.
+FedAvg was trained again beside it on the same processor, from the same seeds: rounding differs
+between processors, so uniform weights are compared with that training, and the other methods with
+the FedAvg of their own table.
 """
 
 from __future__ import annotations
@@ -46,7 +39,8 @@ ROUNDING = 0.002
 
 
 def table() -> str:
-    """Uniform weights beside both trainings of FedAvg, fold by fold; then every method's gain at every site.
+    """Uniform weights beside both trainings of FedAvg, fold by fold; then every method's gain at
+    every site.
 
     Raises:
         NotFinished: no study has all its folds.
@@ -77,7 +71,9 @@ HEAD = [
     "std, FedAvg again",
     "std, uniform",
 ]
-MARK = f"\\* differs from the first training by more than {ROUNDING:g}: rounding of another processor"
+MARK = (
+    f"\\* differs from the first training by more than {ROUNDING:g}: rounding of another processor"
+)
 
 
 def _trained(study: str) -> Results | None:
@@ -103,7 +99,9 @@ def _rows(study: str, trained: Results) -> list[list[str]]:
 
 
 def _row(first: Sequence[Result], again: Sequence[Result], uniform: Sequence[Result]) -> list[str]:
-    """Means, the gain of uniform weights case by case, worst site and deviation over the sites of both."""
+    """Means, the gain of uniform weights case by case, worst site and deviation over the sites of
+    both.
+    """
     committed = performance(site_means(cases(first)))
     repeated = performance(site_means(cases(again)))
     even = performance(site_means(cases(uniform)))
@@ -121,7 +119,9 @@ def _row(first: Sequence[Result], again: Sequence[Result], uniform: Sequence[Res
 
 
 def _gains(study: str, trained: Results) -> str:
-    """Uniform weights over FedAvg trained again, then every method over the FedAvg of its own table: site by site."""
+    """Uniform weights over FedAvg trained again, then every method over the FedAvg of its own
+    table: site by site.
+    """
     committed = read(study)
     sites = list(cases(committed["FedAvg"]))
     rows = [["uniform weights", *_gain(trained["FedAvg-uniform"], trained["FedAvg"], sites)]]
@@ -132,7 +132,9 @@ def _gains(study: str, trained: Results) -> str:
 
 
 def _discs(study: str, trained: Results) -> str:
-    """How many discs of every site were not found: by both trainings of FedAvg, and with uniform weights."""
+    """How many discs of every site were not found: by both trainings of FedAvg, and with uniform
+    weights.
+    """
     compared = {
         "FedAvg": read(study)["FedAvg"],
         "FedAvg, trained again": trained["FedAvg"],

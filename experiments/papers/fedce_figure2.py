@@ -1,17 +1,9 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedCE, Fig. 2: the hospitals' images differ: histograms of intensity.
 
-Every image is scaled to its own percentiles 0.5 and 99.5, as in training: raw maxima differ by a factor of 80 between
-the prostate cases. Of photographs the red channel is drawn.
+Every image is scaled to its own percentiles 0.5 and 99.5, as in training: raw maxima differ by a
+factor of 80 between the prostate cases. Of photographs the red channel is drawn.
 """
 
 from __future__ import annotations
@@ -41,7 +33,9 @@ def measure(data: Path, runs: Path) -> dict[str, Any]:
         for site, folder in sorted(site_folders(data / task).items()):
             parts = site_datalist(folder, structures=structures)
             files = [folder / case["image"] for part in parts.values() for case in part]
-            found.setdefault(task, {})[site] = np.mean([_density(_read(file)) for file in files], axis=0).tolist()
+            found.setdefault(task, {})[site] = np.mean(
+                [_density(_read(file)) for file in files], axis=0
+            ).tolist()
     return found
 
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedCE, Fig. 3: mean validation Dice over the sites by round.
 
 Means over folds, Savitzky-Golay smoothed (11 rounds, cubic).
@@ -33,7 +25,9 @@ SHOWN = (
 
 def course(results: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """Mean over sites and folds of the received model's validation Dice, one per round."""
-    return np.mean([np.mean(list(result["global_score"].values()), axis=0) for result in results], axis=0)
+    return np.mean(
+        [np.mean(list(result["global_score"].values()), axis=0) for result in results], axis=0
+    )
 
 
 def figure() -> Figure:

@@ -1,17 +1,10 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedCE, Fig. 5: do the others' contributions keep their proportions when one site is left out?
 
-The paper shows that they do: they change by less than 1 %. Shares of the run with all sites, without the one left out
-and divided by their sum, beside those of the run without it; means over folds.
+The paper shows that they do: they change by less than 1 %. Shares of the run with all sites,
+without the one left out and divided by their sum, beside those of the run without it; means over
+folds.
 """
 
 from __future__ import annotations
@@ -34,17 +27,37 @@ def table() -> str:
     for study, whole in WHOLE.items():
         everybody = [shares(result) for result in read(whole)["FedCE"]]
         for setting in Study.read(study).settings:
-            folds = list(zip(everybody, [shares(result) for result in read(study, setting)["FedCE"]], strict=True))
+            folds = list(
+                zip(
+                    everybody,
+                    [shares(result) for result in read(study, setting)["FedCE"]],
+                    strict=True,
+                )
+            )
             before, after = _means(folds)
             most = max(after, key=lambda site: abs(after[site] - before[site]))
-            cells = [words(over_folds(folds, statistic), digits) for statistic, digits in ((_pearson, 2), (_change, 3))]
-            rows.append([whole, setting.removeprefix("without_"), *cells, f"{most}, {after[most] - before[most]:+.3f}"])
-    return markdown(["study", "left out", "Pearson", "mean change of a share", "largest change"], rows)
+            cells = [
+                words(over_folds(folds, statistic), digits)
+                for statistic, digits in ((_pearson, 2), (_change, 3))
+            ]
+            rows.append(
+                [
+                    whole,
+                    setting.removeprefix("without_"),
+                    *cells,
+                    f"{most}, {after[most] - before[most]:+.3f}",
+                ]
+            )
+    return markdown(
+        ["study", "left out", "Pearson", "mean change of a share", "largest change"], rows
+    )
 
 
 def _means(folds: Sequence[Fold]) -> Fold:
     """Means over folds of the others' shares, before, divided by their sum, and after."""
-    everybody, after = mean_of([whole for whole, _ in folds]), mean_of([without for _, without in folds])
+    everybody, after = mean_of([whole for whole, _ in folds]), mean_of(
+        [without for _, without in folds]
+    )
     rest = sum(everybody[site] for site in after)
     return {site: everybody[site] / rest for site in after}, after
 

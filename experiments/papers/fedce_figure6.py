@@ -1,16 +1,9 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedCE, Fig. 6: the two terms alone, their product, their sum.
 
-Mean test Dice with interval, standard deviation over sites, worst site. Of `prostate` all four folds.
+Mean test Dice with interval, standard deviation over sites, worst site. Of `prostate` all four
+folds.
 """
 
 from __future__ import annotations
@@ -20,7 +13,10 @@ from reading import cases, difference, interval_of, joined, markdown, site_means
 from monai_fairfl.fairness import performance
 
 STUDIES = ("six_prostate", "six_fundus", "prostate", "prostate_other_folds", "fundus")
-SHOWN = {study: (study,) for study in STUDIES[:2]} | {"prostate": STUDIES[2:4], "fundus": STUDIES[4:]}
+SHOWN = {study: (study,) for study in STUDIES[:2]} | {
+    "prostate": STUDIES[2:4],
+    "fundus": STUDIES[4:],
+}
 MODES = {"cos": "FedCE-cos", "err": "FedCE-err", "multi": "FedCE", "sum": "FedCE-sum"}
 
 
@@ -35,5 +31,7 @@ def table() -> str:
                 summary = performance(site_means(pooled))
                 gain = words(difference(results[strategy], results["FedAvg"]), signed=True)
                 worst = f"{summary.worst:.3f} ({summary.worst_client})"
-                rows.append([study, mode, words(interval_of(pooled)), f"{summary.std:.3f}", worst, gain])
+                rows.append(
+                    [study, mode, words(interval_of(pooled)), f"{summary.std:.3f}", worst, gain]
+                )
     return markdown(["study", "mode", "mean Dice", "std", "worst site", "gain over FedAvg"], rows)

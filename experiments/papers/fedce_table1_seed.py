@@ -1,22 +1,24 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedCE, Table 1, control: what chance does: methods trained again, from another seed.
 
-The same splits, rounds and images; another first model, another order of images, other augmentation. The intervals of
-the other tables are over cases, and know nothing of this.
+The same splits, rounds and images; another first model, another order of images, other
+augmentation. The intervals of the other tables are over cases, and know nothing of this.
 """
 
 from __future__ import annotations
 
-from reading import NotFinished, Result, by_fold, cases, difference, markdown, read, site_means, words
+from reading import (
+    NotFinished,
+    Result,
+    by_fold,
+    cases,
+    difference,
+    markdown,
+    read,
+    site_means,
+    words,
+)
 
 from monai_fairfl.fairness import performance
 
@@ -44,8 +46,18 @@ def _again(study: str) -> dict[str, list[Result]]:
 def _row(first: list[Result], again: list[Result]) -> list[str]:
     before, after = cases(first), cases(again)
     means = [performance(site_means(pooled)).mean for pooled in (before, after)]
-    sites = {site: after_mean - site_means(before)[site] for site, after_mean in site_means(after).items()}
-    single = [dice - before[site][case] for site, scores in after.items() for case, dice in scores.items()]
+    sites = {
+        site: after_mean - site_means(before)[site]
+        for site, after_mean in site_means(after).items()
+    }
+    single = [
+        dice - before[site][case] for site, scores in after.items() for case, dice in scores.items()
+    ]
     site, most = max(sites.items(), key=lambda item: abs(item[1]))
     moved = [words(difference(again, first), signed=True), by_fold(again, first)]
-    return [*(f"{mean:.3f}" for mean in means), *moved, f"{most:+.3f} ({site})", f"{max(single, key=abs):+.2f}"]
+    return [
+        *(f"{mean:.3f}" for mean in means),
+        *moved,
+        f"{most:+.3f} ({site})",
+        f"{max(single, key=abs):+.2f}",
+    ]

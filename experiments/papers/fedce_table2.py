@@ -1,14 +1,7 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""FedCE, Table 2: who gains what: Pearson and Euclidean distance between sites' Dice alone and with a strategy.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""FedCE, Table 2: who gains what: Pearson and Euclidean distance between sites' Dice alone and with
+a strategy.
 
 Pearson times 100, the distance in points of Dice; intervals over cases.
 """
@@ -29,12 +22,20 @@ Cases = Mapping[str, Mapping[str, float]]
 
 
 def table() -> str:
-    """A row per strategy; the correlation times 100, the distance in points of Dice, as in the paper."""
+    """A row per strategy; the correlation times 100, the distance in points of Dice, as in the
+    paper.
+    """
     found = {study: _of(study) for study in STUDIES}
     strategies = dict.fromkeys(strategy for rows in found.values() for strategy in rows)
-    head = ["strategy", *(f"{study}, {what}" for study in STUDIES for what in ("Pearson", "p", "Euclid"))]
+    head = [
+        "strategy",
+        *(f"{study}, {what}" for study in STUDIES for what in ("Pearson", "p", "Euclid")),
+    ]
     nothing = ["–"] * 3
-    rows = [[name, *(cell for study in STUDIES for cell in found[study].get(name, nothing))] for name in strategies]
+    rows = [
+        [name, *(cell for study in STUDIES for cell in found[study].get(name, nothing))]
+        for name in strategies
+    ]
     return markdown(head, rows)
 
 
@@ -47,7 +48,9 @@ def _of(study: str) -> dict[str, list[str]]:
             correlation = performance_fairness_pearson(*both)
             drawn = np.array([_measures(*pair) for pair in _redrawn(alone, pooled)])
             ends = np.quantile(drawn, [0.025, 0.975], axis=0)
-            cells = [words(Interval(*triple), 1) for triple in zip(_measures(*both), *ends, strict=True)]
+            cells = [
+                words(Interval(*triple), 1) for triple in zip(_measures(*both), *ends, strict=True)
+            ]
             rows[shown_name(strategy)] = [cells[0], f"{correlation.p_value:.2f}", cells[1]]
     return rows
 
@@ -59,7 +62,15 @@ def _measures(alone: Means, means: Means) -> tuple[float, float]:
 def _redrawn(alone: Cases, found: Cases) -> Iterator[tuple[Means, Means]]:
     """Both means of the same cases, drawn with replacement within sites, three hundred times."""
     rng = np.random.default_rng(0)
-    scores = {site: np.array([[alone[site][case], dice] for case, dice in of.items()]) for site, of in found.items()}
+    scores = {
+        site: np.array([[alone[site][case], dice] for case, dice in of.items()])
+        for site, of in found.items()
+    }
     for _ in range(300):
-        drawn = {site: pairs[rng.integers(len(pairs), size=len(pairs))].mean(0) for site, pairs in scores.items()}
-        yield {site: float(mean[0]) for site, mean in drawn.items()}, {s: float(mean[1]) for s, mean in drawn.items()}
+        drawn = {
+            site: pairs[rng.integers(len(pairs), size=len(pairs))].mean(0)
+            for site, pairs in scores.items()
+        }
+        yield {site: float(mean[0]) for site, mean in drawn.items()}, {
+            s: float(mean[1]) for s, mean in drawn.items()
+        }

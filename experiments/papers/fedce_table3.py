@@ -1,18 +1,11 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedCE, Table 3: do a method's weights say what leave-one-out by retraining says?
 
-Contributions are a method's shares over its last ten rounds, the reference the drop in mean test Dice of FedAvg trained
-without a site. Both are averaged over folds; intervals are over folds drawn with replacement. FedCI's are Shapley
-values summed from the first round on, from which its weights follow: both have a row.
+Contributions are a method's shares over its last ten rounds, the reference the drop in mean test
+Dice of FedAvg trained without a site. Both are averaged over folds; intervals are over folds drawn
+with replacement. FedCI's are Shapley values summed from the first round on, from which its weights
+follow: both have a row.
 """
 
 from __future__ import annotations
@@ -52,13 +45,21 @@ def _of(study: str) -> str:
     reference, rows = drops(study), []
     for strategy, results in read(study).items():
         if strategy == "FedCI":
-            rows += [_row("FedCI, its weights", [shares(result, "aggregation") for result in results], reference)]
+            rows += [
+                _row(
+                    "FedCI, its weights",
+                    [shares(result, "aggregation") for result in results],
+                    reference,
+                )
+            ]
         if strategy != "Standalone":
             rows += [_row(shown_name(strategy), [shares(result) for result in results], reference)]
     return markdown(["strategy", *MEASURES], rows)
 
 
-def _row(name: str, estimated: Sequence[Mapping[str, float]], reference: Sequence[Mapping[str, float]]) -> list[str]:
+def _row(
+    name: str, estimated: Sequence[Mapping[str, float]], reference: Sequence[Mapping[str, float]]
+) -> list[str]:
     folds = list(zip(estimated, reference, strict=True))
     return [name, *(words(over_folds(folds, partial(_agree, measure)), 2) for measure in MEASURES)]
 
@@ -70,7 +71,11 @@ def _agree(measure: str, folds: Sequence[Fold]) -> float:
 
 def _by_share(name: str, estimated: Mapping[str, float], lost: Mapping[str, float]) -> float:
     true = leave_one_out_shares(lost).shares
-    value = getattr(agreement(estimated, true), name) if np.isfinite(list(true.values())).all() else np.nan
+    value = (
+        getattr(agreement(estimated, true), name)
+        if np.isfinite(list(true.values())).all()
+        else np.nan
+    )
     return float(value / 100 if name == "pearson" else value)
 
 

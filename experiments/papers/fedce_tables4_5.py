@@ -1,17 +1,9 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedCE, Tables 4 and 5: what a site is worth by leave-one-out, beside its share of the images.
 
-A drop is that of the mean test Dice over all sites, of the mean over structures, when FedAvg is trained without the
-site, over all folds; the paper adds the drops of disc and cup.
+A drop is that of the mean test Dice over all sites, of the mean over structures, when FedAvg is
+trained without the site, over all folds; the paper adds the drops of disc and cup.
 """
 
 from __future__ import annotations
@@ -34,5 +26,10 @@ def table() -> str:
         for site, images in counts.items():
             drop = over_folds([fold[site] for fold in folds], lambda found: sum(found) / len(found))
             share = images / sum(counts.values())
-            rows.append([study, site, f"{share:.0%}", f"{worth[site]:.0%}", words(drop, 4, signed=True)])
-    return markdown(["study", "site", "share of images", "share of leave-one-out", "drop in Dice without it"], rows)
+            rows.append(
+                [study, site, f"{share:.0%}", f"{worth[site]:.0%}", words(drop, 4, signed=True)]
+            )
+    return markdown(
+        ["study", "site", "share of images", "share of leave-one-out", "drop in Dice without it"],
+        rows,
+    )

@@ -1,18 +1,12 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""FedISM, Fig. 7: how the loss rises around the last global model, along a filter-normalised direction.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""FedISM, Fig. 7: how the loss rises around the last global model, along a filter-normalised
+direction.
 
-The direction is Gaussian, every filter scaled to the length of the model's own (Li et al., NeurIPS 2018); biases and
-normalisation stay. Training loss of clean and of corrupted clients, noise at 20 % of the clients, means over folds, the
-same direction for all models; a rise is the mean of both ways.
+The direction is Gaussian, every filter scaled to the length of the model's own (Li et al., NeurIPS
+2018); biases and normalisation stay. Training loss of clean and of corrupted clients, noise at 20 %
+of the clients, means over folds, the same direction for all models; a rise is the mean of both
+ways.
 """
 
 from __future__ import annotations
@@ -42,34 +36,52 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def measure(data: Path, runs: Path) -> dict[str, Any]:
-    """Method -> group -> fold -> mean loss at every step; needs the study's models in the folder of runs."""
+    """Method -> group -> fold -> mean loss at every step; needs the study's models in the folder of
+    runs.
+    """
     study = Study.read("quality")
     groups = study.settings["noise20"]["arguments"]["groups"]
-    found: dict[str, dict[str, list[list[float]]]] = {method: {group: [] for group in groups} for method in METHODS}
+    found: dict[str, dict[str, list[list[float]]]] = {
+        method: {group: [] for group in groups} for method in METHODS
+    }
     for fold in range(study.folds):
-        panel = _panel(study, Cell("noise20", METHODS[0], fold), data, runs)  # all methods have the same clients
+        panel = _panel(
+            study, Cell("noise20", METHODS[0], fold), data, runs
+        )  # all methods have the same clients
         for method in METHODS:
             network = _network(study, Cell("noise20", method, fold), runs)
             weights, along = network.state_dict(), direction(network)
             losses = [
-                panel.measure({n: w + t * along[n] if n in along else w for n, w in weights.items()}, "global_loss")
+                panel.measure(
+                    {n: w + t * along[n] if n in along else w for n, w in weights.items()},
+                    "global_loss",
+                )
                 for t in STEPS
             ]
             for group, sites in groups.items():
-                found[method][group].append([float(np.mean([value_of(loss[s]) for s in sites])) for loss in losses])
+                found[method][group].append(
+                    [float(np.mean([value_of(loss[s]) for s in sites])) for loss in losses]
+                )
         panel.close()
     return {"steps": STEPS.tolist(), "losses": found}
 
 
 def direction(network: nn.Module, seed: int = 0) -> dict[str, torch.Tensor]:
-    """For every convolution a Gaussian direction whose filters, one per output channel, are as long as the model's."""
+    """For every convolution a Gaussian direction whose filters, one per output channel, are as long
+    as the model's.
+    """
     generator, along = torch.Generator().manual_seed(seed), {}
     for name, module in sorted(network.named_modules()):
         weight = getattr(module, "weight", None)
         if weight is not None and weight.ndim > 1:
             drawn = torch.randn(weight.shape, generator=generator)
-            inside = [axis for axis in range(weight.ndim) if axis != int(isinstance(module, TRANSPOSED))]
-            lengths = [tensor.detach().square().sum(inside, keepdim=True).sqrt() for tensor in (weight, drawn)]
+            inside = [
+                axis for axis in range(weight.ndim) if axis != int(isinstance(module, TRANSPOSED))
+            ]
+            lengths = [
+                tensor.detach().square().sum(inside, keepdim=True).sqrt()
+                for tensor in (weight, drawn)
+            ]
             along[f"{name}.weight"] = drawn * lengths[0] / lengths[1].clamp_min(1e-12)
     return along
 
@@ -87,7 +99,11 @@ def table() -> str:
                 cells.append(words(over_folds(list(rise), np.mean), signed=True))
         rows.append([method, *cells])
     return markdown(
-        ["method", *(f"{g}, {what}" for g in groups for what in ("loss", "rise at 0.5", "rise at 1"))], rows
+        [
+            "method",
+            *(f"{g}, {what}" for g in groups for what in ("loss", "rise at 0.5", "rise at 1")),
+        ],
+        rows,
     )
 
 
@@ -107,7 +123,9 @@ def figure() -> Figure:
 def _network(study: Study, cell: Cell, runs: Path) -> nn.Module:
     """A finished run's global model."""
     overrides = {key: study.overrides_of(cell)[key] for key in ("channels",)}
-    network: nn.Module = train_config(ROOT / "bundles" / study.bundle, overrides).get_parsed_content("network_def")
+    network: nn.Module = train_config(
+        ROOT / "bundles" / study.bundle, overrides
+    ).get_parsed_content("network_def")
     network.load_state_dict(read_state_dict(study.model(cell, runs)))
     return network
 
@@ -116,7 +134,10 @@ def _panel(study: Study, cell: Cell, data: Path, runs: Path) -> Panel:
     """The study's clients, asked apart from any federation."""
     arguments = study.arguments_of(cell)
     overrides = study.overrides_of(cell) | {"pool": [str(data / "fundus" / "DrishtiGS1")]}
-    root, private = study.sites_root(data, runs).absolute(), (runs / "landscape" / cell.name).absolute()
+    root, private = (
+        study.sites_root(data, runs).absolute(),
+        (runs / "landscape" / cell.name).absolute(),
+    )
 
     def client(name: str) -> Any:
         return bundle_client(

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedISM, sweeps of q (how much the sharpest client counts) and beta (how fast weights follow).
 
 20 % of the clients have noise.
@@ -33,6 +25,11 @@ def table() -> str:
     results, groups, rows = read("quality", "noise20"), groups_of("quality", "noise20"), []
     for name, values in SWEEPS.items():
         for value, method in values.items():
-            weight = [sum(shares(result)[site] for site in groups["corrupted"]) for result in results[method]]
-            rows.append([name, value, *row(results, method, groups), words(over_folds(weight, np.mean), 2)])
+            weight = [
+                sum(shares(result)[site] for site in groups["corrupted"])
+                for result in results[method]
+            ]
+            rows.append(
+                [name, value, *row(results, method, groups), words(over_folds(weight, np.mean), 2)]
+            )
     return markdown(["parameter", "value", *HEAD, "weight of the two corrupted clients"], rows)

@@ -1,17 +1,10 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""FedISM, Table 7: sharpness of the last global model at each client: mean and standard deviation over the clients.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""FedISM, Table 7: sharpness of the last global model at each client: mean and standard deviation
+over the clients.
 
-Radius 0.05, on the training images, thousandths of the loss. 20 % of the clients with noise; mean over folds, with the
-smallest and largest.
+Radius 0.05, on the training images, thousandths of the loss. 20 % of the clients with noise; mean
+over folds, with the smallest and largest.
 """
 
 from __future__ import annotations
@@ -28,10 +21,19 @@ def table() -> str:
     results, groups, rows = read("quality", "noise20"), groups_of("quality", "noise20"), []
     for method in (*METHODS, "FedAvg-SALT", "SAGA"):
         found = [closing(result, "sharpness") for result in results[method]]
-        cells = [_words([statistic(list(each.values())) for each in found]) for statistic in (np.mean, np.std)]
-        cells += [_words([np.mean([each[site] for site in sites]) for each in found]) for sites in groups.values()]
+        cells = [
+            _words([statistic(list(each.values())) for each in found])
+            for statistic in (np.mean, np.std)
+        ]
+        cells += [
+            _words([np.mean([each[site] for site in sites]) for each in found])
+            for sites in groups.values()
+        ]
         rows.append([shown_name(method), *cells])
-    return markdown(["method", "mean", "std over clients (ddof 0)", *(f"{group} clients" for group in groups)], rows)
+    return markdown(
+        ["method", "mean", "std over clients (ddof 0)", *(f"{group} clients" for group in groups)],
+        rows,
+    )
 
 
 def _words(values: list[float]) -> str:

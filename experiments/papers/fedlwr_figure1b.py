@@ -1,16 +1,9 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Fed-LWR, Fig. 1b: similarity (CKA) between each site's own model and the average, layer by layer.
 
-Mean over the last ten rounds and all folds. The paper shows that layers differ, and sites differ most in deep ones.
+Mean over the last ten rounds and all folds. The paper shows that layers differ, and sites differ
+most in deep ones.
 """
 
 from __future__ import annotations
@@ -30,7 +23,9 @@ def figure() -> Figure:
         results = read(study)["FedLWR"]
         for site in results[0]["cka"]:
             layers = [layer for layer in results[0]["cka"][site] if layer.endswith("conv")]
-            values = [np.mean([result["cka"][site][layer] for result in results]) for layer in layers]
+            values = [
+                np.mean([result["cka"][site][layer] for result in results]) for layer in layers
+            ]
             axis.plot(range(1, len(layers) + 1), values, marker="o", markersize=3, label=site)
         axis.set_xlabel("convolution, from input to output")
         axis.set_ylabel("CKA with the average model")

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Fed-LWR, Fig. 2: mean and standard deviation over sites of validation Dice, round by round; means over folds."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fed-LWR, Fig. 2: mean and standard deviation over sites of validation Dice, round by round; means
+over folds.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +24,9 @@ def figure() -> Figure:
         series = {}
         for name in SHOWN:
             scores = [np.array(list(result["global_score"].values())) for result in results[name]]
-            series[shown_name(name)] = np.mean([over_sites(score, axis=0) for score in scores], axis=0)
+            series[shown_name(name)] = np.mean(
+                [over_sites(score, axis=0) for score in scores], axis=0
+            )
         lines(axis, series, "rounds done", "validation Dice", first=0)
     axes[0].legend(fontsize=6)
     return drawn

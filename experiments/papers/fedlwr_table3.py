@@ -1,16 +1,9 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Fed-LWR, Table 3: cosine of features (v1), one encoder layer for all (v2), and the full method.
 
-Standard deviations of Fed-LWR's tables are of ddof 0, as in its paper; those of FedCE's tables of n - 1.
+Standard deviations of Fed-LWR's tables are of ddof 0, as in its paper; those of FedCE's tables of n
+- 1.
 """
 
 from __future__ import annotations
@@ -33,7 +26,21 @@ def _of(study: str) -> str:
     for name, strategy in ROWS.items():
         pooled = cases(results[strategy])
         means = site_means(pooled)
-        gain = words(difference(results["FedLWR"], results[strategy]), signed=True) if name != "full" else "–"
+        gain = (
+            words(difference(results["FedLWR"], results[strategy]), signed=True)
+            if name != "full"
+            else "–"
+        )
         sites = [f"{mean:.3f}" for mean in means.values()]
-        rows.append([name, *sites, words(interval_of(pooled)), f"{performance(means, ddof=0).std:.3f}", gain])
-    return markdown(["version", *means, "mean Dice", "std", "gain of the full method over it"], rows)
+        rows.append(
+            [
+                name,
+                *sites,
+                words(interval_of(pooled)),
+                f"{performance(means, ddof=0).std:.3f}",
+                gain,
+            ]
+        )
+    return markdown(
+        ["version", *means, "mean Dice", "std", "gain of the full method over it"], rows
+    )

@@ -1,17 +1,10 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""ShapFed, Table 1: weighted aggregation and personalised models against FedAvg; who loses by taking part.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""ShapFed, Table 1: weighted aggregation and personalised models against FedAvg; who loses by
+taking part.
 
-Dice of the model each site would use; a loss against training alone is flagged with its interval. Correlation over
-sites of Dice alone with Dice in the federation.
+Dice of the model each site would use; a loss against training alone is flagged with its interval.
+Correlation over sites of Dice alone with Dice in the federation.
 """
 
 from __future__ import annotations
@@ -42,13 +35,32 @@ def table() -> str:
             correlation = "–" if name == "Standalone" else f"{pearson(alone, means).r:.2f}"
             losses = {} if name == "Standalone" else _losses(results, strategy, means, alone)
             flagged = "; ".join(f"**{site}** {loss}" for site, loss in losses.items()) or "nobody"
-            rows.append([study, name, words(interval_of(pooled)), f"{min(means.values()):.3f}", correlation, flagged])
+            rows.append(
+                [
+                    study,
+                    name,
+                    words(interval_of(pooled)),
+                    f"{min(means.values()):.3f}",
+                    correlation,
+                    flagged,
+                ]
+            )
     return markdown(
-        ["study", "method", "mean Dice", "worst site", "correlation with alone", "who loses by taking part"], rows
+        [
+            "study",
+            "method",
+            "mean Dice",
+            "worst site",
+            "correlation with alone",
+            "who loses by taking part",
+        ],
+        rows,
     )
 
 
-def _losses(results: dict, strategy: str, means: dict[str, float], alone: dict[str, float]) -> dict[str, str]:
+def _losses(
+    results: dict, strategy: str, means: dict[str, float], alone: dict[str, float]
+) -> dict[str, str]:
     return {
         site: words(difference(results[strategy], results["Standalone"], [site]), signed=True)
         for site in means

@@ -1,17 +1,10 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The command ``monai-fairfl``: everything around a training. Training itself is ``python -m monai.bundle run``.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``monai-fairfl``: everything around a training. Training itself is
+``python -m monai.bundle run``.
 
-Each command is a function from its arguments to an :class:`~monai_fairfl.cli.command.Answer`; it imports what it needs,
-so ``--help`` is quick.
+Each command is a function from its arguments to an :class:`~monai_fairfl.cli.command.Answer`; it
+imports what it needs, so ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -51,8 +44,8 @@ an argument is wrong (told as text), or what was checked (datalist --check, flar
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    Characters that standard output cannot show are replaced. When its reader has left (``| head``), the command ends
-    without a word.
+    Characters that standard output cannot show are replaced. When its reader has left (``| head``),
+    the command ends without a word.
 
     Args:
         argv: the words after ``monai-fairfl``; those of this process by default.
@@ -74,11 +67,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             answer = _answer(args)
             code = answer.code
             failed = not args.json and "error" in answer.data
-            print(json.dumps(answer.data) if args.json else answer.text, file=sys.stderr if failed else None)
+            print(
+                json.dumps(answer.data) if args.json else answer.text,
+                file=sys.stderr if failed else None,
+            )
         finally:
             print(end="", flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes what Python itself writes at its end
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # takes what Python itself writes at its end
     return code
 
 
@@ -127,12 +125,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, command: Callable[[argparse.Namespace], Answer], example: str) -> argparse.ArgumentParser:
+    def add(
+        name: str, command: Callable[[argparse.Namespace], Answer], example: str
+    ) -> argparse.ArgumentParser:
         sub = commands.add_parser(
             name,
             help=inspect.getdoc(command),
             description=inspect.getdoc(command),
-            epilog="examples:\n" + "\n".join(f"  monai-fairfl {line}" for line in example.splitlines()),
+            epilog="examples:\n"
+            + "\n".join(f"  monai-fairfl {line}" for line in example.splitlines()),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         sub.add_argument("--json", action="store_true", help="print one JSON object")

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Commands about data and bundles."""
 
 from __future__ import annotations
@@ -34,13 +26,19 @@ SMALLEST = {"prostate": 12, "fundus": 32}  # pixels a side, from which on struct
 
 
 def try_(args: argparse.Namespace) -> Answer:
-    """Check a folder of hospitals, compare Standalone, FedAvg and FedCE on it at a small size, and report."""
+    """Check a folder of hospitals, compare Standalone, FedAvg and FedCE on it at a small size, and
+    report.
+    """
     from monai_fairfl.trying import try_sites
 
     root = Path(args.folder).absolute()
     out = Path(args.out).absolute() if args.out else Path.cwd() / f"try-{root.name}"
-    found = try_sites(root, out, args.rounds, _STEREO[args.stereo], sys.stderr if args.json else None)
-    words = f"To go on: a full run; or other settings, in its command or in {found['bundle']}/configs"
+    found = try_sites(
+        root, out, args.rounds, _STEREO[args.stereo], sys.stderr if args.json else None
+    )
+    words = (
+        f"To go on: a full run; or other settings, in its command or in {found['bundle']}/configs"
+    )
     if found["full_run"]:
         words += f"\nA full run: {found['full_run']}"
     return Answer(found, words)
@@ -57,13 +55,18 @@ def demo_data(args: argparse.Namespace) -> Answer:
     else:
         write = write_demo if args.hospitals == "demo" else write_sites
         sites = write(args.out, seed=args.seed, size=(size[0], size[1], size[2]), workers=workers)
-    return Answer({"folder": args.out, "sites": sites}, f"{args.out}: {len(sites)} hospitals, {', '.join(sites)}")
+    return Answer(
+        {"folder": args.out, "sites": sites},
+        f"{args.out}: {len(sites)} hospitals, {', '.join(sites)}",
+    )
 
 
 def _demo_size(args: argparse.Namespace) -> list[int]:
     """The size given by the user, checked, or that of these hospitals."""
     if args.kind == "fundus" and args.hospitals == "demo":
-        raise ConfigError("--hospitals demo are of prostate MRI: leave out --kind fundus, or give --hospitals six")
+        raise ConfigError(
+            "--hospitals demo are of prostate MRI: leave out --kind fundus, or give --hospitals six"
+        )
     if args.size is None:
         return SIZES[args.kind, args.hospitals]
     size: list[int] = args.size
@@ -72,7 +75,9 @@ def _demo_size(args: argparse.Namespace) -> list[int]:
         raise ConfigError(f"--size of {args.kind} is {numbers}, got {size}")
     least = SMALLEST[args.kind]
     if min(size[:2]) < least:
-        raise ConfigError(f"--size of {args.kind} is at least {least} in plane, got {size}: less shows no structure")
+        raise ConfigError(
+            f"--size of {args.kind} is at least {least} in plane, got {size}: less shows no structure"
+        )
     return size
 
 
@@ -104,9 +109,15 @@ def datalist(args: argparse.Namespace) -> Answer:
     with noted() as notes:
         check_sites({name: str(path) for name, path in folders.items()}, check)
         for name, path in folders.items():
-            file = None if args.out is None else Path(args.out) if one else Path(args.out) / f"{name}.json"
+            file = (
+                None
+                if args.out is None
+                else Path(args.out) if one else Path(args.out) / f"{name}.json"
+            )
             parts = site_datalist(path, file, args.structures, sites[name].get("values"), **split)
-            sites[name] |= {part: len(cases) for part, cases in parts.items()} | {"file": file and str(file)}
+            sites[name] |= {part: len(cases) for part, cases in parts.items()} | {
+                "file": file and str(file)
+            }
     notes = noticed + notes
     lines = [
         "{site}: {num_cases} cases, {training} training, {validation} validation, {testing} testing; "
@@ -114,7 +125,10 @@ def datalist(args: argparse.Namespace) -> Answer:
         for site in sites.values()
     ]
     written = [f"written: {args.out}"] if args.out else []
-    return Answer({"sites": sites, "warnings": notes}, "\n".join(lines + [f"note: {note}" for note in notes] + written))
+    return Answer(
+        {"sites": sites, "warnings": notes},
+        "\n".join(lines + [f"note: {note}" for note in notes] + written),
+    )
 
 
 def bundle(args: argparse.Namespace) -> Answer:
@@ -122,7 +136,10 @@ def bundle(args: argparse.Namespace) -> Answer:
     from monai_fairfl.bundles import copy_bundle
 
     root = copy_bundle(args.name, args.folder)
-    return Answer({"bundle_root": str(root)}, f"{root}: copied; {root / 'docs' / 'README.md'} says how to run it")
+    return Answer(
+        {"bundle_root": str(root)},
+        f"{root}: copied; {root / 'docs' / 'README.md'} says how to run it",
+    )
 
 
 def _add_stereo(sub: argparse.ArgumentParser) -> None:
@@ -146,7 +163,9 @@ def add_commands(add: Add) -> None:
     sub.add_argument("--rounds", type=positive, default=10, help="of each strategy (default: 10)")
     _add_stereo(sub)
     sub.add_argument(
-        "--out", metavar="DIR", help="gets bundle/ and run/ (default: try-NAME here); goes on with what it holds"
+        "--out",
+        metavar="DIR",
+        help="gets bundle/ and run/ (default: try-NAME here); goes on with what it holds",
     )
 
     sub = add(
@@ -157,9 +176,17 @@ def add_commands(add: Add) -> None:
         "demo-data --out small --size 48 48 8 --seed 1\n"
         "demo-data --out clinics --kind fundus",
     )
-    sub.add_argument("--out", required=True, metavar="DIR", help="folder for the hospitals; whole cases in it are kept")
     sub.add_argument(
-        "--kind", choices=("prostate", "fundus"), default="prostate", help="of images (default: prostate, MRI)"
+        "--out",
+        required=True,
+        metavar="DIR",
+        help="folder for the hospitals; whole cases in it are kept",
+    )
+    sub.add_argument(
+        "--kind",
+        choices=("prostate", "fundus"),
+        default="prostate",
+        help="of images (default: prostate, MRI)",
     )
     sub.add_argument(
         "--hospitals",
@@ -187,7 +214,9 @@ def add_commands(add: Add) -> None:
         "datalist hospitals/alder --folds 4 --fold 0 --out alder.json",
     )
     sub.add_argument(
-        "folder", metavar="SITE_DIR|ROOT", help="a site's folder (or data list), or the folder of all sites"
+        "folder",
+        metavar="SITE_DIR|ROOT",
+        help="a site's folder (or data list), or the folder of all sites",
     )
     sub.add_argument(
         "--structures",
@@ -196,14 +225,34 @@ def add_commands(add: Add) -> None:
         metavar="NAME",
         help="nested structures, the outermost first: the list then says which values of a mask are which",
     )
-    sub.add_argument("--folds", type=positive, metavar="K", help="cross-validation in K folds instead of 0.5/0.25/0.25")
-    sub.add_argument("--fold", type=whole, metavar="F", help="the fold of --folds that is tested, from 0 (default: 0)")
-    sub.add_argument("--seed", type=whole, default=0, metavar="S", help="of the shuffle (default: 0)")
+    sub.add_argument(
+        "--folds",
+        type=positive,
+        metavar="K",
+        help="cross-validation in K folds instead of 0.5/0.25/0.25",
+    )
+    sub.add_argument(
+        "--fold",
+        type=whole,
+        metavar="F",
+        help="the fold of --folds that is tested, from 0 (default: 0)",
+    )
+    sub.add_argument(
+        "--seed", type=whole, default=0, metavar="S", help="of the shuffle (default: 0)"
+    )
     _add_stereo(sub)
     only = sub.add_mutually_exclusive_group()
-    only.add_argument("--check", action="store_true", help="read everything and tell in a table; write nothing")
-    only.add_argument("--out", metavar="FILE", help="write the list there; for ROOT a folder that gets SITE.json")
+    only.add_argument(
+        "--check", action="store_true", help="read everything and tell in a table; write nothing"
+    )
+    only.add_argument(
+        "--out", metavar="FILE", help="write the list there; for ROOT a folder that gets SITE.json"
+    )
 
     sub = add("bundle", bundle, "bundle prostate_mri_segmentation prostate")
-    sub.add_argument("name", metavar="NAME", help="name of the bundle; a wrong one is answered with the list")
-    sub.add_argument("folder", metavar="DIR", help="becomes the bundle's root; must be new or empty")
+    sub.add_argument(
+        "name", metavar="NAME", help="name of the bundle; a wrong one is answered with the list"
+    )
+    sub.add_argument(
+        "folder", metavar="DIR", help="becomes the bundle's root; must be new or empty"
+    )

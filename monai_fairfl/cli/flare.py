@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Commands for NVIDIA FLARE."""
 
 from __future__ import annotations
@@ -24,7 +16,9 @@ __all__ = ["add_commands"]
 
 
 def simulate_flare(args: argparse.Namespace) -> Answer:
-    """Run a federation in NVIDIA FLARE's simulator: a server and one process per site on this machine."""
+    """Run a federation in NVIDIA FLARE's simulator: a server and one process per site on this
+    machine.
+    """
     from monai_fairfl.report import as_text
     from monai_fairfl.transports.flare.jobs import simulate_job
 
@@ -54,13 +48,17 @@ def export_flare(args: argparse.Namespace) -> Answer:
             f"class_allow_list: monai-fairfl flare-policy --kit KIT --also {' '.join(own)}"
         )
     elif own:
-        lines.append(f"It brings the code of {', '.join(own)}; the server must have installed what that imports")
+        lines.append(
+            f"It brings the code of {', '.join(own)}; the server must have installed what that imports"
+        )
     if args.no_custom_code:
         lines.append(
             f"It brings no code, so the server and every site must have {ENTRY!r} in class_allow_list of "
             "local/resources.json: monai-fairfl flare-policy --kit KIT adds it"
         )
-    return Answer({"job": str(job), "allow": ENTRY if args.no_custom_code else None}, "\n".join(lines))
+    return Answer(
+        {"job": str(job), "allow": ENTRY if args.no_custom_code else None}, "\n".join(lines)
+    )
 
 
 def _arguments(args: argparse.Namespace) -> dict[str, Any]:
@@ -75,16 +73,21 @@ def flare_policy(args: argparse.Namespace) -> Answer:
     from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed
 
     if args.kit is None and args.check:
-        raise ConfigError("--check needs to know what to check: give --kit, the startup kit of the server or of a site")
+        raise ConfigError(
+            "--check needs to know what to check: give --kit, the startup kit of the server or of a site"
+        )
     if args.kit is None:
         text = f'add "{ENTRY}" to class_allow_list in local/resources.json of the server and of every site'
-        return Answer({"class_allow_list": ENTRY}, f"{text};\nmonai-fairfl flare-policy --kit KIT does it")
+        return Answer(
+            {"class_allow_list": ENTRY}, f"{text};\nmonai-fairfl flare-policy --kit KIT does it"
+        )
     entries = " and ".join(f'"{entry}"' for entry in [ENTRY, *args.also])
     verb = "are" if args.also else "is"
     if not args.check:
         file = allow(args.kit, args.also)
         return Answer(
-            {"file": str(file), "allowed": True}, f"{file}: {entries} {verb} allowed; restart what runs from it"
+            {"file": str(file), "allowed": True},
+            f"{file}: {entries} {verb} allowed; restart what runs from it",
         )
     if allowed(args.kit, args.also):
         return Answer({"allowed": True}, f"{args.kit}: {entries} {verb} allowed")
@@ -116,7 +119,9 @@ def _mapping(text: str, expected: str) -> dict[str, Any]:
         try:
             found = json.loads(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(f"got {text!r} ({error}), expected {expected}") from error
+            raise argparse.ArgumentTypeError(
+                f"got {text!r} ({error}), expected {expected}"
+            ) from error
     if not isinstance(found, dict):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
     return found
@@ -131,7 +136,9 @@ def add_commands(add: Add) -> None:
         "--sites-root hospitals --workspace flare",
     )
     sub.add_argument("--sites-root", required=True, metavar="DIR", help="one folder per hospital")
-    sub.add_argument("--site-names", nargs="+", metavar="SITE", help="those that take part (default: all)")
+    sub.add_argument(
+        "--site-names", nargs="+", metavar="SITE", help="those that take part (default: all)"
+    )
     sub.add_argument(
         "--workspace",
         required=True,
@@ -147,8 +154,12 @@ def add_commands(add: Add) -> None:
         "export-flare --bundle prostate_mri_segmentation --num-rounds 60 --local-epochs 4 --out job\n"
         "export-flare --bundle my_bundle --strategy CGSV --local-epochs 2 --no-custom-code --out job",
     )
-    sub.add_argument("--out", required=True, metavar="DIR", help="becomes the job folder; new or empty")
-    sub.add_argument("--min-clients", type=positive, default=2, metavar="N", help="fewest sites (default: 2)")
+    sub.add_argument(
+        "--out", required=True, metavar="DIR", help="becomes the job folder; new or empty"
+    )
+    sub.add_argument(
+        "--min-clients", type=positive, default=2, metavar="N", help="fewest sites (default: 2)"
+    )
     _add_arguments(sub)
 
     sub = add(
@@ -166,12 +177,16 @@ def add_commands(add: Add) -> None:
         metavar="CLASS",
         help="classes of your own that a job names, such as my_methods.MyStrategy: of the server's kit only",
     )
-    sub.add_argument("--check", action="store_true", help="only tell; exit code 2 when it is missing")
+    sub.add_argument(
+        "--check", action="store_true", help="only tell; exit code 2 when it is missing"
+    )
 
 
 def _add_arguments(sub: argparse.ArgumentParser) -> None:
     """What a federation needs to know on any engine."""
-    sub.add_argument("--bundle", required=True, metavar="NAME|DIR", help="of this package, or a folder")
+    sub.add_argument(
+        "--bundle", required=True, metavar="NAME|DIR", help="of this package, or a folder"
+    )
     sub.add_argument(
         "--strategy",
         type=_strategy,
@@ -180,21 +195,37 @@ def _add_arguments(sub: argparse.ArgumentParser) -> None:
         help="name of a shipped one, dotted path of your own (MODULE.NAME, its folder on PYTHONPATH), or "
         "configuration with arguments (default: FedCE)",
     )
-    sub.add_argument("--num-rounds", type=positive, default=60, metavar="N", help="in all (default: 60)")
-    sub.add_argument("--local-epochs", type=positive, default=1, metavar="N", help="of a round (default: 1)")
-    sub.add_argument("--name", metavar="NAME", help="of the job and its run (default: BUNDLE-STRATEGY)")
-    sub.add_argument("--config", nargs="+", metavar="FILE", help="of the bundle (default: configs/train.json)")
+    sub.add_argument(
+        "--num-rounds", type=positive, default=60, metavar="N", help="in all (default: 60)"
+    )
+    sub.add_argument(
+        "--local-epochs", type=positive, default=1, metavar="N", help="of a round (default: 1)"
+    )
+    sub.add_argument(
+        "--name", metavar="NAME", help="of the job and its run (default: BUNDLE-STRATEGY)"
+    )
+    sub.add_argument(
+        "--config", nargs="+", metavar="FILE", help="of the bundle (default: configs/train.json)"
+    )
     sub.add_argument(
         "--overrides",
         type=_plain_values,
         metavar="MAPPING",
         help="plain values for the configuration, such as \"{'size': [64, 64]}\"",
     )
-    sub.add_argument("--initial", dest="initial_ckpt", metavar="FILE", help="state_dict to begin from")
+    sub.add_argument(
+        "--initial", dest="initial_ckpt", metavar="FILE", help="state_dict to begin from"
+    )
     sub.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
     sub.add_argument(
-        "--timeout", type=float, default=0, metavar="SECONDS", help="of an exchange (default: 0, which waits for all)"
+        "--timeout",
+        type=float,
+        default=0,
+        metavar="SECONDS",
+        help="of an exchange (default: 0, which waits for all)",
     )
     sub.add_argument(
-        "--no-custom-code", action="store_true", help="for sites that run installed packages only; see flare-policy"
+        "--no-custom-code",
+        action="store_true",
+        help="for sites that run installed packages only; see flare-policy",
     )

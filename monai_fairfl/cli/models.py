@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Commands about model files."""
 
 from __future__ import annotations
@@ -28,7 +20,9 @@ def recipe(args: argparse.Namespace) -> Answer:
 
     found = read_recipe(args.model)
     if found is None:
-        raise ConfigError(f"{args.model} has no recipe: it was not written by this package, or by an older version")
+        raise ConfigError(
+            f"{args.model} has no recipe: it was not written by this package, or by an older version"
+        )
     plain = found.state_dict()
     return Answer({"recipe": plain}, json.dumps(plain, indent=4, ensure_ascii=False))
 
@@ -41,16 +35,25 @@ def export_model(args: argparse.Namespace) -> Answer:
     bundle = locate_bundle(args.bundle)
     found = export(args.model, args.out, bundle)
     values = ", ".join(f"{key} {value}" for key, value in found.values.items())
-    return Answer({"file": str(Path(args.out)), "recipe": found.state_dict()}, f"{args.out}: trained with {values}")
+    return Answer(
+        {"file": str(Path(args.out)), "recipe": found.state_dict()},
+        f"{args.out}: trained with {values}",
+    )
 
 
 def add_commands(add: Add) -> None:
     """``recipe``, ``export-model``."""
     sub = add("recipe", recipe, "recipe runs/fedce/models/global.pt")
-    sub.add_argument("model", metavar="MODEL", help="a model file of a training or a federation, .pt or .ts")
+    sub.add_argument(
+        "model", metavar="MODEL", help="a model file of a training or a federation, .pt or .ts"
+    )
 
     example = "export-model runs/fedce/models/global.pt --bundle prostate_mri_segmentation --out prostate.ts"
     sub = add("export-model", export_model, example)
     sub.add_argument("model", metavar="MODEL", help="a model file of a training or a federation")
-    sub.add_argument("--bundle", required=True, help="name of a bundle of this package, or the path of one")
-    sub.add_argument("--out", required=True, metavar="FILE", help="ends in .ts or .onnx; it must not exist")
+    sub.add_argument(
+        "--bundle", required=True, help="name of a bundle of this package, or the path of one"
+    )
+    sub.add_argument(
+        "--out", required=True, metavar="FILE", help="ends in .ts or .onnx; it must not exist"
+    )

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Commands about finished runs and the strategies."""
 
 from __future__ import annotations
@@ -28,17 +20,26 @@ def report(args: argparse.Namespace) -> Answer:
     out = Path(args.out or os.path.commonpath([Path(folder).absolute() for folder in args.run_dir]))
     found = write_report(args.run_dir, out)
     html, data = str(out / "report.html"), str(out / "report.json")
-    return Answer({"html": html, "json": data, "sentences": found["sentences"]}, f"{as_text(found)}\nReport: {html}")
+    return Answer(
+        {"html": html, "json": data, "sentences": found["sentences"]},
+        f"{as_text(found)}\nReport: {html}",
+    )
 
 
 def verify(args: argparse.Namespace) -> Answer:
-    """Check the chain of a run's ledger: that nothing before its last record was damaged or changed by itself."""
+    """Check the chain of a run's ledger: that nothing before its last record was damaged or changed
+    by itself.
+    """
     from monai_fairfl.ledger import head_of
     from monai_fairfl.report.collect import find_runs, read_records
 
     folder, runs = Path(args.run_dir), {}
-    for path in find_runs([folder, *(file.parent for file in sorted(folder.glob("*/ledger.jsonl")))]):
-        kinds, head = [record["kind"] for record in read_records(path)], head_of(path / "ledger.jsonl")
+    for path in find_runs(
+        [folder, *(file.parent for file in sorted(folder.glob("*/ledger.jsonl")))]
+    ):
+        kinds, head = [record["kind"] for record in read_records(path)], head_of(
+            path / "ledger.jsonl"
+        )
         runs[str(path)] = {"rounds": kinds.count("round"), "finished": "end" in kinds, "head": head}
     lines = [
         f"{path}: the chain holds, {run['rounds']} rounds, {'' if run['finished'] else 'not '}finished, "
@@ -49,11 +50,18 @@ def verify(args: argparse.Namespace) -> Answer:
 
 
 def strategies(args: argparse.Namespace) -> Answer:
-    """List the strategies that a federation can be run with, or show one in full, also one of your own."""
+    """List the strategies that a federation can be run with, or show one in full, also one of your
+    own.
+    """
     from monai_fairfl import catalogue
 
-    found = {name: catalogue.describe(name) for name in ([args.name] if args.name else catalogue.shipped())}
-    text = catalogue.as_page(args.name, found[args.name]) if args.name else catalogue.as_table(found)
+    found = {
+        name: catalogue.describe(name)
+        for name in ([args.name] if args.name else catalogue.shipped())
+    }
+    text = (
+        catalogue.as_page(args.name, found[args.name]) if args.name else catalogue.as_table(found)
+    )
     return Answer({"strategies": found}, text)
 
 
@@ -68,9 +76,15 @@ def add_commands(add: Add) -> None:
     )
 
     sub = add("verify", verify, "verify runs/first")
-    sub.add_argument("run_dir", metavar="RUN_DIR", help="run_dir of a federation; runs in its folders are checked, too")
+    sub.add_argument(
+        "run_dir",
+        metavar="RUN_DIR",
+        help="run_dir of a federation; runs in its folders are checked, too",
+    )
 
-    sub = add("strategies", strategies, "strategies\nstrategies FedCE\nstrategies my_methods.MyStrategy")
+    sub = add(
+        "strategies", strategies, "strategies\nstrategies FedCE\nstrategies my_methods.MyStrategy"
+    )
     sub.add_argument(
         "name",
         metavar="NAME|PATH",

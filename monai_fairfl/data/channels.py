@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """One channel of images that have several, as the T2 and ADC of one file."""
 
 from __future__ import annotations
@@ -26,7 +18,8 @@ __all__ = ["OneChanneld"]
 
 
 class OneChanneld(MapTransform):
-    """Takes one channel of images that have several; an image of one channel is kept. ``Invertd`` passes over it.
+    """Takes one channel of images that have several; an image of one channel is kept. ``Invertd``
+    passes over it.
 
     Args:
         keys: keys of images, channel first.
@@ -55,7 +48,13 @@ class OneChanneld(MapTransform):
             if len(image) == 1:
                 continue
             if self.channel >= len(image):
-                file = image.meta.get(ImageMetaKey.FILENAME_OR_OBJ, key) if isinstance(image, MetaTensor) else key
-                raise DataError(f"{file} has {len(image)} channels, and none of number {self.channel}; mend 'channel'")
+                file = (
+                    image.meta.get(ImageMetaKey.FILENAME_OR_OBJ, key)
+                    if isinstance(image, MetaTensor)
+                    else key
+                )
+                raise DataError(
+                    f"{file} has {len(image)} channels, and none of number {self.channel}; mend 'channel'"
+                )
             found[key] = image[self.channel : self.channel + 1]
         return found

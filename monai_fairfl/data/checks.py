@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Everything about the sites' files that would stop or spoil a training later, found before it begins."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Everything about the sites' files that would stop or spoil a training later, found before it
+begins.
+"""
 
 from __future__ import annotations
 
@@ -33,24 +27,28 @@ def check_cases(
 ) -> dict[str, Any]:
     """Read every file of a site and report all that would stop a training later.
 
-    Every file must be readable to its end, an image and its label of one size and not the same pixels. Volumes must be
-    3D (images of a layout that states its channels may be 4D), with affines that agree within 0.01 mm in every entry;
-    images finite, labels whole numbers from 0. Masks that are pictures must have a few values, give or take the noise
-    of JPEG. A case with an empty label, channels that need a choice and files that occur twice are warnings; a site
-    where all labels are empty is an error.
+    Every file must be readable to its end, an image and its label of one size and not the same
+    pixels. Volumes must be 3D (images of a layout that states its channels may be 4D), with affines
+    that agree within 0.01 mm in every entry; images finite, labels whole numbers from 0. Masks that
+    are pictures must have a few values, give or take the noise of JPEG. A case with an empty label,
+    channels that need a choice and files that occur twice are warnings; a site where all labels are
+    empty is an error.
 
     Args:
-        site_dir: the site's folder, of any layout, or its data list (NVFlare); see :func:`find_cases`.
-        structures: names of nested structures, the outermost first, whose pixel values must be found in the masks.
+        site_dir: the site's folder, of any layout, or its data list (NVFlare); see
+            :func:`find_cases`.
+        structures: names of nested structures, the outermost first, whose pixel values must be
+            found in the masks.
         values: the same given by hand: structure -> ``[lowest, highest]``.
-        stereo: whether photographs are pairs of views side by side; ``None``: by their shape, which is noted, and an
-            error where a label lies in the half that is not used.
+        stereo: whether photographs are pairs of views side by side; ``None``: by their shape, which
+            is noted, and an error where a label lies in the half that is not used.
 
     Returns:
-        For JSON: ``site``, ``layout``, ``num_cases``, ``labels`` (values found), ``gland_slices`` (slices, or pictures,
-        with a label), ``values`` where structures were asked for, and ``cases`` with ``image``, ``shape`` (voxels, or
-        rows and columns), ``spacing`` (mm, of volumes), ``channels`` (of pictures, or if above 1), ``labels`` and
-        ``gland_slices`` of each.
+        For JSON: ``site``, ``layout``, ``num_cases``, ``labels`` (values found), ``gland_slices``
+        (slices, or pictures, with a label), ``values`` where structures were asked for, and
+        ``cases`` with ``image``, ``shape`` (voxels, or rows and columns), ``spacing`` (mm, of
+        volumes), ``channels`` (of pictures, or if above 1), ``labels`` and ``gland_slices`` of
+        each.
 
     Raises:
         DataError: with every problem of the site in one text.
@@ -92,8 +90,9 @@ def check_duplicates(
 ) -> list[str]:
     """Find the same image, or the same label of different images, at two sites or twice at one.
 
-    Files are compared by the SHA-256 of their decoded pixels, so a copy in another lossless format counts too. A score
-    on an image that was trained elsewhere is too good. Empty labels are alike and not compared.
+    Files are compared by the SHA-256 of their decoded pixels, so a copy in another lossless format
+    counts too. A score on an image that was trained elsewhere is too good. Empty labels are alike
+    and not compared.
 
     Args:
         sites: site -> its folder or data list, or its inspection.
@@ -124,16 +123,24 @@ def check_duplicates(
             where = f"{site}: {image.path}" + (f" ({part})" if part else "")
             images.setdefault(image.digest, []).append((where, part or ""))
             if label.slices:
-                labels.setdefault(label.digest, {}).setdefault(image.digest, f"{site}: {label.path}")
+                labels.setdefault(label.digest, {}).setdefault(
+                    image.digest, f"{site}: {label.path}"
+                )
     found = []
     for copies in images.values():
         if len(copies) > 1:
             split = len({part for _, part in copies}) > 1
-            leak = "; they are in different parts, so a test would see what was trained" if split else ""
+            leak = (
+                "; they are in different parts, so a test would see what was trained"
+                if split
+                else ""
+            )
             found.append(
                 f"the same image occurs {len(copies)} times, {', '.join(w for w, _ in copies)}{leak}. Keep one."
             )
     for owners in labels.values():
         if len(owners) > 1:
-            found.append(f"different images have the same label, {', '.join(owners.values())}. Look for the right one.")
+            found.append(
+                f"different images have the same label, {', '.join(owners.values())}. Look for the right one."
+            )
     return found

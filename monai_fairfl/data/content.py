@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """How much a label holds: one number of a case, by which a pool of cases is ranked."""
 
 from __future__ import annotations
@@ -32,13 +24,15 @@ Ranges = tuple[tuple[str, float, float], ...]
 
 
 def structure_size(case: Mapping[str, Any]) -> float:
-    """Size of what is labelled: mm³ of a NIfTI volume, share of the picture's pixels (0 to 1) otherwise.
+    """Size of what is labelled: mm³ of a NIfTI volume, share of the picture's pixels (0 to 1)
+    otherwise.
 
-    Photographs carry no pixel size, and cameras differ in resolution, so their pixels are not counted as they are.
+    Photographs carry no pixel size, and cameras differ in resolution, so their pixels are not
+    counted as they are.
 
     Args:
-        case: the file ``label``; what is labelled has a value within one of the ranges of ``values``, or without these
-            a value above 0.
+        case: the file ``label``; what is labelled has a value within one of the ranges of
+            ``values``, or without these a value above 0.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, find_cases, write_sites
@@ -71,7 +65,9 @@ def cup_to_disc_ratio(case: Mapping[str, Any]) -> float:
 
 
 def _ranges(case: Mapping[str, Any]) -> Ranges:
-    return tuple((name, float(low), float(high)) for name, (low, high) in (case.get("values") or {}).items())
+    return tuple(
+        (name, float(low), float(high)) for name, (low, high) in (case.get("values") or {}).items()
+    )
 
 
 @cache  # every client of a federation in one process asks for the same labels
@@ -79,13 +75,18 @@ def _structure_size(file: str, ranges: Ranges) -> float:
     label = _read(file)
     inside = [(label >= low) & (label <= high) for _, low, high in ranges] or [label > 0]
     labelled = torch.stack(inside).any(0)
-    return float(labelled.sum() * label.pixdim.prod() if is_nifti(file) else labelled.float().mean())
+    return float(
+        labelled.sum() * label.pixdim.prod() if is_nifti(file) else labelled.float().mean()
+    )
 
 
 @cache
 def _cup_to_disc_ratio(file: str, ranges: Ranges) -> float:
     label, found = _read(file), {name: (low, high) for name, low, high in ranges}
-    masks = [(label >= low) & (label <= high) for low, high in (found.get(name, (1, 0)) for name in ("disc", "cup"))]
+    masks = [
+        (label >= low) & (label <= high)
+        for low, high in (found.get(name, (1, 0)) for name in ("disc", "cup"))
+    ]
     ratio = vertical_cup_to_disc_ratio(torch.stack(masks).float()) if "cup" in found else math.nan
     if math.isnan(ratio):
         raise DataError(

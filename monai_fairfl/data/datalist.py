@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Data lists for sites in the layouts of public data sets (:mod:`monai_fairfl.data.layouts`)."""
 
 from __future__ import annotations
@@ -37,10 +29,12 @@ A_FEW = 8  # masks that tell whether the values of a list still hold; all are re
 
 
 def find_sites(root: str | os.PathLike[str]) -> list[str]:
-    """List the sites under ``root``: its folders of any layout, or the clients whose data lists it holds (NVFlare).
+    """List the sites under ``root``: its folders of any layout, or the clients whose data lists it
+    holds (NVFlare).
 
     Args:
-        root: folder with one folder per site; :func:`~monai_fairfl.data.site_folders` says where each site is.
+        root: folder with one folder per site; :func:`~monai_fairfl.data.site_folders` says where
+            each site is.
 
     Returns:
         The sites' names, sorted.
@@ -68,7 +62,8 @@ def find_cases(site_dir: str | os.PathLike[str]) -> list[Case]:
         One ``{"image": path, "label": path}`` per case, sorted by image.
 
     Raises:
-        DataError: no such folder, no layout recognises it, or files that do not pair; all of them are named.
+        DataError: no such folder, no layout recognises it, or files that do not pair; all of them
+            are named.
 
     >>> find_cases("/no/such/folder")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -85,28 +80,33 @@ def site_datalist(
     values: Mapping[str, Sequence[int]] | None = None,
     **split: Any,
 ) -> dict[str, list[Case]]:
-    """Data list of a site, for a bundle's config: read from ``file`` if that exists, else made and written there.
+    """Data list of a site, for a bundle's config: read from ``file`` if that exists, else made and
+    written there.
 
-    The file is JSON with paths relative to ``dataset_dir`` and the arguments of the split under ``split``; a list made
-    by hand needs no ``split`` and is used as it is. So every run of a site sees the same cases. A split that came with
-    the data is kept; what it lacks of validation or testing is drawn from its training cases
-    (:func:`~monai_fairfl.data.splits.complete_split`). Of a list that is read, warnings name patients in two parts and,
-    unless it was made by hand, cases of the folder that it lacks.
+    The file is JSON with paths relative to ``dataset_dir`` and the arguments of the split under
+    ``split``; a list made by hand needs no ``split`` and is used as it is. So every run of a site
+    sees the same cases. A split that came with the data is kept; what it lacks of validation or
+    testing is drawn from its training cases (:func:`~monai_fairfl.data.splits.complete_split`). Of
+    a list that is read, warnings name patients in two parts and, unless it was made by hand, cases
+    of the folder that it lacks.
 
     Args:
         dataset_dir: the site's folder, of any layout, or its data list (NVFlare).
         file: the list; nothing is read or written without it.
-        structures: names of nested structures, the outermost first, as ``("disc", "cup")``. Each case then says in
-            ``"values"`` which pixel values of its mask are which: found in the masks, where ``values`` does not say it.
-        values: structure -> ``[lowest, highest]`` pixel value, in all masks of the site. Absent ones are not labelled.
+        structures: names of nested structures, the outermost first, as ``("disc", "cup")``. Each
+            case then says in ``"values"`` which pixel values of its mask are which: found in the
+            masks, where ``values`` does not say it.
+        values: structure -> ``[lowest, highest]`` pixel value, in all masks of the site. Absent
+            ones are not labelled.
         split: arguments of :func:`split_cases`.
 
     Returns:
         ``training``, ``validation`` and ``testing`` with absolute paths.
 
     Raises:
-        DataError: the file lacks keys, names files that do not exist, was made with other arguments, or holds pixel
-            values that are no longer those of the masks; or the masks' values cannot be told apart.
+        DataError: the file lacks keys, names files that do not exist, was made with other
+            arguments, or holds pixel values that are no longer those of the masks; or the masks'
+            values cannot be told apart.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, write_sites
@@ -141,23 +141,44 @@ def site_datalist(
     if file is not None:
         _write_datalist(Path(file), base, parts, _record(arguments, found.parts))
         sizes = [len(parts[part]) for part in PARTS]
-        logger.info("%s did not exist: split anew into %d training, %d validation, %d testing cases", file, *sizes)
+        logger.info(
+            "%s did not exist: split anew into %d training, %d validation, %d testing cases",
+            file,
+            *sizes,
+        )
     return parts
 
 
-def _record(arguments: Mapping[str, Any], kept: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Any]:
-    """The arguments that decided a split: of all cases, or of what the data's own split ``kept`` left open."""
+def _record(
+    arguments: Mapping[str, Any], kept: Sequence[str] | Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The arguments that decided a split: of all cases, or of what the data's own split ``kept``
+    left open.
+    """
     if kept is not None:
         used = ("validation", "seed") if len(kept) < len(PARTS) else ()
         folds = {} if arguments["folds"] is None else {"folds": arguments["folds"]}
-        return {key: arguments[key] for key in used} | {"kept": [part for part in PARTS if part in kept]} | folds
-    names = ("fractions", "seed") if arguments["folds"] is None else ("folds", "fold", "validation", "seed")
+        return (
+            {key: arguments[key] for key in used}
+            | {"kept": [part for part in PARTS if part in kept]}
+            | folds
+        )
+    names = (
+        ("fractions", "seed")
+        if arguments["folds"] is None
+        else ("folds", "fold", "validation", "seed")
+    )
     return json.loads(json.dumps({key: arguments[key] for key in names}))
 
 
-def _write_datalist(file: Path, base: Path, parts: Mapping[str, Sequence[Case]], record: Mapping[str, Any]) -> None:
+def _write_datalist(
+    file: Path, base: Path, parts: Mapping[str, Sequence[Case]], record: Mapping[str, Any]
+) -> None:
     relative = {
-        part: [{**case, **{key: os.path.relpath(case[key], base) for key in ("image", "label")}} for case in cases]
+        part: [
+            {**case, **{key: os.path.relpath(case[key], base) for key in ("image", "label")}}
+            for case in cases
+        ]
         for part, cases in parts.items()
     }
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -166,14 +187,20 @@ def _write_datalist(file: Path, base: Path, parts: Mapping[str, Sequence[Case]],
     os.replace(partial, file)
 
 
-def _read_datalist(file: Path, base: Path, arguments: Mapping[str, Any]) -> tuple[dict[str, list[Case]], bool]:
+def _read_datalist(
+    file: Path, base: Path, arguments: Mapping[str, Any]
+) -> tuple[dict[str, list[Case]], bool]:
     """The parts, and whether this package made them."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         parts: dict[str, list[Case]] = {
             part: [
                 {key: os.path.normpath(base / str(case[key])) for key in ("image", "label")}
-                | ({"values": check_values(case["values"], (), str(file))} if "values" in case else {})
+                | (
+                    {"values": check_values(case["values"], (), str(file))}
+                    if "values" in case
+                    else {}
+                )
                 for case in content[part]
             ]
             for part in PARTS
@@ -202,10 +229,16 @@ def _read_datalist(file: Path, base: Path, arguments: Mapping[str, Any]) -> tupl
     return parts, bool(made)
 
 
-def _warn_of_changes(parts: Mapping[str, Sequence[Case]], dataset_dir: Path, file: str, made: bool) -> None:
-    """Warn of what a list that is read has twice, and, where it was made here, of cases that came after it."""
+def _warn_of_changes(
+    parts: Mapping[str, Sequence[Case]], dataset_dir: Path, file: str, made: bool
+) -> None:
+    """Warn of what a list that is read has twice, and, where it was made here, of cases that came
+    after it.
+    """
     found = Found([])
-    with contextlib.suppress(DataError):  # a list by hand may be of files in no layout; the check tells of others
+    with contextlib.suppress(
+        DataError
+    ):  # a list by hand may be of files in no layout; the check tells of others
         found = layouts.find(dataset_dir)
     patients = {os.path.normpath(image): patient for image, patient in found.patients.items()}
     warn_of_shared(parts, patients, file)
@@ -219,17 +252,26 @@ def _warn_of_changes(parts: Mapping[str, Sequence[Case]], dataset_dir: Path, fil
         )
 
 
-def _check_stored(parts: Mapping[str, Sequence[Case]], structures: Sequence[str], file: str) -> None:
-    """Refuse a list whose masks were coded anew after it was made: a training would find its structures nowhere."""
+def _check_stored(
+    parts: Mapping[str, Sequence[Case]], structures: Sequence[str], file: str
+) -> None:
+    """Refuse a list whose masks were coded anew after it was made: a training would find its
+    structures nowhere.
+    """
     cases = [case for members in parts.values() for case in members if "values" in case]
     labels = [case["label"] for case in cases]
-    stored = [{name: case["values"][name] for name in structures if name in case["values"]} for case in cases]
+    stored = [
+        {name: case["values"][name] for name in structures if name in case["values"]}
+        for case in cases
+    ]
     with contextlib.suppress(DataError):  # of a few masks; all of them say it better
         few = recognise(labels[:: -(-len(labels) // A_FEW) or 1], structures, file)
         if all(values == few for values in stored):
             return
     found = recognise(labels, structures, file) if labels else {}
-    other = next((case for case, values in zip(cases, stored, strict=True) if values != found), None)
+    other = next(
+        (case for case, values in zip(cases, stored, strict=True) if values != found), None
+    )
     if other:
         raise DataError(
             f"{file} has {other['values']} for {other['label']}, but in the masks {found} is found now. Delete it to"
@@ -239,7 +281,10 @@ def _check_stored(parts: Mapping[str, Sequence[Case]], structures: Sequence[str]
 
 
 def _with_values(
-    parts: dict[str, list[Case]], structures: Sequence[str], values: Mapping[str, Sequence[int]] | None, site: str
+    parts: dict[str, list[Case]],
+    structures: Sequence[str],
+    values: Mapping[str, Sequence[int]] | None,
+    site: str,
 ) -> dict[str, list[Case]]:
     """The same cases, each with the pixel values of its structures."""
     cases = [case for members in parts.values() for case in members]
@@ -250,11 +295,14 @@ def _with_values(
             raise DataError(
                 f"{site} has {other['values']} for {other['label']}, not {hand}. Delete it, or give no values."
             )
-        return {part: [{**case, "values": hand} for case in members] for part, members in parts.items()}
+        return {
+            part: [{**case, "values": hand} for case in members] for part, members in parts.items()
+        }
     bare = [case["label"] for case in cases if "values" not in case]
     if not structures or not bare:
         return parts
     found = recognise(bare, structures, site)
     return {
-        part: [{**case, "values": case.get("values", found)} for case in members] for part, members in parts.items()
+        part: [{**case, "values": case.get("values", found)} for case in members]
+        for part, members in parts.items()
     }

@@ -1,18 +1,11 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The four synthetic hospitals of ``make demo``: three large ones look alike, a small one does not.
 
 They were built to show one effect: plain averaging leaves the small hospital behind, for a reason
-that one sees in its images. ``docs/demo.md`` says how they were chosen and what was measured. The six
-hospitals of :mod:`monai_fairfl.data.synthetic`, which the studies use, were not built for an effect.
+that one sees in its images. ``docs/demo.md`` says how they were chosen and what was measured. The
+six hospitals of :mod:`monai_fairfl.data.synthetic`, which the studies use, were not built for an
+effect.
 """
 
 from __future__ import annotations
@@ -56,8 +49,8 @@ def write_demo(
 ) -> list[str]:
     """Write the hospitals of the demonstration, with the split of each as ``datalist/SITE.json``.
 
-    The lists are those of the layout ``nvflare`` (``docs/data.md``), so that every engine trains and
-    tests on the same cases: two cases of a site validate, eight test, the others train.
+    The lists are those of the layout ``nvflare`` (``docs/data.md``), so that every engine trains
+    and tests on the same cases: two cases of a site validate, eight test, the others train.
 
     Args:
         root: folder to write to; made if missing.

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Fundus photographs: one view of a stereo pair, colours without the camera's cast, crops around the optic disc."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fundus photographs: one view of a stereo pair, colours without the camera's cast, crops around
+the optic disc.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +16,14 @@ from torch.nn.functional import interpolate
 
 from monai_fairfl.errors import ConfigError
 
-__all__ = ["NormaliseFieldd", "OneViewd", "RandDiscCropd", "is_pair", "normalise_field", "square_around"]
+__all__ = [
+    "NormaliseFieldd",
+    "OneViewd",
+    "RandDiscCropd",
+    "is_pair",
+    "normalise_field",
+    "square_around",
+]
 
 STEREO = 1.8  # width / height from which a photograph is taken for a pair of views; few single views are as wide
 
@@ -37,21 +38,25 @@ def is_pair(width: int, height: int) -> bool:
 
 
 class OneViewd(Cropd):
-    """The left one of a pair of views side by side, as RIM-ONE r3 has them; a photograph of one view is kept.
+    """The left one of a pair of views side by side, as RIM-ONE r3 has them; a photograph of one
+    view is kept.
 
     Undone by ``Invertd`` like any crop.
 
     Args:
         keys: keys of images, C x W x H (MONAI reads photographs with the width first).
-        stereo: whether the photographs are pairs; ``None``: those are that are at least 1.8 times as wide as high.
-            RIM-ONE r3's, 1.5 times as wide as high like many single views, need to be told.
+        stereo: whether the photographs are pairs; ``None``: those are that are at least 1.8 times
+            as wide as high. RIM-ONE r3's, 1.5 times as wide as high like many single views, need to
+            be told.
         allow_missing_keys: as MONAI's.
 
     >>> OneViewd("image")({"image": torch.zeros(3, 200, 100)})["image"].shape
     torch.Size([3, 100, 100])
     """
 
-    def __init__(self, keys: KeysCollection, stereo: bool | None = None, allow_missing_keys: bool = False) -> None:
+    def __init__(
+        self, keys: KeysCollection, stereo: bool | None = None, allow_missing_keys: bool = False
+    ) -> None:
         super().__init__(keys, cropper=_LeftHalf(stereo), allow_missing_keys=allow_missing_keys)
 
 
@@ -60,7 +65,9 @@ class _LeftHalf(Crop):
         super().__init__()
         self.stereo = stereo
 
-    def __call__(self, img: torch.Tensor, slices: Any = None, lazy: bool | None = None) -> torch.Tensor:
+    def __call__(
+        self, img: torch.Tensor, slices: Any = None, lazy: bool | None = None
+    ) -> torch.Tensor:
         width, height = img.shape[1:]
         pair = is_pair(width, height) if self.stereo is None else self.stereo
         half = slice(0, width // 2 if pair else width)
@@ -68,10 +75,11 @@ class _LeftHalf(Crop):
 
 
 class NormaliseFieldd(MapTransform):
-    """Zero mean and unit variance of each colour within the field of view, 0 outside: no colour cast, no exposure.
+    """Zero mean and unit variance of each colour within the field of view, 0 outside: no colour
+    cast, no exposure.
 
-    The field of view is where the brightest colour is above ``threshold`` times its 99th percentile; what surrounds
-    it, black with a label or a mark, says nothing.
+    The field of view is where the brightest colour is above ``threshold`` times its 99th
+    percentile; what surrounds it, black with a label or a mark, says nothing.
 
     Args:
         keys: keys of photographs, C x W x H, any scale from 0.
@@ -109,10 +117,10 @@ def normalise_field(image: torch.Tensor, threshold: float = 0.15) -> torch.Tenso
 class RandDiscCropd(Randomizable, MapTransform):
     r"""A square around the optic disc, or the whole photograph, resized to what the network sees.
 
-    One network then learns both: to find the disc in a whole photograph, and to outline it from near
-    (:class:`~monai_fairfl.inferers.CoarseToFineInferer`). The square has the side
-    :math:`m \max(w, h)` of the disc's box, m uniform in ``margin``, its centre moved by up to ``jitter`` disc sizes.
-    A label without a disc gives the whole photograph.
+    One network then learns both: to find the disc in a whole photograph, and to outline it from
+    near (:class:`~monai_fairfl.inferers.CoarseToFineInferer`). The square has the side
+    :math:`m \max(w, h)` of the disc's box, m uniform in ``margin``, its centre moved by up to
+    ``jitter`` disc sizes. A label without a disc gives the whole photograph.
 
     Args:
         keys: keys of images and labels, C x W x H, all of one W and H.
@@ -142,7 +150,12 @@ class RandDiscCropd(Randomizable, MapTransform):
         jitter: float = 0.2,
     ) -> None:
         MapTransform.__init__(self, keys)
-        if not 0 <= prob <= 1 or not 1 <= margin[0] <= margin[1] or jitter < 0 or label_key not in self.keys:
+        if (
+            not 0 <= prob <= 1
+            or not 1 <= margin[0] <= margin[1]
+            or jitter < 0
+            or label_key not in self.keys
+        ):
             raise ConfigError(
                 f"RandDiscCropd: prob in [0, 1], margin from 1 up, jitter at least 0 and label_key one of keys are "
                 f"needed, got {prob}, {tuple(margin)}, {jitter}, {label_key!r}"
@@ -157,13 +170,20 @@ class RandDiscCropd(Randomizable, MapTransform):
         box = square_around(found[self.label_key][0] > 0.5, scale, shift.tolist()) if near else None
         for key in self.key_iterator(found):
             part = found[key] if box is None else found[key][:, box[0], box[1]]
-            how = {"mode": "nearest-exact"} if key == self.label_key else {"mode": "bilinear", "antialias": True}
+            how = (
+                {"mode": "nearest-exact"}
+                if key == self.label_key
+                else {"mode": "bilinear", "antialias": True}
+            )
             found[key] = interpolate(part[None].float(), self.size, **how)[0]
         return found
 
 
-def square_around(mask: torch.Tensor, margin: float, shift: Sequence[float] = (0.0, 0.0)) -> tuple[slice, slice] | None:
-    """The square around what is True in ``mask``, moved and cut so that it lies within the image; ``None`` for nothing.
+def square_around(
+    mask: torch.Tensor, margin: float, shift: Sequence[float] = (0.0, 0.0)
+) -> tuple[slice, slice] | None:
+    """The square around what is True in ``mask``, moved and cut so that it lies within the image;
+    ``None`` for nothing.
 
     Args:
         mask: W x H, boolean.

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Folders of generated sites: what is written once for every kind of image."""
 
 from __future__ import annotations
@@ -35,7 +27,8 @@ def write_generated(
     workers: int,
     write_case: Callable[[Path, Any, int], None],
 ) -> list[str]:
-    """Write every case of every site that is not there yet, and ``sites.json``, which says how the sites differ.
+    """Write every case of every site that is not there yet, and ``sites.json``, which says how the
+    sites differ.
 
     Args:
         root: folder to write to; made if missing.
@@ -44,7 +37,8 @@ def write_generated(
         size: of all images.
         cases: number of cases of every site instead of each site's own.
         workers: threads.
-        write_case: (folder of the site, site, number) -> the case's files, left alone where they are whole.
+        write_case: (folder of the site, site, number) -> the case's files, left alone where they
+            are whole.
 
     Returns:
         The sites' names, sorted.
@@ -65,7 +59,9 @@ def write_generated(
 
 
 def _describe(path: Path, sites: Sequence[Any], made: dict[str, Any]) -> dict[str, Any]:
-    """What ``sites.json`` says after this call; refuses to mix two different sets of images in one folder."""
+    """What ``sites.json`` says after this call; refuses to mix two different sets of images in one
+    folder.
+    """
     old: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {**made, "sites": {}}
     described = {site.name: asdict(site) for site in sites}
     clash = [key for key in made if old[key] != made[key]]

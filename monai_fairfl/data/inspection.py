@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A site's files, each read once and to its end: what they hold and what is wrong with them."""
 
 from __future__ import annotations
@@ -28,16 +20,24 @@ import numpy as np
 from monai_fairfl.data import layouts
 from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts import Case, Found
-from monai_fairfl.data.layouts.files import WORKERS, grey, header_fault, is_nifti, left_out, read, read_nifti
+from monai_fairfl.data.layouts.files import (
+    WORKERS,
+    grey,
+    header_fault,
+    is_nifti,
+    left_out,
+    read,
+    read_nifti,
+)
 from monai_fairfl.data.layouts.values import Coding, Values, check_values, coding_of, combine
 from monai_fairfl.errors import DataError
 
 __all__ = ["FileFacts", "Inspection", "inspect_site"]
 
-AFFINE_TOLERANCE = 1e-2  # mm: a converter's rounding of a header is smaller, half a voxel is much larger
-TAKEN_FOR_A_PAIR = (
-    "taken for a stereo pair by its shape: only the left half is used; for single views set stereo to False"
+AFFINE_TOLERANCE = (
+    1e-2  # mm: a converter's rounding of a header is smaller, half a voxel is much larger
 )
+TAKEN_FOR_A_PAIR = "taken for a stereo pair by its shape: only the left half is used; for single views set stereo to False"
 MOST_NAMED = 20  # empty labels named one by one
 MOST_COLOURS = 16  # of a mask drawn in colours
 MOST_LABELS = 256  # different values of a label volume; an image has more
@@ -50,7 +50,8 @@ class FileFacts:
     Args:
         path: the file.
         problem: what is wrong with it, in a sentence; empty when nothing is.
-        shape: pixels or voxels, without channels; empty when the file cannot be compared with its partner.
+        shape: pixels or voxels, without channels; empty when the file cannot be compared with its
+            partner.
         channels: number of channels.
         digest: SHA-256 of the decoded pixels, the same for copies in another file format.
         affine: of a volume, with the spacing in mm.
@@ -103,11 +104,13 @@ def inspect_site(
     values: Mapping[str, Sequence[int]] | None = None,
     stereo: bool | None = None,
 ) -> Inspection:
-    """Read every file of a site, as many at a time as there are threads, and keep only what is needed of each.
+    """Read every file of a site, as many at a time as there are threads, and keep only what is
+    needed of each.
 
     Args:
         site_dir: the site's folder, of any layout, or its data list (NVFlare).
-        structures: names of nested structures whose pixel values are looked for, the outermost first.
+        structures: names of nested structures whose pixel values are looked for, the outermost
+            first.
         values: the same given by hand.
         stereo: whether photographs are pairs of views; by their shape where it is not given.
 
@@ -115,7 +118,9 @@ def inspect_site(
         DataError: no layout recognises the site, or its files do not pair.
     """
     site = Path(site_dir)
-    layout, base = layouts.layout_of(site), Path(os.path.abspath(site.parent if site.is_file() else site))
+    layout, base = layouts.layout_of(site), Path(
+        os.path.abspath(site.parent if site.is_file() else site)
+    )
     found = layouts.LAYOUTS[layout].find(site)
     with ThreadPoolExecutor(WORKERS) as pool:
         files = list(pool.map(partial(_read_case, found), found.cases))
@@ -128,7 +133,9 @@ def inspect_site(
                 f"{image.path} has more than 8 bits a channel, which a training in colour cuts off; save it with 8"
             )
         if structures and stereo is None and label.right:
-            wrong.append(f"{label.path} has its labels in the right half alone, of a photograph {TAKEN_FOR_A_PAIR}")
+            wrong.append(
+                f"{label.path} has its labels in the right half alone, of a photograph {TAKEN_FOR_A_PAIR}"
+            )
         problems += wrong
         lines += [] if wrong else [_line(image, label, base)]
     codings = [label.coding for _, label in files if label.coding and label.coding.levels]
@@ -148,14 +155,29 @@ def inspect_site(
     ]
     empty = [line["image"] for line in lines if not line["gland_slices"]]
     if lines and len(empty) == len(files):
-        problems.append(f"all {len(empty)} labels are empty; check that the right label files were exported")
+        problems.append(
+            f"all {len(empty)} labels are empty; check that the right label files were exported"
+        )
     readable = [pair for pair in files if pair[0].digest and pair[1].digest]
     notes = _notes(found, readable, site)
     if structures and stereo is None:
-        wide = [image.path for image, _ in readable if not image.spacing and is_pair(*image.shape[::-1])]
-        notes += [f"{site}: {len(wide)} photograph(s), {wide[0]} first, {TAKEN_FOR_A_PAIR}"] if wide else []
-    notes += [f"{os.path.normpath(base / name)}: its label is empty; the case is kept" for name in empty[:MOST_NAMED]]
-    notes += [f"{site}: {len(empty) - MOST_NAMED} more labels are empty"] if len(empty) > MOST_NAMED else []
+        wide = [
+            image.path for image, _ in readable if not image.spacing and is_pair(*image.shape[::-1])
+        ]
+        notes += (
+            [f"{site}: {len(wide)} photograph(s), {wide[0]} first, {TAKEN_FOR_A_PAIR}"]
+            if wide
+            else []
+        )
+    notes += [
+        f"{os.path.normpath(base / name)}: its label is empty; the case is kept"
+        for name in empty[:MOST_NAMED]
+    ]
+    notes += (
+        [f"{site}: {len(empty) - MOST_NAMED} more labels are empty"]
+        if len(empty) > MOST_NAMED
+        else []
+    )
     name = site.stem if site.is_file() else base.name
     return Inspection(name, layout, lines, problems, notes, readable, known)
 
@@ -185,25 +207,36 @@ def _volume(path: str, axes: int, is_label: bool) -> FileFacts:
     channels = values.shape[3] if values.ndim == 4 else 1
     facts = FileFacts(path, "", values.shape[:3], channels, affine=nifti.affine, spacing=spacing)
     if infinite := int(values.size - np.isfinite(values).sum()):
-        return replace(facts, problem=f"{path} has {infinite} values that are not finite; convert it again")
+        return replace(
+            facts, problem=f"{path} has {infinite} values that are not finite; convert it again"
+        )
     if is_label:
         labels = np.unique(values)
         wrong = labels[(labels < 0) | (labels != np.round(labels))]
         if wrong.size:
-            problem = f"{path} has label values such as {wrong[0]:g}; labels are whole numbers from 0"
+            problem = (
+                f"{path} has label values such as {wrong[0]:g}; labels are whole numbers from 0"
+            )
             return replace(facts, problem=problem)
         if len(labels) > MOST_LABELS:
-            return replace(facts, problem=f"{path} has {len(labels)} label values, as images have; give its label")
+            return replace(
+                facts,
+                problem=f"{path} has {len(labels)} label values, as images have; give its label",
+            )
         slices = int((values > 0).any(axis=(0, 1)).sum())
         facts = replace(facts, labels=tuple(labels.astype(int).tolist()), slices=slices)
-    return replace(facts, digest=_digest(values.astype(np.float32) + 0))  # + 0 makes one zero of -0 and 0
+    return replace(
+        facts, digest=_digest(values.astype(np.float32) + 0)
+    )  # + 0 makes one zero of -0 and 0
 
 
 def _picture(path: str, is_label: bool) -> FileFacts:
     pixels = read(path)
     plain = grey(pixels)
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
-    facts = FileFacts(path, "", pixels.shape[:2], channels, _digest(pixels if plain is None else plain))
+    facts = FileFacts(
+        path, "", pixels.shape[:2], channels, _digest(pixels if plain is None else plain)
+    )
     if not is_label:
         return replace(facts, deep=pixels.itemsize > 1)
     coding = coding_of(pixels, path)
@@ -218,15 +251,22 @@ def _picture(path: str, is_label: bool) -> FileFacts:
         return facts
     if plain is None and coding.colours <= MOST_COLOURS:
         return replace(
-            facts, problem=f"{path} has {coding.colours} colours; store a label in one channel of grey levels"
+            facts,
+            problem=f"{path} has {coding.colours} colours; store a label in one channel of grey levels",
         )
     kind = "colours" if plain is None else "grey levels that do not gather at a few"
-    return replace(facts, problem=f"{path} has {coding.colours} {kind}, as photographs have; give its label")
+    return replace(
+        facts, problem=f"{path} has {coding.colours} {kind}, as photographs have; give its label"
+    )
 
 
 def _digest(pixels: np.ndarray) -> str:
-    content = np.ascontiguousarray(pixels if pixels.dtype == np.uint8 else pixels.astype(np.float32))
-    return hashlib.sha256(f"{content.shape}{content.dtype}".encode() + content.tobytes()).hexdigest()
+    content = np.ascontiguousarray(
+        pixels if pixels.dtype == np.uint8 else pixels.astype(np.float32)
+    )
+    return hashlib.sha256(
+        f"{content.shape}{content.dtype}".encode() + content.tobytes()
+    ).hexdigest()
 
 
 def _problems(image: FileFacts, label: FileFacts) -> list[str]:
@@ -235,7 +275,9 @@ def _problems(image: FileFacts, label: FileFacts) -> list[str]:
     if not image.shape or not label.shape:
         return problems
     if image.shape != label.shape:
-        problems.append(f"{label.path} has shape {label.shape} but its image {image.shape}; resample the label")
+        problems.append(
+            f"{label.path} has shape {label.shape} but its image {image.shape}; resample the label"
+        )
     if image.affine is not None and label.affine is not None:
         gap = float(np.abs(image.affine - label.affine).max())
         if not gap <= AFFINE_TOLERANCE:
@@ -244,7 +286,9 @@ def _problems(image: FileFacts, label: FileFacts) -> list[str]:
                 " check that the label belongs to this image, then give it the image's header"
             )
     if image.digest and image.digest == label.digest:
-        problems.append(f"{label.path} has the very pixels of its image; put the label in its place")
+        problems.append(
+            f"{label.path} has the very pixels of its image; put the label in its place"
+        )
     return problems
 
 
@@ -263,8 +307,12 @@ def _notes(found: Found, files: Sequence[tuple[FileFacts, FileFacts]], site: Pat
     channels = Counter(image.channels for image, _ in files)
     if found.channels and max(channels, default=1) > 1:
         names = ", ".join(f"{number}: {name}" for number, name in enumerate(found.channels))
-        notes.append(f"{site}: images have {max(channels)} channels on axis 3 ({names}); the training must choose one")
+        notes.append(
+            f"{site}: images have {max(channels)} channels on axis 3 ({names}); the training must choose one"
+        )
     if len(channels) > 1:
         counts = ", ".join(f"{n} of {number} channel(s)" for number, n in sorted(channels.items()))
-        notes.append(f"{site}: images differ in their channels ({counts}); convert them, or let the training do it")
+        notes.append(
+            f"{site}: images differ in their channels ({counts}); convert them, or let the training do it"
+        )
     return notes

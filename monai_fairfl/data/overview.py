@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """All sites side by side: what each holds, what is wrong, and which cases occur twice."""
 
 from __future__ import annotations
@@ -41,15 +33,18 @@ def overview(
     """Read every file of every site once; also tell of sites with problems, and write nothing.
 
     Args:
-        sites: site -> its folder or data list, as :func:`~monai_fairfl.data.site_folders` gives them.
-        structures: names of nested structures whose pixel values are looked for, the outermost first.
+        sites: site -> its folder or data list, as :func:`~monai_fairfl.data.site_folders` gives
+            them.
+        structures: names of nested structures whose pixel values are looked for, the outermost
+            first.
         stereo: whether photographs are pairs of views; by their shape where it is not given.
         noticed: notes from before, such as of folders that are no site.
         split: arguments of :func:`~monai_fairfl.data.split_cases`.
 
     Returns:
-        For JSON: ``sites`` (see :func:`~monai_fairfl.data.check_cases`, and the number of cases in each part),
-        ``warnings`` and ``problems``, sentences; and the same as a table and lines of text.
+        For JSON: ``sites`` (see :func:`~monai_fairfl.data.check_cases`, and the number of cases in
+        each part), ``warnings`` and ``problems``, sentences; and the same as a table and lines of
+        text.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, site_folders, write_sites
@@ -71,12 +66,24 @@ def overview(
         except DataError as error:
             known = found.get(name, Inspection(name, "–", [], [], []))
             found[name] = known._replace(problems=[*known.problems, str(error)])
-    notes = [*noticed, *(note for site in found.values() for note in site.notes), *check_duplicates(found, parts)]
-    problems = [f"site {name!r}: {problem}" for name, site in found.items() for problem in site.problems]
-    counts = {name: {part: len(cases) for part, cases in split.items()} for name, split in parts.items()}
+    notes = [
+        *noticed,
+        *(note for site in found.values() for note in site.notes),
+        *check_duplicates(found, parts),
+    ]
+    problems = [
+        f"site {name!r}: {problem}" for name, site in found.items() for problem in site.problems
+    ]
+    counts = {
+        name: {part: len(cases) for part, cases in split.items()} for name, split in parts.items()
+    }
     summaries = {name: summary_of(site) | counts.get(name, {}) for name, site in found.items()}
     closing = f"{len(found)} site(s), {len(notes)} note(s), {len(problems)} problem(s) that would stop a training"
-    lines = [*(f"note: {note}" for note in notes), *(f"problem: {problem}" for problem in problems), closing]
+    lines = [
+        *(f"note: {note}" for note in notes),
+        *(f"problem: {problem}" for problem in problems),
+        closing,
+    ]
     data = {"sites": summaries, "warnings": notes, "problems": problems}
     return data, "\n".join([as_table(summaries), "", *lines])
 
@@ -90,12 +97,24 @@ def as_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:
     ['elm', 'folders', '1', '4', 'x', '6', '3', '0,', '255', '0', '–']
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("Site", "Layout", "Cases", "Size", "Channels", "Spacing, mm", "Labels", "Empty", "Split"):
+    for title in (
+        "Site",
+        "Layout",
+        "Cases",
+        "Size",
+        "Channels",
+        "Spacing, mm",
+        "Labels",
+        "Empty",
+        "Split",
+    ):
         table.add_column(title, overflow="fold")
     for site, summary in summaries.items():
         lines = summary["cases"]
         coded = [f"{name} {low}-{high}" for name, (low, high) in summary.get("values", {}).items()]
-        split = [str(summary[part]) for part in ("training", "validation", "testing") if part in summary]
+        split = [
+            str(summary[part]) for part in ("training", "validation", "testing") if part in summary
+        ]
         table.add_row(
             site,
             summary["layout"],

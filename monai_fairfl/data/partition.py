@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Who gets which cases: pooled cases dealt out to clients, a free rider's single case, and the clients to corrupt."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Who gets which cases: pooled cases dealt out to clients, a free rider's single case, and the
+clients to corrupt.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +34,8 @@ EXPONENT = 1.65911332899  # of the power law in the authors' code of CGSV
 def pick(names: Sequence[str], share: float, seed: int = 0) -> list[str]:
     """Pick floor(share n + 1/2) of n names, at least one if ``share`` is above 0.
 
-    Taken are the names whose SHA-256 together with the seed is smallest. So neither their order nor the process
-    matters, and a larger share picks the same names and more.
+    Taken are the names whose SHA-256 together with the seed is smallest. So neither their order nor
+    the process matters, and a larger share picks the same names and more.
 
     Args:
         names: any strings; those that occur twice count once.
@@ -59,13 +53,16 @@ def pick(names: Sequence[str], share: float, seed: int = 0) -> list[str]:
     """
     if not 0 <= share <= 1:
         raise ConfigError(f"share={share}: give a share from 0 to 1, as 0.2 for 20 %.")
-    ranked = sorted(set(names), key=lambda name: (hashlib.sha256(f"{seed}/{name}".encode()).digest(), name))
+    ranked = sorted(
+        set(names), key=lambda name: (hashlib.sha256(f"{seed}/{name}".encode()).digest(), name)
+    )
     count = max(1, math.floor(share * len(ranked) + 0.5)) if share else 0
     return sorted(ranked[:count])
 
 
 def chosen_clients(names: Sequence[str], share: float = 0.2, seed: int = 0) -> list[str]:
-    """Choose the clients to corrupt, see :func:`pick`. FedISM corrupts 4 of 20 (Wu et al., IJCAI 2024).
+    """Choose the clients to corrupt, see :func:`pick`. FedISM corrupts 4 of 20 (Wu et al., IJCAI
+    2024).
 
     Args:
         names: all clients.
@@ -88,9 +85,11 @@ def chosen_clients(names: Sequence[str], share: float = 0.2, seed: int = 0) -> l
 def repeat_case(
     datalist: Mapping[str, Sequence[Case]], times: int | None = None, seed: int = 0
 ) -> dict[str, list[Case]]:
-    """Make a free rider of a site: one training case, repeated, is all it trains and validates with.
+    """Make a free rider of a site: one training case, repeated, is all it trains and validates
+    with.
 
-    It so claims cases that it does not have. This is how FedCE simulates a free rider (Jiang et al., CVPR 2023).
+    It so claims cases that it does not have. This is how FedCE simulates a free rider (Jiang et
+    al., CVPR 2023).
 
     Args:
         datalist: ``training``, ``validation`` and ``testing``.
@@ -98,8 +97,8 @@ def repeat_case(
         seed: decides which case.
 
     Returns:
-        The data list: ``training`` is the case ``times`` times, ``validation`` the same case as often as there were
-        validation cases, ``testing`` unchanged.
+        The data list: ``training`` is the case ``times`` times, ``validation`` the same case as
+        often as there were validation cases, ``testing`` unchanged.
 
     Raises:
         DataError: there is no training case.
@@ -112,7 +111,9 @@ def repeat_case(
     """
     training = sorted(datalist["training"], key=lambda case: case["image"])
     if not training:
-        raise DataError("the data list has no training case that could be repeated. Give the site at least one.")
+        raise DataError(
+            "the data list has no training case that could be repeated. Give the site at least one."
+        )
     if times is not None and times < 1:
         raise ConfigError(f"times={times}: a free rider claims at least one case.")
     case = training[np.random.default_rng(seed).integers(len(training))]
@@ -128,7 +129,9 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _sizes(shares: np.ndarray, count: int) -> np.ndarray:
-    """Whole numbers in proportion to ``shares`` with sum ``count``, each at least 1 and as near as can be."""
+    """Whole numbers in proportion to ``shares`` with sum ``count``, each at least 1 and as near as
+    can be.
+    """
     quota = count * shares / shares.sum()
     sizes = np.maximum(1, np.floor(quota).astype(int))
     while sizes.sum() < count:
@@ -138,7 +141,9 @@ def _sizes(shares: np.ndarray, count: int) -> np.ndarray:
     return sizes
 
 
-def _by_content(values: Sequence[float], sizes: np.ndarray, rng: np.random.Generator) -> list[list[int]]:
+def _by_content(
+    values: Sequence[float], sizes: np.ndarray, rng: np.random.Generator
+) -> list[list[int]]:
     """Client i gets equal numbers of the i lowest classes; returns the indices of each client."""
     n = len(sizes)
     quotas = np.zeros((n, n), dtype=int)  # client x class
@@ -162,18 +167,21 @@ def partition(
 ) -> dict[str, list[Case]]:
     """Deal a pool of cases out to N clients, as in CGSV's experiments (Xu et al., NeurIPS 2021).
 
-    Every case goes to exactly one client and every client gets at least one, whatever the order of ``cases``.
+    Every case goes to exactly one client and every client gets at least one, whatever the order of
+    ``cases``.
 
     ``uniform`` (UNI): at random; sizes differ by one at most.
 
-    ``power_law`` (POW): at random; sizes grow from the first client to the last in proportion to b_i, N numbers evenly
-    spaced from the 1 % to the 99 % quantile of the density a x^(a-1) on [0, 1], x_p = p^(1/a), as in the authors' code;
-    a = 1.65911332899. For five clients: 2.4, 11.2, 20.0, 28.8 and 37.6 %.
+    ``power_law`` (POW): at random; sizes grow from the first client to the last in proportion to
+    b_i, N numbers evenly spaced from the 1 % to the 99 % quantile of the density a x^(a-1) on [0,
+    1], x_p = p^(1/a), as in the authors' code; a = 1.65911332899. For five clients: 2.4, 11.2,
+    20.0, 28.8 and 37.6 %.
 
-    ``class_imbalance`` (CLA): equal sizes, and client i has equal numbers of the i lowest of N classes only: the first
-    client one class, the last all. CGSV's classes are digits; images to segment have none, so classes are here ranges
-    of ``content``, class 1 the smallest structures. CGSV draws with replacement; so that each case is used once, class
-    j is (1/N) sum_{i=j..N} 1/i of the pool: for five clients 45.7, 25.7, 15.7, 9.0 and 4.0 %.
+    ``class_imbalance`` (CLA): equal sizes, and client i has equal numbers of the i lowest of N
+    classes only: the first client one class, the last all. CGSV's classes are digits; images to
+    segment have none, so classes are here ranges of ``content``, class 1 the smallest structures.
+    CGSV draws with replacement; so that each case is used once, class j is (1/N) sum_{i=j..N} 1/i
+    of the pool: for five clients 45.7, 25.7, 15.7, 9.0 and 4.0 %.
 
     Args:
         cases: the pool.
@@ -225,11 +233,13 @@ def partitioned_datalist(
     content: Callable[[Mapping[str, Any]], float] = structure_size,
     **datalist: Any,
 ) -> dict[str, list[Case]]:
-    """Data list of one client of a partitioned pool, for a bundle's config in place of :func:`site_datalist`.
+    """Data list of one client of a partitioned pool, for a bundle's config in place of
+    :func:`site_datalist`.
 
-    Every folder is split by :func:`site_datalist`. The training cases of all are dealt out by :func:`partition`, and
-    the validation cases likewise. The test cases are common to all clients, as in CGSV: a partition makes clients
-    unequal in what they learn from, not in what they are judged by.
+    Every folder is split by :func:`site_datalist`. The training cases of all are dealt out by
+    :func:`partition`, and the validation cases likewise. The test cases are common to all clients,
+    as in CGSV: a partition makes clients unequal in what they learn from, not in what they are
+    judged by.
 
     Args:
         dataset_dirs: the folders to pool.
@@ -257,7 +267,9 @@ def partitioned_datalist(
     [2, 1, 2]
     """
     if client not in clients:
-        raise ConfigError(f"client {client!r} is not one of clients={list(clients)}. Name every client as it runs.")
+        raise ConfigError(
+            f"client {client!r} is not one of clients={list(clients)}. Name every client as it runs."
+        )
     lists = [site_datalist(folder, seed=seed, **datalist) for folder in dataset_dirs]
     parts = {part: [case for each in lists for case in each[part]] for part in PARTS}
     for part in PARTS[:2]:

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Photographs made smaller without aliasing, in a fraction of the time."""
 
 from __future__ import annotations
@@ -31,10 +23,11 @@ __all__ = ["SmoothResized"]
 class SmoothResized(Resized):
     r"""MONAI's ``Resized`` for images of two dimensions, with a faster ``anti_aliasing``.
 
-    Anti-aliasing smooths with a Gaussian of :math:`\sigma = (f - 1) / 2` pixels along an axis that becomes f times
-    smaller, then interpolates bilinearly. Both are linear and go axis by axis, so that the result is :math:`A X B^T`
-    with a sparse matrix for each axis: what is smoothed is only what is kept, where MONAI smooths every pixel. Values
-    are MONAI's but for rounding; affine, inverse and everything else are MONAI's own.
+    Anti-aliasing smooths with a Gaussian of :math:`\sigma = (f - 1) / 2` pixels along an axis that
+    becomes f times smaller, then interpolates bilinearly. Both are linear and go axis by axis, so
+    that the result is :math:`A X B^T` with a sparse matrix for each axis: what is smoothed is only
+    what is kept, where MONAI smooths every pixel. Values are MONAI's but for rounding; affine,
+    inverse and everything else are MONAI's own.
 
     Args:
         keys: of images, C x W x H.
@@ -60,21 +53,35 @@ class SmoothResized(Resized):
     ) -> None:
         super().__init__(keys, spatial_size, size_mode, mode)
         self.smooth = ensure_tuple_rep(anti_aliasing, len(self.keys))
-        wrong = [mode for mode, smooth in zip(self.mode, self.smooth, strict=True) if smooth and mode != "bilinear"]
+        wrong = [
+            mode
+            for mode, smooth in zip(self.mode, self.smooth, strict=True)
+            if smooth and mode != "bilinear"
+        ]
         if wrong:
-            raise ValueError(f"SmoothResized: anti_aliasing needs mode 'bilinear', got {wrong[0]!r}")
+            raise ValueError(
+                f"SmoothResized: anti_aliasing needs mode 'bilinear', got {wrong[0]!r}"
+            )
 
     @property
     def requires_current_data(self) -> bool:
-        """So that a lazy ``Compose`` carries out what is pending first: smoothing looks at the pixels."""
+        """So that a lazy ``Compose`` carries out what is pending first: smoothing looks at the
+        pixels.
+        """
         return True
 
-    def __call__(self, data: Mapping[Hashable, Any], lazy: bool | None = None) -> dict[Hashable, Any]:
+    def __call__(
+        self, data: Mapping[Hashable, Any], lazy: bool | None = None
+    ) -> dict[Hashable, Any]:
         found = super().__call__(data, False)
         for key, smooth in self.key_iterator(found, self.smooth):
             size = found[key].shape[1:]
-            if smooth and any(new < old for new, old in zip(size, data[key].shape[1:], strict=True)):
-                found[key].copy_(torch.from_numpy(_resized(torch.as_tensor(data[key]).numpy(), size)))
+            if smooth and any(
+                new < old for new, old in zip(size, data[key].shape[1:], strict=True)
+            ):
+                found[key].copy_(
+                    torch.from_numpy(_resized(torch.as_tensor(data[key]).numpy(), size))
+                )
         return found
 
 
@@ -88,12 +95,16 @@ def _resized(image: np.ndarray, size: Sequence[int]) -> np.ndarray:
 def _matrix(length: int, size: int) -> sparse.csr_matrix:
     """Smoothing and interpolation of ``length`` pixels to ``size``: (size, length)."""
     index = torch.arange(length, dtype=torch.float64)
-    place = interpolate(index[None, None], size=size, mode="linear")[0, 0].numpy()  # where each new pixel lies
+    place = interpolate(index[None, None], size=size, mode="linear")[
+        0, 0
+    ].numpy()  # where each new pixel lies
     before = np.minimum(place.astype(int), max(length - 2, 0))
     after = np.minimum(before + 1, length - 1)
     entries = np.concatenate([1 - (place - before), place - before])
     rows = np.tile(np.arange(size), 2)
-    matrix = sparse.csr_matrix((entries, (rows, np.concatenate([before, after]))), shape=(size, length))
+    matrix = sparse.csr_matrix(
+        (entries, (rows, np.concatenate([before, after]))), shape=(size, length)
+    )
     if size < length:
         kernel = gaussian_1d(torch.tensor((length / size - 1) / 2)).double().numpy()
         offsets = np.arange(len(kernel)) - len(kernel) // 2

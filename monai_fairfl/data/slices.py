@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Turns volumes into 2D slices, with a chosen share of slices without gland."""
 
 from __future__ import annotations
@@ -29,22 +21,24 @@ __all__ = ["SampleSlicesd"]
 class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
     """Draw axial slices of a channel-first volume, the same ones of every key.
 
-    Slices with gland are what a 2D network learns from; a few without teach it where the gland ends. With
-    ``num_samples="all"`` each of the g slices with gland comes once, and e ~ Binomial(k, g r / ((1 - r) k)) of the k
-    empty ones with it, so that e / (g + e) is about the empty rate r (E[e] = g r / (1 - r), and all k if there are not
-    more). With a number, each drawn slice is an empty one with probability r. A slice is drawn again only when all of
-    its kind were drawn. A volume without gland gives empty slices only, one with gland throughout gives none.
+    Slices with gland are what a 2D network learns from; a few without teach it where the gland
+    ends. With ``num_samples="all"`` each of the g slices with gland comes once, and e ~ Binomial(k,
+    g r / ((1 - r) k)) of the k empty ones with it, so that e / (g + e) is about the empty rate r
+    (E[e] = g r / (1 - r), and all k if there are not more). With a number, each drawn slice is an
+    empty one with probability r. A slice is drawn again only when all of its kind were drawn. A
+    volume without gland gives empty slices only, one with gland throughout gives none.
 
     Args:
         keys: keys of the volumes, C x H x W x D.
         label_key: the one of ``keys`` whose values above 0 are gland.
-        num_samples: ``"all"``, or how many slices of each volume. Of a volume without gland ``"all"`` gives one slice.
+        num_samples: ``"all"``, or how many slices of each volume. Of a volume without gland
+            ``"all"`` gives one slice.
         empty_rate: expected share r of slices without gland, 0 <= r < 1.
         allow_missing_keys: whether keys other than ``label_key`` may be absent.
 
     Returns (of a call):
-        A list of dictionaries with C x H x W plain tensors (the affine of a volume means nothing for a slice) and all
-        other entries of the data unchanged.
+        A list of dictionaries with C x H x W plain tensors (the affine of a volume means nothing
+        for a slice) and all other entries of the data unchanged.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -67,7 +61,9 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
     ) -> None:
         MapTransform.__init__(self, keys, allow_missing_keys)
         if label_key not in self.keys:
-            raise ConfigError(f"label_key={label_key!r} is not one of keys={self.keys}. Add it to keys.")
+            raise ConfigError(
+                f"label_key={label_key!r} is not one of keys={self.keys}. Add it to keys."
+            )
         if num_samples != "all" and (isinstance(num_samples, (str, bool)) or num_samples < 1):
             raise ConfigError(f'num_samples={num_samples!r}: give "all" or a number from 1.')
         if not 0 <= empty_rate < 1:
@@ -94,7 +90,9 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
             num_empty = int(self.R.binomial(count, self.empty_rate))
             num_empty = 0 if not len(empty) else count if not len(gland) else num_empty
             num_gland = count - num_empty
-        self.indices = self.R.permutation(np.concatenate([self._draw(gland, num_gland), self._draw(empty, num_empty)]))
+        self.indices = self.R.permutation(
+            np.concatenate([self._draw(gland, num_gland), self._draw(empty, num_empty)])
+        )
 
     def _draw(self, indices: np.ndarray, count: int) -> np.ndarray:
         """Draw ``count`` of ``indices``; each comes again only after all the others came."""
@@ -103,7 +101,9 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         return np.concatenate([np.empty(0, dtype=int), *drawn])[:count]
 
     def __call__(self, data: Mapping[Hashable, Any]) -> list[dict[Hashable, Any]]:
-        volumes = {key: convert_to_tensor(data[key], track_meta=False) for key in self.key_iterator(data)}
+        volumes = {
+            key: convert_to_tensor(data[key], track_meta=False) for key in self.key_iterator(data)
+        }
         if self.label_key not in volumes:
             raise DataError(
                 f"The data has no {self.label_key!r}, which decides what a slice with gland is. Load it first."
@@ -117,4 +117,7 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
                 )
         self.randomize(volumes[self.label_key])
         others = {key: value for key, value in data.items() if key not in volumes}
-        return [{**others, **{key: v[..., int(index)].clone() for key, v in volumes.items()}} for index in self.indices]
+        return [
+            {**others, **{key: v[..., int(index)].clone() for key, v in volumes.items()}}
+            for index in self.indices
+        ]

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Training, validation and testing cases, with no patient in two parts."""
 
 from __future__ import annotations
@@ -36,13 +28,14 @@ def split_cases(
 ) -> dict[str, list[Case]]:
     """Split by case, so that no patient is in two parts.
 
-    Without ``folds`` this is FedCE's rule (Jiang et al., CVPR 2023, released code): shuffle once, round(0.5 n) train,
-    round(0.25 n) validate, the rest tests; each part gets at least one case. With ``folds`` it is cross-validation:
-    each case is tested in exactly one fold.
+    Without ``folds`` this is FedCE's rule (Jiang et al., CVPR 2023, released code): shuffle once,
+    round(0.5 n) train, round(0.25 n) validate, the rest tests; each part gets at least one case.
+    With ``folds`` it is cross-validation: each case is tested in exactly one fold.
 
     Args:
         cases: any order; they are sorted first.
-        fractions: shares of training, validation and testing, which sum to 1; not used with ``folds``.
+        fractions: shares of training, validation and testing, which sum to 1; not used with
+            ``folds``.
         folds: number of folds, at least 2.
         fold: which fold is tested, from 0.
         validation: share of the cases outside the fold that validates, rounded, at least one case.
@@ -86,15 +79,21 @@ def split_cases(
         rest = [group for index, group in enumerate(shuffled) if index % folds != fold]
         drawn, rest = _draw(rest, validation, np.random.default_rng([seed, fold]))
         if not rest:
-            raise DataError(f"{n} cases in {folds} folds leave nothing to validate. Add cases or use more folds.")
+            raise DataError(
+                f"{n} cases in {folds} folds leave nothing to validate. Add cases or use more folds."
+            )
         parts = [rest, drawn, shuffled[fold::folds]]
     return {name: _flat(part) for name, part in zip(PARTS, parts)}
 
 
-def complete_split(found: Found, validation: float = 0.2, seed: int = 0, site: str = "") -> dict[str, list[Case]]:
-    """The split that came with the data; a part that it lacks is drawn from its training cases, patient by patient.
+def complete_split(
+    found: Found, validation: float = 0.2, seed: int = 0, site: str = ""
+) -> dict[str, list[Case]]:
+    """The split that came with the data; a part that it lacks is drawn from its training cases,
+    patient by patient.
 
-    A patient who is in two of its parts is a warning: published splits have such, and results are compared on them.
+    A patient who is in two of its parts is a warning: published splits have such, and results are
+    compared on them.
 
     Args:
         found: with ``parts``.
@@ -125,13 +124,21 @@ def complete_split(found: Found, validation: float = 0.2, seed: int = 0, site: s
     return parts
 
 
-def warn_of_shared(parts: Mapping[str, Sequence[Case]], patients: Mapping[str, str], site: str) -> None:
-    """Warn of patients who are in two parts of a split; a case that has no patient is one of its own."""
+def warn_of_shared(
+    parts: Mapping[str, Sequence[Case]], patients: Mapping[str, str], site: str
+) -> None:
+    """Warn of patients who are in two parts of a split; a case that has no patient is one of its
+    own.
+    """
     owners: dict[str, list[str]] = {}
     for part, cases in parts.items():
         for patient in sorted({patients.get(case["image"], case["image"]) for case in cases}):
             owners.setdefault(patient, []).append(part)
-    shared = [f"{patient} is in {' and '.join(several)}" for patient, several in owners.items() if len(several) > 1]
+    shared = [
+        f"{patient} is in {' and '.join(several)}"
+        for patient, several in owners.items()
+        if len(several) > 1
+    ]
     if shared:
         warnings.warn(
             f"{site}: its own split has patients in two parts, so a test sees who was trained: {all_named(shared, 5)}."

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Augmentation without the bookkeeping of where voxels lie: training needs none, and small images pay dearly for it."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Augmentation without the bookkeeping of where voxels lie: training needs none, and small images
+pay dearly for it.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +18,17 @@ __all__ = ["UntrackedCompose"]
 
 
 class UntrackedCompose(Compose):
-    """A :class:`monai.transforms.Compose` that makes plain tensors from its first random transform on.
+    """A :class:`monai.transforms.Compose` that makes plain tensors from its first random transform
+    on.
 
-    MONAI's transforms keep every image's affine and history in a ``MetaTensor``. A network that is trained needs
-    neither, and at 64 x 64 keeping them takes longer than the augmentation itself. Values and random draws are the same
-    to the bit; what comes before the first random transform, and a cache keeps, is tracked as ever. Not for images
-    whose transforms are to be inverted.
+    MONAI's transforms keep every image's affine and history in a ``MetaTensor``. A network that is
+    trained needs neither, and at 64 x 64 keeping them takes longer than the augmentation itself.
+    Values and random draws are the same to the bit; what comes before the first random transform,
+    and a cache keeps, is tracked as ever. Not for images whose transforms are to be inverted.
 
-    MONAI's switch (``set_track_meta``) holds for the whole process, so it is used in the main thread alone: where
-    clients or loaders share a process in threads, everything stays tracked, slower and otherwise the same.
+    MONAI's switch (``set_track_meta``) holds for the whole process, so it is used in the main
+    thread alone: where clients or loaders share a process in threads, everything stays tracked,
+    slower and otherwise the same.
 
     Args:
         transforms: as of ``Compose``; resampling is not lazy.
@@ -45,14 +41,25 @@ class UntrackedCompose(Compose):
     [True, False]
     """
 
-    def __init__(self, transforms: Sequence[Callable[..., Any]] | Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self, transforms: Sequence[Callable[..., Any]] | Callable[..., Any] | None = None
+    ) -> None:
         super().__init__(transforms)
 
     def __call__(
-        self, input_: Any, start: int = 0, end: int | None = None, threading: bool = False, lazy: bool | None = None
+        self,
+        input_: Any,
+        start: int = 0,
+        end: int | None = None,
+        threading: bool = False,
+        lazy: bool | None = None,
     ) -> Any:
-        """Transforms ``start`` up to ``end``, by which datasets split what they cache from what is random."""
-        first = self.get_index_of_first(lambda t: isinstance(t, RandomizableTrait) or not isinstance(t, Transform))
+        """Transforms ``start`` up to ``end``, by which datasets split what they cache from what is
+        random.
+        """
+        first = self.get_index_of_first(
+            lambda t: isinstance(t, RandomizableTrait) or not isinstance(t, Transform)
+        )
         everything = len(self.transforms)
         split, last = everything if first is None else first, everything if end is None else end
         if start < split:

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Updates that hold NaN or infinity never reach a strategy."""
 
 from __future__ import annotations
@@ -28,8 +20,9 @@ class NonFinite(Guard):
 
     Values of a buffer that the client was sent count as good, as the -inf of an attention mask.
 
-    Costs nothing for the updates: an update is finite exactly if its squared norm, on the Gram matrix's diagonal
-    and summed in float64, is. One such update averaged in would turn every hospital's model into NaN.
+    Costs nothing for the updates: an update is finite exactly if its squared norm, on the Gram
+    matrix's diagonal and summed in float64, is. One such update averaged in would turn every
+    hospital's model into NaN.
     """
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
@@ -39,10 +32,16 @@ class NonFinite(Guard):
             sent, buffers = replies.start(reply), reply.buffers or {}
             bad = [name for name, buffer in buffers.items() if not _is_good(buffer, sent.get(name))]
             if not np.isfinite(squared_norms[row]):
-                bad += [name for name, change in (reply.update or {}).items() if not torch.isfinite(change).all()]
+                bad += [
+                    name
+                    for name, change in (reply.update or {}).items()
+                    if not torch.isfinite(change).all()
+                ]
             bad.sort()
             if bad:
-                verdicts[reply.id] = Verdict("quarantine", f"{bad[0]!r} is not finite ({len(bad)} tensors)")
+                verdicts[reply.id] = Verdict(
+                    "quarantine", f"{bad[0]!r} is not finite ({len(bad)} tensors)"
+                )
         return verdicts
 
 

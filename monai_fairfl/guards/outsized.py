@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Updates that are finite, yet so long that the average would be theirs alone."""
 
 from __future__ import annotations
@@ -24,10 +16,12 @@ __all__ = ["Outsized"]
 
 
 class Outsized(Guard):
-    """Quarantines an update longer than ``times`` the median of the others', and longer than the model it began from.
+    """Quarantines an update longer than ``times`` the median of the others', and longer than the
+    model it began from.
 
-    Training of one round moves a model by a fraction of its length. Beside clients that sent next to nothing, an honest
-    update is long too; the model's length tells it from one that would poison the model.
+    Training of one round moves a model by a fraction of its length. Beside clients that sent next
+    to nothing, an honest update is long too; the model's length tells it from one that would poison
+    the model.
 
     Args:
         times: above which a length is no accident.
@@ -43,8 +37,16 @@ class Outsized(Guard):
             others = np.delete(norms, row)
             if not others.size or not norms[row] > self.times * np.median(others) > 0:
                 continue
-            model = [tensor for name, tensor in replies.start(reply).items() if name in replies.spec.parameters]
-            if norms[row] > math.sqrt(sum(float(tensor.double().square().sum()) for tensor in model)):
+            model = [
+                tensor
+                for name, tensor in replies.start(reply).items()
+                if name in replies.spec.parameters
+            ]
+            if norms[row] > math.sqrt(
+                sum(float(tensor.double().square().sum()) for tensor in model)
+            ):
                 reason = f"its update has length {norms[row]:.4g}, the median of the others is {np.median(others):.4g}"
-                verdicts[reply.id] = Verdict("quarantine", f"{reason} (allowed: {self.times:g} times that)")
+                verdicts[reply.id] = Verdict(
+                    "quarantine", f"{reason} (allowed: {self.times:g} times that)"
+                )
         return verdicts

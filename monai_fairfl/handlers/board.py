@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Where handlers of a stock ``MonaiAlgo`` leave measurements, and the one filter that sends them."""
 
 from __future__ import annotations
@@ -47,10 +39,11 @@ def board(name: str) -> Board:
 
 
 class MeasurementsFilter(Filter):
-    """Sends what the handlers measured in ``statistics``, as ``fairfl/<measurement>``: numbers that adapters forward.
+    """Sends what the handlers measured in ``statistics``, as ``fairfl/<measurement>``: numbers that
+    adapters forward.
 
-    Put it among ``post_weight_filters``. Put it among ``pre_filters`` too and it takes in what the server sent as
-    ``data["context"]``, for example ``{"previous_weight": 0.25}``.
+    Put it among ``post_weight_filters``. Put it among ``pre_filters`` too and it takes in what the
+    server sent as ``data["context"]``, for example ``{"previous_weight": 0.25}``.
 
     Args:
         board: name that the handlers were given.
@@ -69,6 +62,8 @@ class MeasurementsFilter(Filter):
         if isinstance(data.get("context"), dict):
             mine.context = {str(name): float(value) for name, value in data["context"].items()}
         if data.statistics is not None:
-            data.statistics |= {PREFIX + name: value_of(value) for name, value in mine.values.items()}
+            data.statistics |= {
+                PREFIX + name: value_of(value) for name, value in mine.values.items()
+            }
             mine.values = {}
         return data

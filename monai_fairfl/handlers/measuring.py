@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Measurements as ignite handlers, for bundles that a stock ``MonaiAlgo`` runs."""
 
 from __future__ import annotations
@@ -31,7 +23,9 @@ __all__ = ["GlobalLoss", "GlobalScore", "LeaveOneOutError", "LocalLoss", "LocalS
 
 
 class _MeasurementHandler(Detachable):
-    """Makes one measurement of the trainer's network when a run starts (received model) or ends (trained model)."""
+    """Makes one measurement of the trainer's network when a run starts (received model) or ends
+    (trained model).
+    """
 
     name: str
     memory = Memory()
@@ -95,12 +89,13 @@ class LocalScore(_ScoreHandler):
 
 
 class LeaveOneOutError(_ScoreHandler):
-    """FedCE's 1 - Dice of the received model without this client (CVPR 2023, Eq. 3), as ``fairfl/leave_one_out_error``.
+    """FedCE's 1 - Dice of the received model without this client (CVPR 2023, Eq. 3), as
+    ``fairfl/leave_one_out_error``.
 
     The model without this client needs the weight with which its last update entered: the server's
-    ``context["previous_weight"]`` where a ``MeasurementsFilter`` among ``pre_filters`` brings it, else
-    ``previous_weight``. Nothing is measured in the first round, nor without either: the received model would pass for
-    the one without this client.
+    ``context["previous_weight"]`` where a ``MeasurementsFilter`` among ``pre_filters`` brings it,
+    else ``previous_weight``. Nothing is measured in the first round, nor without either: the
+    received model would pass for the one without this client.
 
     Args:
         evaluator: the bundle's evaluator, ``"@validate#evaluator"``.
@@ -110,7 +105,12 @@ class LeaveOneOutError(_ScoreHandler):
 
     name = "leave_one_out_error"
 
-    def __init__(self, evaluator: SupervisedEvaluator, previous_weight: float | None = None, board: str = "default"):
+    def __init__(
+        self,
+        evaluator: SupervisedEvaluator,
+        previous_weight: float | None = None,
+        board: str = "default",
+    ):
         super().__init__(evaluator, board)
         self.previous_weight = previous_weight
 
@@ -129,14 +129,17 @@ class LeaveOneOutError(_ScoreHandler):
         if "previous_weight" in self.context():
             super()._measure(engine)
         else:
-            logger.warning("no leave_one_out_error: neither the server nor the configuration gives previous_weight")
+            logger.warning(
+                "no leave_one_out_error: neither the server nor the configuration gives previous_weight"
+            )
 
     def _remember(self, engine: SupervisedTrainer) -> None:
         self.memory = Memory(on_cpu(engine.network.state_dict()))
 
 
 class GlobalLoss(_MeasurementHandler):
-    """The bundle's training loss of the received model on the training data, as ``fairfl/global_loss`` (q-FedAvg's F).
+    """The bundle's training loss of the received model on the training data, as
+    ``fairfl/global_loss`` (q-FedAvg's F).
 
     Args:
         board: name that the filter was given.
@@ -150,7 +153,9 @@ class GlobalLoss(_MeasurementHandler):
 
 
 class LocalLoss(_MeasurementHandler):
-    """The bundle's training loss of the trained model on the training data, as ``fairfl/local_loss``."""
+    """The bundle's training loss of the trained model on the training data, as
+    ``fairfl/local_loss``.
+    """
 
     name = "local_loss"
 

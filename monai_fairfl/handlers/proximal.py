@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A pull towards given weights during training: FedProx, and Ditto's personal objective."""
 
 from __future__ import annotations
@@ -25,11 +17,13 @@ __all__ = ["Proximal"]
 
 
 class Proximal(Detachable):
-    r"""Trains :math:`L(w) + \frac{\mu}{2} \lVert w - a \rVert^2`: every gradient gets :math:`\mu (w - a)` added.
+    r"""Trains :math:`L(w) + \frac{\mu}{2} \lVert w - a \rVert^2`: every gradient gets
+    :math:`\mu (w - a)` added.
 
-    With the received weights as anchor a it is FedProx (Li et al., MLSys 2020, Eq. 2); with Ditto's lambda, on the
-    personal model, it is Ditto (Li et al., ICML 2021, Algorithm 1). Trainable parameters only; one that the anchor does
-    not name (it stays at the site) is not pulled. Loss scaling and accumulated batches are respected.
+    With the received weights as anchor a it is FedProx (Li et al., MLSys 2020, Eq. 2); with Ditto's
+    lambda, on the personal model, it is Ditto (Li et al., ICML 2021, Algorithm 1). Trainable
+    parameters only; one that the anchor does not name (it stays at the site) is not pulled. Loss
+    scaling and accumulated batches are respected.
 
     Args:
         mu: strength of the pull, at least 0; 0 is plain training.
@@ -54,14 +48,22 @@ class Proximal(Detachable):
 
     def _take_anchor(self, engine: SupervisedTrainer) -> None:
         named = {name: p for name, p in engine.network.named_parameters() if p.requires_grad}
-        anchor = {name: p.detach().clone() for name, p in named.items()} if self.anchor is None else self.anchor
-        self._pairs = [(named[name], anchor[name].to(named[name])) for name in named if name in anchor]
+        anchor = (
+            {name: p.detach().clone() for name, p in named.items()}
+            if self.anchor is None
+            else self.anchor
+        )
+        self._pairs = [
+            (named[name], anchor[name].to(named[name])) for name in named if name in anchor
+        ]
 
     def _pull(self, engine: SupervisedTrainer) -> None:
         if self.mu == 0:
             return
         scale = engine.scaler.get_scale() if engine.amp and engine.scaler is not None else 1.0
-        strength = self.mu * scale / engine.accumulation_steps  # each batch adds its share, as the loss does
+        strength = (
+            self.mu * scale / engine.accumulation_steps
+        )  # each batch adds its share, as the loss does
         with torch.no_grad():
             for parameter, anchor in self._pairs:
                 if parameter.grad is not None:

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The loss of local training, and the images seen, collected while the trainer runs."""
 
 from __future__ import annotations
@@ -28,15 +20,17 @@ __all__ = ["TrainLoss"]
 
 
 class TrainLoss(Detachable):
-    r"""Mean training loss over the images of a round, :math:`\sum_b n_b L_b / \sum_b n_b`, and what was trained on.
+    r"""Mean training loss over the images of a round, :math:`\sum_b n_b L_b / \sum_b n_b`, and what
+    was trained on.
 
-    Beside the number of images and of optimizer steps it keeps, for each channel of the label, whether any image told
-    it: a channel below 0 is one that this site does not label (:class:`~monai_fairfl.losses.LabelledLoss`). A label
-    with other channels than the prediction holds indices of classes, and says nothing of that.
+    Beside the number of images and of optimizer steps it keeps, for each channel of the label,
+    whether any image told it: a channel below 0 is one that this site does not label
+    (:class:`~monai_fairfl.losses.LabelledLoss`). A label with other channels than the prediction
+    holds indices of classes, and says nothing of that.
 
     Args:
-        board: name under which :class:`~monai_fairfl.handlers.MeasurementsFilter` finds the value; only for a stock
-            ``MonaiAlgo``.
+        board: name under which :class:`~monai_fairfl.handlers.MeasurementsFilter` finds the value;
+            only for a stock ``MonaiAlgo``.
 
     Example, in a bundle's ``train#handlers``::
 
@@ -75,7 +69,9 @@ class TrainLoss(Detachable):
         channels = getattr(predicted, "shape", ())[1:2]
         if isinstance(label, torch.Tensor) and label.ndim > 2 and label.shape[1:2] == channels:
             told = labelled_channels(label).any(0).tolist()
-            self.labelled = tuple(a or b for a, b in zip_longest(self.labelled, told, fillvalue=False))
+            self.labelled = tuple(
+                a or b for a, b in zip_longest(self.labelled, told, fillvalue=False)
+            )
 
     def _publish(self, engine: Engine) -> None:
         if self.value is not None:
@@ -83,7 +79,9 @@ class TrainLoss(Detachable):
 
 
 def _is_step(engine: Engine) -> bool:
-    """Whether MONAI's trainer steps in this iteration: with the last batch of each group, and of each epoch."""
+    """Whether MONAI's trainer steps in this iteration: with the last batch of each group, and of
+    each epoch.
+    """
     length, batches = engine.state.epoch_length, getattr(engine, "accumulation_steps", 1)
     done = engine.state.iteration if length is None else (engine.state.iteration - 1) % length + 1
     return done % batches == 0 or done == length

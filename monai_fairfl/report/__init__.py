@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The consortium's report: one offline page, the numbers behind it, and one plain sentence per hospital."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The consortium's report: one offline page, the numbers behind it, and one plain sentence per
+hospital.
+"""
 
 from __future__ import annotations
 
@@ -37,25 +31,31 @@ logger = logging.getLogger(__name__)
 
 
 def write_report(
-    run_dirs: Sequence[str | Path], out: str | Path | None = None, failed: Mapping[str, str] | None = None
+    run_dirs: Sequence[str | Path],
+    out: str | Path | None = None,
+    failed: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Report one run, or several strategies side by side over the same sites and seeds.
 
-    Every ledger's chain is verified first. Unfinished runs are reported as far as they went, and marked. Equal runs
-    give equal reports, but for the time and the command of a full run where one is not judged.
+    Every ledger's chain is verified first. Unfinished runs are reported as far as they went, and
+    marked. Equal runs give equal reports, but for the time and the command of a full run where one
+    is not judged.
 
     Args:
         run_dirs: folders with a ``ledger.jsonl``, or parents of such folders.
-        out: folder for ``report.html``, ``report.json``, ``metrics.csv`` and ``contributions.csv``; by default the one
-            folder given, or what holds all of them. ``cases.csv`` is written where a run's ``share_cases`` allows it.
-        failed: name -> why, of strategies of the same comparison whose run failed and is not reported.
+        out: folder for ``report.html``, ``report.json``, ``metrics.csv`` and ``contributions.csv``;
+            by default the one folder given, or what holds all of them. ``cases.csv`` is written
+            where a run's ``share_cases`` allows it.
+        failed: name -> why, of strategies of the same comparison whose run failed and is not
+            reported.
 
     Returns:
         What ``report.json`` holds.
 
     Raises:
         FederationError: when a ledger's chain is broken.
-        ConfigError: when a folder holds no run; when jinja2 or plotly is missing, after all but the page is written.
+        ConfigError: when a folder holds no run; when jinja2 or plotly is missing, after all but the
+            page is written.
 
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl.ledger import Ledger
@@ -69,9 +69,17 @@ def write_report(
     False
     """
     runs = load_runs(run_dirs)
-    folder = Path(out) if out is not None else Path(os.path.commonpath([Path(path).absolute() for path in run_dirs]))
+    folder = (
+        Path(out)
+        if out is not None
+        else Path(os.path.commonpath([Path(path).absolute() for path in run_dirs]))
+    )
     report = summarise(runs)
-    report |= {"overview": overview(report), "sentences": sentences(report), "failed": dict(failed or {})}
+    report |= {
+        "overview": overview(report),
+        "sentences": sentences(report),
+        "failed": dict(failed or {}),
+    }
     cases = cases_csv(runs, report["warnings"])
     files = {
         "metrics.csv": metrics_csv(runs),
@@ -89,7 +97,9 @@ def write_report(
 def write_report_if_possible(
     run_dirs: Sequence[str | Path], out: str | Path, failed: Mapping[str, str] | None = None
 ) -> dict[str, Any] | None:
-    """:func:`write_report` at the end of a run, which is done whether or not a page of it can be written."""
+    """:func:`write_report` at the end of a run, which is done whether or not a page of it can be
+    written.
+    """
     try:
         return write_report(run_dirs, out, failed)
     except FairFLError as error:
@@ -100,7 +110,9 @@ def write_report_if_possible(
 
 
 def as_text(report: Mapping[str, Any]) -> str:
-    """What is not judged and why, the table, a sentence for each hospital, and what failed: as text."""
+    """What is not judged and why, the table, a sentence for each hospital, and what failed: as
+    text.
+    """
     console = Console()
     with console.capture() as captured:
         for names in blocks(report, console.width):
@@ -108,5 +120,8 @@ def as_text(report: Mapping[str, Any]) -> str:
     warned = [f"Note: {warning}." for warning in report["warnings"]]
     lines = [*first_look_lines(report), *warned]
     lines += [captured.get().rstrip(), overview(report), *report["sentences"].values()]
-    lines += [f"{name} failed and is not in this report: {why}" for name, why in report.get("failed", {}).items()]
+    lines += [
+        f"{name} failed and is not in this report: {why}"
+        for name, why in report.get("failed", {}).items()
+    ]
     return "\n".join(line for line in lines if line)

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Each case's own score, from the folders of sites in one process, where the federation was asked to share it."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Each case's own score, from the folders of sites in one process, where the federation was asked
+to share it.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +21,16 @@ ROUNDING = 1e-5  # of the six decimals that a site writes
 
 
 def cases_csv(runs: Sequence[Run], warnings: list[str]) -> str | None:
-    """The closing score of every case of the runs whose ``config.json`` has ``share_cases``; ``None`` without one.
+    """The closing score of every case of the runs whose ``config.json`` has ``share_cases``;
+    ``None`` without one.
 
     Args:
         runs: of the report.
         warnings: gets a line for each score in the ledger whose cases were not found.
 
     Returns:
-        The table, one row for each case and metric: ``test_score:dice``, and ``test_score:CLASS`` of several classes.
+        The table, one row for each case and metric: ``test_score:dice``, and ``test_score:CLASS``
+        of several classes.
     """
     sharing = [run for run in runs if run.config.get("share_cases") is True and run.end is not None]
     if not sharing:
@@ -52,13 +48,19 @@ def _rows(run: Run, warnings: list[str]) -> Iterator[dict[str, Any]]:
                 continue
             cases = _cases_behind(run, site, measurement, score.value)
             if cases is None:
-                warnings.append(f"{run.name}: {site} has no table of the cases behind its {measurement}")
+                warnings.append(
+                    f"{run.name}: {site} has no table of the cases behind its {measurement}"
+                )
                 continue
             yield from _long(run, site, measurement, cases)
 
 
-def _cases_behind(run: Run, site: str, measurement: str, mean: float) -> list[dict[str, str]] | None:
-    """The table whose mean is the one in the ledger: an earlier attempt at the end may have left others."""
+def _cases_behind(
+    run: Run, site: str, measurement: str, mean: float
+) -> list[dict[str, str]] | None:
+    """The table whose mean is the one in the ledger: an earlier attempt at the end may have left
+    others.
+    """
     state = run.path / "sites" / site / "state"
     for name in (f"personal_{measurement}", measurement):
         prefix = f"{run.path.resolve().name}-{name}-{len(run.rounds)}-"
@@ -77,11 +79,26 @@ def _read(file: Path) -> list[dict[str, str]]:
     return read_csv_text(file.read_bytes().decode())
 
 
-def _long(run: Run, site: str, measurement: str, cases: Sequence[dict[str, str]]) -> Iterator[dict[str, Any]]:
-    """A row for each case and column of the site's table; a structure that a case does not label has none."""
-    about = {"run": run.name, "strategy": run.method, "seed": run.seed, "fold": run.fold, "site": site}
+def _long(
+    run: Run, site: str, measurement: str, cases: Sequence[dict[str, str]]
+) -> Iterator[dict[str, Any]]:
+    """A row for each case and column of the site's table; a structure that a case does not label
+    has none.
+    """
+    about = {
+        "run": run.name,
+        "strategy": run.method,
+        "seed": run.seed,
+        "fold": run.fold,
+        "site": site,
+    }
     for case in cases:
         for column, value in case.items():
             if column == "case" or math.isnan(float(value)):
                 continue
-            yield {**about, "case": case["case"], "metric": f"{measurement}:{column}", "value": float(value)}
+            yield {
+                **about,
+                "case": case["case"],
+                "metric": f"{measurement}:{column}",
+                "value": float(value),
+            }

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Reads run directories: each ledger's chain is verified, and its records become plain numbers."""
 
 from __future__ import annotations
@@ -24,11 +16,26 @@ from monai_fairfl.ledger import head_of, read_ledger
 from monai_fairfl.report.valuations import read_valuations
 from monai_fairfl.schedule import Schedule
 
-__all__ = ["Number", "Run", "Split", "entries", "find_runs", "load_runs", "read_records", "read_run"]
+__all__ = [
+    "Number",
+    "Run",
+    "Split",
+    "entries",
+    "find_runs",
+    "load_runs",
+    "read_records",
+    "read_run",
+]
 
 NEEDED: dict[str, dict[str, type]] = {
     "start": {"strategy": str, "clients": list},
-    "round": {"round": int, "clients": list, "aggregation": dict, "contributions": dict, "measurements": dict},
+    "round": {
+        "round": int,
+        "clients": list,
+        "aggregation": dict,
+        "contributions": dict,
+        "measurements": dict,
+    },
     "end": {"scores": dict},
 }
 """Kind of a record -> what a report reads of every one, and of which type it is."""
@@ -40,7 +47,9 @@ Split = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Number:
-    """A value with its standard error and the number of observations behind it; ``None`` where unknown."""
+    """A value with its standard error and the number of observations behind it; ``None`` where
+    unknown.
+    """
 
     value: float
     stderr: float | None = None
@@ -62,7 +71,8 @@ class Run:
 
     Args:
         path: its folder.
-        name: of its strategy with the arguments that are not the defaults; made unique by :func:`load_runs`.
+        name: of its strategy with the arguments that are not the defaults; made unique by
+            :func:`load_runs`.
         strategy: class of the strategy.
         head: SHA-256 of the ledger's last line; the chain before it was verified.
         start: the ledger's opening record.
@@ -98,17 +108,26 @@ class Run:
 
     @property
     def fold(self) -> Any:
-        """The fold of a cross-validation, ``split_fold`` of the overrides; ``None`` where none was asked for."""
+        """The fold of a cross-validation, ``split_fold`` of the overrides; ``None`` where none was
+        asked for.
+        """
         overrides = self.config.get("overrides")
         return overrides.get("split_fold") if isinstance(overrides, Mapping) else None
 
     @property
     def sites(self) -> list[str]:
         """Every site that appears anywhere in the run, sorted."""
-        return sorted({*self.start["clients"], *(site for record in self.rounds for site in record["clients"])})
+        return sorted(
+            {
+                *self.start["clients"],
+                *(site for record in self.rounds for site in record["clients"]),
+            }
+        )
 
     def final(self, site: str, measurement: str, model: str = "own") -> Number | None:
-        """A closing measurement of the model that ``site`` would use (``"own"``) or of the ``"global"`` one."""
+        """A closing measurement of the model that ``site`` would use (``"own"``) or of the
+        ``"global"`` one.
+        """
         found = ((self.end or {}).get("scores", {}).get(site) or {}).get(model, {}).get(measurement)
         return None if found is None else Number.read(found)
 
@@ -121,18 +140,26 @@ class Run:
     @property
     def personal(self) -> bool:
         """Whether each site keeps a model of its own beside the global one (Ditto)."""
-        return any("personal_score" in found for record in self.rounds for found in record["measurements"].values())
+        return any(
+            "personal_score" in found
+            for record in self.rounds
+            for found in record["measurements"].values()
+        )
 
     def dice(self, site: str) -> dict[int, Number]:
-        """rounds finished before -> validation Dice of the model that ``site`` received or, its own, would use then.
+        """rounds finished before -> validation Dice of the model that ``site`` received or, its
+        own, would use then.
 
-        A received model is measured when the next round begins, a personal one when its own round ends.
+        A received model is measured when the next round begins, a personal one when its own round
+        ends.
         """
         received = self.measured(site, "global_score")
         if not self.personal:
             return received
         begin = {0: received[0]} if 0 in received else {}
-        return begin | {number + 1: value for number, value in self.measured(site, "personal_score").items()}
+        return begin | {
+            number + 1: value for number, value in self.measured(site, "personal_score").items()
+        }
 
     def measured(self, site: str, measurement: str) -> dict[int, Number]:
         """round -> what ``site`` measured in it."""
@@ -141,9 +168,11 @@ class Run:
 
 
 def entries(data: Any) -> Iterator[tuple[str, Number]]:
-    """The (class, number) pairs of a measurement as the ledger holds it; a single number is its own ``"mean"``.
+    """The (class, number) pairs of a measurement as the ledger holds it; a single number is its own
+    ``"mean"``.
 
-    Where a mapping has no ``"mean"`` (one value per layer), the plain mean is added, without uncertainty.
+    Where a mapping has no ``"mean"`` (one value per layer), the plain mean is added, without
+    uncertainty.
 
     >>> list(entries(0.5))
     [('mean', Number(value=0.5, stderr=None, n=None))]
@@ -160,7 +189,8 @@ def entries(data: Any) -> Iterator[tuple[str, Number]]:
 
 
 def find_runs(folders: Sequence[str | Path]) -> list[Path]:
-    """The run directories among ``folders``: each holds a ledger, or is the parent of folders that do.
+    """The run directories among ``folders``: each holds a ledger, or is the parent of folders that
+    do.
 
     Raises:
         ConfigError: naming a folder that does not exist, or holds no run.
@@ -173,26 +203,33 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
                 seen.add(run.resolve())
                 found.append(run)
     if not found:
-        raise ConfigError("no run directory was given; name at least one folder with a ledger.jsonl")
+        raise ConfigError(
+            "no run directory was given; name at least one folder with a ledger.jsonl"
+        )
     return found
 
 
 def _runs_in(folder: Path) -> list[Path]:
     """The run directory ``folder``, or those directly in it."""
     if not folder.exists():
-        raise ConfigError(f"{folder} does not exist (looked for {folder.absolute()}): give the run_dir of a federation")
+        raise ConfigError(
+            f"{folder} does not exist (looked for {folder.absolute()}): give the run_dir of a federation"
+        )
     if not folder.is_dir():
         raise ConfigError(f"{folder} is a file: give the folder of the run that it is of")
     if (folder / "ledger.jsonl").exists():
         return [folder]
     runs = [file.parent for file in sorted(folder.glob("*/ledger.jsonl"))]
     if not runs:
-        raise ConfigError(f"{folder} holds no run: neither it nor a folder in it has a ledger.jsonl")
+        raise ConfigError(
+            f"{folder} holds no run: neither it nor a folder in it has a ledger.jsonl"
+        )
     return runs
 
 
 def read_records(run_dir: Path) -> list[dict[str, Any]]:
-    """A run's records: the chain holds, the opening is first, and each has what a report reads of its kind.
+    """A run's records: the chain holds, the opening is first, and each has what a report reads of
+    its kind.
 
     Raises:
         FederationError: when the ledger's chain is broken.
@@ -201,7 +238,9 @@ def read_records(run_dir: Path) -> list[dict[str, Any]]:
     file = run_dir / "ledger.jsonl"
     records = read_ledger(file)
     if not records or records[0].get("kind") != "start":
-        raise ConfigError(f"{file} does not begin with a run's opening record; restore it from a copy")
+        raise ConfigError(
+            f"{file} does not begin with a run's opening record; restore it from a copy"
+        )
     for number, record in enumerate(records, 1):
         kind = str(record.get("kind"))
         if kind not in NEEDED:
@@ -223,7 +262,8 @@ def read_run(path: str | Path) -> Run:
 
     Raises:
         FederationError: when the ledger's chain is broken.
-        ConfigError: when its records are not those of a run, see :func:`read_records`, or a valuation is damaged.
+        ConfigError: when its records are not those of a run, see :func:`read_records`, or a
+            valuation is damaged.
     """
     path = Path(path)
     records = read_records(path)
@@ -264,7 +304,9 @@ def load_runs(folders: Sequence[str | Path]) -> list[Run]:
 
 
 def _told_apart(runs: Sequence[Run]) -> list[str]:
-    """The runs' names; those that would be the same say seed, fold or folder, whatever differs first."""
+    """The runs' names; those that would be the same say seed, fold or folder, whatever differs
+    first.
+    """
     marks: list[list[str]] = [[] for _ in runs]
     folders = distinct_names([str(run.path.resolve()) for run in runs])
     seeds = [f"seed {run.seed}" for run in runs]
@@ -275,11 +317,15 @@ def _told_apart(runs: Sequence[Run]) -> list[str]:
             alike = [other for other, name in zip(of_runs, before) if name == before[position]]
             if len(set(alike)) > 1:
                 mark.append(own)
-    return [f"{run.name} ({', '.join(mark)})" if mark else run.name for run, mark in zip(runs, marks)]
+    return [
+        f"{run.name} ({', '.join(mark)})" if mark else run.name for run, mark in zip(runs, marks)
+    ]
 
 
 def _splits(folder: Path) -> dict[str, Split]:
-    """site -> part -> images of the data lists that a run in one process leaves; a damaged list is not read."""
+    """site -> part -> images of the data lists that a run in one process leaves; a damaged list is
+    not read.
+    """
     found: dict[str, Split] = {}
     for file in sorted(folder.glob("*.json")):
         try:

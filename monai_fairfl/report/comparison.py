@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""What a site gains over training alone, whether it is left behind, and how gains follow the sites' own strength."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a site gains over training alone, whether it is left behind, and how gains follow the sites'
+own strength.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +28,8 @@ LEFT_BEHIND = (
 
 
 def half_width(stderr: float | None, n: int | None) -> float | None:
-    """Half of the 95 % interval of a mean over n cases, by Student's t; ``None`` where it is unknown.
+    """Half of the 95 % interval of a mean over n cases, by Student's t; ``None`` where it is
+    unknown.
 
     >>> half_width(0.1, 2) > 1, round(half_width(0.1, 1000), 2), half_width(0.1, 1)
     (True, 0.2, None)
@@ -47,33 +42,53 @@ def half_width(stderr: float | None, n: int | None) -> float | None:
 def gains(numbers: Mapping[str, Number], alone: Mapping[str, Number]) -> dict[str, dict[str, Any]]:
     """site -> gain over training alone; its standard error takes the two scores as independent.
 
-    Both are of the same cases, so the true error is mostly smaller: this errs on the side of calling it noise.
+    Both are of the same cases, so the true error is mostly smaller: this errs on the side of
+    calling it noise.
     """
     if not alone:
         return {}
-    differences = fairness.gain({s: numbers[s].value for s in alone}, {s: alone[s].value for s in alone})
+    differences = fairness.gain(
+        {s: numbers[s].value for s in alone}, {s: alone[s].value for s in alone}
+    )
     found = {}
     for site, value in differences.items():
-        errors, counts = (numbers[site].stderr, alone[site].stderr), (numbers[site].n, alone[site].n)
+        errors, counts = (numbers[site].stderr, alone[site].stderr), (
+            numbers[site].n,
+            alone[site].n,
+        )
         known = errors[0] is not None and errors[1] is not None
         stderr = math.hypot(errors[0] or 0.0, errors[1] or 0.0) if known else None
         n = min((count for count in counts if count is not None), default=None)
         width = half_width(stderr, n)
         within = None if width is None else abs(value) <= width
-        found[site] = {"value": value, "alone": alone[site].value, "stderr": stderr, "n": n, "within_noise": within}
+        found[site] = {
+            "value": value,
+            "alone": alone[site].value,
+            "stderr": stderr,
+            "n": n,
+            "within_noise": within,
+        }
     return found
 
 
-def collaboration(values: Mapping[str, float], alone: Mapping[str, Number]) -> dict[str, Any] | None:
+def collaboration(
+    values: Mapping[str, float], alone: Mapping[str, Number]
+) -> dict[str, Any] | None:
     """Collaboration fairness over all sites, ``None`` where one has no score alone."""
     if len(alone) < 2 or set(alone) != set(values):
         return None
     reference = {site: number.value for site, number in alone.items()}
     r, p_value = fairness.performance_fairness_pearson(reference, values)
-    return {"pearson": r, "p_value": p_value, "euclid": fairness.performance_distance(reference, values)}
+    return {
+        "pearson": r,
+        "p_value": p_value,
+        "euclid": fairness.performance_distance(reference, values),
+    }
 
 
-def left_behind(site: str, scores: Mapping[str, Number], gain: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def left_behind(
+    site: str, scores: Mapping[str, Number], gain: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
     """Whether ``site`` is left behind, and why: see :data:`LEFT_BEHIND`.
 
     Args:
@@ -82,7 +97,8 @@ def left_behind(site: str, scores: Mapping[str, Number], gain: Mapping[str, Any]
         gain: over training alone, of :func:`gains`; ``None`` where unknown.
 
     Returns:
-        ``{"verdict", "doubtful", "below_mean", "deviations", "below_alone"}``; ``None`` where no rule can be applied.
+        ``{"verdict", "doubtful", "below_mean", "deviations", "below_alone"}``; ``None`` where no
+        rule can be applied.
 
     >>> scores = {"A": Number(0.9), "B": Number(0.9), "C": Number(0.6, 0.01, 20)}
     >>> left_behind("C", scores, gain=None)["verdict"], left_behind("A", {"A": Number(0.9)}, gain=None)
@@ -93,7 +109,9 @@ def left_behind(site: str, scores: Mapping[str, Number], gain: Mapping[str, Any]
     mine = scores[site]
     found = fairness.performance({name: number.value for name, number in scores.items()}, ddof=DDOF)
     below, width = found.mean - mine.value, half_width(mine.stderr, mine.n)
-    behind = len(scores) >= 3 and below > max(found.std, FLOOR) + 1e-12  # equal scores differ by rounding
+    behind = (
+        len(scores) >= 3 and below > max(found.std, FLOOR) + 1e-12
+    )  # equal scores differ by rounding
     worse = gain is not None and gain["value"] < -MARGIN - 1e-12
     told = (behind and width is not None and below > width) or (
         worse and gain is not None and gain["within_noise"] is False

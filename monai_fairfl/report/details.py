@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The strategies' own quantities, beyond weights and contributions: what they are called, and where they go."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The strategies' own quantities, beyond weights and contributions: what they are called, and where
+they go.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +14,16 @@ from typing import Any
 from monai_fairfl.ledger import number_in
 from monai_fairfl.report.collect import Number, Run
 
-__all__ = ["KNOWN", "Quantity", "Drawn", "details_of", "heat_maps", "label_of", "line_plots", "natural"]
+__all__ = [
+    "KNOWN",
+    "Quantity",
+    "Drawn",
+    "details_of",
+    "heat_maps",
+    "label_of",
+    "line_plots",
+    "natural",
+]
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,9 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A quantity and what is drawn of it: strategy -> its part of ``report["strategies"][strategy]["details"]``."""
+    """A quantity and what is drawn of it: strategy -> its part of
+    ``report["strategies"][strategy]["details"]``.
+    """
 
     quantity: Quantity
     found: dict[str, Any] = field(default_factory=dict)
@@ -50,10 +55,14 @@ class Drawn:
 
 KNOWN = {
     "kept": Quantity(
-        "Share of the step received", "Share", "How much of the global step each site's reward holds, from 0 to 1: all."
+        "Share of the step received",
+        "Share",
+        "How much of the global step each site's reward holds, from 0 to 1: all.",
     ),
     "mixing": Quantity(
-        "Share of the global model", "Share", "Each site's next model: 1 is the global model, 0 the one it trained."
+        "Share of the global model",
+        "Share",
+        "Each site's next model: 1 is the global model, 0 the one it trained.",
     ),
     "scale": Quantity(
         "Factor of the update",
@@ -73,7 +82,9 @@ KNOWN = {
         "direction, 0 a right angle, -1 the opposite.",
     ),
     "CGSV.reputation": Quantity(
-        "Reputation", "Reputation", "Moving average of the agreement with the server's step; sums to 1 over the sites."
+        "Reputation",
+        "Reputation",
+        "Moving average of the agreement with the server's step; sums to 1 over the sites.",
     ),
     "FairFed.gap": Quantity(
         "Distance from the mean Dice",
@@ -97,7 +108,9 @@ KNOWN = {
         "How much the training loss rises when the received model moves a small distance up its gradient; "
         "high is sharp, which is thought to generalise worse.",
     ),
-    "FedLWR.layer_weight": Quantity("Layer weights", "Weight", "Weight of each site in each layer; a layer sums to 1."),
+    "FedLWR.layer_weight": Quantity(
+        "Layer weights", "Weight", "Weight of each site in each layer; a layer sums to 1."
+    ),
     "FedLWR.at_clip": Quantity(
         "Layers too alike to tell",
         "Share",
@@ -127,12 +140,13 @@ KNOWN = {
 
 
 def details_of(run: Run) -> dict[str, Any]:
-    """What the run's records hold besides weights and contributions; empty for ledgers from before there were any.
+    """What the run's records hold besides weights and contributions; empty for ledgers from before
+    there were any.
 
     Returns:
         ``"by_round"``: name -> site -> points ``{"round", "value"}``; ``"last_round"``: name ->
-        ``{"round", "keys", "sites"}``, the newest site -> class or layer -> value; ``"keys"`` holds classes in natural
-        order, layers in the network's.
+        ``{"round", "keys", "sites"}``, the newest site -> class or layer -> value; ``"keys"`` holds
+        classes in natural order, layers in the network's.
     """
     place = {layer: number for number, layer in enumerate(run.start.get("layers") or ())}
     by_round: dict[str, dict[str, list[dict[str, Any]]]] = {}
@@ -140,7 +154,9 @@ def details_of(run: Run) -> dict[str, Any]:
     for record in run.rounds:
         for name, values in (record.get("details") or {}).items():
             for site, value in values.items():
-                if isinstance(value, Mapping) and "stderr" not in value:  # else an estimate, one number
+                if (
+                    isinstance(value, Mapping) and "stderr" not in value
+                ):  # else an estimate, one number
                     if name not in last or last[name]["round"] != record["round"]:
                         last[name] = {"round": record["round"], "keys": [], "sites": {}}
                     last[name]["sites"][site] = {key: _plain(item) for key, item in value.items()}
@@ -167,12 +183,16 @@ def line_plots(report: Mapping[str, Any]) -> list[Drawn]:
 
 
 def heat_maps(report: Mapping[str, Any]) -> list[Drawn]:
-    """Quantities with one number per site and class or layer, of the last round: one figure per strategy.
+    """Quantities with one number per site and class or layer, of the last round: one figure per
+    strategy.
 
     Args:
         report: of :func:`~monai_fairfl.report.write_report`.
     """
-    return [Drawn(quantity, {strategy: found}) for strategy, _, quantity, found in _each(report, "last_round")]
+    return [
+        Drawn(quantity, {strategy: found})
+        for strategy, _, quantity, found in _each(report, "last_round")
+    ]
 
 
 def label_of(key: str, quantity: Quantity) -> str:
@@ -202,4 +222,6 @@ def _each(report: Mapping[str, Any], form: str) -> Iterator[tuple[str, str, Quan
     for strategy, found in report["strategies"].items():
         for name, values in found["details"][form].items():
             known = KNOWN.get(f"{found['strategy']}.{name}") or KNOWN.get(name)
-            yield strategy, name, known or Quantity(name, name, "As the strategy reports it."), values
+            yield strategy, name, known or Quantity(
+                name, name, "As the strategy reports it."
+            ), values

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The report's plots: small multiples, one panel per strategy, one colour per site everywhere."""
 
 from __future__ import annotations
@@ -24,17 +16,44 @@ from plotly.subplots import make_subplots
 
 __all__ = ["PALETTE", "bars", "heat_map", "small_multiples"]
 
-# Okabe and Ito's colours for all kinds of sight (jfly.uni-koeln.de/color), yellow left out: too faint on white
-PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444", *qualitative.Dark24]
+# Okabe and Ito's colours for all kinds of sight (jfly.uni-koeln.de/color), yellow left out: too
+# faint on white
+PALETTE = [
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#444444",
+    *qualitative.Dark24,
+]
 DASHES = ["solid", "dash", "dot", "dashdot"]
-PANEL, ABOVE, BETWEEN, BELOW = 210, 40, 86, 84  # heights in pixels: titles above, axis and one line of legend below
-LINE, ENTRY, LETTER, PAGE = 30, 50, 8, 1050  # of the legend in pixels: a line's height, an entry, a letter, the width
+PANEL, ABOVE, BETWEEN, BELOW = (
+    210,
+    40,
+    86,
+    84,
+)  # heights in pixels: titles above, axis and one line of legend below
+LINE, ENTRY, LETTER, PAGE = (
+    30,
+    50,
+    8,
+    1050,
+)  # of the legend in pixels: a line's height, an entry, a letter, the width
 ROW, COLUMN = 26, 84  # a cell of a heat map, in pixels
-FONT = {"family": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif", "size": 12}
+FONT = {
+    "family": "system-ui, -apple-system, Segoe UI, Roboto, Helvetica, Arial, sans-serif",
+    "size": 12,
+}
 
 
 def small_multiples(
-    series: Mapping[str, Mapping[str, Any]], sites: Sequence[str], y: str, x: str = "round", bands: bool = False
+    series: Mapping[str, Mapping[str, Any]],
+    sites: Sequence[str],
+    y: str,
+    x: str = "round",
+    bands: bool = False,
 ) -> dict[str, Any] | None:
     """One panel per strategy that has points, one line per site; ``None`` when none has.
 
@@ -81,11 +100,19 @@ def small_multiples(
         legend={"orientation": "h", "yanchor": "top", "y": -50 / inner, "x": 0, "font": {"size": 13}},
     )  # fmt: skip
     figure.update_annotations(font_size=14)
-    last = max(point["round"] for found in series.values() for points in found.values() for point in points)
+    last = max(
+        point["round"] for found in series.values() for points in found.values() for point in points
+    )
     whole = 1 if last < 8 else None  # else plotly puts ticks at half rounds, too
     axis = {"title_font_size": 13, "linecolor": "#b9c2cc", "automargin": False}
     figure.update_xaxes(
-        title_text=x, title_standoff=4, rangemode="tozero", tickformat="d", nticks=8, dtick=whole, **axis
+        title_text=x,
+        title_standoff=4,
+        rangemode="tozero",
+        tickformat="d",
+        nticks=8,
+        dtick=whole,
+        **axis,
     )
     figure.update_yaxes(exponentformat="power")
     figure.update_yaxes(title_text=html.escape(y, quote=False), col=1, **axis)
@@ -124,8 +151,11 @@ def bars(values: Mapping[str, Mapping[str, float]], sites: Sequence[str], y: str
     return json.loads(figure.to_json())
 
 
-def heat_map(values: Mapping[str, Mapping[str, float | None]], labels: Mapping[str, str]) -> dict[str, Any]:
-    """Sites across, classes or layers down, the value in each cell; values of both signs get two colours around 0.
+def heat_map(
+    values: Mapping[str, Mapping[str, float | None]], labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """Sites across, classes or layers down, the value in each cell; values of both signs get two
+    colours around 0.
 
     Args:
         values: site -> class or layer -> value.
@@ -138,7 +168,9 @@ def heat_map(values: Mapping[str, Mapping[str, float | None]], labels: Mapping[s
     rows = [html.escape(label, quote=False) for label in labels.values()]
     cells = [[found.get(key) for found in values.values()] for key in labels]
     known = [value for row in cells for value in row if value is not None]
-    signed = {"colorscale": "RdBu", "zmid": 0} if min(known, default=0) < 0 else {"colorscale": "Blues"}
+    signed = (
+        {"colorscale": "RdBu", "zmid": 0} if min(known, default=0) < 0 else {"colorscale": "Blues"}
+    )
     figure = go.Figure(
         go.Heatmap(
             z=cells, x=list(range(len(sites))), y=list(range(len(rows))), xgap=2, ygap=2, **signed,
@@ -152,11 +184,15 @@ def heat_map(values: Mapping[str, Mapping[str, float | None]], labels: Mapping[s
     )  # fmt: skip
     axis = {"showgrid": False, "zeroline": False, "automargin": True, "tickmode": "array"}
     figure.update_xaxes(side="top", tickvals=list(range(len(sites))), ticktext=sites, **axis)
-    figure.update_yaxes(autorange="reversed", tickvals=list(range(len(rows))), ticktext=rows, **axis)
+    figure.update_yaxes(
+        autorange="reversed", tickvals=list(range(len(rows))), ticktext=rows, **axis
+    )
     return json.loads(figure.to_json())
 
 
-def _traces(site: str, points: Sequence[Mapping[str, Any]], number: int, bands: bool) -> list[go.Scatter]:
+def _traces(
+    site: str, points: Sequence[Mapping[str, Any]], number: int, bands: bool
+) -> list[go.Scatter]:
     colour, name = PALETTE[number % len(PALETTE)], html.escape(site, quote=False)
     x, y = [point["round"] for point in points], [point["value"] for point in points]
     line = {"color": colour, "width": 2, "dash": DASHES[number // len(PALETTE) % len(DASHES)]}

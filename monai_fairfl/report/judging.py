@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Which runs have learnt enough to be judged, and how to get one that has."""
 
 from __future__ import annotations
@@ -23,9 +15,7 @@ from monai_fairfl.report.collect import Run
 
 __all__ = ["Judgement", "first_look", "first_look_lines", "judge", "learnt"]
 
-NONE_JUDGED = (
-    "A first look: no hospital is called better off, worse off or left behind, and no number is marked as the best."
-)
+NONE_JUDGED = "A first look: no hospital is called better off, worse off or left behind, and no number is marked as the best."
 SOME_JUDGED = (
     "Some runs are not judged: by them no hospital is called better off, worse off or left behind, and none of their "
     "numbers is marked as the best."
@@ -53,7 +43,9 @@ class Judgement:
 
 
 def judge(run: Run) -> Judgement:
-    """Whether the run's training was its bundle's full one: as many local epochs, in one planned schedule."""
+    """Whether the run's training was its bundle's full one: as many local epochs, in one planned
+    schedule.
+    """
     if not run.config:
         return Judgement("it has no config.json, so its bundle's full_run is not known")
     try:
@@ -61,7 +53,9 @@ def judge(run: Run) -> Judgement:
     except ConfigError as error:
         return Judgement(f"its config.json is wrong: {error}")
     if full is None:
-        return Judgement("its bundle's federate.json has no key full_run, which says what training may be judged")
+        return Judgement(
+            "its bundle's federate.json has no key full_run, which says what training may be judged"
+        )
     epochs = run.config.get("local_epochs")
     if not isinstance(epochs, int) or epochs < 1:
         return Judgement("its config.json does not record local_epochs", full)
@@ -81,7 +75,9 @@ def judge(run: Run) -> Judgement:
             retrain=True,
         )
     if run.end is None or len(run.rounds) * epochs < full.epochs:
-        return Judgement(f"it ended or stopped after {len(run.rounds)} of {planned[0]} rounds", full)
+        return Judgement(
+            f"it ended or stopped after {len(run.rounds)} of {planned[0]} rounds", full
+        )
     return Judgement(None, full)
 
 
@@ -93,7 +89,9 @@ def learnt(judgement: Judgement, mean: float | None) -> Judgement:
     if mean is None:
         return Judgement("it has no Dice", full)
     if mean < full.mean_dice:
-        return Judgement(f"its mean Dice is {mean:.3f}, and below {full.mean_dice:g} nothing is judged", full)
+        return Judgement(
+            f"its mean Dice is {mean:.3f}, and below {full.mean_dice:g} nothing is judged", full
+        )
     return judgement
 
 
@@ -101,8 +99,8 @@ def first_look(runs: Sequence[Run], judgements: Mapping[str, Judgement]) -> list
     """Runs that are not judged: those with the same reason and command together.
 
     Returns:
-        For each ``{"strategies", "why", "trained_with", "full_run", "command", "seconds"}``; the last three are
-        ``None`` where another training is no way out, or they are not known.
+        For each ``{"strategies", "why", "trained_with", "full_run", "command", "seconds"}``; the
+        last three are ``None`` where another training is no way out, or they are not known.
     """
     found: dict[tuple[str, str | None, str | None], list[Run]] = {}
     for run in runs:
@@ -111,7 +109,9 @@ def first_look(runs: Sequence[Run], judgements: Mapping[str, Judgement]) -> list
             continue
         full = judgement.full if judgement.retrain else None
         other_values = None if full is None else _other_values(run, full)
-        found.setdefault((judgement.why_not, _command(run, judgement), other_values), []).append(run)
+        found.setdefault((judgement.why_not, _command(run, judgement), other_values), []).append(
+            run
+        )
     entries = []
     for (why_not, command, other_values), members in found.items():
         judgement = judgements[members[0].name]
@@ -120,7 +120,9 @@ def first_look(runs: Sequence[Run], judgements: Mapping[str, Judgement]) -> list
             "strategies": [run.name for run in members],
             "why": why_not,
             "trained_with": other_values,
-            "full_run": None if full is None else {"rounds": full.rounds, "local_epochs": full.local_epochs},
+            "full_run": (
+                None if full is None else {"rounds": full.rounds, "local_epochs": full.local_epochs}
+            ),
             "command": command,
             "seconds": None if full is None else _seconds(members, full),
         }
@@ -170,7 +172,9 @@ def _command(run: Run, judgement: Judgement) -> str | None:
 
 
 def _seconds(runs: Iterable[Run], full: FullRun) -> float | None:
-    """Of full runs one after the other, from the median round of each; ``None`` where one recorded none."""
+    """Of full runs one after the other, from the median round of each; ``None`` where one recorded
+    none.
+    """
     total = 0.0
     for run in runs:
         if not run.schedule.seconds:

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The page: one HTML file that works offline, prints well, and shows every name from outside as text."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The page: one HTML file that works offline, prints well, and shows every name from outside as
+text.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +14,13 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.details import Drawn, heat_maps, label_of, line_plots
 from monai_fairfl.report.judging import first_look_lines
 from monai_fairfl.report.sentences import dice_words, rounds_words
-from monai_fairfl.report.tables import collaboration_columns, columns, comparable, gain_columns, judged_groups
+from monai_fairfl.report.tables import (
+    collaboration_columns,
+    columns,
+    comparable,
+    gain_columns,
+    judged_groups,
+)
 from monai_fairfl.report.valuations import bars_of, title_of, trust_of
 
 __all__ = ["TEMPLATE", "render"]
@@ -31,7 +31,8 @@ MANY = 12
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """The report as one HTML file: style, plotly.js and data are inside, and its own policy forbids loading more.
+    """The report as one HTML file: style, plotly.js and data are inside, and its own policy forbids
+    loading more.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returns.
@@ -54,7 +55,9 @@ def render(report: Mapping[str, Any]) -> str:
     )
     environment.globals |= {"rounds_words": rounds_words, "dice_words": dice_words}
     environment.globals |= {"title_of": title_of, "trust_of": trust_of}
-    template = environment.from_string(resources.files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8"))
+    template = environment.from_string(
+        resources.files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8")
+    )
     sites, shown = list(report["sites"]), columns(report)
 
     def series(key: str) -> dict[str, Any]:
@@ -67,25 +70,43 @@ def render(report: Mapping[str, Any]) -> str:
         fairness_columns=[column for column in shown[: len(shown) - extra] if not column.site],
         collaboration_columns=shown[len(shown) - extra :],
         gain_columns=gain_columns(report),
-        federated=[name for name, found in report["strategies"].items() if found["strategy"] != "Standalone"],
+        federated=[
+            name
+            for name, found in report["strategies"].items()
+            if found["strategy"] != "Standalone"
+        ],
         tall=len(sites) > MANY,
         judged=judged_groups(report),
         first_look=first_look_lines(report),
         notes=_notes(report),
         gain_notes={
-            name: found["no_standalone"] for name, found in report["strategies"].items() if found["no_standalone"]
+            name: found["no_standalone"]
+            for name, found in report["strategies"].items()
+            if found["no_standalone"]
         },
         figures={
-            "dice": figures.small_multiples(series("dice"), sites, "Validation Dice", "rounds finished"),
+            "dice": figures.small_multiples(
+                series("dice"), sites, "Validation Dice", "rounds finished"
+            ),
             "weights": figures.small_multiples(series("weights"), sites, "Aggregation weight"),
-            "contributions": figures.small_multiples(series("contributions"), sites, "Contribution", bands=True),
-            "free-riders": figures.small_multiples(series("free_rider_scores"), sites, "Free-rider score"),
+            "contributions": figures.small_multiples(
+                series("contributions"), sites, "Contribution", bands=True
+            ),
+            "free-riders": figures.small_multiples(
+                series("free_rider_scores"), sites, "Free-rider score"
+            ),
         },
         line_plots=[
-            (shown, figures.small_multiples(shown.found, sites, shown.quantity.axis)) for shown in line_plots(report)
+            (shown, figures.small_multiples(shown.found, sites, shown.quantity.axis))
+            for shown in line_plots(report)
         ],
         heat_maps=[
-            (strategy, shown, found["round"], figures.heat_map(found["sites"], _labels(shown, found["keys"])))
+            (
+                strategy,
+                shown,
+                found["round"],
+                figures.heat_map(found["sites"], _labels(shown, found["keys"])),
+            )
             for shown in heat_maps(report)
             for strategy, found in shown.found.items()
         ],
@@ -94,11 +115,16 @@ def render(report: Mapping[str, Any]) -> str:
             for name, found in report["strategies"].items()
             if found["valuations"]
         },
-        credited={name: found["estimates"] for name, found in report["strategies"].items() if found["estimates"]},
+        credited={
+            name: found["estimates"]
+            for name, found in report["strategies"].items()
+            if found["estimates"]
+        },
         weights_shown=[
             name
             for name, found in report["strategies"].items()
-            if not found["estimates_contributions"] and any(found["series"]["contributions"].values())
+            if not found["estimates_contributions"]
+            and any(found["series"]["contributions"].values())
         ],
         plotlyjs=get_plotlyjs(),
     )
@@ -110,7 +136,9 @@ def _labels(shown: Drawn, keys: Sequence[str]) -> dict[str, str]:
 
 def _notes(report: Mapping[str, Any]) -> dict[str, str]:
     """Of strategies whose scores are not compared: why."""
-    notes = dict.fromkeys(report["strategies"].keys() - set(comparable(report)), "not compared: fewer sites or rounds")
+    notes = dict.fromkeys(
+        report["strategies"].keys() - set(comparable(report)), "not compared: fewer sites or rounds"
+    )
     for name, found in report["strategies"].items():
         if found["measurement"] != report["measurement"]:
             rounds = f"{found['after_rounds']} round{'' if found['after_rounds'] == 1 else 's'}"

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Which runs may be compared: those of the same data, the same split and the same seed, as far as that is recorded."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Which runs may be compared: those of the same data, the same split and the same seed, as far as
+that is recorded.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +18,11 @@ CLOSING = ("score", "test_score")
 
 
 def differences(one: Run, other: Run) -> list[str]:
-    """What the two runs have of their own: ``"seed"``, ``"data"``, ``"split"``; empty where they may be compared.
+    """What the two runs have of their own: ``"seed"``, ``"data"``, ``"split"``; empty where they
+    may be compared.
 
-    Of the sites, those count that both runs have. What one of the runs does not record differs from nothing.
+    Of the sites, those count that both runs have. What one of the runs does not record differs from
+    nothing.
     """
     found = []
     if None not in (one.seed, other.seed) and one.seed != other.seed:
@@ -39,7 +35,9 @@ def differences(one: Run, other: Run) -> list[str]:
 
 
 def unchecked(one: Run, other: Run) -> list[str]:
-    """What of ``"seed"``, ``"data"`` and ``"split"`` cannot be compared, because one of the runs does not record it."""
+    """What of ``"seed"``, ``"data"`` and ``"split"`` cannot be compared, because one of the runs
+    does not record it.
+    """
     found = []
     if None in (one.seed, other.seed):
         found.append("seed")
@@ -51,10 +49,12 @@ def unchecked(one: Run, other: Run) -> list[str]:
 
 
 def group_of_each(runs: Sequence[Run], warnings: list[str]) -> dict[str, int]:
-    """name -> number of its group; runs of one group may be compared with each other, and with no others.
+    """name -> number of its group; runs of one group may be compared with each other, and with no
+    others.
 
-    A run that records less, such as one of NVIDIA FLARE, joins the one group from which it does not differ. Where
-    there are several such groups it is not known to which it belongs, and it stays by itself.
+    A run that records less, such as one of NVIDIA FLARE, joins the one group from which it does not
+    differ. Where there are several such groups it is not known to which it belongs, and it stays by
+    itself.
 
     Args:
         runs: of the report.
@@ -91,7 +91,9 @@ def _not_recorded(group: Sequence[Run]) -> list[str]:
     if not gaps:
         return []
     names = ", ".join(run.name for run in group)
-    return [f"{names} are compared, but whether they have the same {' and '.join(gaps)} is not recorded"]
+    return [
+        f"{names} are compared, but whether they have the same {' and '.join(gaps)} is not recorded"
+    ]
 
 
 def _recorded(run: Run) -> int:
@@ -100,7 +102,9 @@ def _recorded(run: Run) -> int:
 
 
 def _cases(run: Run) -> dict[str, int]:
-    """Counts that the ledger holds: each site's training cases, and the cases behind its closing scores."""
+    """Counts that the ledger holds: each site's training cases, and the cases behind its closing
+    scores.
+    """
     found = {}
     for record in run.rounds:
         for site, count in (record.get("cases") or {}).items():
@@ -120,16 +124,22 @@ def _scored(run: Run) -> Iterator[tuple[str, str, int]]:
 
 
 def _comparable(one: Any, other: Any) -> bool:
-    return isinstance(one, Mapping) and isinstance(other, Mapping) and not one.keys().isdisjoint(other)
+    return (
+        isinstance(one, Mapping) and isinstance(other, Mapping) and not one.keys().isdisjoint(other)
+    )
 
 
 def _differ(one: Any, other: Any) -> bool:
     """Whether two mappings by site hold different values for a site that both have."""
-    return _comparable(one, other) and any(one[key] != other[key] for key in one.keys() & other.keys())
+    return _comparable(one, other) and any(
+        one[key] != other[key] for key in one.keys() & other.keys()
+    )
 
 
 def _same_settings(one: Run, other: Run) -> bool:
-    """Whether everything that decides the training is the same; a split that is not recorded follows from it."""
+    """Whether everything that decides the training is the same; a split that is not recorded
+    follows from it.
+    """
     if not (one.config.get("files") and other.config.get("files")):
         return False
     settings, others = training_settings(one.config), training_settings(other.config)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Which scores are shown, and of which runs they can be compared."""
 
 from __future__ import annotations
@@ -17,17 +9,28 @@ from dataclasses import dataclass, replace
 
 from monai_fairfl.report.collect import Number, Run
 
-__all__ = ["MEASUREMENTS", "Shown", "comparable", "scores_of", "shown_measurement", "validation_mean"]
+__all__ = [
+    "MEASUREMENTS",
+    "Shown",
+    "comparable",
+    "scores_of",
+    "shown_measurement",
+    "validation_mean",
+]
 
 MEASUREMENTS = {"test_score": "test", "score": "validation", "global_score": "validation"}
-"""Measurement -> the cases it is made on, best first: test cases were never used to choose anything."""
+"""Measurement -> the cases it is made on, best first: test cases were never used to choose
+anything.
+"""
 CLOSING = ("test_score", "score")
 ROUNDING = 1e-6  # by which a fraction may be outside [0, 1]
 
 
 @dataclass(frozen=True)
 class Shown:
-    """The scores of one run: which measurement, after how many rounds of training, and site -> number."""
+    """The scores of one run: which measurement, after how many rounds of training, and site ->
+    number.
+    """
 
     measurement: str
     after_rounds: int
@@ -35,13 +38,18 @@ class Shown:
 
 
 def shown_measurement(runs: Sequence[Run]) -> str:
-    """The best measurement that every finished run has of every site that it scored at all; else of some sites.
+    """The best measurement that every finished run has of every site that it scored at all; else of
+    some sites.
 
     ``global_score`` where there is none.
     """
     finished = [run for run in runs if run.end is not None]
     some = [name for name in CLOSING if finished and all(_scored(run, name) for run in finished)]
-    whole = [name for name in some if all(_scored(run, name) == _scored(run, *CLOSING) for run in finished)]
+    whole = [
+        name
+        for name in some
+        if all(_scored(run, name) == _scored(run, *CLOSING) for run in finished)
+    ]
     return next(iter(whole or some), "global_score")
 
 
@@ -51,7 +59,9 @@ def _scored(run: Run, *names: str) -> set[str]:
 
 
 def scores_of(run: Run, shown: str, warnings: list[str]) -> Shown:
-    """The scores of ``run``: of the measurement ``shown``, else of the last round; one outside [0, 1] is left out."""
+    """The scores of ``run``: of the measurement ``shown``, else of the last round; one outside [0,
+    1] is left out.
+    """
     found = {site: run.final(site, shown) for site in run.sites}
     measurement, after = shown, len(run.rounds)
     if not any(found.values()):
@@ -60,9 +70,15 @@ def scores_of(run: Run, shown: str, warnings: list[str]) -> Shown:
         after = max((number for numbers in last.values() for number in numbers), default=0)
         found = {site: numbers.get(after) for site, numbers in last.items()}
     known = {site: number for site, number in found.items() if number is not None}
-    kept = {site: _fraction(number) for site, number in known.items() if -ROUNDING <= number.value <= 1 + ROUNDING}
+    kept = {
+        site: _fraction(number)
+        for site, number in known.items()
+        if -ROUNDING <= number.value <= 1 + ROUNDING
+    }
     for site in sorted(set(known) - set(kept)):
-        warnings.append(f"{run.name}: the score of {site} is not a fraction in [0, 1] and is left out")
+        warnings.append(
+            f"{run.name}: the score of {site} is not a fraction in [0, 1] and is left out"
+        )
     if kept and (without := sorted(set(run.sites) - set(kept))):
         warnings.append(
             f"{run.name}: no Dice of {', '.join(without)}; its mean, deviation, worst site, gap and index are of "
@@ -77,7 +93,9 @@ def _fraction(number: Number) -> Number:
 
 def comparable(scores: Mapping[str, Shown], shown: str) -> set[str]:
     """Runs that show the common measurement; of models still in training, those that went furthest."""
-    same = {name: found.after_rounds for name, found in scores.items() if found.measurement == shown}
+    same = {
+        name: found.after_rounds for name, found in scores.items() if found.measurement == shown
+    }
     furthest = max(same.values(), default=0)
     return {name for name, after in same.items() if shown != "global_score" or after == furthest}
 
@@ -92,5 +110,7 @@ def validation_mean(run: Run) -> float | None:
 
 
 def _so_far(run: Run, site: str) -> dict[int, Number]:
-    """Dice before the last round's training: what unfinished runs, with and without personal models, have alike."""
+    """Dice before the last round's training: what unfinished runs, with and without personal
+    models, have alike.
+    """
     return {number: value for number, value in run.dice(site).items() if number < len(run.rounds)}

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""One plain sentence per hospital: its gain over training alone, its contribution, whether it is left behind."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""One plain sentence per hospital: its gain over training alone, its contribution, whether it is
+left behind.
+"""
 
 from __future__ import annotations
 
@@ -25,27 +19,33 @@ __all__ = ["cases_words", "dice_words", "overview", "sentences"]
 def sentences(report: Mapping[str, Any], strategy: str | None = None) -> dict[str, str]:
     """What each hospital should know, in one sentence with its numbers.
 
-    A gain within the 95 % interval of its cases is called noise. No sentence speaks of significance: the standard
-    errors are over a site's few cases and say nothing of another seed or another split.
+    A gain within the 95 % interval of its cases is called noise. No sentence speaks of
+    significance: the standard errors are over a site's few cases and say nothing of another seed or
+    another split.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
-        strategy: whose result is told; by default the federated strategy with the best mean on validation cases.
+        strategy: whose result is told; by default the federated strategy with the best mean on
+            validation cases.
 
     Returns:
-        site -> sentence, plain text: names in it come from outside and must be escaped before they become HTML.
+        site -> sentence, plain text: names in it come from outside and must be escaped before they
+        become HTML.
 
     Raises:
         ConfigError: when ``strategy`` is not in the report.
     """
     name = strategy or report["focus"]
     if name is not None and name not in report["strategies"]:
-        raise ConfigError(f"the report has no strategy {name!r}; it has {sorted(report['strategies'])}")
+        raise ConfigError(
+            f"the report has no strategy {name!r}; it has {sorted(report['strategies'])}"
+        )
     return {site: _sentence(report, name, site) for site in report["sites"]}
 
 
 def overview(report: Mapping[str, Any]) -> str:
-    """How many hospitals are served well by the strategy that the sentences speak of; empty where it is not judged.
+    """How many hospitals are served well by the strategy that the sentences speak of; empty where
+    it is not judged.
 
     >>> gain = {"value": 0.1, "stderr": 0.01, "within_noise": False}
     >>> sites = {"A": {"gain": gain, "left_behind": None}, "B": {"gain": gain | {"value": -0.1}, "left_behind": None}}
@@ -114,7 +114,9 @@ def rounds_words(found: Mapping[str, Any]) -> str:
     planned = found["planned_rounds"]
     done = found["rounds"]
     return (
-        f"unfinished, {done} of {planned} rounds" if planned else f"unfinished, {done} round{'' if done == 1 else 's'}"
+        f"unfinished, {done} of {planned} rounds"
+        if planned
+        else f"unfinished, {done} round{'' if done == 1 else 's'}"
     )
 
 
@@ -131,7 +133,11 @@ def _alone(report: Mapping[str, Any], name: str | None, site: str) -> str:
 
 def _score(report: Mapping[str, Any], name: str, site: str) -> str:
     found = report["strategies"][name]
-    score, gain, measurement = found["sites"][site]["score"], found["sites"][site]["gain"], found["measurement"]
+    score, gain, measurement = (
+        found["sites"][site]["score"],
+        found["sites"][site]["gain"],
+        found["measurement"],
+    )
     if score is None:
         return f"{site} has no Dice with {name}"
     if gain is None:
@@ -154,22 +160,36 @@ def _compared(gain: Mapping[str, Any], measurement: str) -> str:
         noise = f", which is within the noise of {cases}"
     else:
         details.append(f"standard error of the difference {gain['stderr']:.3f}, {cases}")
-    compared = "the same as" if float(size) == 0 else f"{size} {'more' if gain['value'] > 0 else 'less'} than"
+    compared = (
+        "the same as"
+        if float(size) == 0
+        else f"{size} {'more' if gain['value'] > 0 else 'less'} than"
+    )
     return f"{compared} alone ({'; '.join(details)}){noise}"
 
 
 def _contribution(found: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
     contribution, weight = mine["contribution"], mine["aggregation_weight"]
     if not found["estimates_contributions"]:
-        average = f"its weight in the average{_last(found, weight)} is {weight['value']:.2f} (" if weight else ""
-        return f"{average}{found['strategy']} does not estimate contributions{')' if average else ''}"
+        average = (
+            f"its weight in the average{_last(found, weight)} is {weight['value']:.2f} ("
+            if weight
+            else ""
+        )
+        return (
+            f"{average}{found['strategy']} does not estimate contributions{')' if average else ''}"
+        )
     if contribution is None:
         return "it has no contribution on record"
     values = [m["contribution"]["value"] for m in found["sites"].values() if m["contribution"]]
     whole = len(values) > 1 and abs(sum(values) - 1) < 0.02
     digits = 2 if whole or (found["estimates"] or "").startswith("share") else 3
     details = [found["estimates"]] if found["estimates"] else []
-    details += [] if contribution["stderr"] is None else [f"standard error {contribution['stderr']:.{digits}f}"]
+    details += (
+        []
+        if contribution["stderr"] is None
+        else [f"standard error {contribution['stderr']:.{digits}f}"]
+    )
     details += [f"an even share is {1 / len(values):.2f}"] if whole else []
     value = round(contribution["value"], digits) + 0.0  # -0.0 becomes 0.0
     return f"its contribution{_last(found, contribution)} is {value:.{digits}f}" + (
@@ -188,7 +208,9 @@ def _left_behind(mine: Mapping[str, Any], measurement: str) -> str:
         return "" if mine["score"] is None else "whether it is left behind cannot be told"
     reasons = []
     if found["below_mean"] is not None:
-        deviations = f" ({found['deviations']:.1f} standard deviations)" if found["deviations"] else ""
+        deviations = (
+            f" ({found['deviations']:.1f} standard deviations)" if found["deviations"] else ""
+        )
         reasons.append(f"{found['below_mean']:.3f}{deviations} below the sites' mean")
     if found["below_alone"] is not None:
         reasons.append(f"more than {MARGIN} below what it reaches alone")

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""From runs to the numbers of the report: plain JSON, everything else in this folder only words or draws it."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""From runs to the numbers of the report: plain JSON, everything else in this folder only words or
+draws it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +20,13 @@ from monai_fairfl.report.comparison import DDOF, LEFT_BEHIND, collaboration, gai
 from monai_fairfl.report.details import details_of
 from monai_fairfl.report.judging import Judgement, first_look, judge, learnt
 from monai_fairfl.report.partners import differences, group_of_each
-from monai_fairfl.report.scores import Shown, comparable, scores_of, shown_measurement, validation_mean
+from monai_fairfl.report.scores import (
+    Shown,
+    comparable,
+    scores_of,
+    shown_measurement,
+    validation_mean,
+)
 from monai_fairfl.report.series import (
     FREE_RIDER_RULE,
     SUSPICIOUS,
@@ -43,16 +43,17 @@ __all__ = ["summarise"]
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     """All numbers of the report.
 
-    Tables show one measurement for all finished runs: ``test_score`` where each has one, else ``score``, else the
-    last round's ``global_score``. A run without it (unfinished) shows its last ``global_score`` and is not compared.
-    Runs are compared within their group only, of the same data, split and seed. Only full runs are judged.
+    Tables show one measurement for all finished runs: ``test_score`` where each has one, else
+    ``score``, else the last round's ``global_score``. A run without it (unfinished) shows its last
+    ``global_score`` and is not compared. Runs are compared within their group only, of the same
+    data, split and seed. Only full runs are judged.
 
     Args:
         runs: of :func:`~monai_fairfl.report.collect.load_runs`.
 
     Returns:
-        Plain JSON; ``report["strategies"][name]["sites"][site]`` holds a site's score, gain, contribution, and whether
-        it is left behind.
+        Plain JSON; ``report["strategies"][name]["sites"][site]`` holds a site's score, gain,
+        contribution, and whether it is left behind.
     """
     shown = shown_measurement(runs)
     warnings: list[str] = []
@@ -65,7 +66,11 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         subject = "The runs" if len(partners) == 1 else _names(members)
         differ += _differences(members, scores, subject)
     warnings = differ + _structures(runs, shown) + _no_tests(runs) + warnings
-    same = {name for members in partners for name in comparable({m.name: scores[m.name] for m in members}, shown)}
+    same = {
+        name
+        for members in partners
+        for name in comparable({m.name: scores[m.name] for m in members}, shown)
+    }
     judgements: dict[str, Judgement] = {}
     strategies = {}
     for run in runs:
@@ -74,18 +79,29 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         alone = {} if yardstick is None else scores[yardstick.name].numbers
         judgements[run.name] = _judgement(run, yardstick, scores[run.name])
         strategies[run.name] = _strategy(run, scores[run.name], alone, shown, judgements[run.name])
-        strategies[run.name] |= {"standalone": yardstick and yardstick.name, "no_standalone": unknown}
+        strategies[run.name] |= {
+            "standalone": yardstick and yardstick.name,
+            "no_standalone": unknown,
+        }
         if unknown is not None and any(other.strategy == "Standalone" for other in runs):
-            warnings.append(f"What {run.name} gained over training alone is not known, because {unknown}")
+            warnings.append(
+                f"What {run.name} gained over training alone is not known, because {unknown}"
+            )
         for valuation in run.valuations:
             if not _is_current(valuation, run):
                 hint = "run the same command with it and --resume True"
-                warnings.append(f"{run.name}: {valuation['name']} is of another end of this run and not shown; {hint}")
+                warnings.append(
+                    f"{run.name}: {valuation['name']} is of another end of this run and not shown; {hint}"
+                )
         for site, number in strategies[run.name]["flagged"].items():
             looks = f"In {run.name}, the free-rider score of {site} was {SUSPICIOUS}, the third of them round {number}"
-            warnings.append(f"{looks}. So are honest sites' that are unlike the others: a reason to ask, not a proof")
+            warnings.append(
+                f"{looks}. So are honest sites' that are unlike the others: a reason to ask, not a proof"
+            )
         of_group = {site for member in members for site in member.sites}
-        strategies[run.name]["comparable"] = run.name in same and set(scores[run.name].numbers) == of_group
+        strategies[run.name]["comparable"] = (
+            run.name in same and set(scores[run.name].numbers) == of_group
+        )
     return to_json(
         {
             "version": __version__,
@@ -97,8 +113,12 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             "compared": [[run.name for run in members] for members in partners],
             "first_look": first_look(runs, judgements),
             "focus": _focus(strategies, {run.name: validation_mean(run) for run in runs}, partners),
-            "sites": {site: _site(site, runs) | {"scored": _scored(site, scores)} for site in sites},
-            "groups": groups[0] if all(of == groups[0] for of in groups) else {},  # else a column would mix sites
+            "sites": {
+                site: _site(site, runs) | {"scored": _scored(site, scores)} for site in sites
+            },
+            "groups": (
+                groups[0] if all(of == groups[0] for of in groups) else {}
+            ),  # else a column would mix sites
             "strategies": strategies,
             "events": [event for run in runs for event in events(run)],
             "warnings": warnings,
@@ -107,14 +127,18 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _partners(runs: Sequence[Run], warnings: list[str]) -> list[list[Run]]:
-    """The runs in groups that may be compared, in the order of ``runs``; several groups are a warning."""
+    """The runs in groups that may be compared, in the order of ``runs``; several groups are a
+    warning.
+    """
     group_of = group_of_each(runs, warnings)
     groups: dict[int, list[Run]] = {}
     for run in runs:
         groups.setdefault(group_of[run.name], []).append(run)
     if len(groups) > 1:
         told = "; ".join(_names(members) for members in groups.values())
-        warnings.append(f"Only runs of the same data, split and seed are compared with each other: {told}")
+        warnings.append(
+            f"Only runs of the same data, split and seed are compared with each other: {told}"
+        )
     return list(groups.values())
 
 
@@ -140,10 +164,14 @@ def _yardstick(
 
 
 def _judgement(run: Run, yardstick: Run | None, mine: Shown) -> Judgement:
-    """Whether a verdict may be given: on a full run, against a full run, with a model that has learnt."""
+    """Whether a verdict may be given: on a full run, against a full run, with a model that has
+    learnt.
+    """
     found = judge(run)
     if found.why_not is None and yardstick is not None and not judge(yardstick).trained:
-        found = Judgement(f"{yardstick.name}, with which it is compared, is no full run", found.full)
+        found = Judgement(
+            f"{yardstick.name}, with which it is compared, is no full run", found.full
+        )
     values = [number.value for number in mine.numbers.values()]
     return learnt(found, sum(values) / len(values) if values else None)
 
@@ -152,7 +180,9 @@ def _names(runs: Sequence[Run]) -> str:
     return ", ".join(run.name for run in runs)
 
 
-def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str, judgement: Judgement) -> dict[str, Any]:
+def _strategy(
+    run: Run, mine: Shown, alone: Mapping[str, Number], shown: str, judgement: Judgement
+) -> dict[str, Any]:
     numbers = mine.numbers
     values = {site: number.value for site, number in numbers.items()}
     weights, layers = weight_series(run)
@@ -163,7 +193,9 @@ def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str, ju
     if judged and run.strategy != "Standalone":
         behind = {site: left_behind(site, numbers, gained.get(site)) for site in run.sites}
     kind = shipped().get(run.strategy)
-    estimates = kind.estimates if kind else None  # a strategy of somebody's own may estimate anything
+    estimates = (
+        kind.estimates if kind else None
+    )  # a strategy of somebody's own may estimate anything
     return {
         "strategy": run.strategy,
         "method": run.method,
@@ -210,7 +242,9 @@ def _strategy(run: Run, mine: Shown, alone: Mapping[str, Number], shown: str, ju
 
 def _is_current(valuation: Mapping[str, Any], run: Run) -> bool:
     """Whether a valuation is of the model that the run ended with; it may have gone on since."""
-    return run.end is not None and valuation.get("model", run.end.get("model")) == run.end.get("model")
+    return run.end is not None and valuation.get("model", run.end.get("model")) == run.end.get(
+        "model"
+    )
 
 
 def _focus(
@@ -218,18 +252,26 @@ def _focus(
     validation: Mapping[str, float | None],
     partners: Sequence[Sequence[Run]],
 ) -> str | None:
-    """The federated strategy that the sentences speak of: best mean on validation cases, never chosen on test cases.
+    """The federated strategy that the sentences speak of: best mean on validation cases, never
+    chosen on test cases.
 
-    Of those with a score of every site, where there are any: means over other sites are of other patients. Of several
-    groups the first that has Standalone, else the first: the best of several seeds would be chosen by chance.
+    Of those with a score of every site, where there are any: means over other sites are of other
+    patients. Of several groups the first that has Standalone, else the first: the best of several
+    seeds would be chosen by chance.
     """
     federated = [name for name, found in strategies.items() if found["strategy"] != "Standalone"]
     whole = [name for name in federated if strategies[name]["comparable"]] or federated
     candidates = [name for name in whole if strategies[name]["finished"]] or whole
     of_groups = [[run.name for run in members if run.name in candidates] for members in partners]
-    with_yardstick = [names for names in of_groups if any(strategies[name]["standalone"] for name in names)]
+    with_yardstick = [
+        names for names in of_groups if any(strategies[name]["standalone"] for name in names)
+    ]
     candidates = next(iter(with_yardstick or filter(None, of_groups)), [])
-    return max(candidates, key=lambda name: (validation[name] is not None, validation[name] or 0.0), default=None)
+    return max(
+        candidates,
+        key=lambda name: (validation[name] is not None, validation[name] or 0.0),
+        default=None,
+    )
 
 
 def _site(site: str, runs: Sequence[Run]) -> dict[str, int | None]:
@@ -249,7 +291,12 @@ def _scored(site: str, scores: Mapping[str, Shown]) -> int | None:
 
 def _told(run: Run, key: str) -> dict[str, int]:
     """What each site last told of its training data."""
-    return {site: number for record in run.rounds for site, number in record.get(key, {}).items() if number}
+    return {
+        site: number
+        for record in run.rounds
+        for site, number in record.get(key, {}).items()
+        if number
+    }
 
 
 def _differences(runs: Sequence[Run], scores: Mapping[str, Shown], subject: str) -> list[str]:
@@ -263,45 +310,68 @@ def _differences(runs: Sequence[Run], scores: Mapping[str, Shown], subject: str)
         "training cases": [_told(run, "cases") for run in runs],
         "images per epoch": [_told(run, "samples") for run in runs],
         "groups": [run.start.get("groups") or {} for run in runs],
-        "scored cases": [{site: number.n for site, number in scores[run.name].numbers.items()} for run in runs],
+        "scored cases": [
+            {site: number.n for site, number in scores[run.name].numbers.items()} for run in runs
+        ],
     }
     for what, values in facts.items():
         if any(value != values[0] for value in values):
-            found.append(f"{subject} have different {what}: their scores are not strictly comparable")
+            found.append(
+                f"{subject} have different {what}: their scores are not strictly comparable"
+            )
     asked = [_asked(run.config) for run in runs if run.config]
-    differ = sorted({key for one in asked for key in one if any(one[key] != other.get(key) for other in asked)})
+    differ = sorted(
+        {key for one in asked for key in one if any(one[key] != other.get(key) for other in asked)}
+    )
     if differ:
-        found.append(f"{subject} were trained with different settings ({', '.join(differ)}): compare them with care")
+        found.append(
+            f"{subject} were trained with different settings ({', '.join(differ)}): compare them with care"
+        )
     return found
 
 
 def _asked(config: Mapping[str, Any]) -> dict[str, Any]:
     """What decides how a run's sites train, by a name that its user knows; data may lie elsewhere."""
     found = training_settings(config)
-    of_sites = {f"{key} of {site}": value for site, given in found["sites"].items() for key, value in given.items()}
+    of_sites = {
+        f"{key} of {site}": value
+        for site, given in found["sites"].items()
+        for key, value in given.items()
+    }
     return {**found["plain"], **found["files"], **found["overrides"], **of_sites}
 
 
 def _structures(runs: Sequence[Run], shown: str) -> list[str]:
-    """That some sites are scored on other structures than others: a mean over disc and cup is not one over the disc."""
+    """That some sites are scored on other structures than others: a mean over disc and cup is not
+    one over the disc.
+    """
     found: dict[tuple[str, ...], set[str]] = {}
     for run in runs:
         for site, models in ((run.end or {}).get("scores") or {}).items():
             score = (models.get("own") or {}).get(shown)
             if score is None:
                 continue
-            names = tuple(sorted(set(score) - {"mean", "value", "stderr", "n"})) if isinstance(score, Mapping) else ()
+            names = (
+                tuple(sorted(set(score) - {"mean", "value", "stderr", "n"}))
+                if isinstance(score, Mapping)
+                else ()
+            )
             found.setdefault(names, set()).add(site)
     if len(found) < 2:
         return []
     told = [
-        f"{', '.join(sorted(sites))}: {', '.join(names) or 'one structure'}" for names, sites in sorted(found.items())
+        f"{', '.join(sorted(sites))}: {', '.join(names) or 'one structure'}"
+        for names, sites in sorted(found.items())
     ]
-    return [f"A site's Dice is the mean over the structures that it labels, and these differ ({'; '.join(told)})"]
+    return [
+        f"A site's Dice is the mean over the structures that it labels, and these differ ({'; '.join(told)})"
+    ]
 
 
 def _no_tests(runs: Sequence[Run]) -> list[str]:
-    """Sites whose test cases are used in training or validation, which therefore report no test score."""
+    """Sites whose test cases are used in training or validation, which therefore report no test
+    score.
+    """
     only_validation: set[str] = set()
     found = {}
     for run in runs:
@@ -318,10 +388,14 @@ def _no_tests(runs: Sequence[Run]) -> list[str]:
                 )
     lines = [found[site] for site in sorted(found)]
     if len(only_validation) == 1:
-        lines += [f"{only_validation.pop()}: its evaluator scores its validation cases, so this is validation Dice"]
+        lines += [
+            f"{only_validation.pop()}: its evaluator scores its validation cases, so this is validation Dice"
+        ]
     elif only_validation:
         names = ", ".join(sorted(only_validation))
-        lines += [f"{names}: their evaluator scores their validation cases, so this is validation Dice"]
+        lines += [
+            f"{names}: their evaluator scores their validation cases, so this is validation Dice"
+        ]
     return lines
 
 

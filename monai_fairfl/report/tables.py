@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The comparison of the strategies as columns, for the terminal and the page, and the CSV files."""
 
 from __future__ import annotations
@@ -40,7 +32,8 @@ Groups = Sequence[Sequence[str]]
 
 
 RUN_COLUMNS = ("run", "strategy", "seed", "fold")
-"""The columns of each CSV file that say which run a row is of; ``run`` is its name in the report."""
+"""The columns of each CSV file that say which run a row is of; ``run`` is its name in the report.
+"""
 
 
 @dataclass(frozen=True)
@@ -85,7 +78,11 @@ class Column:
         if self.best == 0:
             return found
         for names in groups:
-            shown = {name: self.best * round(self.values[name], self.digits) for name in names if name in self.values}
+            shown = {
+                name: self.best * round(self.values[name], self.digits)
+                for name in names
+                if name in self.values
+            }
             if len(set(shown.values())) > 1:
                 top = max(shown.values())
                 found.update(name for name in shown if shown[name] == top)
@@ -96,20 +93,39 @@ def columns(report: Mapping[str, Any]) -> list[Column]:
     """The comparison: one column per site, then how well and how evenly the sites are served."""
     strategies = report["strategies"]
     scores = {
-        name: {s: v["score"] for s, v in found["sites"].items() if v["score"]} for name, found in strategies.items()
+        name: {s: v["score"] for s, v in found["sites"].items() if v["score"]}
+        for name, found in strategies.items()
     }
     table = []
     for site in report["sites"]:
         mine = {name: found[site] for name, found in scores.items() if site in found}
-        extra = {name: f"± {score['stderr']:.3f}" for name, score in mine.items() if score["stderr"] is not None}
-        table.append(Column(site, {name: s["value"] for name, s in mine.items()}, best=1, extra=extra, site=True))
-    measures = {name: found["performance"] for name, found in strategies.items() if found["performance"]}
-    for title, key, best in (("Mean", "mean", 1), ("Std", "std", -1), ("Worst", "worst", 1), ("Gap", "gap", -1)):
+        extra = {
+            name: f"± {score['stderr']:.3f}"
+            for name, score in mine.items()
+            if score["stderr"] is not None
+        }
+        table.append(
+            Column(
+                site, {name: s["value"] for name, s in mine.items()}, best=1, extra=extra, site=True
+            )
+        )
+    measures = {
+        name: found["performance"] for name, found in strategies.items() if found["performance"]
+    }
+    for title, key, best in (
+        ("Mean", "mean", 1),
+        ("Std", "std", -1),
+        ("Worst", "worst", 1),
+        ("Gap", "gap", -1),
+    ):
         extra = {name: p["worst_client"] for name, p in measures.items()} if key == "worst" else {}
         table.append(Column(title, _known(measures, key), best=best, extra=extra))
     table.append(Column("Jain index", _known(measures, "jain"), best=1, digits=4))
     for group, members in report["groups"].items():
-        of_group = {name: [found[site]["value"] for site in members if site in found] for name, found in scores.items()}
+        of_group = {
+            name: [found[site]["value"] for site in members if site in found]
+            for name, found in scores.items()
+        }
         means = {name: sum(values) / len(values) for name, values in of_group.items() if values}
         table.append(Column(f"Mean, {group}", means, best=1))
     return table + collaboration_columns(report)
@@ -119,7 +135,10 @@ def gain_columns(report: Mapping[str, Any]) -> list[Column]:
     """What each site gains over training alone, one column per site."""
     table = []
     for site in report["sites"]:
-        gains = {name: (found["sites"].get(site) or {}).get("gain") for name, found in report["strategies"].items()}
+        gains = {
+            name: (found["sites"].get(site) or {}).get("gain")
+            for name, found in report["strategies"].items()
+        }
         known = {name: gain for name, gain in gains.items() if gain}
         extra = {name: _noise(gain) for name, gain in known.items()}
         table.append(Column(site, _known(known, "value"), extra=extra, site=True, signed=True))
@@ -133,8 +152,12 @@ def _noise(gain: Mapping[str, Any]) -> str:
 
 
 def collaboration_columns(report: Mapping[str, Any]) -> list[Column]:
-    """How a site's score follows what it reaches alone; empty where Standalone is not among the runs."""
-    found = {name: s["collaboration"] for name, s in report["strategies"].items() if s["collaboration"]}
+    """How a site's score follows what it reaches alone; empty where Standalone is not among the
+    runs.
+    """
+    found = {
+        name: s["collaboration"] for name, s in report["strategies"].items() if s["collaboration"]
+    }
     if not found:
         return []
     p_values = {name: f"p = {p:.2g}" for name, p in _known(found, "p_value").items()}
@@ -148,16 +171,21 @@ def comparable(report: Mapping[str, Any]) -> list[str]:
 
 
 def judged_groups(report: Mapping[str, Any]) -> list[list[str]]:
-    """The strategies among which a best one may be named: comparable, judged, of the same data, split and seed."""
+    """The strategies among which a best one may be named: comparable, judged, of the same data,
+    split and seed.
+    """
     groups = []
     for names in report["compared"]:
         found = {name: report["strategies"][name] for name in names}
-        groups.append([name for name in names if found[name]["comparable"] and found[name]["judged"]])
+        groups.append(
+            [name for name in names if found[name]["comparable"] and found[name]["judged"]]
+        )
     return [names for names in groups if len(names) > 1]
 
 
 def summary_table(report: Mapping[str, Any], names: Sequence[str] | None = None) -> Table:
-    """The comparison for a terminal: a column per strategy, the best of each row bold where they may be judged.
+    """The comparison for a terminal: a column per strategy, the best of each row bold where they
+    may be judged.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
@@ -165,7 +193,10 @@ def summary_table(report: Mapping[str, Any], names: Sequence[str] | None = None)
     """
     names, shown = list(report["strategies"]) if names is None else names, columns(report)
     compared, judged = comparable(report), judged_groups(report)
-    table = Table("", title=f"Dice on {MEASUREMENTS[report['measurement']]} cases of the model each site would use")
+    table = Table(
+        "",
+        title=f"Dice on {MEASUREMENTS[report['measurement']]} cases of the model each site would use",
+    )
     for name in names:
         apart = name not in compared
         table.add_column(Text(name + (" *" if apart else "")), justify="right")
@@ -173,8 +204,12 @@ def summary_table(report: Mapping[str, Any], names: Sequence[str] | None = None)
             table.caption = "* not compared: unfinished (validation Dice so far), or of fewer sites"
     for row, following in zip(shown, [*shown[1:], None]):
         winners = row.winners(judged)
-        cells = [Text(row.text(name), style="bold green" if name in winners else "") for name in names]
-        table.add_row(Text(row.title), *cells, end_section=row.site and not (following and following.site))
+        cells = [
+            Text(row.text(name), style="bold green" if name in winners else "") for name in names
+        ]
+        table.add_row(
+            Text(row.title), *cells, end_section=row.site and not (following and following.site)
+        )
     return table
 
 
@@ -198,26 +233,46 @@ def blocks(report: Mapping[str, Any], width: int) -> Iterator[list[str]]:
 
 
 def metrics_csv(runs: Sequence[Run]) -> str:
-    """Every measurement of every run, one row per class; see :func:`~monai_fairfl.report.series.measurement_rows`."""
+    """Every measurement of every run, one row per class; see
+    :func:`~monai_fairfl.report.series.measurement_rows`.
+    """
     fields = (*RUN_COLUMNS, "site", "round", "measurement", "class", "value", "stderr", "n")
     return csv_text(fields, (row for run in runs for row in measurement_rows(run)))
 
 
 def contributions_csv(report: Mapping[str, Any]) -> str:
-    """Contributions and aggregation weights by round; ``weight_is`` says when a weight is a mean over layers."""
-    fields = (*RUN_COLUMNS, "round", "site", "contribution", "stderr", "aggregation_weight", "weight_is")
+    """Contributions and aggregation weights by round; ``weight_is`` says when a weight is a mean
+    over layers.
+    """
+    fields = (
+        *RUN_COLUMNS,
+        "round",
+        "site",
+        "contribution",
+        "stderr",
+        "aggregation_weight",
+        "weight_is",
+    )
     return csv_text(fields, _contribution_rows(report))
 
 
 def _contribution_rows(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name, found in report["strategies"].items():
-        about = {"run": name, "strategy": found["method"], "seed": found["seed"], "fold": found["fold"]}
+        about = {
+            "run": name,
+            "strategy": found["method"],
+            "seed": found["seed"],
+            "fold": found["fold"],
+        }
         layers = found["layers_averaged"]
         meaning = "of the whole model" if layers is None else f"mean over {layers} layers"
         rows: dict[tuple[int, str], dict[str, Any]] = {}
         for site, points in found["series"]["contributions"].items():
             for point in points:
-                rows[point["round"], site] = {"contribution": point["value"], "stderr": point["stderr"]}
+                rows[point["round"], site] = {
+                    "contribution": point["value"],
+                    "stderr": point["stderr"],
+                }
         for site, points in found["series"]["weights"].items():
             for point in points:
                 weight = {"aggregation_weight": point["value"], "weight_is": meaning}

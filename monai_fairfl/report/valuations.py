@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Valuations made after a run, as the page shows them: a table, a bar for each share, and how far to trust them."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Valuations made after a run, as the page shows them: a table, a bar for each share, and how far
+to trust them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +16,18 @@ from monai_fairfl.intervals import Interval
 
 __all__ = ["bars_of", "read_valuations", "title_of", "trust_of"]
 
-NEEDED = {"name", "strategy", "method", "utility", "data", "values", "shares", "evaluations", "rank_stability", "total"}
+NEEDED = {
+    "name",
+    "strategy",
+    "method",
+    "utility",
+    "data",
+    "values",
+    "shares",
+    "evaluations",
+    "rank_stability",
+    "total",
+}
 METHODS = {
     "exact": "Shapley value",
     "leave_one_out": "Leave-one-out",
@@ -65,7 +70,11 @@ def title_of(valuation: Mapping[str, Any]) -> str:
     """
     utility = UTILITIES.get(valuation["utility"], f"Dice of {valuation['utility']}")
     images = "training" if valuation["utility"] == "negative_loss" else valuation["data"]
-    made = "federations trained anew" if valuation["name"].startswith("retraining") else "models rebuilt from updates"
+    made = (
+        "federations trained anew"
+        if valuation["name"].startswith("retraining")
+        else "models rebuilt from updates"
+    )
     return f"{METHODS.get(valuation['method'], valuation['method'])} of the {utility}, {images} images, {made}"
 
 
@@ -97,7 +106,9 @@ def trust_of(valuation: Mapping[str, Any]) -> str:
 
 
 def bars_of(strategy: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """What is drawn for one of ``report["strategies"]``: the method's own shares, then each valuation's, by site."""
+    """What is drawn for one of ``report["strategies"]``: the method's own shares, then each
+    valuation's, by site.
+    """
     own = next((found["own"] for found in strategy["valuations"] if found.get("own")), None)
     label = "its own contributions" if strategy["estimates_contributions"] else "its weights"
     drawn = {} if own is None else {label: {site: entry["value"] for site, entry in own.items()}}

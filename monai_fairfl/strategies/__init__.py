@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """One published method, one file, one class."""
 
 from monai_fairfl.strategies.afl import AFL
@@ -23,7 +15,14 @@ from monai_fairfl.strategies.fedga import FedGA
 from monai_fairfl.strategies.fedism import FedISM
 from monai_fairfl.strategies.fedlwr import FedLWR
 from monai_fairfl.strategies.leave_one_out import LeaveOneOut
-from monai_fairfl.strategies.parts import BySamples, Proportional, Reward, Uniform, Weighting, compose
+from monai_fairfl.strategies.parts import (
+    BySamples,
+    Proportional,
+    Reward,
+    Uniform,
+    Weighting,
+    compose,
+)
 from monai_fairfl.strategies.qfedavg import QFedAvg
 from monai_fairfl.strategies.rewards import Mixed, Sparsified
 from monai_fairfl.strategies.shapfed import ShapFed

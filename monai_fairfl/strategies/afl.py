@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """AFL: the mixture of clients that is worst for the model decides the step."""
 
 from __future__ import annotations
@@ -24,18 +16,22 @@ __all__ = ["AFL", "project_to_simplex"]
 
 
 class AFL(Strategy):
-    r"""Agnostic federated learning, :math:`\min_w \max_{\lambda} \sum_k \lambda_k F_k(w)` (Mohri et al., ICML 2019).
+    r"""Agnostic federated learning, :math:`\min_w \max_{\lambda} \sum_k \lambda_k F_k(w)` (Mohri et
+    al., ICML 2019).
 
-    The step is averaged with :math:`\lambda`; then :math:`\lambda` climbs the losses of the received model and is
-    projected back, :math:`\lambda \leftarrow P(\lambda + \gamma F)`, P the nearest point of the simplex.
+    The step is averaged with :math:`\lambda`; then :math:`\lambda` climbs the losses of the
+    received model and is projected back, :math:`\lambda \leftarrow P(\lambda + \gamma F)`, P the
+    nearest point of the simplex.
 
     Args:
         step: :math:`\gamma`, above 0.
-        form: ``"afl"``, or ``"worst_client"``: take over the model of the client with the highest loss, which FedISM's
-            authors run under the name Agnostic-FL; ``None``: as the variant says.
+        form: ``"afl"``, or ``"worst_client"``: take over the model of the client with the highest
+            loss, which FedISM's authors run under the name Agnostic-FL; ``None``: as the variant
+            says.
         variant: ``"paper"``: ``"afl"``; ``"released"``, FedISM's authors: ``"worst_client"``.
 
-    The paper returns the mean of all rounds' models; here, as usual in its use for networks, the last one.
+    The paper returns the mean of all rounds' models; here, as usual in its use for networks, the
+    last one.
 
     >>> AFL(form="worst_client").name
     'AFL-worst_client'
@@ -68,12 +64,15 @@ class AFL(Strategy):
         weights = normalise({c: every[c] for c in loss})
         result = self.finish(local, weights, weights)
         mean = sum(loss.values()) / len(loss)  # for those who are away
-        self.mixture = project_to_simplex({c: m + self.step * loss.get(c, mean) for c, m in every.items()})
+        self.mixture = project_to_simplex(
+            {c: m + self.step * loss.get(c, mean) for c, m in every.items()}
+        )
         return result
 
 
 def project_to_simplex(point: Mapping[str, float]) -> dict[str, float]:
-    r"""The nearest point with coordinates of at least 0 that sum to 1 (Euclidean distance, by sorting).
+    r"""The nearest point with coordinates of at least 0 that sum to 1 (Euclidean distance, by
+    sorting).
 
     >>> project_to_simplex({"A": 0.8, "B": 0.6, "C": -1.0})
     {'A': 0.6, 'B': 0.4, 'C': 0.0}

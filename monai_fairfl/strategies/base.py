@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The server half of one published method: a generator of requests that receives replies."""
 
 from __future__ import annotations
@@ -21,13 +13,22 @@ from typing import Any, ClassVar
 
 from monai_fairfl.aggregation import Aggregation, Replies
 from monai_fairfl.errors import FederationError
-from monai_fairfl.messages import Estimate, ModelSpec, Request, Weights, usable_measurements, value_of
+from monai_fairfl.messages import (
+    Estimate,
+    ModelSpec,
+    Request,
+    Weights,
+    usable_measurements,
+    value_of,
+)
 from monai_fairfl.strategies.parts import Parts, Reward, check_choice, words_of
 
 __all__ = ["ImagesNeeded", "RoundResult", "Rounds", "Strategy", "check_choice"]
 
 Rounds = Generator[list[Request], Replies, "RoundResult"]
-"""What :meth:`Strategy.round` is: it yields requests, is sent replies and returns the round's result."""
+"""What :meth:`Strategy.round` is: it yields requests, is sent replies and returns the round's
+result.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class RoundResult:
         contributions: client -> score, with its uncertainty where the method has one.
         rewards: client -> the model it continues from, where the method personalises.
         notes: client -> what a reader of the ledger should know (a measurement filled in, and why).
-        details: the method's own quantities for ledger and report: name -> client -> number, or name -> client ->
-            class or layer -> number.
+        details: the method's own quantities for ledger and report: name -> client -> number, or
+            name -> client -> class or layer -> number.
     """
 
     weights: Weights
@@ -59,7 +60,8 @@ class ImagesNeeded:
     Args:
         data: ``"validation"`` or ``"training"``.
         least: fewest different images, as the network takes them: slices, windows or pictures.
-        instead: what else a user may do where a site has fewer, such as another argument of the strategy.
+        instead: what else a user may do where a site has fewer, such as another argument of the
+            strategy.
     """
 
     data: str
@@ -70,34 +72,43 @@ class ImagesNeeded:
 class Strategy(ABC):
     """One published method. Subclasses write :meth:`round` as the paper writes its algorithm.
 
-    Every round goes through the same four parts: a *measurement* (what the requests ask for), a *contribution* of each
-    client, a *weighting* of the average, and a *reward* (the model each client continues from). ``parts`` replaces
-    the last two, see :func:`~monai_fairfl.strategies.compose`.
+    Every round goes through the same four parts: a *measurement* (what the requests ask for), a
+    *contribution* of each client, a *weighting* of the average, and a *reward* (the model each
+    client continues from). ``parts`` replaces the last two, see
+    :func:`~monai_fairfl.strategies.compose`.
 
-    A strategy does no input or output and owns no model: the federation sets ``weights``, ``rewards``, ``spec``,
-    ``buffers`` and ``rounds_planned``.
-    It changes itself only after its last ``yield``, so that a round can be undone. Its :meth:`state_dict` is every
-    public attribute named in ``state``, plain JSON. The tensors of replies are good until the round ends: their memory
-    is used again, so what is kept (a reward, say) must be a new tensor.
+    A strategy does no input or output and owns no model: the federation sets ``weights``,
+    ``rewards``, ``spec``, ``buffers`` and ``rounds_planned``.
+    It changes itself only after its last ``yield``, so that a round can be undone. Its
+    :meth:`state_dict` is every public attribute named in ``state``, plain JSON. The tensors of
+    replies are good until the round ends: their memory is used again, so what is kept (a reward,
+    say) must be a new tensor.
     """
 
     requires: ClassVar[frozenset[str]] = frozenset()
-    """Measurements the method cannot do without: the preflight checks that the sites can make them."""
+    """Measurements the method cannot do without: the preflight checks that the sites can make them.
+    """
     min_clients: ClassVar[int] = 1
     """Fewest clients the method makes sense for."""
     max_clients: ClassVar[int | None] = None
     """Most clients of a round that the method can take; ``None``: any number."""
     images_needed: ClassVar[ImagesNeeded | None] = None
-    """Images that its measurement needs of every client, which the preflight counts; ``None``: any number will do."""
+    """Images that its measurement needs of every client, which the preflight counts; ``None``: any
+    number will do.
+    """
     state: ClassVar[tuple[str, ...]] = ()
     """Attributes kept in the checkpoint."""
 
     personal: ClassVar[bool] = False
-    """Clients keep a personal model of their own, which no one else sees: it is the one they would use."""
+    """Clients keep a personal model of their own, which no one else sees: it is the one they would
+    use.
+    """
 
     paper: ClassVar[str] = ""
     estimates: ClassVar[str] = ""
-    """What its contributions are, with their unit; nothing where the method weights clients and estimates nobody's."""
+    """What its contributions are, with their unit; nothing where the method weights clients and
+    estimates nobody's.
+    """
     client_does: ClassVar[str] = "trains"
     client_sends: ClassVar[str] = "update"
     phases: ClassVar[int] = 1
@@ -113,7 +124,9 @@ class Strategy(ABC):
 
     @property
     def name(self) -> str:
-        """Class name and arguments that are not the defaults, fit for a folder: ``FedCE-sum``, ``Ditto-lam_0.1``."""
+        """Class name and arguments that are not the defaults, fit for a folder: ``FedCE-sum``,
+        ``Ditto-lam_0.1``.
+        """
         words = [*words_of(self), *self.parts.words()]
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
 
@@ -125,9 +138,11 @@ class Strategy(ABC):
         self._notes: dict[str, str] = {}
         if self._before is None:
             self._before = copy.deepcopy(self.state_dict())
-        self.load_state_dict(copy.deepcopy(self._before))  # so that a second run knows nothing of the first
+        self.load_state_dict(
+            copy.deepcopy(self._before)
+        )  # so that a second run knows nothing of the first
 
-    def check_model(self, spec: ModelSpec, buffers: str) -> None:  # noqa: B027 (most methods take any model)
+    def check_model(self, spec: ModelSpec, buffers: str) -> None:  # noqa: B027 (most take any)
         """Refuse a model that the method cannot train; called at preflight and by :meth:`start`.
 
         Args:
@@ -144,7 +159,9 @@ class Strategy(ABC):
 
     @abstractmethod
     def round(self, clients: Sequence[str]) -> Rounds:
-        """One round with ``clients``: ``replies = yield [Train(...), ...]``, then ``return self.finish(...)``."""
+        """One round with ``clients``: ``replies = yield [Train(...), ...]``, then
+        ``return self.finish(...)``.
+        """
 
     def finish(
         self,
@@ -157,13 +174,15 @@ class Strategy(ABC):
         scale: Mapping[str, float] | None = None,
         details: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> RoundResult:
-        """Average the replies into the next global model, and reward the clients: the one place that does either.
+        """Average the replies into the next global model, and reward the clients: the one place
+        that does either.
 
         Args:
             replies: of the exchange that trained.
             aggregation: weights of the average.
             contributions: of each client.
-            rewards: client -> model, or what makes these of the new global model; ``None``: all get the global model.
+            rewards: client -> model, or what makes these of the new global model; ``None``: all get
+                the global model.
             start: the model that the steps are added to, see :meth:`Replies.average`.
             scale: client -> factor of its update.
             details: the method's own quantities; ``scale`` goes with them.
@@ -181,7 +200,11 @@ class Strategy(ABC):
             rewards, own = rewards(replies, self.weights, weights, contributions)
             found |= own
         if rewards is not None:  # who was away keeps what it had
-            rewards = {**self.rewards, **{client: self.start_of(client) for client in self.clients}, **rewards}
+            rewards = {
+                **self.rewards,
+                **{client: self.start_of(client) for client in self.clients},
+                **rewards,
+            }
         return RoundResult(weights, aggregation, contributions, rewards, notes, found)
 
     def known(self, replies: Replies, name: str) -> dict[str, float]:
@@ -203,7 +226,9 @@ class Strategy(ABC):
         return known
 
     def measured(self, replies: Replies, name: str) -> dict[str, float]:
-        """The same of everybody: one that is absent or not finite becomes the others' mean, and a note."""
+        """The same of everybody: one that is absent or not finite becomes the others' mean, and a
+        note.
+        """
         known = self.known(replies, name)
         filler = sum(known.values()) / len(known)
         for client in replies.clients:
@@ -213,7 +238,9 @@ class Strategy(ABC):
 
     def note(self, client: str, text: str) -> None:
         """Something of ``client`` for this round's record, beside what was noted before."""
-        self._notes[client] = "; ".join(dict.fromkeys([*filter(None, [self._notes.get(client)]), text]))
+        self._notes[client] = "; ".join(
+            dict.fromkeys([*filter(None, [self._notes.get(client)]), text])
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs but the models; JSON."""

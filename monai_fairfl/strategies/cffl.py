@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """CFFL: reputations from the validation score of each client's own model."""
 
 from __future__ import annotations
@@ -23,9 +15,11 @@ __all__ = ["CFFL"]
 
 
 class CFFL(Strategy):
-    r"""Collaborative fairness by reputation (Lyu et al., Federated Learning 2020), as a weighting of the average.
+    r"""Collaborative fairness by reputation (Lyu et al., Federated Learning 2020), as a weighting
+    of the average.
 
-    With :math:`v_i` the validation Dice of client i's own trained model and R the reputable clients:
+    With :math:`v_i` the validation Dice of client i's own trained model and R the reputable
+    clients:
 
     .. math:: r_i \leftarrow f r_i + (1 - f) \frac{v_i}{\sum_{R} v}, \quad r_i \leftarrow \sinh(a r_i), \quad
               r_i \leftarrow r_i / \sum_R r
@@ -37,10 +31,12 @@ class CFFL(Strategy):
         alpha: a; it doubles over the run when ``grow``.
         grow: :math:`a (1 + round / rounds)`; ``None``: as the variant says.
         threshold: t; 1/3 in the authors' code, 1/6 for class imbalance.
-        variant: ``"released"``, the authors' code: fade 0.8, a grows; ``"paper"``: fade 0.5, a stays.
+        variant: ``"released"``, the authors' code: fade 0.8, a grows; ``"paper"``: fade 0.5, a
+            stays.
 
-    The authors' server has a validation set and scores clipped, sparsified updates; hospitals do not share one, so
-    each scores its own model. Their reward, a part of the update by reputation beside what a client trained itself, is
+    The authors' server has a validation set and scores clipped, sparsified updates; hospitals do
+    not share one, so each scores its own model. Their reward, a part of the update by reputation
+    beside what a client trained itself, is
     ``compose(CFFL(), reward=Sparsified(ratio="share", rest="own"))``.
 
     >>> round(CFFL().fade, 1)
@@ -81,18 +77,30 @@ class CFFL(Strategy):
         weights = normalise({c: reputation[c] for c in local.clients})
         for client, weight in weights.items():
             if weight == 0:
-                self.note(client, "its reputation is below the threshold, for good: it does not count any more")
+                self.note(
+                    client,
+                    "its reputation is below the threshold, for good: it does not count any more",
+                )
         result = self.finish(local, weights, weights, details={"reputation": reputation})
         self.reputation, self.rounds = reputation, self.rounds + 1
         return result
 
     def _update(self, score: dict[str, float]) -> dict[str, float]:
         known = {c: r for c, r in self.reputation.items() if r > 0}
-        reputable = [c for c in score if self.reputation.get(c, 1.0) > 0]  # nobody, where all who count are away
+        reputable = [
+            c for c in score if self.reputation.get(c, 1.0) > 0
+        ]  # nobody, where all who count are away
         before = place(known, reputable) if known else dict.fromkeys(reputable, 0.0)
         share = normalise({c: score[c] for c in reputable})
-        alpha = self.alpha * (1 + self.rounds / max(self.rounds_planned, 1)) if self.grow else self.alpha
+        alpha = (
+            self.alpha * (1 + self.rounds / max(self.rounds_planned, 1))
+            if self.grow
+            else self.alpha
+        )
         moved = {c: self.fade * before[c] + (1 - self.fade) * share[c] for c in reputable}
         fresh = normalise({c: math.sinh(alpha * value) for c, value in moved.items()})
         kept = {c: r if r >= self.threshold / len(reputable) else 0.0 for c, r in fresh.items()}
-        return {**dict.fromkeys([*self.reputation, *score], 0.0), **beside_absent(known, normalise(kept))}
+        return {
+            **dict.fromkeys([*self.reputation, *score], 0.0),
+            **beside_absent(known, normalise(kept)),
+        }

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """CGSV: contributions from cosines of gradients, rewards by sparsified updates."""
 
 from __future__ import annotations
@@ -37,28 +29,34 @@ VARIANTS = {  # mask scope, rounding, whether one entry of every tensor is alway
 class CGSV(Strategy):
     r"""Cosine gradient Shapley value (Xu et al., NeurIPS 2021, Eq. 1-5 and Algorithm 1).
 
-    Every client trains its own model. Its update, scaled to length :math:`\Gamma`, is :math:`u_i`; the server's
-    step is :math:`u_N = \sum_i r_i u_i`; a client's contribution is :math:`\psi_i = \cos(u_i, u_N)`, and its
-    reputation :math:`r_i \leftarrow \alpha r_i + (1 - \alpha) \psi_i`, divided by the sum over clients. It is
-    rewarded with the share :math:`\tanh(\beta r_i) / \max_j \tanh(\beta r_j)` of the step's entries, the largest.
+    Every client trains its own model. Its update, scaled to length :math:`\Gamma`, is :math:`u_i`;
+    the server's step is :math:`u_N = \sum_i r_i u_i`; a client's contribution is
+    :math:`\psi_i = \cos(u_i, u_N)`, and its reputation
+    :math:`r_i \leftarrow \alpha r_i + (1 - \alpha) \psi_i`, divided by the sum over clients. It is
+    rewarded with the share :math:`\tanh(\beta r_i) / \max_j \tanh(\beta r_j)` of the step's
+    entries, the largest.
 
     Args:
-        gamma: :math:`\Gamma`, length of every update, so the length of the server's step; ``None``: the mean length of
-            this round's updates, so that the clients' learning rate decides.
+        gamma: :math:`\Gamma`, length of every update, so the length of the server's step; ``None``:
+            the mean length of this round's updates, so that the clients' learning rate decides.
         alpha: of the moving average, in [0, 1).
         beta: altruism, see :class:`~monai_fairfl.strategies.rewards.Sparsified`.
         mask_scope: ``"layer"`` or ``"global"``; ``None``: as the variant says.
-        reward: ``"cosine"`` as above; the paper's baselines ``"round_robin"`` (client t mod N downloads the whole step,
-            the others keep what they trained), ``"data_size"`` (share of the images), ``"euclidean"`` (distance of
-            the update from the average one), ``"contribution_index"`` (Shapley value of validation Dice); ``None``:
-            everybody receives the global model, as where CGSV serves to aggregate.
-        exact: the Shapley value of :math:`\nu(S) = \cos(u_S, u_N)` in place of :math:`\psi_i`, its approximation.
-        variant: ``"recommended"``: a share of every tensor, rounded up; ``"paper"``: one share of the whole model,
-            rounded down; ``"released"``: of every tensor, and never its smallest entry, not even for the best client.
+        reward: ``"cosine"`` as above; the paper's baselines ``"round_robin"`` (client t mod N
+            downloads the whole step, the others keep what they trained), ``"data_size"`` (share of
+            the images), ``"euclidean"`` (distance of the update from the average one),
+            ``"contribution_index"`` (Shapley value of validation Dice); ``None``: everybody
+            receives the global model, as where CGSV serves to aggregate.
+        exact: the Shapley value of :math:`\nu(S) = \cos(u_S, u_N)` in place of :math:`\psi_i`, its
+            approximation.
+        variant: ``"recommended"``: a share of every tensor, rounded up; ``"paper"``: one share of
+            the whole model, rounded down; ``"released"``: of every tensor, and never its smallest
+            entry, not even for the best client.
 
-    Reputations are held at 1e-3 or more before they are divided by their sum, in all variants: the paper's formula
-    would allow negative weights. Its first step with all reputations 0 is undefined; the shares of images are used.
-    The server's step replaces the clients' learning rate: tune ``gamma``, or leave it to ``None``.
+    Reputations are held at 1e-3 or more before they are divided by their sum, in all variants: the
+    paper's formula would allow negative weights. Its first step with all reputations 0 is
+    undefined; the shares of images are used. The server's step replaces the clients' learning rate:
+    tune ``gamma``, or leave it to ``None``.
 
     >>> CGSV(beta=2.0).name
     'CGSV-beta_2.0'
@@ -83,9 +81,17 @@ class CGSV(Strategy):
         check_choice(self, "reward", reward, REWARDS)
         check_choice(self, "variant", variant, VARIANTS)
         if not 0 <= alpha < 1 or (gamma is not None and not gamma > 0):
-            raise ValueError(f"CGSV: alpha must be in [0, 1) and gamma above 0, got alpha={alpha!r}, gamma={gamma!r}")
+            raise ValueError(
+                f"CGSV: alpha must be in [0, 1) and gamma above 0, got alpha={alpha!r}, gamma={gamma!r}"
+            )
         scope, rounding, leave_one = VARIANTS[variant]
-        self.gamma, self.alpha, self.beta, self.reward, self.exact = gamma, alpha, beta, reward, exact
+        self.gamma, self.alpha, self.beta, self.reward, self.exact = (
+            gamma,
+            alpha,
+            beta,
+            reward,
+            exact,
+        )
         self.mask_scope, self.variant = mask_scope, variant
         if reward == "contribution_index":
             self.max_clients = MOST_CLIENTS  # type: ignore[misc]
@@ -95,7 +101,11 @@ class CGSV(Strategy):
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        index = (yield from contribution_index(self, local)) if self.reward == "contribution_index" else None
+        index = (
+            (yield from contribution_index(self, local))
+            if self.reward == "contribution_index"
+            else None
+        )
         length = dict(zip([r.client for r in local], local.geometry.norms, strict=True))
         gamma = self.gamma or float(np.mean(list(length.values())))
         unit = {client: gamma / norm if norm > 1e-12 else 0.0 for client, norm in length.items()}
@@ -112,7 +122,9 @@ class CGSV(Strategy):
         return result
 
     def _weights(self, local: Replies) -> dict[str, float]:
-        """The reputations of before this round; at first, and for the baselines of the reward, shares of images."""
+        """The reputations of before this round; at first, and for the baselines of the reward,
+        shares of images.
+        """
         if not self.reputation or self.reward not in ("cosine", None):
             return sample_shares(local)
         return normalise(place(self.reputation, local.clients))
@@ -124,7 +136,10 @@ class CGSV(Strategy):
         if self.exact:
             game = cosine_game(local.geometry.gram, scale, local.clients)
             return {client: float(value) for client, value in exact_shapley(game).values.items()}
-        return {c: local.geometry.cosine(np.eye(len(local))[i], scale) for i, c in enumerate(local.clients)}
+        return {
+            c: local.geometry.cosine(np.eye(len(local))[i], scale)
+            for i, c in enumerate(local.clients)
+        }
 
     def _reward(self, local: Replies, index: Mapping[str, float] | None) -> Reward | None:
         if self.reward == "round_robin":
@@ -163,7 +178,9 @@ class _RoundRobin(Reward):
         for reply in replies:
             if reply.client == self.turn:
                 start = replies.start(reply)
-                steps = {name: start[name] + (new[name] - old[name]) for name in replies.spec.parameters}
+                steps = {
+                    name: start[name] + (new[name] - old[name]) for name in replies.spec.parameters
+                }
                 models[reply.client] = {**models[reply.client], **steps}
         return models, {"kept": {client: float(client == self.turn) for client in replies.clients}}
 

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Coalitions within a round: models of every subset of clients, scored on the clients' validation data."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Coalitions within a round: models of every subset of clients, scored on the clients' validation
+data.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +15,13 @@ from monai_fairfl.messages import Estimate, Measure, Request, Weights, usable_me
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.valuation import Game, exact_shapley
 
-__all__ = ["MOST_CLIENTS", "all_coalitions", "coalition_model", "coalition_values", "contribution_index"]
+__all__ = [
+    "MOST_CLIENTS",
+    "all_coalitions",
+    "coalition_model",
+    "coalition_values",
+    "contribution_index",
+]
 
 AT_ONCE = 8  # coalition models per exchange: memory for so many models, and a wait per exchange on a real network
 MOST_CLIENTS = 10  # 2^10 models to score in every round
@@ -36,15 +36,25 @@ def all_coalitions(clients: Iterable[str]) -> list[Coalition]:
     [[], ['A'], ['B'], ['A', 'B']]
     """
     names = sorted(clients)
-    return [frozenset(c) for c in chain.from_iterable(combinations(names, k) for k in range(len(names) + 1))]
+    return [
+        frozenset(c)
+        for c in chain.from_iterable(combinations(names, k) for k in range(len(names) + 1))
+    ]
 
 
 def coalition_model(strategy: Strategy, local: Replies, coalition: Coalition) -> Weights:
-    r"""The model had only ``coalition`` taken part: :math:`w_t + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i`."""
+    r"""The model had only ``coalition`` taken part:
+    :math:`w_t + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i`.
+    """
     if not coalition:
         return strategy.weights
-    members = local.without({reply.id: "not of this coalition" for reply in local if reply.client not in coalition})
-    return {**strategy.weights, **members.average(sample_shares(members), strategy.buffers, strategy.weights)}
+    members = local.without(
+        {reply.id: "not of this coalition" for reply in local if reply.client not in coalition}
+    )
+    return {
+        **strategy.weights,
+        **members.average(sample_shares(members), strategy.buffers, strategy.weights),
+    }
 
 
 def coalition_values(
@@ -52,8 +62,8 @@ def coalition_values(
 ) -> Generator[list[Request], Replies, dict[Coalition, float]]:
     """Mean validation Dice of each coalition's model: over the clients, by their validation cases.
 
-    A part of a strategy's round: ``values = yield from coalition_values(self, local, coalitions)``. Only clients that
-    scored every model count, so that the values can be compared.
+    A part of a strategy's round: ``values = yield from coalition_values(self, local, coalitions)``.
+    Only clients that scored every model count, so that the values can be compared.
 
     Raises:
         FederationError: when no client scored all models.
@@ -63,7 +73,9 @@ def coalition_values(
     for some in (every[at : at + AT_ONCE] for at in range(0, len(every), AT_ONCE)):
         models = {coalition: coalition_model(strategy, local, coalition) for coalition in some}
         asked = [coalition for coalition in some for _ in local.clients]
-        replies = yield [Measure(c, model, ("score",)) for model in models.values() for c in local.clients]
+        replies = yield [
+            Measure(c, model, ("score",)) for model in models.values() for c in local.clients
+        ]
         coalition_of = dict(zip(sorted(replies.requests), asked, strict=True))
         for reply in replies:
             found = usable_measurements(reply)[0].get("score")
@@ -74,17 +86,25 @@ def coalition_values(
                 )
     whole = [c for c in local.clients if all(c in scores.get(coalition, {}) for coalition in every)]
     for client in sorted(set(local.clients) - set(whole)):
-        strategy.note(client, "it did not score every coalition's model, so its cases do not count in anybody's value")
+        strategy.note(
+            client,
+            "it did not score every coalition's model, so its cases do not count in anybody's value",
+        )
     if not whole:
-        raise FederationError("no client scored every coalition's model: check that the sites have validation data")
+        raise FederationError(
+            "no client scored every coalition's model: check that the sites have validation data"
+        )
     return {
         coalition: sum(by[c].value * by[c].n for c in whole) / sum(by[c].n for c in whole)
         for coalition, by in scores.items()
     }
 
 
-def contribution_index(strategy: Strategy, local: Replies) -> Generator[list[Request], Replies, dict[str, float]]:
-    """Shapley value of each client in this round, utility validation Dice; a part of a strategy's round.
+def contribution_index(
+    strategy: Strategy, local: Replies
+) -> Generator[list[Request], Replies, dict[str, float]]:
+    """Shapley value of each client in this round, utility validation Dice; a part of a strategy's
+    round.
 
     Raises:
         FederationError: with more than ten clients, whose 2^N models nobody would wait for.

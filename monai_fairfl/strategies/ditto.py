@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Ditto: a personal model at every client, held near the global one."""
 
 from __future__ import annotations
@@ -22,9 +14,11 @@ __all__ = ["Ditto"]
 
 
 class Ditto(Strategy):
-    r"""Fair and robust federated learning through personalisation (Li et al., ICML 2021, Algorithm 1).
+    r"""Fair and robust federated learning through personalisation (Li et al., ICML 2021, Algorithm
+    1).
 
-    Beside the global model, trained as in FedAvg, every client trains a model v of its own that it shows to nobody,
+    Beside the global model, trained as in FedAvg, every client trains a model v of its own that it
+    shows to nobody,
 
     .. math:: \min_v F_k(v) + \frac{\lambda}{2} ||v - w||^2
 
@@ -32,8 +26,10 @@ class Ditto(Strategy):
 
     Args:
         lam: :math:`\lambda`, at least 0; 0: each trains alone; large: v is w.
-        weighting: of the global model: ``"samples"`` or ``"uniform"``; ``None``: as the variant says.
-        variant: ``"paper"``: weighted by samples; ``"released"``: the plain mean, as in the authors' code.
+        weighting: of the global model: ``"samples"`` or ``"uniform"``; ``None``: as the variant
+            says.
+        variant: ``"paper"``: weighted by samples; ``"released"``: the plain mean, as in the
+            authors' code.
 
     The score reported for a client is its personal model's.
 
@@ -57,6 +53,8 @@ class Ditto(Strategy):
 
     def round(self, clients: Sequence[str]) -> Rounds:
         context = {"ditto_lambda": self.lam}
-        local = yield [Train(client, self.start_of(client), ("personal_score",), context) for client in clients]
+        local = yield [
+            Train(client, self.start_of(client), ("personal_score",), context) for client in clients
+        ]
         shares = sample_shares(local) if self.weighting == "samples" else uniform(local.clients)
         return self.finish(local, shares, contributions=shares)

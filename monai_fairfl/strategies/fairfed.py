@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FairFed: weights follow how far each client's score is from the mean."""
 
 from __future__ import annotations
@@ -22,20 +14,22 @@ __all__ = ["FairFed"]
 
 
 class FairFed(Strategy):
-    r"""FairFed (Ezzeldin et al., AAAI 2023, Algorithm 1) with validation Dice as the metric, as FedISM compares it.
+    r"""FairFed (Ezzeldin et al., AAAI 2023, Algorithm 1) with validation Dice as the metric, as
+    FedISM compares it.
 
     With :math:`F_k` the received model's score at client k, :math:`F = \sum_k p_k F_k` and the gap
     :math:`\Delta_k = |F_k - F|`:
 
     .. math:: \omega_k \leftarrow \omega_k - \beta (\Delta_k - \bar\Delta)
 
-    held at 0 or more, then divided by the sum. A client far from the mean *loses* weight, whichever side it is on: with
-    a score as the metric that does not protect a weak client.
+    held at 0 or more, then divided by the sum. A client far from the mean *loses* weight, whichever
+    side it is on: with a score as the metric that does not protect a weak client.
 
     Args:
-        beta: step, at least 0; 0.1, 0.5 and 1 are usual, for scores between 0 and 1 (for percent a hundredth of it).
-        variant: ``"paper"``; ``"released"``, FedISM's authors: the gap is :math:`|F_k - p_k F_k|`, for they do not
-            add the other clients' scores to the mean.
+        beta: step, at least 0; 0.1, 0.5 and 1 are usual, for scores between 0 and 1 (for percent a
+            hundredth of it).
+        variant: ``"paper"``; ``"released"``, FedISM's authors: the gap is :math:`|F_k - p_k F_k|`,
+            for they do not add the other clients' scores to the mean.
 
     >>> FairFed(beta=1.0).name
     'FairFed-beta_1.0'
@@ -57,10 +51,15 @@ class FairFed(Strategy):
         self.weight: dict[str, float] = {}
 
     def round(self, clients: Sequence[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client), ("global_score",)) for client in clients]
+        local = yield [
+            Train(client, self.start_of(client), ("global_score",)) for client in clients
+        ]
         score, share = self.measured(local, "global_score"), sample_shares(local)
         overall = sum(share[c] * score[c] for c in score)
-        gap = {c: abs(score[c] - (overall if self.variant == "paper" else share[c] * score[c])) for c in score}
+        gap = {
+            c: abs(score[c] - (overall if self.variant == "paper" else share[c] * score[c]))
+            for c in score
+        }
         mean = sum(gap.values()) / len(gap)
         before = place(self.weight, gap) if self.weight else share
         weights = normalise({c: before[c] - self.beta * (gap[c] - mean) for c in gap})

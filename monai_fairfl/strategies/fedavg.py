@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedAvg: the weighted average of the clients' updates."""
 
 from __future__ import annotations
@@ -27,8 +19,8 @@ class FedAvg(Strategy):
     .. math:: w_{k+1} = w_k + \sum_i p_i \Delta_{k,i}, \qquad p_i = n_i / \sum_j n_j
 
     Args:
-        weighting: ``"samples"`` (n_i: images of one local epoch; FedCE, CGSV, FedISM use this baseline) or
-            ``"uniform"`` (p_i = 1 / N; Fed-LWR Eq. 1, ShapFed Eq. 4).
+        weighting: ``"samples"`` (n_i: images of one local epoch; FedCE, CGSV, FedISM use this
+            baseline) or ``"uniform"`` (p_i = 1 / N; Fed-LWR Eq. 1, ShapFed Eq. 4).
         variant: ``"paper"``, the only one.
 
     >>> FedAvg(weighting="uniform").weighting

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedCE: fair federated segmentation by client contribution estimation."""
 
 from __future__ import annotations
@@ -29,21 +21,22 @@ class FedCE(Strategy):
     r"""Federated contribution estimation (Jiang et al., CVPR 2023, Eq. 2-5 and Algorithm 1).
 
     Gradient space: how much client i's update points away from all others',
-    :math:`\gamma^{cos}_i = 1 - \cos(\Delta_i, \sum_{j \ne i} \pi_j \Delta_j)`. Data space: the error of the model
-    *without* client i on i's own validation data, :math:`\gamma^{err}_i = 1 - Dice(w^{-i})`. Both are normalised
-    over clients, combined, accumulated over rounds, and become the aggregation weights.
+    :math:`\gamma^{cos}_i = 1 - \cos(\Delta_i, \sum_{j \ne i} \pi_j \Delta_j)`. Data space: the
+    error of the model *without* client i on i's own validation data,
+    :math:`\gamma^{err}_i = 1 - Dice(w^{-i})`. Both are normalised over clients, combined,
+    accumulated over rounds, and become the aggregation weights.
 
     Args:
         mode: ``"multi"`` (product), ``"sum"``, or one term alone: ``"cos"``, ``"err"`` (Fig. 6).
-        variant: ``"paper"``: running sum of the per-round combined scores (Eq. 4-5, without the stray factor k);
-            ``"revised"``: NVIDIA FLARE 2.9, combination of running means, floored at 1e-6;
-            ``"released"``: the authors' first release, uniform prior for ever, floored at 1e-3 after normalising
-            (so that the weights may sum to more than one).
+        variant: ``"paper"``: running sum of the per-round combined scores (Eq. 4-5, without the
+            stray factor k); ``"revised"``: NVIDIA FLARE 2.9, combination of running means, floored
+            at 1e-6; ``"released"``: the authors' first release, uniform prior for ever, floored at
+            1e-3 after normalising (so that the weights may sum to more than one).
 
-    A client's history is a mean over the rounds it took part in, each round's score relative to the uniform share:
-    the same as the paper's sum under full participation, and no penalty for absence. In round 0 no model without
-    i exists: its error counts as uniform (paper) or 1 (the two releases). An unseen client's prior is
-    1 / (known clients + 1).
+    A client's history is a mean over the rounds it took part in, each round's score relative to the
+    uniform share: the same as the paper's sum under full participation, and no penalty for absence.
+    In round 0 no model without i exists: its error counts as uniform (paper) or 1 (the two
+    releases). An unseen client's prior is 1 / (known clients + 1).
 
     >>> FedCE("sum").mode
     'sum'
@@ -64,7 +57,9 @@ class FedCE(Strategy):
         self.mode, self.variant = mode, variant
         self.requires = frozenset() if mode == "cos" else type(self).requires  # type: ignore[misc]
         self.weight: dict[str, float] = {}  # last aggregation weight of every client ever seen
-        self.entered: dict[str, float] = {}  # weights of the last round: who is in the present global model
+        self.entered: dict[str, float] = (
+            {}
+        )  # weights of the last round: who is in the present global model
         self.history: dict[str, dict[str, Any]] = {}  # client -> sums over its rounds
         self.rounds = 0
 
@@ -78,10 +73,18 @@ class FedCE(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         measure = tuple(self.requires) if self.rounds else ()
         local = yield [
-            Train(client, self.start_of(client), measure, {"previous_weight": self.entered.get(client, 0.0)})
+            Train(
+                client,
+                self.start_of(client),
+                measure,
+                {"previous_weight": self.entered.get(client, 0.0)},
+            )
             for client in clients
         ]
-        distance = {c: 1 - cos for c, cos in leave_one_out_cosines(local, self._prior(local.clients)).items()}
+        distance = {
+            c: 1 - cos
+            for c, cos in leave_one_out_cosines(local, self._prior(local.clients)).items()
+        }
         error = self.measured(local, "leave_one_out_error") if measure else None
         weights = self._accumulate(distance, error)
         self.weight |= weights
@@ -95,7 +98,9 @@ class FedCE(Strategy):
             return uniform(clients)
         return prior(self.weight, clients)
 
-    def _accumulate(self, distance: Mapping[str, float], error: Mapping[str, float] | None) -> dict[str, float]:
+    def _accumulate(
+        self, distance: Mapping[str, float], error: Mapping[str, float] | None
+    ) -> dict[str, float]:
         """The new weights of this round's clients; their histories grow by this round."""
         if self.variant == "paper":
             share_cos = normalise(distance)
@@ -134,7 +139,9 @@ class FedCE(Strategy):
         return self.history[client][name] / self.history[client]["rounds"]
 
     def _estimate(self, client: str) -> Estimate:
-        """The weight, with the standard error of the mean over rounds (``paper``; scaled like the weight)."""
+        """The weight, with the standard error of the mean over rounds (``paper``; scaled like the
+        weight).
+        """
         n, value = self.history[client]["rounds"], self.weight[client]
         if self.variant != "paper" or n < 2:
             return Estimate(value, None, n)
@@ -144,10 +151,15 @@ class FedCE(Strategy):
 
 
 def leave_one_out_cosines(replies: Replies, prior: Mapping[str, float]) -> dict[str, float]:
-    """client i -> cos(update_i, sum over j != i of prior_j update_j), all from the one Gram matrix (FedCE Eq. 2)."""
+    """client i -> cos(update_i, sum over j != i of prior_j update_j), all from the one Gram matrix
+    (FedCE Eq. 2).
+    """
     weights = np.array([prior[reply.client] for reply in replies])
     unit = np.eye(len(replies))
-    return {r.client: replies.geometry.cosine(unit[i], weights * (1 - unit[i])) for i, r in enumerate(replies)}
+    return {
+        r.client: replies.geometry.cosine(unit[i], weights * (1 - unit[i]))
+        for i, r in enumerate(replies)
+    }
 
 
 def _floored(values: Mapping[str, float], floor: float = 1e-3) -> dict[str, float]:

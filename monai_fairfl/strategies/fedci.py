@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedCI: each round's Shapley values of validation Dice become the weights."""
 
 from __future__ import annotations
@@ -23,16 +15,19 @@ __all__ = ["FedCI"]
 
 
 class FedCI(Strategy):
-    r"""Contribution index (Song et al., IEEE Big Data 2019, multi-round form) as aggregation weights.
+    r"""Contribution index (Song et al., IEEE Big Data 2019, multi-round form) as aggregation
+    weights.
 
-    In every round the model of each coalition, :math:`w + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i`, is scored
-    on all clients' validation data; the clients' Shapley values :math:`\phi_i` of that score, negative ones counted
-    as 0, divided by their sum, are the weights of this round. The contribution is the sum over rounds, so that who
-    takes part more often has more of it.
+    In every round the model of each coalition,
+    :math:`w + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i`, is scored on all clients'
+    validation data; the clients' Shapley values :math:`\phi_i` of that score, negative ones counted
+    as 0, divided by their sum, are the weights of this round. The contribution is the sum over
+    rounds, so that who takes part more often has more of it.
 
     Args:
-        decay: factor of each further round in that sum, in (0, 1]; 1: a plain sum. Below 1 every round's values are
-            first divided by their sum; a round whose values do not sum to more than 0 adds nothing.
+        decay: factor of each further round in that sum, in (0, 1]; 1: a plain sum. Below 1 every
+            round's values are first divided by their sum; a round whose values do not sum to more
+            than 0 adds nothing.
         variant: ``"paper"``, the only one.
 
     2^N models are scored in every round: at most ten clients.
@@ -67,7 +62,10 @@ class FedCI(Strategy):
         scaled = value
         if self.decay < 1:  # a round that gained nothing has nothing to share out
             scaled = {c: v / total if total > 1e-12 else 0.0 for c, v in value.items()}
-        summed = {c: self.contribution.get(c, 0.0) + self.decay**self.rounds * v for c, v in scaled.items()}
+        summed = {
+            c: self.contribution.get(c, 0.0) + self.decay**self.rounds * v
+            for c, v in scaled.items()
+        }
         result = self.finish(local, normalise(value), summed, details={"round_value": value})
         self.contribution, self.rounds = {**self.contribution, **summed}, self.rounds + 1
         return result

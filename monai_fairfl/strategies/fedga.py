@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedGA: weights grow where averaging made the loss worse."""
 
 from __future__ import annotations
@@ -24,8 +16,9 @@ __all__ = ["FedGA"]
 class FedGA(Strategy):
     r"""Generalisation adjustment (Zhang et al., CVPR 2023, Eq. 8-10).
 
-    The generalisation gap of client k is what averaging cost it, :math:`g_k = L_k(w_{r}) - L_k(w_{r-1,k})`: the loss of
-    the average less that of its own model that went into it.
+    The generalisation gap of client k is what averaging cost it,
+    :math:`g_k = L_k(w_{r}) - L_k(w_{r-1,k})`: the loss of the average less that of its own model
+    that went into it.
 
     .. math:: a_k \leftarrow a_k + d_r \frac{g_k}{\max_j |g_j|}, \qquad d_r = \frac{d}{N} (1 - r / R)
 
@@ -34,10 +27,12 @@ class FedGA(Strategy):
     Args:
         step: d, above 0; ``None``: as the variant says.
         centred: subtract the mean gap first; ``None``: as the variant says.
-        variant: ``"paper"``: step 0.2, not centred; ``"released"``, FedISM's authors: step 0.05, centred.
+        variant: ``"paper"``: step 0.2, not centred; ``"released"``, FedISM's authors: step 0.05,
+            centred.
 
-    Losses are of the clients' training images. The local loss is measured after training, the average's at the start
-    of the next round, so one phase is enough and the first round's weights are uniform.
+    Losses are of the clients' training images. The local loss is measured after training, the
+    average's at the start of the next round, so one phase is enough and the first round's weights
+    are uniform.
 
     >>> FedGA(variant="released").step
     0.05
@@ -51,7 +46,9 @@ class FedGA(Strategy):
     min_clients = 2
     state = ("weight", "loss", "rounds")
 
-    def __init__(self, step: float | None = None, centred: bool | None = None, variant: str = "paper"):
+    def __init__(
+        self, step: float | None = None, centred: bool | None = None, variant: str = "paper"
+    ):
         check_choice(self, "variant", variant, ("paper", "released"))
         step = step if step is not None else {"paper": 0.2, "released": 0.05}[variant]
         if not step > 0:
@@ -63,7 +60,10 @@ class FedGA(Strategy):
         self.rounds = 0
 
     def round(self, clients: Sequence[str]) -> Rounds:
-        local = yield [Train(client, self.start_of(client), ("global_loss", "local_loss")) for client in clients]
+        local = yield [
+            Train(client, self.start_of(client), ("global_loss", "local_loss"))
+            for client in clients
+        ]
         averaged, own = (self.known(local, name) for name in ("global_loss", "local_loss"))
         for client in local.clients:
             if client not in averaged or client not in own:
@@ -76,7 +76,9 @@ class FedGA(Strategy):
         return result
 
     def _adjust(self, weight: Mapping[str, float], gap: Mapping[str, float]) -> dict[str, float]:
-        """``weight`` moved along the gaps; the mean gap is that of a client without one, new or away last round."""
+        """``weight`` moved along the gaps; the mean gap is that of a client without one, new or
+        away last round.
+        """
         if not gap:
             return dict(weight)
         mean = sum(gap.values()) / len(gap)
@@ -85,5 +87,9 @@ class FedGA(Strategy):
         if most == 0:
             return dict(weight)
         # the gaps of round r belong to the average that ended round r - 1
-        rate = self.step / len(self.clients) * (1 - (self.rounds - 1) / max(self.rounds_planned, self.rounds))
+        rate = (
+            self.step
+            / len(self.clients)
+            * (1 - (self.rounds - 1) / max(self.rounds_planned, self.rounds))
+        )
         return {c: min(max(a + rate * centred[c] / most, 0.0), 1.0) for c, a in weight.items()}

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedISM: sharpness-aware local training, aggregation by sharpness."""
 
 from __future__ import annotations
@@ -24,9 +16,10 @@ __all__ = ["FedISM"]
 class FedISM(Strategy):
     r"""Federated learning against image-quality shift by sharpness (Wu et al., IJCAI 2024).
 
-    Sharpness of client k: how much its loss rises when the received model moves the distance rho up its gradient,
-    :math:`s_k = L_k(w + \rho g / ||g||) - L_k(w)`. Clients train with GSAM, which seeks flat minima (SALT); the server
-    averages by sharpness, so that no client is left with a sharp one (SAGA):
+    Sharpness of client k: how much its loss rises when the received model moves the distance rho up
+    its gradient, :math:`s_k = L_k(w + \rho g / ||g||) - L_k(w)`. Clients train with GSAM, which
+    seeks flat minima (SALT); the server averages by sharpness, so that no client is left with a
+    sharp one (SAGA):
 
     .. math:: a_k = s_k^q / \sum_j s_j^q, \qquad \tilde a_k \leftarrow \beta a_k + (1 - \beta) \tilde a_k
 
@@ -35,17 +28,20 @@ class FedISM(Strategy):
         beta: of the moving average, on the new value, in (0, 1]; 1: no averaging.
         rho: radius of the perturbation, in training and in measuring.
         alpha: GSAM's share of the orthogonal gradient; 0 is SAM.
-        salt: clients train with GSAM (SALT); ``False``: as the bundle says, and only the average is by sharpness
-            (SAGA, the ablation of the paper's Table 2). SALT alone: FedAvg composed with ``sam_rho``.
-        reset_optimizer: forget the optimizer's moments before every round; ``None``: as the variant says.
+        salt: clients train with GSAM (SALT); ``False``: as the bundle says, and only the average is
+            by sharpness (SAGA, the ablation of the paper's Table 2). SALT alone: FedAvg composed
+            with ``sam_rho``.
+        reset_optimizer: forget the optimizer's moments before every round; ``None``: as the variant
+            says.
         plus: FedISM+, a radius that grows, :math:`\rho_r = \rho \sqrt{(r + 1) / R}`.
-        variant: ``"recommended"`` and ``"released"``: a new optimizer in every round, as in the authors' code;
-            ``"paper"``: the optimizer goes on, the paper does not speak of it. The formulas are the same in all.
+        variant: ``"recommended"`` and ``"released"``: a new optimizer in every round, as in the
+            authors' code; ``"paper"``: the optimizer goes on, the paper does not speak of it. The
+            formulas are the same in all.
 
-    Sharpness is measured on the received model, on all local training images without changing augmentation, and may
-    come out negative: such a client gets the least weight; all at or below 0 is uniform. There is no logit
-    adjustment: it shifts the logits of whole-image classes by their frequency, and a segmentation's foreground
-    share is learnt by the Dice loss.
+    Sharpness is measured on the received model, on all local training images without changing
+    augmentation, and may come out negative: such a client gets the least weight; all at or below 0
+    is uniform. There is no logit adjustment: it shifts the logits of whole-image classes by their
+    frequency, and a segmentation's foreground share is learnt by the Dice loss.
 
     >>> FedISM(beta=1.0).name
     'FedISM-beta_1.0'
@@ -85,12 +81,18 @@ class FedISM(Strategy):
         begin, radius = {"reset_optimizer": float(reset)}, {"sam_rho": self._radius()}
         if self.salt:
             context = {**begin, **radius, "gsam_alpha": self.alpha}
-            local = yield [Train(client, self.start_of(client), ("sharpness",), context) for client in clients]
+            local = yield [
+                Train(client, self.start_of(client), ("sharpness",), context) for client in clients
+            ]
             sharpness = self.measured(local, "sharpness")
         else:
-            sent = yield [Measure(client, self.start_of(client), ("sharpness",), radius) for client in clients]
+            sent = yield [
+                Measure(client, self.start_of(client), ("sharpness",), radius) for client in clients
+            ]
             found = self.measured(sent, "sharpness")
-            local = yield [Train(client, self.start_of(client), (), begin) for client in sent.clients]
+            local = yield [
+                Train(client, self.start_of(client), (), begin) for client in sent.clients
+            ]
             sharpness = {client: found[client] for client in local.clients}
         weights = self._average(self._by_sharpness(sharpness))
         result = self.finish(local, weights, weights, details={"sharpness": sharpness})
@@ -100,7 +102,9 @@ class FedISM(Strategy):
     def _radius(self) -> float:
         if not self.plus:
             return self.rho
-        return float(self.rho * ((self.rounds + 1) / max(self.rounds_planned, self.rounds + 1)) ** 0.5)
+        return float(
+            self.rho * ((self.rounds + 1) / max(self.rounds_planned, self.rounds + 1)) ** 0.5
+        )
 
     def _by_sharpness(self, sharpness: dict[str, float]) -> dict[str, float]:
         share = normalise({c: max(s, 1e-10) for c, s in sharpness.items()})

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Fed-LWR: layer-wise re-weighting by how far each client's features moved from the average model's."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fed-LWR: layer-wise re-weighting by how far each client's features moved from the average
+model's.
+"""
 
 from __future__ import annotations
 
@@ -24,35 +18,41 @@ from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy, check_c
 
 __all__ = ["FedLWR"]
 
-VARIANTS: dict[str, tuple[tuple[float, float], dict[str, float]]] = {  # clip of the similarity, context of phase two
-    "recommended": ((1e-4, 0.99), {}),
-    "paper": ((-math.inf, 1.0), {"cka_training": 1.0}),
-    "released": ((1e-4, 0.99), {"cka_unbiased": 1.0}),
-}
+VARIANTS: dict[str, tuple[tuple[float, float], dict[str, float]]] = (
+    {  # clip of the similarity, context of phase two
+        "recommended": ((1e-4, 0.99), {}),
+        "paper": ((-math.inf, 1.0), {"cka_training": 1.0}),
+        "released": ((1e-4, 0.99), {"cka_unbiased": 1.0}),
+    }
+)
 
 
 class FedLWR(Strategy):
-    r"""Layer-wise re-weighting (Yan et al., MICCAI 2024, Eq. 1-6 and Algorithm 1), two phases a round.
+    r"""Layer-wise re-weighting (Yan et al., MICCAI 2024, Eq. 1-6 and Algorithm 1), two phases a
+    round.
 
-    Phase one: clients train; the anchor is the plain mean of their models. Phase two: every client measures, layer by
-    layer and on its own data, how alike its own model's features are to the anchor's,
-    :math:`\delta_k^m = CKA(U_k^m, V_k^m)`. Layer m of the new model is the average with the weights
+    Phase one: clients train; the anchor is the plain mean of their models. Phase two: every client
+    measures, layer by layer and on its own data, how alike its own model's features are to the
+    anchor's, :math:`\delta_k^m = CKA(U_k^m, V_k^m)`. Layer m of the new model is the average with
+    the weights
 
     .. math:: \rho_k^m = (1 - \delta_k^m) / \sum_j (1 - \delta_j^m)
 
     Args:
-        clip: range that similarities are held in before 1 - delta; ``None``: as the variant says. Late in training
-            most similarities are above 0.99, and clipping there makes their layers uniform.
+        clip: range that similarities are held in before 1 - delta; ``None``: as the variant says.
+            Late in training most similarities are above 0.99, and clipping there makes their layers
+            uniform.
         similarity: ``"cka"``, or ``"cosine"`` of the features (ablation v1).
         layerwise: ``False``: the weights of one layer for the whole model (ablation v2).
-        encoder_layer: that layer's name; ``None``: the widest, by the smaller of its input and output channels, in a
-            U-Net at the bottom.
-        variant: ``"recommended"``: biased CKA on validation images, clipped to [1e-4, 0.99]; ``"paper"``: on training
-            images, not clipped; ``"released"``: unbiased mini-batch CKA on validation images, clipped. A client with
-            fewer than four different ones of such images measures nothing.
+        encoder_layer: that layer's name; ``None``: the widest, by the smaller of its input and
+            output channels, in a U-Net at the bottom.
+        variant: ``"recommended"``: biased CKA on validation images, clipped to [1e-4, 0.99];
+            ``"paper"``: on training images, not clipped; ``"released"``: unbiased mini-batch CKA on
+            validation images, clipped. A client with fewer than four different ones of such images
+            measures nothing.
 
-    Layers are matched by module name. A layer that was not scored is averaged uniformly. The contribution reported for
-    a client is its mean weight over layers.
+    Layers are matched by module name. A layer that was not scored is averaged uniformly. The
+    contribution reported for a client is its mean weight over layers.
 
     >>> FedLWR(similarity="cosine").requires
     frozenset({'feature_cosine'})
@@ -76,7 +76,9 @@ class FedLWR(Strategy):
         check_choice(self, "similarity", similarity, ("cka", "cosine"))
         check_choice(self, "variant", variant, VARIANTS)
         if clip is not None and not 0 <= clip[0] <= clip[1] <= 1:
-            raise ValueError(f"FedLWR: clip must be two numbers, 0 <= low <= high <= 1, got {clip!r}")
+            raise ValueError(
+                f"FedLWR: clip must be two numbers, 0 <= low <= high <= 1, got {clip!r}"
+            )
         self.clip, self.similarity, self.layerwise = clip, similarity, layerwise
         self.encoder_layer, self.variant = encoder_layer, variant
         self.measurement = "cka" if similarity == "cka" else "feature_cosine"
@@ -88,29 +90,46 @@ class FedLWR(Strategy):
         local = yield [Train(client, self.start_of(client)) for client in clients]
         anchor = {**self.weights, **local.average(uniform(local.clients), self.buffers)}
         context = VARIANTS[self.variant][1]
-        compared = yield [Measure(client, anchor, (self.measurement,), context) for client in local.clients]
-        local = local.without({r.id: "not in phase two" for r in local if r.client not in compared.clients})
+        compared = yield [
+            Measure(client, anchor, (self.measurement,), context) for client in local.clients
+        ]
+        local = local.without(
+            {r.id: "not in phase two" for r in local if r.client not in compared.clients}
+        )
         shift = self._shifts(compared)
         at_clip = self._at_clip(shift)
-        weights: dict[str, Any] = {layer: normalise(by_client) for layer, by_client in shift.items()}
+        weights: dict[str, Any] = {
+            layer: normalise(by_client) for layer, by_client in shift.items()
+        }
         if not self.layerwise:
             weights = weights[self._encoder(weights)]
-            details: dict[str, Any] = {"similarity": _by_client(shift, lambda s: 1 - s), "at_clip": at_clip}
+            details: dict[str, Any] = {
+                "similarity": _by_client(shift, lambda s: 1 - s),
+                "at_clip": at_clip,
+            }
             return self.finish(local, weights, weights, details=details)
         mean = {c: sum(by[c] for by in weights.values()) / len(weights) for c in compared.clients}
         similarity = _by_client(shift, lambda s: 1 - s)
-        details = {"layer_weight": _by_client(weights), "similarity": similarity, "at_clip": at_clip}
+        details = {
+            "layer_weight": _by_client(weights),
+            "similarity": similarity,
+            "at_clip": at_clip,
+        }
         return self.finish(local, weights, mean, details=details)
 
     def _shifts(self, compared: Replies) -> dict[str, dict[str, float]]:
-        """layer -> client -> 1 - delta; what a client did not measure is the mean of the others, and noted."""
+        """layer -> client -> 1 - delta; what a client did not measure is the mean of the others,
+        and noted.
+        """
         low, high = self.clip if self.clip is not None else VARIANTS[self.variant][0]
         found: dict[str, dict[str, float]] = {}
         for reply in compared:
             layers = usable_measurements(reply)[0].get(self.measurement)
             for layer, value in layers.items() if isinstance(layers, Mapping) else ():
                 if layer != "mean":
-                    found.setdefault(layer, {})[reply.client] = 1 - min(max(float(value), low), high)
+                    found.setdefault(layer, {})[reply.client] = 1 - min(
+                        max(float(value), low), high
+                    )
         if not found:
             raise FederationError(
                 f"{self.name} needs {self.measurement!r}, and no client of {compared.clients} measured it"
@@ -119,9 +138,13 @@ class FedLWR(Strategy):
         for by_client in found.values():
             filler = sum(by_client.values()) / len(by_client)
             for client in set(compared.clients) - set(by_client):
-                self.note(client, f"{self.measurement} absent for some layers: mean of the others used")
+                self.note(
+                    client, f"{self.measurement} absent for some layers: mean of the others used"
+                )
                 by_client[client] = filler
-        return {layer: dict(sorted(by_client.items())) for layer, by_client in sorted(found.items())}
+        return {
+            layer: dict(sorted(by_client.items())) for layer, by_client in sorted(found.items())
+        }
 
     def _why_not_measured(self) -> str:
         """For an error: how many images a client needs, and what to do where it has fewer."""
@@ -134,18 +157,26 @@ class FedLWR(Strategy):
         )
 
     def _at_clip(self, shift: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """client -> share of its layers that are as similar as the clip lets them be; all at 1 is a plain average."""
+        """client -> share of its layers that are as similar as the clip lets them be; all at 1 is a
+        plain average.
+        """
         high = (self.clip if self.clip is not None else VARIANTS[self.variant][0])[1]
         clients = sorted({client for by_client in shift.values() for client in by_client})
-        return {c: sum(by[c] <= 1 - high + 1e-12 for by in shift.values()) / len(shift) for c in clients}
+        return {
+            c: sum(by[c] <= 1 - high + 1e-12 for by in shift.values()) / len(shift) for c in clients
+        }
 
     def _encoder(self, scored: Mapping[str, Any]) -> str:
         if self.encoder_layer is not None:
             if self.encoder_layer not in scored:
-                raise ValueError(f"FedLWR: encoder_layer {self.encoder_layer!r} is not a scored layer: {list(scored)}")
+                raise ValueError(
+                    f"FedLWR: encoder_layer {self.encoder_layer!r} is not a scored layer: {list(scored)}"
+                )
             return self.encoder_layer
         kernels = {n: self.weights[n] for n in self.spec.parameters if self.weights[n].ndim > 1}
-        width = {self.spec.layers[n]: min(kernel.shape[:2]) for n, kernel in kernels.items()}  # transposed ones, too
+        width = {
+            self.spec.layers[n]: min(kernel.shape[:2]) for n, kernel in kernels.items()
+        }  # transposed ones, too
         return max((layer for layer in scored if layer in width), key=lambda layer: width[layer])
 
 
@@ -155,7 +186,9 @@ def _images_for_cka(variant: str) -> ImagesNeeded:
     if VARIANTS[variant][1].get("cka_training"):
         return ImagesNeeded("training", LEAST_IMAGES, f"or use {cosine}")
     return ImagesNeeded(
-        "validation", LEAST_IMAGES, f"or use variant='paper', which compares on training images, or {cosine}"
+        "validation",
+        LEAST_IMAGES,
+        f"or use variant='paper', which compares on training images, or {cosine}",
     )
 
 

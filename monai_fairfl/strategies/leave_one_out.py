@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Leave-one-out weighting: a client counts as much as the model loses without it."""
 
 from __future__ import annotations
@@ -23,10 +15,12 @@ __all__ = ["LeaveOneOut"]
 
 
 class LeaveOneOut(Strategy):
-    r"""Weights by what the model loses without each client: :math:`\max(V(N) - V(N \setminus i), 0)` over their sum.
+    r"""Weights by what the model loses without each client:
+    :math:`\max(V(N) - V(N \setminus i), 0)` over their sum.
 
-    V is the validation Dice of a coalition's model, as for :class:`FedCI`, over the N + 1 largest coalitions only. All
-    drops at or below 0 is uniform. The contribution is the mean drop over rounds.
+    V is the validation Dice of a coalition's model, as for :class:`FedCI`, over the N + 1 largest
+    coalitions only. All drops at or below 0 is uniform. The contribution is the mean drop over
+    rounds.
 
     Args:
         variant: ``"paper"``, the only one.
@@ -54,7 +48,9 @@ class LeaveOneOut(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
         everybody = frozenset(local.clients)
-        value = yield from coalition_values(self, local, [everybody, *(everybody - {c} for c in local.clients)])
+        value = yield from coalition_values(
+            self, local, [everybody, *(everybody - {c} for c in local.clients)]
+        )
         drop = {c: value[everybody] - value[everybody - {c}] for c in local.clients}
         drops = {c: self.drops.get(c, 0.0) + d for c, d in drop.items()}
         counts = {c: self.counts.get(c, 0) + 1 for c in drop}

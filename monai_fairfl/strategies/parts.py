@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Parts a strategy is made of, which can be exchanged: how contributions weigh, and how they are rewarded."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Parts a strategy is made of, which can be exchanged: how contributions weigh, and how they are
+rewarded.
+"""
 
 from __future__ import annotations
 
@@ -43,21 +37,27 @@ class Weighting(ABC):
     """How contributions become the weights of the average."""
 
     @abstractmethod
-    def __call__(self, replies: Replies, contributions: Mapping[str, float | Estimate]) -> dict[str, float]:
+    def __call__(
+        self, replies: Replies, contributions: Mapping[str, float | Estimate]
+    ) -> dict[str, float]:
         """Client -> weight, not negative, summing to one."""
 
 
 class Uniform(Weighting):
     """The same weight for every client, whatever it contributed."""
 
-    def __call__(self, replies: Replies, contributions: Mapping[str, float | Estimate]) -> dict[str, float]:
+    def __call__(
+        self, replies: Replies, contributions: Mapping[str, float | Estimate]
+    ) -> dict[str, float]:
         return uniform(replies.clients)
 
 
 class BySamples(Weighting):
     """FedAvg's weights: each client's share of the images."""
 
-    def __call__(self, replies: Replies, contributions: Mapping[str, float | Estimate]) -> dict[str, float]:
+    def __call__(
+        self, replies: Replies, contributions: Mapping[str, float | Estimate]
+    ) -> dict[str, float]:
         return sample_shares(replies)
 
 
@@ -71,20 +71,28 @@ class Proportional(Weighting):
     def __init__(self, power: float = 1.0):
         self.power = power
 
-    def __call__(self, replies: Replies, contributions: Mapping[str, float | Estimate]) -> dict[str, float]:
-        return normalise({c: max(float(contributions[c]), 0.0) ** self.power for c in replies.clients})
+    def __call__(
+        self, replies: Replies, contributions: Mapping[str, float | Estimate]
+    ) -> dict[str, float]:
+        return normalise(
+            {c: max(float(contributions[c]), 0.0) ** self.power for c in replies.clients}
+        )
 
 
 class Reward(ABC):
     """The model each client continues from, made of the new global model and the contributions."""
 
     of_step: bool = False
-    """It shares out the global *step*: the mean of the updates, added to the global model, whatever models these
-    began from. Else the global model is the mean of the clients' own models."""
+    """It shares out the global *step*: the mean of the updates, added to the global model, whatever
+    models these began from. Else the global model is the mean of the clients' own models."""
 
     @abstractmethod
     def __call__(
-        self, replies: Replies, old: Weights, new: Weights, contributions: Mapping[str, float | Estimate]
+        self,
+        replies: Replies,
+        old: Weights,
+        new: Weights,
+        contributions: Mapping[str, float | Estimate],
     ) -> tuple[dict[str, Weights], Details]:
         """Client -> its next model, in tensors of its own; and quantities for the ledger.
 
@@ -106,7 +114,12 @@ class Parts:
 
     def words(self) -> list[str]:
         """For the strategy's name."""
-        words = [word for part in (self.weighting, self.reward) if part is not None for word in words_of(part)]
+        words = [
+            word
+            for part in (self.weighting, self.reward)
+            if part is not None
+            for word in words_of(part)
+        ]
         return words + [f"{key}_{value:g}" for key, value in self.training.items()]
 
 
@@ -116,14 +129,15 @@ def compose(
     reward: Reward | None = None,
     training: Mapping[str, float] | None = None,
 ) -> Strategy:
-    """``strategy`` with other parts: its contributions, but weighed, rewarded or trained as another method does.
+    """``strategy`` with other parts: its contributions, but weighed, rewarded or trained as another
+    method does.
 
     Args:
         strategy: measures, and estimates contributions.
         weighting: contributions -> weights of the average; ``None``: the strategy's own.
         reward: contributions -> the model each client continues from; ``None``: the strategy's own.
-        training: context of every training request, which chooses the clients' training handlers: ``prox_mu``
-            (FedProx), ``sam_rho`` and ``gsam_alpha`` (FedISM), ``local_epochs``.
+        training: context of every training request, which chooses the clients' training handlers:
+            ``prox_mu`` (FedProx), ``sam_rho`` and ``gsam_alpha`` (FedISM), ``local_epochs``.
 
     ShapFed with FedISM's training, as config::
 
@@ -148,25 +162,38 @@ def check_choice(owner: object, argument: str, value: object, allowed: Collectio
     """
     if value not in allowed:
         name = owner if isinstance(owner, str) else type(owner).__name__
-        raise ValueError(f"{name}: {argument} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+        raise ValueError(
+            f"{name}: {argument} must be one of {', '.join(map(repr, allowed))}, got {value!r}"
+        )
 
 
 def words_of(component: object) -> list[str]:
-    """Class name and the arguments that are not the defaults, which the component keeps under their names.
+    """Class name and the arguments that are not the defaults, which the component keeps under their
+    names.
 
-    A choice shows as it is, a switch by the argument's name, a number with both. What follows from the ``variant`` is
-    not said twice.
+    A choice shows as it is, a switch by the argument's name, a number with both. What follows from
+    the ``variant`` is not said twice.
 
     >>> words_of(Proportional(2.0)), words_of(Uniform())
     (['Proportional', 'power_2.0'], ['Uniform'])
     """
-    defaults = {name: argument.default for name, argument in inspect.signature(type(component)).parameters.items()}
+    defaults = {
+        name: argument.default
+        for name, argument in inspect.signature(type(component)).parameters.items()
+    }
     chosen = {name: getattr(component, name, default) for name, default in defaults.items()}
     if "variant" in defaults:
         kind: Any = type(component)
         usual = kind(variant=chosen["variant"])
-        defaults |= {name: getattr(usual, name, default) for name, default in defaults.items() if name != "variant"}
-    return [type(component).__name__, *(_word(n, value) for n, value in chosen.items() if value != defaults[n])]
+        defaults |= {
+            name: getattr(usual, name, default)
+            for name, default in defaults.items()
+            if name != "variant"
+        }
+    return [
+        type(component).__name__,
+        *(_word(n, value) for n, value in chosen.items() if value != defaults[n]),
+    ]
 
 
 def _word(argument: str, value: object) -> str:

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """q-FedAvg: clients with a higher loss count more."""
 
 from __future__ import annotations
@@ -23,20 +15,24 @@ __all__ = ["QFedAvg"]
 
 
 class QFedAvg(Strategy):
-    r"""q-FedAvg for the objective :math:`\sum_k F_k^{q+1} / (q+1)` (Li et al., ICLR 2020, Algorithm 2).
+    r"""q-FedAvg for the objective :math:`\sum_k F_k^{q+1} / (q+1)` (Li et al., ICLR 2020, Algorithm
+    2).
 
-    With :math:`F_k` the loss of the received model on client k's training images, :math:`\Delta w_k = L (w - w_k)`:
+    With :math:`F_k` the loss of the received model on client k's training images,
+    :math:`\Delta w_k = L (w - w_k)`:
 
     .. math:: w \leftarrow w - \frac{\sum_k F_k^q \Delta w_k}
               {\sum_k q F_k^{q-1} ||\Delta w_k||^2 + L F_k^q}
 
     Args:
         q: fairness, at least 0; 0 is FedAvg with uniform weights.
-        learning_rate: L = 1 / learning_rate estimates the smoothness of the loss. That is the rate of SGD clients;
-            for Adam no such number exists. A smaller one makes shorter steps.
+        learning_rate: L = 1 / learning_rate estimates the smoothness of the loss. That is the rate
+            of SGD clients; for Adam no such number exists. A smaller one makes shorter steps.
         form: ``"lipschitz"`` as above, or ``"loss_weighted"``: a plain average with weights
-            :math:`F_k^q / \sum_j F_j^q`, as FedISM's authors implement it; ``None``: as the variant says.
-        variant: ``"paper"``: ``"lipschitz"``; ``"released"``, FedISM's authors: ``"loss_weighted"``.
+            :math:`F_k^q / \sum_j F_j^q`, as FedISM's authors implement it; ``None``: as the variant
+            says.
+        variant: ``"paper"``: ``"lipschitz"``; ``"released"``, FedISM's authors:
+            ``"loss_weighted"``.
 
     >>> QFedAvg(q=2.0).name
     'QFedAvg-q_2.0'
@@ -48,12 +44,20 @@ class QFedAvg(Strategy):
     cost = "training + 1 pass over the training images"
     requires = frozenset({"global_loss"})
 
-    def __init__(self, q: float = 1.0, learning_rate: float = 1.0, form: str | None = None, variant: str = "paper"):
+    def __init__(
+        self,
+        q: float = 1.0,
+        learning_rate: float = 1.0,
+        form: str | None = None,
+        variant: str = "paper",
+    ):
         check_choice(self, "variant", variant, ("paper", "released"))
         form = form or {"paper": "lipschitz", "released": "loss_weighted"}[variant]
         check_choice(self, "form", form, ("lipschitz", "loss_weighted"))
         if q < 0 or not learning_rate > 0:
-            raise ValueError(f"QFedAvg: q must be at least 0 and learning_rate above 0, got {q!r}, {learning_rate!r}")
+            raise ValueError(
+                f"QFedAvg: q must be at least 0 and learning_rate above 0, got {q!r}, {learning_rate!r}"
+            )
         self.q, self.learning_rate, self.form, self.variant = q, learning_rate, form, variant
 
     def round(self, clients: Sequence[str]) -> Rounds:
@@ -71,7 +75,10 @@ class QFedAvg(Strategy):
         if self.form == "loss_weighted":
             return self.finish(local, weights, weights)
         smooth = 1 / self.learning_rate
-        squared = {c: (smooth * norm) ** 2 for c, norm in zip(local.clients, local.geometry.norms, strict=True)}
+        squared = {
+            c: (smooth * norm) ** 2
+            for c, norm in zip(local.clients, local.geometry.norms, strict=True)
+        }
         bound = sum(self.q * loss[c] ** (self.q - 1) * squared[c] + smooth * power[c] for c in loss)
         step = smooth * sum(power.values()) / bound
         return self.finish(local, weights, weights, scale=dict.fromkeys(local.clients, float(step)))

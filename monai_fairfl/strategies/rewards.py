@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Rewards: a client's next model, better the more it contributed."""
 
 from __future__ import annotations
@@ -28,19 +20,24 @@ __all__ = ["Mixed", "Sparsified", "keep_largest"]
 class Sparsified(Reward):
     r"""CGSV's reward: the global step less its smallest entries (Xu et al., NeurIPS 2021, Eq. 4-5).
 
-    Client i continues from what it had before training plus the :math:`q_i` entries of largest magnitude of the global
-    step, :math:`q_i = D \, \tanh(\beta c_i) / \max_j \tanh(\beta c_j)`. It keeps its own buffers. The greatest
-    contributor receives the whole step. The global model grows by the mean of the updates, whatever models they began
-    from, so that what is withheld from one client is not taken from the others.
+    Client i continues from what it had before training plus the :math:`q_i` entries of largest
+    magnitude of the global step, :math:`q_i = D \, \tanh(\beta c_i) / \max_j \tanh(\beta c_j)`. It
+    keeps its own buffers. The greatest contributor receives the whole step. The global model grows
+    by the mean of the updates, whatever models they began from, so that what is withheld from one
+    client is not taken from the others.
 
     Args:
-        beta: altruism, above 0: the larger, the more equal the rewards; ``math.inf``: the whole step for everybody.
+        beta: altruism, above 0: the larger, the more equal the rewards; ``math.inf``: the whole
+            step for everybody.
         ratio: ``"tanh"`` as above, or ``"share"``: :math:`\max(c_i, 0) / \max_j c_j`.
-        mask_scope: ``"layer"``: the share is kept of every tensor; ``"global"``: of the model as one vector.
+        mask_scope: ``"layer"``: the share is kept of every tensor; ``"global"``: of the model as
+            one vector.
         rounding: of D times the share: ``"ceil"`` or ``"floor"``.
-        leave_one: the authors' code: at most all entries but one of a tensor, even for the greatest contributor.
-        rest: what stands in the other entries: ``"before"``, what the client had before training (CGSV), or
-            ``"own"``, what it trained itself, so that a client that is given nothing trains alone (CFFL).
+        leave_one: the authors' code: at most all entries but one of a tensor, even for the greatest
+            contributor.
+        rest: what stands in the other entries: ``"before"``, what the client had before training
+            (CGSV), or ``"own"``, what it trained itself, so that a client that is given nothing
+            trains alone (CFFL).
 
     Details: ``kept``, the share of the step's entries that each client received.
     """
@@ -66,9 +63,15 @@ class Sparsified(Reward):
         self.rounding, self.rest = rounding, rest
 
     def __call__(
-        self, replies: Replies, old: Weights, new: Weights, contributions: Mapping[str, float | Estimate]
+        self,
+        replies: Replies,
+        old: Weights,
+        new: Weights,
+        contributions: Mapping[str, float | Estimate],
     ) -> tuple[dict[str, Weights], Details]:
-        return self.share_out(replies, old, new, self.ratios({c: float(contributions[c]) for c in replies.clients}))
+        return self.share_out(
+            replies, old, new, self.ratios({c: float(contributions[c]) for c in replies.clients})
+        )
 
     def ratios(self, contributions: Mapping[str, float]) -> dict[str, float]:
         """Client -> share of the step, in [0, 1]; the largest is 1.
@@ -76,7 +79,11 @@ class Sparsified(Reward):
         >>> Sparsified(ratio="share").ratios({"A": 0.2, "B": 0.1, "C": -0.3})
         {'A': 1.0, 'B': 0.5, 'C': 0.0}
         """
-        rule = (lambda c: math.tanh(self.beta * c)) if self.ratio == "tanh" and self.beta < math.inf else float
+        rule = (
+            (lambda c: math.tanh(self.beta * c))
+            if self.ratio == "tanh" and self.beta < math.inf
+            else float
+        )
         worth = {client: max(rule(c), 0.0) for client, c in contributions.items()}
         most = max(worth.values())
         if most == 0 or (self.ratio == "tanh" and self.beta == math.inf):
@@ -89,22 +96,36 @@ class Sparsified(Reward):
         """Each client's model for given ``ratios``."""
         names = replies.spec.parameters
         steps = {name: new[name] - old[name] for name in names}
-        whole = {"": torch.cat([steps[name].flatten() for name in names])} if self.mask_scope == "global" else steps
+        whole = (
+            {"": torch.cat([steps[name].flatten() for name in names])}
+            if self.mask_scope == "global"
+            else steps
+        )
         before = {reply.client: replies.start(reply) for reply in replies}
         models: dict[str, dict[str, torch.Tensor]] = {
-            r.client: replies.local(r) if self.rest == "own" else {**before[r.client], **(r.buffers or {})}
+            r.client: (
+                replies.local(r)
+                if self.rest == "own"
+                else {**before[r.client], **(r.buffers or {})}
+            )
             for r in replies
         }
-        kept, total = dict.fromkeys(replies.clients, 0), sum(step.numel() for step in steps.values())
+        kept, total = dict.fromkeys(replies.clients, 0), sum(
+            step.numel() for step in steps.values()
+        )
         for key, step in whole.items():
-            masks = keep_largest(step, [self._count(ratios[client], step.numel()) for client in replies.clients])
+            masks = keep_largest(
+                step, [self._count(ratios[client], step.numel()) for client in replies.clients]
+            )
             for client, mask in zip(replies.clients, masks, strict=True):
                 kept[client] += int(mask.sum())
                 parts = [key] if key else list(names)
                 split = [mask] if key else mask.split([steps[name].numel() for name in parts])
                 for name, part in zip(parts, split, strict=True):
                     grown = before[client][name] + steps[name]
-                    models[client][name] = torch.where(part.view(grown.shape), grown, models[client][name])
+                    models[client][name] = torch.where(
+                        part.view(grown.shape), grown, models[client][name]
+                    )
         return dict(models), {"kept": {client: count / total for client, count in kept.items()}}
 
     def _count(self, ratio: float, size: int) -> int:
@@ -114,13 +135,15 @@ class Sparsified(Reward):
 
 
 class Mixed(Reward):
-    r"""ShapFed's reward: :math:`\gamma_i w_s + (1 - \gamma_i) w_i` (Tastan et al., IJCAI 2024, Eq. 10).
+    r"""ShapFed's reward: :math:`\gamma_i w_s + (1 - \gamma_i) w_i` (Tastan et al., IJCAI 2024, Eq.
+    10).
 
-    The more a client contributed, the closer it comes to the global model :math:`w_s`; the rest is its own.
+    The more a client contributed, the closer it comes to the global model :math:`w_s`; the rest is
+    its own.
 
     Args:
-        scale: ``"none"``: the contribution itself, in [0, 1]; ``"max"``: divided by the largest, so that the greatest
-            contributor receives the global model.
+        scale: ``"none"``: the contribution itself, in [0, 1]; ``"max"``: divided by the largest, so
+            that the greatest contributor receives the global model.
 
     Details: ``mixing``, the coefficient of each client.
     """
@@ -130,9 +153,15 @@ class Mixed(Reward):
         self.scale = scale
 
     def __call__(
-        self, replies: Replies, old: Weights, new: Weights, contributions: Mapping[str, float | Estimate]
+        self,
+        replies: Replies,
+        old: Weights,
+        new: Weights,
+        contributions: Mapping[str, float | Estimate],
     ) -> tuple[dict[str, Weights], Details]:
-        gamma = {client: min(max(float(contributions[client]), 0.0), 1.0) for client in replies.clients}
+        gamma = {
+            client: min(max(float(contributions[client]), 0.0), 1.0) for client in replies.clients
+        }
         most = max(gamma.values())
         if self.scale == "max" and most > 0:
             gamma = {client: value / most for client, value in gamma.items()}
@@ -140,7 +169,11 @@ class Mixed(Reward):
         for reply in replies:
             local, share = replies.local(reply), gamma[reply.client]
             models[reply.client] = {
-                name: torch.lerp(local[name], tensor, share) if tensor.is_floating_point() else local[name]
+                name: (
+                    torch.lerp(local[name], tensor, share)
+                    if tensor.is_floating_point()
+                    else local[name]
+                )
                 for name, tensor in new.items()
                 if name in local  # else it never leaves the client
             }
@@ -148,7 +181,8 @@ class Mixed(Reward):
 
 
 def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
-    """Masks of the ``counts[i]`` entries of largest magnitude, all from one partition; ties go to the lower index.
+    """Masks of the ``counts[i]`` entries of largest magnitude, all from one partition; ties go to
+    the lower index.
 
     Args:
         values: any shape.

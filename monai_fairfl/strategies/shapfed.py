@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """ShapFed: class-specific Shapley values from the rows of the output layer."""
 
 from __future__ import annotations
@@ -31,24 +23,27 @@ logger = logging.getLogger(__name__)
 class ShapFed(Strategy):
     r"""Class-specific Shapley values (Tastan et al., IJCAI 2024, Eq. 6-10 and Algorithm 1).
 
-    Of every client's update only the output layer's rows count, one per class with its bias. The class value is the
-    cosine of client i's row with the server's, :math:`\Gamma_{i,j} \leftarrow \mu \Gamma_{i,j} +
-    (1 - \mu) \cos(w_{i,j}, \sum_k \tilde\gamma_k w_{k,j})`; the contribution
+    Of every client's update only the output layer's rows count, one per class with its bias. The
+    class value is the cosine of client i's row with the server's,
+    :math:`\Gamma_{i,j} \leftarrow \mu \Gamma_{i,j} + (1 - \mu) \cos(w_{i,j}, \sum_k \tilde\gamma_k w_{k,j})`; the contribution
     :math:`\gamma_i = \frac{1}{M} \sum_j (1 + \Gamma_{i,j}) / 2` is in [0, 1], the weight
     :math:`\tilde\gamma_i = \gamma_i / \sum_k \gamma_k` (ShapFed-WA).
 
     Args:
         mu: momentum of the class values, in [0, 1).
         output_layer: module that makes the logits; ``None``: the one found when the network ran.
-        personalised: every client receives :math:`\gamma_i w_s + (1 - \gamma_i) w_i`, its share of the global model.
-        scale: ``"max"``: mix with :math:`\gamma_i / \max \gamma`, so that the greatest contributor gets w_s.
-        variant: ``"recommended"``: average with this round's new weights; ``"paper"``: with those of before the round;
-            ``"released"``: new weights, contribution the raw mean cosine (floored at 0), and personal models mixed
-            with the normalised weight of about 1 / N.
+        personalised: every client receives :math:`\gamma_i w_s + (1 - \gamma_i) w_i`, its share of
+            the global model.
+        scale: ``"max"``: mix with :math:`\gamma_i / \max \gamma`, so that the greatest contributor
+            gets w_s.
+        variant: ``"recommended"``: average with this round's new weights; ``"paper"``: with those
+            of before the round; ``"released"``: new weights, contribution the raw mean cosine
+            (floored at 0), and personal models mixed with the normalised weight of about 1 / N.
 
-    A class that a client does not label is compared among the others only, and does not enter its contribution; where
-    nobody else who labels it is there, its value stays.
-    A network with one output channel has one class; the method then compares whole output layers, and says so.
+    A class that a client does not label is compared among the others only, and does not enter its
+    contribution; where nobody else who labels it is there, its value stays.
+    A network with one output channel has one class; the method then compares whole output layers,
+    and says so.
 
     >>> ShapFed(personalised=True).name
     'ShapFed-personalised'
@@ -74,7 +69,9 @@ class ShapFed(Strategy):
             mu, output_layer, personalised, scale, variant,
         )  # fmt: skip
         self.mixed = Mixed(scale)
-        self.classes: dict[str, list[float | None]] = {}  # client -> smoothed class values; None: it labels none
+        self.classes: dict[str, list[float | None]] = (
+            {}
+        )  # client -> smoothed class values; None: it labels none
         self.weight: dict[str, float] = {}  # the last weights
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
@@ -96,9 +93,14 @@ class ShapFed(Strategy):
         grams = local.geometry.classes(self.output_layer)
         told = np.ones((len(names), len(grams)), bool)
         if local.labelled is not None and local.labelled.shape == told.shape:
-            told = local.labelled & (local.labelled.sum(0) > 1)  # alone with a class it only agrees with itself
+            told = local.labelled & (
+                local.labelled.sum(0) > 1
+            )  # alone with a class it only agrees with itself
         now = {
-            c: [cosine(gram, unit[i], rows * told[:, j]) if told[i, j] else None for j, gram in enumerate(grams)]
+            c: [
+                cosine(gram, unit[i], rows * told[:, j]) if told[i, j] else None
+                for j, gram in enumerate(grams)
+            ]
             for i, c in enumerate(names)
         }
         smoothed = {c: self._smooth(self.classes.get(c), now[c]) for c in names}
@@ -106,16 +108,27 @@ class ShapFed(Strategy):
         weights = normalise(gamma)
         mixing = weights if self.variant == "released" else gamma
         reward = self.mixed if self.personalised else None
-        details = {"class_value": {c: {str(j): v for j, v in enumerate(smoothed[c])} for c in names}}
-        result = self.finish(local, before if self.variant == "paper" else weights, mixing, reward, details=details)
-        self.classes, self.weight = {**self.classes, **smoothed}, beside_absent(self.weight, weights)
+        details = {
+            "class_value": {c: {str(j): v for j, v in enumerate(smoothed[c])} for c in names}
+        }
+        result = self.finish(
+            local, before if self.variant == "paper" else weights, mixing, reward, details=details
+        )
+        self.classes, self.weight = {**self.classes, **smoothed}, beside_absent(
+            self.weight, weights
+        )
         return result
 
-    def _smooth(self, old: list[float | None] | None, new: list[float | None]) -> list[float | None]:
+    def _smooth(
+        self, old: list[float | None] | None, new: list[float | None]
+    ) -> list[float | None]:
         if old is None:
             return new
         pairs = zip(old, new, strict=True)
-        return [o if n is None else n if o is None else self.mu * o + (1 - self.mu) * n for o, n in pairs]
+        return [
+            o if n is None else n if o is None else self.mu * o + (1 - self.mu) * n
+            for o, n in pairs
+        ]
 
     def _contribution(self, values: list[float | None]) -> float:
         known = [value for value in values if value is not None]

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Clients that live in this process, one after the other."""
 
 from __future__ import annotations
@@ -35,8 +27,8 @@ class InProcess:
     """Asks clients of this process in the order of the requests.
 
     Args:
-        clients: name -> a function that makes the client (called once, when it is first asked), so that a
-            federation of many large sites starts quickly and fails early.
+        clients: name -> a function that makes the client (called once, when it is first asked), so
+            that a federation of many large sites starts quickly and fails early.
     """
 
     def __init__(self, clients: Mapping[str, Callable[[], Client]]):
@@ -45,9 +37,13 @@ class InProcess:
         self.clients: Sequence[str] = sorted(clients)
 
     def exchange(
-        self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: float | None = None
+        self,
+        requests: Sequence[Request],
+        arrived: Callable[[Reply], None],
+        timeout: float | None = None,
     ) -> None:
-        """Carry out the requests; a client's exception becomes its reply's ``error`` and the others go on.
+        """Carry out the requests; a client's exception becomes its reply's ``error`` and the others
+        go on.
 
         There is no ``timeout`` within one process: a client that works is waited for.
         """

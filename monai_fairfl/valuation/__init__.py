@@ -1,17 +1,10 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Valuation: what each client is worth to the federation, as coalition games with the uncertainty of the answer.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Valuation: what each client is worth to the federation, as coalition games with the uncertainty
+of the answer.
 
-A valuation is a choice of parts: a :class:`Game` (who plays, what a coalition is worth), a method, and for sampling
-methods a stopping rule.
+A valuation is a choice of parts: a :class:`Game` (who plays, what a coalition is worth), a method,
+and for sampling methods a stopping rule.
 
 >>> images = {"A": 600, "B": 300, "C": 100}
 >>> game = Game(images, lambda coalition: sum(images[client] for client in coalition) ** 0.5)

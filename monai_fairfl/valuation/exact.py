@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Exact Shapley values, from the utility of every coalition."""
 
 from __future__ import annotations
@@ -28,12 +20,14 @@ __all__ = ["exact_shapley", "shapley_values"]
 def shapley_values(table: ArrayLike) -> NDArray[np.float64]:
     r"""Shapley value of every player of a game given as a table (Shapley, 1953).
 
-    :math:`\phi_i = \frac{1}{N} \sum_{S \not\ni i} \binom{N-1}{|S|}^{-1} [V(S \cup i) - V(S)]`: the mean over coalition
-    sizes of the mean marginal contribution to coalitions of that size. They sum to V(all) - V(nobody). N times these
-    values are the contribution index of Song et al. (2019) with its constant C = 1.
+    :math:`\phi_i = \frac{1}{N} \sum_{S \not\ni i} \binom{N-1}{|S|}^{-1} [V(S \cup i) - V(S)]`: the
+    mean over coalition sizes of the mean marginal contribution to coalitions of that size. They sum
+    to V(all) - V(nobody). N times these values are the contribution index of Song et al. (2019)
+    with its constant C = 1.
 
     Args:
-        table: utility of coalition S at index :math:`\sum_{i \in S} 2^i`, shape (2^N,), as :meth:`Game.table` gives.
+        table: utility of coalition S at index :math:`\sum_{i \in S} 2^i`, shape (2^N,), as
+            :meth:`Game.table` gives.
 
     Returns:
         The values, shape (N,), in the order of the bits.
@@ -47,20 +41,25 @@ def shapley_values(table: ArrayLike) -> NDArray[np.float64]:
     v = np.asarray(table, dtype=np.float64)
     count = v.size.bit_length() - 1
     if v.ndim != 1 or count < 1 or v.size != 2**count:
-        raise ConfigError(f"a table of N players has 2^N values (2, 4, 8, ...), got shape {v.shape}")
+        raise ConfigError(
+            f"a table of N players has 2^N values (2, 4, 8, ...), got shape {v.shape}"
+        )
     sizes = np.zeros(1, dtype=int)
     for _ in range(count - 1):  # number of bits set in 0 .. 2^(N-1) - 1
         sizes = np.concatenate([sizes, sizes + 1])
     share = np.array([1 / (count * comb(count - 1, size)) for size in range(count)])[sizes]
     values = np.empty(count)
     for player in range(count):
-        pairs = v.reshape(-1, 2, 2**player)  # without and with the player; the other bits keep their order
+        pairs = v.reshape(
+            -1, 2, 2**player
+        )  # without and with the player; the other bits keep their order
         values[player] = share @ (pairs[:, 1] - pairs[:, 0]).ravel()
     return values
 
 
 def exact_shapley(game: Game) -> Valuation:
-    """Shapley values from all 2^N coalitions: nothing is sampled, so standard errors are 0 and the ranking is stable.
+    """Shapley values from all 2^N coalitions: nothing is sampled, so standard errors are 0 and the
+    ranking is stable.
 
     Args:
         game: of at most 20 players.
@@ -77,7 +76,10 @@ def exact_shapley(game: Game) -> Valuation:
     marginals = len(table) // 2
     return Valuation(
         method="exact",
-        values={p: Estimate(float(v), 0.0, marginals) for p, v in zip(game.players, shapley_values(table))},
+        values={
+            p: Estimate(float(v), 0.0, marginals)
+            for p, v in zip(game.players, shapley_values(table))
+        },
         evaluations=game.evaluations - before,
         rank_stability=1.0,
         total=float(table[-1] - table[0]),

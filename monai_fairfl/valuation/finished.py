@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Valuations of a finished federation: models of coalitions, scored by all its clients, and what follows from these."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Valuations of a finished federation: models of coalitions, scored by all its clients, and what
+follows from these.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +44,10 @@ class FinishedRun:
         run_dir: its ledger and recorded updates.
         clients: all of them; they score every coalition's model.
         panel: asks them.
-        train: (coalition, strategy, folder) -> the model that this coalition trains in ``folder`` with the run's own
-            settings; an unfinished one is resumed, a finished one read.
-        retrained: folder of models trained for valuations of this run, and of others with the same settings.
+        train: (coalition, strategy, folder) -> the model that this coalition trains in ``folder``
+            with the run's own settings; an unfinished one is resumed, a finished one read.
+        retrained: folder of models trained for valuations of this run, and of others with the same
+            settings.
     """
 
     run_dir: Path
@@ -69,8 +64,8 @@ class RunValuation(ABC):
         method: ``"exact"``, ``"leave_one_out"``, ``"permutation"``, ``"stratified"`` or ``"gtg"``.
         utility: what a model is worth, see :class:`Utility`.
         data: the images that are scored, ``"validation"`` or ``"test"``.
-        stop: when sampling ends, for ``"permutation"`` and ``"stratified"``; by default at a standard error of 0.001
-            or after 200 models, in every game.
+        stop: when sampling ends, for ``"permutation"`` and ``"stratified"``; by default at a
+            standard error of 0.001 or after 200 models, in every game.
         seed: of the sampling.
 
     Raises:
@@ -90,9 +85,13 @@ class RunValuation(ABC):
         seed: int = 0,
     ):
         if method not in METHODS:
-            raise ConfigError(f"{type(self).__name__}: method must be one of {METHODS}, got {method!r}")
+            raise ConfigError(
+                f"{type(self).__name__}: method must be one of {METHODS}, got {method!r}"
+            )
         if stop is not None and method not in ("permutation", "stratified"):
-            raise ConfigError(f"{type(self).__name__}: {method!r} has no stopping rule; leave out stop")
+            raise ConfigError(
+                f"{type(self).__name__}: {method!r} has no stopping rule; leave out stop"
+            )
         self.method, self.utility, self.seed = method, Utility(utility, data), seed
         self.stop = stop or StandardError(0.001) | MaxEvaluations(200)
 
@@ -121,7 +120,9 @@ class RunValuation(ABC):
             ConfigError: saying what to change.
         """
         if self.needs_updates and not recorded:
-            raise ConfigError(f"valuation {self.name} needs the clients' updates: add --record_updates True")
+            raise ConfigError(
+                f"valuation {self.name} needs the clients' updates: add --record_updates True"
+            )
         if self.method == "exact" and len(clients) > MOST_PLAYERS:
             raise ConfigError(
                 f"valuation {self.name}: {len(clients)} clients have 2^{len(clients)} coalitions, too many; "
@@ -129,7 +130,8 @@ class RunValuation(ABC):
             )
 
     def value(self, run: FinishedRun) -> Valuation:
-        """The clients' values; models measured before are not measured again, with the same result to the bit.
+        """The clients' values; models measured before are not measured again, with the same result
+        to the bit.
 
         Raises:
             FederationError: naming a client that could not score a model.
@@ -161,7 +163,8 @@ class RunValuation(ABC):
 
 
 class Evaluator:
-    """Utility of coalitions' models: measured once, remembered on disk, with a line of progress for each.
+    """Utility of coalitions' models: measured once, remembered on disk, with a line of progress for
+    each.
 
     Args:
         title: of the lines.
@@ -173,7 +176,9 @@ class Evaluator:
     def __init__(self, title: str, panel: Panel, utility: Utility, measured: MeasuredModels):
         self.title, self.panel, self.utility, self.known = title, panel, utility, measured
         self.done, self.at_most = 0, False
-        self.expected: int | None = None  # models in all, or at most; unknown where 2^N says nothing
+        self.expected: int | None = (
+            None  # models in all, or at most; unknown where 2^N says nothing
+        )
         self._seconds: list[float] = []
 
     def __call__(self, game: str, coalition: Coalition, build: Callable[[], Weights]) -> float:
@@ -197,5 +202,11 @@ class Evaluator:
             left = timedelta(seconds=round(mean * max(self.expected - self.done, 0)))
             rest = f" of {most}{self.expected}, {most}{left} left"
         logger.info(
-            "%s: %s, {%s} %.4f; model %d%s", self.title, game, ", ".join(sorted(coalition)), value, self.done, rest
+            "%s: %s, {%s} %.4f; model %d%s",
+            self.title,
+            game,
+            ", ".join(sorted(coalition)),
+            value,
+            self.done,
+            rest,
         )

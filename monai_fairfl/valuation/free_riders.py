@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Free riders: clients whose data add nothing to what they receive, told from angles and errors (FedCE)."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Free riders: clients whose data add nothing to what they receive, told from angles and errors
+(FedCE).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +18,13 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.geometry import cosine
 from monai_fairfl.ledger import number_in
 
-__all__ = ["FreeRiders", "flag_free_riders", "free_rider_history", "free_rider_scores", "global_cosines"]
+__all__ = [
+    "FreeRiders",
+    "flag_free_riders",
+    "free_rider_history",
+    "free_rider_scores",
+    "global_cosines",
+]
 
 FORMS = ("product", "dissimilarity")
 
@@ -44,13 +44,16 @@ class FreeRiders:
     flagged: dict[str, int]
 
 
-def global_cosines(gram: ArrayLike, aggregation: Mapping[str, float], clients: Sequence[str]) -> dict[str, float]:
-    r"""client -> cosine between its update and the global one, :math:`\sum_j \rho_j \Delta_j`; 0 for a zero update.
+def global_cosines(
+    gram: ArrayLike, aggregation: Mapping[str, float], clients: Sequence[str]
+) -> dict[str, float]:
+    r"""client -> cosine between its update and the global one, :math:`\sum_j \rho_j \Delta_j`; 0
+    for a zero update.
 
     Args:
         gram: inner products of the updates, shape (N, N).
-        aggregation: client -> weight :math:`\rho`, times the factor of its update where a method has one (CGSV's unit
-            length); a client that is absent counts as 0.
+        aggregation: client -> weight :math:`\rho`, times the factor of its update where a method
+            has one (CGSV's unit length); a client that is absent counts as 0.
         clients: in the order of the rows.
 
     >>> {c: round(value, 4) for c, value in global_cosines(np.eye(2), {"A": 0.5, "B": 0.5}, ["A", "B"]).items()}
@@ -58,9 +61,13 @@ def global_cosines(gram: ArrayLike, aggregation: Mapping[str, float], clients: S
     """
     matrix = np.asarray(gram, dtype=np.float64)
     if matrix.shape != (len(clients), len(clients)):
-        raise ConfigError(f"clients {list(clients)} need a Gram matrix of as many rows and columns, got {matrix.shape}")
+        raise ConfigError(
+            f"clients {list(clients)} need a Gram matrix of as many rows and columns, got {matrix.shape}"
+        )
     weights = np.array([aggregation.get(client, 0.0) for client in clients])
-    return {client: cosine(matrix, row, weights) for client, row in zip(clients, np.eye(len(clients)))}
+    return {
+        client: cosine(matrix, row, weights) for client, row in zip(clients, np.eye(len(clients)))
+    }
 
 
 def free_rider_scores(
@@ -69,17 +76,20 @@ def free_rider_scores(
     error_local: Mapping[str, float],
     form: str = "product",
 ) -> dict[str, float]:
-    r"""How much a client looks like a free rider (after Jiang et al., CVPR 2023): high is suspicious.
+    r"""How much a client looks like a free rider (after Jiang et al., CVPR 2023): high is
+    suspicious.
 
-    A client without images of its own worth training on (one image repeated, say) fits these perfectly, while the
-    global model does not: its two errors differ widely. The paper gives no formula. ``"product"``, to the letter of
-    its text: :math:`\cos(\Delta_i, G) \, |e_i^{glob} - e_i^{loc}|`. ``"dissimilarity"``:
-    :math:`(1 - \cos(\Delta_i, G)) \, |e_i^{glob} - e_i^{loc}|`, as its appendix shows that a free rider's cosine is
-    *low*; it separates better.
+    A client without images of its own worth training on (one image repeated, say) fits these
+    perfectly, while the global model does not: its two errors differ widely. The paper gives no
+    formula. ``"product"``, to the letter of its text:
+    :math:`\cos(\Delta_i, G) \, |e_i^{glob} - e_i^{loc}|`. ``"dissimilarity"``:
+    :math:`(1 - \cos(\Delta_i, G)) \, |e_i^{glob} - e_i^{loc}|`, as its appendix shows that a free
+    rider's cosine is *low*; it separates better.
 
     Args:
         cosines: client -> cosine between its update and the global one, see :func:`global_cosines`.
-        error_global: client -> 1 - Dice of the received global model on its validation data, in [0, 1].
+        error_global: client -> 1 - Dice of the received global model on its validation data, in [0,
+            1].
         error_local: client -> 1 - Dice of its own trained model on the same data, in [0, 1].
         form: ``"product"`` or ``"dissimilarity"``.
 
@@ -101,7 +111,8 @@ def free_rider_scores(
                 f"client {client!r} has a cosine but lacks an error; measure global_score and local_score"
             )
     return {
-        client: (value if form == "product" else 1 - value) * abs(error_global[client] - error_local[client])
+        client: (value if form == "product" else 1 - value)
+        * abs(error_global[client] - error_local[client])
         for client, value in cosines.items()
     }
 
@@ -111,15 +122,16 @@ def flag_free_riders(
 ) -> dict[str, int]:
     """The clients whose score stands out in several rounds running.
 
-    The threshold was fixed beforehand and is no result of tuning: a score above 5 times the median of the others', in 3
-    consecutive rounds; 5 is the distance to the next client that FedCE's example shows. The median is of absolute
-    values, or negative products would make everybody else suspicious. Where it is 0 nobody stands out: in early rounds
-    most models may score 0 both globally and locally. Honest clients whose images are unlike the others' score high
-    too, in our experiments with most of the flags: a flag is a reason to ask, not a proof.
+    The threshold was fixed beforehand and is no result of tuning: a score above 5 times the median
+    of the others', in 3 consecutive rounds; 5 is the distance to the next client that FedCE's
+    example shows. The median is of absolute values, or negative products would make everybody else
+    suspicious. Where it is 0 nobody stands out: in early rounds most models may score 0 both
+    globally and locally. Honest clients whose images are unlike the others' score high too, in our
+    experiments with most of the flags: a flag is a reason to ask, not a proof.
 
     Args:
-        scores_by_round: client -> score, one mapping per round; a round without a client neither adds to its run of
-            high scores nor ends it.
+        scores_by_round: client -> score, one mapping per round; a round without a client neither
+            adds to its run of high scores nor ends it.
         factor: times the median of the others.
         rounds: consecutive rounds, at least 1.
 
@@ -130,7 +142,9 @@ def flag_free_riders(
     {'C': 2}
     """
     if rounds < 1 or factor <= 0:
-        raise ConfigError(f"rounds must be at least 1 and factor above 0, got rounds={rounds}, factor={factor}")
+        raise ConfigError(
+            f"rounds must be at least 1 and factor above 0, got rounds={rounds}, factor={factor}"
+        )
     running: dict[str, int] = {}
     flagged: dict[str, int] = {}
     for number, scores in enumerate(scores_by_round):
@@ -144,15 +158,18 @@ def flag_free_riders(
 
 
 def free_rider_history(
-    records: Iterable[Mapping[str, Any]], form: str = "product", factor: float = 5.0, rounds: int = 3
+    records: Iterable[Mapping[str, Any]],
+    form: str = "product",
+    factor: float = 5.0,
+    rounds: int = 3,
 ) -> FreeRiders:
     """Scores and flags of a whole run, from its ledger.
 
     Args:
-        records: of :func:`~monai_fairfl.ledger.read_ledger`. Rounds need the Gram matrix, weights of an average, and
-            ``global_score`` and ``local_score`` of at least two clients
-            (``Federation(evaluate=("global_score", "local_score"))``); others are skipped. With weights per layer,
-            their mean over layers stands for the direction of the global update.
+        records: of :func:`~monai_fairfl.ledger.read_ledger`. Rounds need the Gram matrix, weights
+            of an average, and ``global_score`` and ``local_score`` of at least two clients
+            (``Federation(evaluate=("global_score", "local_score"))``); others are skipped. With
+            weights per layer, their mean over layers stands for the direction of the global update.
         form: as in :func:`free_rider_scores`.
         factor: as in :func:`flag_free_riders`.
         rounds: as in :func:`flag_free_riders`, counted over the rounds that are not skipped.
@@ -164,7 +181,11 @@ def free_rider_history(
     >>> found.rounds, found.flagged, round(found.scores["B"][0], 3)
     ([4], {'B': 4}, 0.601)
     """
-    scored = {record["round"]: _record_scores(record, form) for record in records if record.get("kind") == "round"}
+    scored = {
+        record["round"]: _record_scores(record, form)
+        for record in records
+        if record.get("kind") == "round"
+    }
     usable = {number: scores for number, scores in scored.items() if len(scores) > 1}
     numbers = list(usable)
     clients = sorted({client for scores in usable.values() for client in scores})
@@ -182,11 +203,17 @@ def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
         return {}
     measured = record["measurements"]
     errors = {
-        name: {c: 1 - n for c, found in measured.items() if (n := number_in(found.get(name))) is not None}
+        name: {
+            c: 1 - n
+            for c, found in measured.items()
+            if (n := number_in(found.get(name))) is not None
+        }
         for name in ("global_score", "local_score")
     }
     clients, scale = gram["clients"], (record.get("details") or {}).get("scale", {})
-    step = {c: weight * scale.get(c, 1.0) for c, weight in _whole_model(record["aggregation"]).items()}
+    step = {
+        c: weight * scale.get(c, 1.0) for c, weight in _whole_model(record["aggregation"]).items()
+    }
     cosines = global_cosines(gram["whole"], step, clients)
     both = errors["global_score"].keys() & errors["local_score"].keys()
     known = {client: value for client, value in cosines.items() if client in both}
@@ -199,4 +226,7 @@ def _whole_model(aggregation: Mapping[str, Any]) -> dict[str, float]:
     if not layers:
         return dict(aggregation)
     clients = {client for weights in layers for client in weights}
-    return {client: sum(weights.get(client, 0.0) for weights in layers) / len(layers) for client in clients}
+    return {
+        client: sum(weights.get(client, 0.0) for weights in layers) / len(layers)
+        for client in clients
+    }

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Coalition games: what every subset of the players is worth, each evaluated once."""
 
 from __future__ import annotations
@@ -31,8 +23,8 @@ MOST_PLAYERS = 20  # 2^20 coalitions: a table of 8 MB, and as many evaluations
 class Game:
     r"""A coalition game: players, and the utility :math:`V(S)` of every subset of them.
 
-    In a federation the players are clients, and the utility is a score of the model that a coalition trains. It is
-    evaluated when first asked for, once per coalition.
+    In a federation the players are clients, and the utility is a score of the model that a
+    coalition trains. It is evaluated when first asked for, once per coalition.
 
     Args:
         players: their names; kept sorted, so that results do not depend on their order.
@@ -60,7 +52,9 @@ class Game:
         self.evaluations = 0  # calls of the utility; known values cost nothing
         self.known: dict[Coalition, float] = {}
         if not self.players or len(set(self.players)) < len(self.players):
-            raise ConfigError(f"a game needs at least one player, each named once; got {list(self.players)}")
+            raise ConfigError(
+                f"a game needs at least one player, each named once; got {list(self.players)}"
+            )
         for coalition, value in (known or {}).items():
             members = self._members(coalition)
             self.known[members] = _finite(value, members)
@@ -69,7 +63,8 @@ class Game:
         """Utility of ``coalition``.
 
         Raises:
-            ConfigError: naming a player that is not of this game, or the coalition whose utility is not finite.
+            ConfigError: naming a player that is not of this game, or the coalition whose utility is
+                not finite.
         """
         members = self._members(coalition)
         if members not in self.known:
@@ -79,7 +74,8 @@ class Game:
         return self.known[members]
 
     def table(self) -> NDArray[np.float64]:
-        """Utility of all coalitions, shape (2^N,): bit i of the index says whether ``players[i]`` is in.
+        """Utility of all coalitions, shape (2^N,): bit i of the index says whether ``players[i]``
+        is in.
 
         Raises:
             ConfigError: with more than 20 players, whose coalitions are too many to evaluate.
@@ -94,7 +90,9 @@ class Game:
         members = frozenset(coalition)
         unknown = sorted(members - set(self.players))
         if unknown:
-            raise ConfigError(f"{unknown[0]!r} is not a player of this game; its players are {list(self.players)}")
+            raise ConfigError(
+                f"{unknown[0]!r} is not a player of this game; its players are {list(self.players)}"
+            )
         return members
 
     def _coalition(self, index: int) -> Coalition:
@@ -112,13 +110,17 @@ class Game:
 class CosineGame(Game):
     """The game of :func:`cosine_game`; its table is computed at once, not coalition by coalition."""
 
-    def __init__(self, gram: NDArray[np.float64], weights: NDArray[np.float64], names: Sequence[str]):
+    def __init__(
+        self, gram: NDArray[np.float64], weights: NDArray[np.float64], names: Sequence[str]
+    ):
         super().__init__(names, self._cosine)
         order = [list(names).index(player) for player in self.players]
         self.gram, self.weights = gram[np.ix_(order, order)], weights[order]
 
     def _cosine(self, coalition: Coalition) -> float:
-        return cosine(self.gram, self.weights * [player in coalition for player in self.players], self.weights)
+        return cosine(
+            self.gram, self.weights * [player in coalition for player in self.players], self.weights
+        )
 
     def table(self) -> NDArray[np.float64]:
         """As :meth:`Game.table`, one matrix product for all coalitions; counts as 2^N evaluations."""
@@ -136,11 +138,13 @@ class CosineGame(Game):
 def cosine_game(gram: ArrayLike, weights: ArrayLike, names: Sequence[str]) -> CosineGame:
     r"""CGSV's game: how well a coalition's update points where everybody's does.
 
-    :math:`\nu(S) = \cos(u_S, u_N)` with :math:`u_S = \sum_{i \in S} r_i u_i` and :math:`\nu(\emptyset) = 0` (Xu et
-    al., NeurIPS 2021, Eq. 2). Its Shapley values sum to 1. All of it follows from the Gram matrix: no model is trained.
+    :math:`\nu(S) = \cos(u_S, u_N)` with :math:`u_S = \sum_{i \in S} r_i u_i` and
+    :math:`\nu(\emptyset) = 0` (Xu et al., NeurIPS 2021, Eq. 2). Its Shapley values sum to 1. All of
+    it follows from the Gram matrix: no model is trained.
 
     Args:
-        gram: inner products of the updates, shape (N, N). Updates of unit length: divide ``weights`` by the lengths.
+        gram: inner products of the updates, shape (N, N). Updates of unit length: divide
+            ``weights`` by the lengths.
         weights: the reputations :math:`r_i`, shape (N,).
         names: of the clients, in the order of the rows.
 
@@ -156,7 +160,9 @@ def cosine_game(gram: ArrayLike, weights: ArrayLike, names: Sequence[str]) -> Co
             f"{len(names)} names need a {len(names)} x {len(names)} Gram matrix; got {g.shape}, {r.shape}"
         )
     if not (np.isfinite(g).all() and np.isfinite(r).all()):
-        raise ConfigError(f"Gram matrix or weights of {list(names)} hold a value that is not finite")
+        raise ConfigError(
+            f"Gram matrix or weights of {list(names)} hold a value that is not finite"
+        )
     return CosineGame(g, r, names)
 
 

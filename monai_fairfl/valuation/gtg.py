@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""GTG-Shapley: values of the rounds of one federation, with sampling cut short where little is left to share out."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""GTG-Shapley: values of the rounds of one federation, with sampling cut short where little is left
+to share out.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +31,10 @@ Orders = Callable[[Sequence[str], np.random.Generator], Iterable[Sequence[str]]]
 
 @dataclass(frozen=True)
 class GTGRound:
-    """What one round cost: its ``gain`` V(all) - V(nobody), whether it was ``skipped`` for gaining too little, the
-    ``permutations`` walked through, marginals ``truncated`` to 0 without evaluation, and ``evaluations``."""
+    """What one round cost: its ``gain`` V(all) - V(nobody), whether it was ``skipped`` for gaining
+    too little, the ``permutations`` walked through, marginals ``truncated`` to 0 without
+    evaluation, and ``evaluations``.
+    """
 
     gain: float
     skipped: bool
@@ -65,7 +61,10 @@ def guided_orders(players: Sequence[str], rng: np.random.Generator) -> list[tupl
     ['A', 'B', 'C']
     """
     others = [[other for other in players if other != first] for first in players]
-    return [(first, *(rest[i] for i in rng.permutation(len(rest)))) for first, rest in zip(players, others)]
+    return [
+        (first, *(rest[i] for i in rng.permutation(len(rest))))
+        for first, rest in zip(players, others)
+    ]
 
 
 def gtg_shapley(
@@ -75,24 +74,28 @@ def gtg_shapley(
     seed: int = 0,
     orders: Orders = guided_orders,
 ) -> GTGValuation:
-    """Guided truncation gradient Shapley (Liu et al., ACM TIST 2022), no training beyond the federation's own.
+    """Guided truncation gradient Shapley (Liu et al., ACM TIST 2022), no training beyond the
+    federation's own.
 
-    A round's game has as utility of a coalition the score of the model made of its members' updates, and of nobody
-    that of the model before the round. A round that gains at most ``between`` is worth nothing to anybody. Else
-    permutations are walked through, one pass of ``orders`` at a time; within ``within`` of the score of all, the
-    rest gets nothing. It ends when, after more than max(30, N) permutations, the last ten running means differ from
-    the very last by less than 5 % in the mean over players, or after 0.8 x 2^N permutations. Rounds are summed.
+    A round's game has as utility of a coalition the score of the model made of its members'
+    updates, and of nobody that of the model before the round. A round that gains at most
+    ``between`` is worth nothing to anybody. Else permutations are walked through, one pass of
+    ``orders`` at a time; within ``within`` of the score of all, the rest gets nothing. It ends
+    when, after more than max(30, N) permutations, the last ten running means differ from the very
+    last by less than 5 % in the mean over players, or after 0.8 x 2^N permutations. Rounds are
+    summed.
 
     Args:
         rounds: a game for each round; players may differ.
-        between: truncation between rounds, in the unit of the utility; 0.001 to 0.01 for Dice or accuracy.
+        between: truncation between rounds, in the unit of the utility; 0.001 to 0.01 for Dice or
+            accuracy.
         within: truncation within a permutation, same unit.
         seed: of the permutations.
         orders: (players, generator) -> the permutations of one pass.
 
     Returns:
-        Values, their standard errors over passes (the error of truncation is not in it; ``n`` counts passes), and
-        what each round cost.
+        Values, their standard errors over passes (the error of truncation is not in it; ``n``
+        counts passes), and what each round cost.
 
     >>> found = gtg_shapley([Game("AB", lambda coalition: 0.4 * len(coalition)), Game("AB", lambda coalition: 0.8)])
     >>> [value.value for value in found.values.values()], [spent.skipped for spent in found.rounds]
@@ -102,7 +105,12 @@ def gtg_shapley(
     played = [_round(game, between, within, rng, orders) for game in rounds]
     found = sum_over_rounds([valuation for valuation, _ in played])
     return GTGValuation(
-        "gtg", found.values, found.evaluations, found.rank_stability, found.total, tuple(spent for _, spent in played)
+        "gtg",
+        found.values,
+        found.evaluations,
+        found.rank_stability,
+        found.total,
+        tuple(spent for _, spent in played),
     )
 
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Leave-one-out: what is lost when one player is missing."""
 
 from __future__ import annotations
@@ -22,12 +14,14 @@ __all__ = ["leave_one_out"]
 
 
 def leave_one_out(game: Game) -> Valuation:
-    r"""The drop in utility without each player, :math:`V(N) - V(N \setminus i)`: FedCE's ground truth (CVPR 2023).
+    r"""The drop in utility without each player, :math:`V(N) - V(N \setminus i)`: FedCE's ground
+    truth (CVPR 2023).
 
-    N + 1 evaluations. Two clients with the same data both get nothing, as either replaces the other: where that matters
-    use Shapley values. A client whose absence helps has a negative drop, kept in ``values`` and 0 in ``shares()``.
-    For several structures let the utility be their sum (or mean: the shares are the same). FedCE evaluates every
-    coalition's model on *all* clients' test images, also on those of the client left out.
+    N + 1 evaluations. Two clients with the same data both get nothing, as either replaces the
+    other: where that matters use Shapley values. A client whose absence helps has a negative drop,
+    kept in ``values`` and 0 in ``shares()``. For several structures let the utility be their sum
+    (or mean: the shares are the same). FedCE evaluates every coalition's model on *all* clients'
+    test images, also on those of the client left out.
 
     Args:
         game: of any number of players.

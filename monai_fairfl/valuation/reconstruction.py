@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Coalitions' models rebuilt from recorded updates, without any training (Song et al., IEEE Big Data 2019)."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Coalitions' models rebuilt from recorded updates, without any training (Song et al., IEEE Big
+Data 2019).
+"""
 
 from __future__ import annotations
 
@@ -29,11 +23,13 @@ __all__ = ["MultiRound", "OneRound", "Reconstruction"]
 
 
 class MultiRound:
-    r"""Models of the coalitions of each round, :math:`w_t + \sum_{i \in S} \frac{n_i}{n_S} \Delta_{t,i}`.
+    r"""Models of the coalitions of each round,
+    :math:`w_t + \sum_{i \in S} \frac{n_i}{n_S} \Delta_{t,i}`.
 
-    The updates are those that the method's own training gave; only their averaging is anew, by images and with the
-    run's buffer policy. Nobody's model is :math:`w_t`. A client that was sent a model of its own (a reward) adds what
-    it changed in that one. One round's updates are in memory at a time.
+    The updates are those that the method's own training gave; only their averaging is anew, by
+    images and with the run's buffer policy. Nobody's model is :math:`w_t`. A client that was sent a
+    model of its own (a reward) adds what it changed in that one. One round's updates are in memory
+    at a time.
 
     Args:
         rounds: all of the run.
@@ -54,11 +50,12 @@ class MultiRound:
 
 
 class OneRound:
-    r"""Models of the coalitions of a whole run, :math:`w_0 + \sum_t \sum_{i \in S} \frac{n_i}{n_S} \Delta_{t,i}`.
+    r"""Models of the coalitions of a whole run,
+    :math:`w_0 + \sum_t \sum_{i \in S} \frac{n_i}{n_S} \Delta_{t,i}`.
 
-    A round without any member of S adds nothing. Buffers (BatchNorm statistics) are those of S in the last round in
-    which one of S took part. Rounds of the same clients, numbers of images and labelled classes are summed beforehand,
-    in float64.
+    A round without any member of S adds nothing. Buffers (BatchNorm statistics) are those of S in
+    the last round in which one of S took part. Rounds of the same clients, numbers of images and
+    labelled classes are summed beforehand, in float64.
 
     Args:
         rounds: all of the run.
@@ -70,7 +67,9 @@ class OneRound:
         for recorded in rounds:
             replies = recorded.replies()
             rows = replies.matrix.rows.double()
-            summed = self._sums.setdefault(tuple((r.client, r.num_samples, r.labelled) for r in replies), replies)
+            summed = self._sums.setdefault(
+                tuple((r.client, r.num_samples, r.labelled) for r in replies), replies
+            )
             summed.matrix.rows = rows if summed is replies else summed.matrix.rows + rows
 
     def __call__(self, coalition: Coalition) -> Weights:
@@ -82,12 +81,19 @@ class OneRound:
         for members in (_only(replies, coalition) for replies in self._sums.values()):
             if members:
                 moved = members.average(sample_shares(members), "local", moved)
-        model = _average(last.start(), _only(last.replies(), coalition), last.buffers)  # for its buffers
-        return {**model, **{name: tensor.to(self.start[name].dtype) for name, tensor in moved.items()}}
+        model = _average(
+            last.start(), _only(last.replies(), coalition), last.buffers
+        )  # for its buffers
+        return {
+            **model,
+            **{name: tensor.to(self.start[name].dtype) for name, tensor in moved.items()},
+        }
 
 
 def _only(replies: Replies, coalition: Coalition) -> Replies:
-    return replies.without({reply.id: "not of this coalition" for reply in replies if reply.client not in coalition})
+    return replies.without(
+        {reply.id: "not of this coalition" for reply in replies if reply.client not in coalition}
+    )
 
 
 def _average(start: Weights, replies: Replies, buffers: str) -> Weights:
@@ -95,15 +101,18 @@ def _average(start: Weights, replies: Replies, buffers: str) -> Weights:
 
 
 class Reconstruction(RunValuation):
-    """Values clients by models rebuilt from the run's recorded updates: no training, one scoring pass per coalition.
+    """Values clients by models rebuilt from the run's recorded updates: no training, one scoring
+    pass per coalition.
 
     Args:
         method: see :class:`RunValuation`; ``"gtg"`` with ``"multi_round"`` only.
         utility: see :class:`Utility`.
         data: the images that are scored.
-        form: ``"multi_round"``: every round is a game, and values are summed over rounds; ``"one_round"``: one game of
-            the whole run's summed updates, T times cheaper and further from what a coalition would have trained.
-        decay: weight of rounds, see :func:`sum_over_rounds` and what it says of late rounds; for multi_round.
+        form: ``"multi_round"``: every round is a game, and values are summed over rounds;
+            ``"one_round"``: one game of the whole run's summed updates, T times cheaper and further
+            from what a coalition would have trained.
+        decay: weight of rounds, see :func:`sum_over_rounds` and what it says of late rounds; for
+            multi_round.
         stop: when sampling ends, in every game.
         seed: of the sampling.
 
@@ -128,16 +137,26 @@ class Reconstruction(RunValuation):
     ):
         super().__init__(method, utility, data, stop, seed)
         if form not in ("multi_round", "one_round"):
-            raise ConfigError(f"Reconstruction: form must be 'multi_round' or 'one_round', got {form!r}")
+            raise ConfigError(
+                f"Reconstruction: form must be 'multi_round' or 'one_round', got {form!r}"
+            )
         if form == "one_round" and (method == "gtg" or decay is not None):
-            raise ConfigError(f"Reconstruction: {'gtg' if method == 'gtg' else 'decay'} needs form 'multi_round'")
+            raise ConfigError(
+                f"Reconstruction: {'gtg' if method == 'gtg' else 'decay'} needs form 'multi_round'"
+            )
         if decay is not None and (method == "gtg" or not 0 < decay <= 1):
-            raise ConfigError(f"Reconstruction: decay must be above 0, at most 1, and not with gtg; got {decay}")
+            raise ConfigError(
+                f"Reconstruction: decay must be above 0, at most 1, and not with gtg; got {decay}"
+            )
         self.form, self.decay = form, decay
 
     def words(self) -> tuple[str, ...]:
         """As :meth:`RunValuation.words`."""
-        return ("reconstruction", self.form, *([] if self.decay is None else [f"decay_{self.decay}"]))
+        return (
+            "reconstruction",
+            self.form,
+            *([] if self.decay is None else [f"decay_{self.decay}"]),
+        )
 
     def measured(self, run: FinishedRun) -> MeasuredModels:
         """As :meth:`RunValuation.measured`; discarded when the run has gone on since."""
@@ -157,5 +176,7 @@ class Reconstruction(RunValuation):
         ]
 
 
-def _utility(evaluate: Evaluator, game: str, model: Callable[[Coalition], Weights]) -> Callable[[Coalition], float]:
+def _utility(
+    evaluate: Evaluator, game: str, model: Callable[[Coalition], Weights]
+) -> Callable[[Coalition], float]:
     return lambda coalition: evaluate(game, coalition, lambda: model(coalition))

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Coalitions' models trained anew: the reference that cheaper estimates are compared with."""
 
 from __future__ import annotations
@@ -30,12 +22,14 @@ __all__ = ["Retraining", "folder_of"]
 
 
 class Retraining(RunValuation):
-    """Values clients by whole federations of every coalition: N + 1 trainings for leave-one-out, 2^N for exact.
+    """Values clients by whole federations of every coalition: N + 1 trainings for leave-one-out,
+    2^N for exact.
 
-    FedCE's ground truth (Jiang et al., CVPR 2023) is leave-one-out with ``data="test"``. Its text does not say by which
-    method the N + 1 models were trained; here it is FedAvg unless ``strategy`` says otherwise, whatever method the run
-    itself used, so that all methods are compared with one reference. Settings, splits and seeds are the run's own. The
-    global model of each coalition is scored by *all* clients, also by those who did not train it. Nobody's model is
+    FedCE's ground truth (Jiang et al., CVPR 2023) is leave-one-out with ``data="test"``. Its text
+    does not say by which method the N + 1 models were trained; here it is FedAvg unless
+    ``strategy`` says otherwise, whatever method the run itself used, so that all methods are
+    compared with one reference. Settings, splits and seeds are the run's own. The global model of
+    each coalition is scored by *all* clients, also by those who did not train it. Nobody's model is
     the initial one. A finished coalition is never trained again, an unfinished one is resumed.
 
     Args:
@@ -64,7 +58,9 @@ class Retraining(RunValuation):
     ):
         super().__init__(method, utility, data, stop, seed)
         if method == "gtg":
-            raise ConfigError("Retraining: gtg is of the rounds of one run; take Reconstruction, or 'permutation'")
+            raise ConfigError(
+                "Retraining: gtg is of the rounds of one run; take Reconstruction, or 'permutation'"
+            )
         self.strategy = strategy
 
     def words(self) -> tuple[str, ...]:
@@ -83,7 +79,9 @@ class Retraining(RunValuation):
 
     def measured(self, run: FinishedRun) -> MeasuredModels:
         """As :meth:`RunValuation.measured`."""
-        return MeasuredModels(run.retrained / self.words()[1] / "measured.jsonl", run.retrained.name)
+        return MeasuredModels(
+            run.retrained / self.words()[1] / "measured.jsonl", run.retrained.name
+        )
 
     def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
         """As :meth:`RunValuation.games`; a single game."""
@@ -93,7 +91,12 @@ class Retraining(RunValuation):
             run.panel.close()  # one set of clients in memory at a time
             return run.train(coalition, self.strategy, home / folder_of(coalition, run.clients))
 
-        return [Game(run.clients, lambda coalition: evaluate("trained anew", coalition, lambda: train(coalition)))]
+        return [
+            Game(
+                run.clients,
+                lambda coalition: evaluate("trained anew", coalition, lambda: train(coalition)),
+            )
+        ]
 
 
 def folder_of(coalition: Coalition, clients: Sequence[str]) -> str:

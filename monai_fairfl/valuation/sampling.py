@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Shapley values estimated from sampled coalitions, with standard errors."""
 
 from __future__ import annotations
@@ -38,19 +30,20 @@ def permutation_shapley(
 ) -> Valuation:
     """Shapley values as mean marginal contributions over random permutations (Castro et al., 2009).
 
-    Players join one by one; each gets what the utility changes when it joins. Every permutation shares out all of
-    V(all) - V(nobody), so the estimates sum to it whatever their number.
+    Players join one by one; each gets what the utility changes when it joins. Every permutation
+    shares out all of V(all) - V(nobody), so the estimates sum to it whatever their number.
 
     Args:
         game: of any number of players.
         stop: asked after each sample.
         seed: of the permutations.
-        antithetic: a sample is the mean of a permutation and its reverse, which often has less variance for the same
-            number of evaluations (Mitchell et al., JMLR 2022).
+        antithetic: a sample is the mean of a permutation and its reverse, which often has less
+            variance for the same number of evaluations (Mitchell et al., JMLR 2022).
         permutations: to use instead of random ones; the valuation ends with them at the latest.
 
     Returns:
-        Values with the standard error of the mean over samples; it is unknown after a single sample.
+        Values with the standard error of the mean over samples; it is unknown after a single
+        sample.
 
     Raises:
         ConfigError: when a permutation does not name each player once, or there is none.
@@ -60,7 +53,11 @@ def permutation_shapley(
     >>> found.values["A"].n, abs(found.values["A"].value - 0.5) < 0.1, found.evaluations
     (400, True, 4)
     """
-    orders = _random_permutations(game, seed) if permutations is None else (tuple(order) for order in permutations)
+    orders = (
+        _random_permutations(game, seed)
+        if permutations is None
+        else (tuple(order) for order in permutations)
+    )
     if antithetic:
         rows = ((walk(game, order)[0] + walk(game, order[::-1])[0]) / 2 for order in orders)
     else:
@@ -69,11 +66,13 @@ def permutation_shapley(
 
 
 def stratified_shapley(game: Game, stop: StoppingRule, seed: int = 0) -> Valuation:
-    """Shapley values as mean over coalition sizes of the mean marginal contribution at that size (Maleki et al., 2013).
+    """Shapley values as mean over coalition sizes of the mean marginal contribution at that size
+    (Maleki et al., 2013).
 
-    A sample has, for every player and every size, one random coalition of the others of this size. So it takes up to 2N
-    times as many evaluations as a permutation, and removes the variance between sizes: worth it where the first
-    players bring the most, as in training. The estimates sum to V(all) - V(nobody) in the mean only.
+    A sample has, for every player and every size, one random coalition of the others of this size.
+    So it takes up to 2N times as many evaluations as a permutation, and removes the variance
+    between sizes: worth it where the first players bring the most, as in training. The estimates
+    sum to V(all) - V(nobody) in the mean only.
 
     Args:
         game: of any number of players.
@@ -81,7 +80,8 @@ def stratified_shapley(game: Game, stop: StoppingRule, seed: int = 0) -> Valuati
         seed: of the coalitions.
 
     Returns:
-        Values with the standard error of the mean over samples; it is unknown after a single sample.
+        Values with the standard error of the mean over samples; it is unknown after a single
+        sample.
 
     >>> from monai_fairfl.valuation.stopping import MaxSamples
     >>> found = stratified_shapley(Game("ABC", lambda coalition: len(coalition) ** 0.5), MaxSamples(2))
@@ -92,16 +92,20 @@ def stratified_shapley(game: Game, stop: StoppingRule, seed: int = 0) -> Valuati
 
 
 def walk(game: Game, order: Sequence[str], tolerance: float = 0.0) -> tuple[Row, int]:
-    """Marginal contributions when players join in ``order``, and how many were taken for 0 without evaluation.
+    """Marginal contributions when players join in ``order``, and how many were taken for 0 without
+    evaluation.
 
-    These are of the players that join when the utility is already less than ``tolerance`` from that of all players.
+    These are of the players that join when the utility is already less than ``tolerance`` from that
+    of all players.
 
     >>> row, skipped = walk(Game("ABC", lambda coalition: float("B" in coalition)), "BAC", tolerance=0.01)
     >>> row.tolist(), skipped
     ([0.0, 1.0, 0.0], 2)
     """
     if tuple(sorted(order)) != game.players:
-        raise ConfigError(f"a permutation must name each of {list(game.players)} once, got {list(order)}")
+        raise ConfigError(
+            f"a permutation must name each of {list(game.players)} once, got {list(order)}"
+        )
     whole, value, skipped = game(game.players), game(()), 0
     row = np.zeros(len(order))
     for position, player in enumerate(order, 1):
@@ -140,7 +144,10 @@ class Running:
         """player -> mean, with its standard error from the second row on."""
         n = self.count
         errors = np.sqrt(self.squares / (n - 1) / n).tolist() if n > 1 else [None] * len(players)
-        return {p: Estimate(mean, error, n) for p, mean, error in zip(players, self.mean.tolist(), errors)}
+        return {
+            p: Estimate(mean, error, n)
+            for p, mean, error in zip(players, self.mean.tolist(), errors)
+        }
 
 
 def _mean_of(rows: Iterable[Row], game: Game, stop: StoppingRule, method: str) -> Valuation:

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """When to stop sampling: rules that combine with ``&`` (both) and ``|`` (either)."""
 
 from __future__ import annotations
@@ -38,7 +30,8 @@ class Progress:
 
     Args:
         values: player -> estimate so far; standard errors are ``None`` after the first sample.
-        samples: permutations walked through (antithetic: pairs of these; stratified: passes over all sizes).
+        samples: permutations walked through (antithetic: pairs of these; stratified: passes over
+            all sizes).
         evaluations: of the utility, by this valuation.
         unseen: coalitions whose utility is not known yet.
     """
@@ -101,7 +94,8 @@ class MaxSamples(StoppingRule):
 
 @dataclass(frozen=True)
 class MaxEvaluations(StoppingRule):
-    """After ``n`` evaluations; where every coalition is known by then, and sampling costs nothing, after ``n`` samples.
+    """After ``n`` evaluations; where every coalition is known by then, and sampling costs nothing,
+    after ``n`` samples.
 
     A sample that was begun is finished, so there may be up to one sample's evaluations more.
     """
@@ -112,14 +106,17 @@ class MaxEvaluations(StoppingRule):
         _check(self.n >= 1, "MaxEvaluations: n must be at least 1", self.n)
 
     def __call__(self, progress: Progress) -> bool:
-        return progress.evaluations >= self.n or (progress.unseen == 0 and progress.samples >= self.n)
+        return progress.evaluations >= self.n or (
+            progress.unseen == 0 and progress.samples >= self.n
+        )
 
 
 @dataclass(frozen=True)
 class StandardError(StoppingRule):
     """When every player's standard error is at most ``epsilon`` (unit of the utility, above 0).
 
-    Not before ``least`` samples: the standard error of a few is itself too uncertain, and 0 when they happen to agree.
+    Not before ``least`` samples: the standard error of a few is itself too uncertain, and 0 when
+    they happen to agree.
     """
 
     epsilon: float
@@ -130,21 +127,24 @@ class StandardError(StoppingRule):
 
     def __call__(self, progress: Progress) -> bool:
         errors = [estimate.stderr for estimate in progress.values.values()]
-        return progress.samples >= self.least and all(e is not None and e <= self.epsilon for e in errors)
+        return progress.samples >= self.least and all(
+            e is not None and e <= self.epsilon for e in errors
+        )
 
 
 @dataclass(frozen=True)
 class Hoeffding(StoppingRule):
-    r"""When each value is within ``epsilon`` of the truth with probability 1 - ``delta``, whatever the game.
+    r"""When each value is within ``epsilon`` of the truth with probability 1 - ``delta``, whatever
+    the game.
 
-    After :math:`m \ge \ln(2/\delta) \, r^2 / (2 \epsilon^2)` samples (Hoeffding, 1963). For all N players at once
-    divide ``delta`` by N.
+    After :math:`m \ge \ln(2/\delta) \, r^2 / (2 \epsilon^2)` samples (Hoeffding, 1963). For all N
+    players at once divide ``delta`` by N.
 
     Args:
         epsilon: in the unit of the utility, above 0.
         delta: between 0 and 1.
-        range: r, largest minus smallest possible marginal contribution: 2 for a utility in [0, 1], 1 if more players
-            never do harm.
+        range: r, largest minus smallest possible marginal contribution: 2 for a utility in [0, 1],
+            1 if more players never do harm.
 
     >>> Hoeffding(0.1, 0.05, range=1).needed
     185
@@ -155,7 +155,11 @@ class Hoeffding(StoppingRule):
     range: float
 
     def __post_init__(self) -> None:
-        _check(self.epsilon > 0 and self.range > 0, "Hoeffding: epsilon and range must be above 0", self)
+        _check(
+            self.epsilon > 0 and self.range > 0,
+            "Hoeffding: epsilon and range must be above 0",
+            self,
+        )
         _check(0 < self.delta < 1, "Hoeffding: delta must be between 0 and 1", self.delta)
 
     @property
@@ -169,7 +173,8 @@ class Hoeffding(StoppingRule):
 
 @dataclass(frozen=True)
 class RankStable(StoppingRule):
-    """When the :func:`~monai_fairfl.valuation.rank_stability` is at least ``threshold``, not before ``least`` samples.
+    """When the :func:`~monai_fairfl.valuation.rank_stability` is at least ``threshold``, not before
+    ``least`` samples.
 
     Players of equal value never get there: combine it with a maximum.
     """
@@ -178,7 +183,11 @@ class RankStable(StoppingRule):
     least: int = 30
 
     def __post_init__(self) -> None:
-        _check(0 < self.threshold <= 1, "RankStable: threshold must be above 0 and at most 1", self.threshold)
+        _check(
+            0 < self.threshold <= 1,
+            "RankStable: threshold must be above 0 and at most 1",
+            self.threshold,
+        )
 
     def __call__(self, progress: Progress) -> bool:
         if progress.samples < self.least:

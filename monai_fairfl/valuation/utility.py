@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Utilities: what a model is worth, measured by the clients on their own data; only numbers leave a site."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Utilities: what a model is worth, measured by the clients on their own data; only numbers leave a
+site.
+"""
 
 from __future__ import annotations
 
@@ -41,15 +35,17 @@ UTILITIES = ("mean", "pooled", "worst", "negative_loss")
 
 @dataclass(frozen=True)
 class Utility:
-    """Makes one number of what every client measured of a model; a choice of what the federation is for.
+    """Makes one number of what every client measured of a model; a choice of what the federation is
+    for.
 
     Args:
-        name: ``"mean"``: mean Dice, every site counting alike, as in FedCE's leave-one-out study; ``"pooled"``: every
-            case counting alike; ``"worst"``: the mean Dice of the worst site; the name of a class: its Dice, sites
-            that label it counting alike; ``"negative_loss"``: minus the bundle's training loss on the sites' training
-            data.
-        data: ``"validation"`` or ``"test"``, the images that are scored. What is decided with the answer (who gets
-            which share) is an analysis of the test images where these are used: no score of them is then unseen.
+        name: ``"mean"``: mean Dice, every site counting alike, as in FedCE's leave-one-out study;
+            ``"pooled"``: every case counting alike; ``"worst"``: the mean Dice of the worst site;
+            the name of a class: its Dice, sites that label it counting alike; ``"negative_loss"``:
+            minus the bundle's training loss on the sites' training data.
+        data: ``"validation"`` or ``"test"``, the images that are scored. What is decided with the
+            answer (who gets which share) is an analysis of the test images where these are used: no
+            score of them is then unseen.
 
     Raises:
         ConfigError: when ``data`` is neither, or there is nothing to combine it with.
@@ -65,9 +61,13 @@ class Utility:
 
     def __post_init__(self) -> None:
         if self.data not in ("validation", "test"):
-            raise ConfigError(f"data of a utility must be 'validation' or 'test', got {self.data!r}")
+            raise ConfigError(
+                f"data of a utility must be 'validation' or 'test', got {self.data!r}"
+            )
         if (self.name, self.data) == ("negative_loss", "test"):
-            raise ConfigError("the utility 'negative_loss' is of the training data; leave data as it is")
+            raise ConfigError(
+                "the utility 'negative_loss' is of the training data; leave data as it is"
+            )
 
     @property
     def measurement(self) -> str:
@@ -93,7 +93,9 @@ class Utility:
             values = [value_of(measurement) for measurement in measured.values()]
             mean = sum(values) / len(values)
             return {"mean": mean, "worst": min(values), "negative_loss": -mean}[self.name]
-        classes = [measurement for measurement in measured.values() if isinstance(measurement, Mapping)]
+        classes = [
+            measurement for measurement in measured.values() if isinstance(measurement, Mapping)
+        ]
         values = [float(scores[self.name]) for scores in classes if self.name in scores]
         if not values:
             known = sorted({name for scores in classes for name in scores} - {"mean"})
@@ -108,7 +110,8 @@ class Panel:
 
     Args:
         transport: reaches them.
-        clients: who must answer; the same for every model, also those outside of the coalition that made it.
+        clients: who must answer; the same for every model, also those outside of the coalition that
+            made it.
         timeout: seconds a model may take; ``None``: no limit.
     """
 
@@ -125,14 +128,23 @@ class Panel:
         ids = range(self._next_id, self._next_id + len(self.clients))
         self._next_id = ids.stop
         asked = [Measure(client, weights, (measurement,)) for client in self.clients]
-        requests = [replace(each, id=id, run="valuation", round=0) for id, each in zip(ids, asked, strict=True)]
+        requests = [
+            replace(each, id=id, run="valuation", round=0)
+            for id, each in zip(ids, asked, strict=True)
+        ]
         inbox = Inbox(requests, ModelSpec(()), {})
         self.transport.exchange(requests, inbox.arrived, self.timeout)
         replies = inbox.replies()
-        found = {r.client: m[measurement] for r in replies if measurement in (m := usable_measurements(r)[0])}
+        found = {
+            r.client: m[measurement]
+            for r in replies
+            if measurement in (m := usable_measurements(r)[0])
+        }
         for client in self.clients:
             if client not in found:
-                reason = replies.missing.get(client, "it sent no finite value: check its data and its evaluator")
+                reason = replies.missing.get(
+                    client, "it sent no finite value: check its data and its evaluator"
+                )
                 raise FederationError(
                     f"client {client!r} did not measure {measurement!r}: {reason}. Every coalition must be scored by "
                     "the same clients; what was measured so far is kept: mend it, and run again with --resume True"
@@ -145,7 +157,9 @@ class Panel:
 
 
 class Key(NamedTuple):
-    """Which model was measured, a coalition's in one game (a round, or the whole run), what of it, and by whom."""
+    """Which model was measured, a coalition's in one game (a round, or the whole run), what of it,
+    and by whom.
+    """
 
     game: str
     coalition: Coalition
@@ -154,14 +168,16 @@ class Key(NamedTuple):
 
 
 class MeasuredModels:
-    """What the clients measured of coalitions' models, in a file of JSON lines: nothing is measured twice.
+    """What the clients measured of coalitions' models, in a file of JSON lines: nothing is measured
+    twice.
 
-    A change of utility (mean, worst, a class) or of the method needs no new measurement. The last line, when cut short
-    by a crash, is dropped.
+    A change of utility (mean, worst, a class) or of the method needs no new measurement. The last
+    line, when cut short by a crash, is dropped.
 
     Args:
         path: of the file; made when absent.
-        run: identifies the finished run; what is there of another run (fewer rounds, say) is discarded.
+        run: identifies the finished run; what is there of another run (fewer rounds, say) is
+            discarded.
     """
 
     def __init__(self, path: str | Path, run: str):
@@ -177,9 +193,16 @@ class MeasuredModels:
             try:
                 row = json.loads(line)
                 measured = {client: _from_json(value) for client, value in row["measured"].items()}
-                key = Key(row["game"], frozenset(row["coalition"]), row["measurement"], frozenset(measured))
+                key = Key(
+                    row["game"],
+                    frozenset(row["coalition"]),
+                    row["measurement"],
+                    frozenset(measured),
+                )
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ConfigError(f"{self.path}, line {number} is damaged: delete it, to be measured again") from error
+                raise ConfigError(
+                    f"{self.path}, line {number} is damaged: delete it, to be measured again"
+                ) from error
             self._known[key] = measured
 
     def __contains__(self, key: Key) -> bool:
@@ -204,5 +227,9 @@ class MeasuredModels:
 def _from_json(value: Any) -> Any:
     """The inverse of :func:`to_json`."""
     if isinstance(value, Mapping):
-        return Estimate(**value) if "stderr" in value else {name: _from_json(item) for name, item in value.items()}
+        return (
+            Estimate(**value)
+            if "stderr" in value
+            else {name: _from_json(item) for name, item in value.items()}
+        )
     return value

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""What a valuation found: each player's value with its uncertainty, how it was found, and what it cost."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a valuation found: each player's value with its uncertainty, how it was found, and what it
+cost.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +24,15 @@ class Valuation:
     """Values of the players of a game.
 
     Args:
-        method: how they were found: ``"exact"``, ``"leave_one_out"``, ``"permutation"``, ``"stratified"``, ``"gtg"``.
-        values: player -> value in the unit of the utility, signed. The standard error is that of *sampling* coalitions:
-            0 where all were evaluated, ``None`` where it is unknown. What another seed of the training would change in
-            the utility itself is not in it.
+        method: how they were found: ``"exact"``, ``"leave_one_out"``, ``"permutation"``,
+            ``"stratified"``, ``"gtg"``.
+        values: player -> value in the unit of the utility, signed. The standard error is that of
+            *sampling* coalitions: 0 where all were evaluated, ``None`` where it is unknown. What
+            another seed of the training would change in the utility itself is not in it.
         evaluations: of the utility, without those known before.
         rank_stability: in [0, 1], see :func:`rank_stability`; 1 where nothing was sampled.
-        total: what is shared out, V(all) - V(nobody); exact Shapley values add up to it. For leave-one-out, which has
-            no such property, the sum of the drops.
+        total: what is shared out, V(all) - V(nobody); exact Shapley values add up to it. For
+            leave-one-out, which has no such property, the sum of the drops.
 
     >>> found = Valuation("exact", {"A": Estimate(0.3, 0.0), "B": Estimate(-0.1, 0.0)}, 4, 1.0, 0.2)
     >>> found.shares()
@@ -51,9 +46,13 @@ class Valuation:
     total: float
 
     def shares(self) -> dict[str, float]:
-        """player -> share: negative values count as 0, all shares sum to 1; empty when no value is positive."""
+        """player -> share: negative values count as 0, all shares sum to 1; empty when no value is
+        positive.
+        """
         values = {player: float(value) for player, value in self.values.items()}
-        return normalise(values) if sum(max(value, 0.0) for value in values.values()) > 1e-12 else {}
+        return (
+            normalise(values) if sum(max(value, 0.0) for value in values.values()) > 1e-12 else {}
+        )
 
     def to_json(self) -> dict[str, Any]:
         """All of it, and the shares, as plain JSON."""
@@ -70,12 +69,14 @@ class Valuation:
 def rank_stability(values: Mapping[str, Estimate]) -> float | None:
     r"""How far the ranking of the players can be trusted: 1 is certain, 0 is chance.
 
-    The Kendall correlation to expect between this ranking and the true one, if true differences lie around the found
-    ones with their standard errors: the mean over pairs of :math:`2 \Phi(|\phi_i - \phi_j| / s_{ij}) - 1`. How two
-    estimates correlate is not known, so :math:`s_{ij} = s_i + s_j`, the largest it can be. Chance drives estimates
-    apart, so that with few samples it says too much: in random games of six players 0.50 where 0.36 is true after 10
-    permutations, 0.60 and 0.54 after 40, 0.75 and 0.73 after 160. Another sample of the same size agrees with this one
-    less than either does with the truth. A pair without uncertainty, tied or not, counts as 1.
+    The Kendall correlation to expect between this ranking and the true one, if true differences lie
+    around the found ones with their standard errors: the mean over pairs of
+    :math:`2 \Phi(|\phi_i - \phi_j| / s_{ij}) - 1`. How two estimates correlate is not known, so
+    :math:`s_{ij} = s_i + s_j`, the largest it can be. Chance drives estimates apart, so that with
+    few samples it says too much: in random games of six players 0.50 where 0.36 is true after 10
+    permutations, 0.60 and 0.54 after 40, 0.75 and 0.73 after 160. Another sample of the same size
+    agrees with this one less than either does with the truth. A pair without uncertainty, tied or
+    not, counts as 1.
 
     Args:
         values: player -> estimate.
@@ -101,11 +102,12 @@ def rank_stability(values: Mapping[str, Estimate]) -> float | None:
 def sum_over_rounds(rounds: Sequence[Valuation], decay: float | None = None) -> Valuation:
     r"""One valuation of several rounds of a federation, each of which was a game of its own.
 
-    The plain sum :math:`\sum_t \phi_t`, or with a decay :math:`\sum_t \lambda^t \phi_t / \sum_i \phi_{t,i}`: rounds
-    count alike whatever they gained, but early ones more (the lambda-MR index of Song et al., IEEE Big Data 2019).
-    A round whose values do not sum to more than 0 gained nothing to share out and is left out of the latter. One that
-    gained next to nothing counts as much as any, and values of either sign divided by their small sum are large: late
-    rounds, which gain and lose by chance, can outweigh all the others.
+    The plain sum :math:`\sum_t \phi_t`, or with a decay
+    :math:`\sum_t \lambda^t \phi_t / \sum_i \phi_{t,i}`: rounds count alike whatever they gained,
+    but early ones more (the lambda-MR index of Song et al., IEEE Big Data 2019). A round whose
+    values do not sum to more than 0 gained nothing to share out and is left out of the latter. One
+    that gained next to nothing counts as much as any, and values of either sign divided by their
+    small sum are large: late rounds, which gain and lose by chance, can outweigh all the others.
 
     Args:
         rounds: in order; a player who sat a round out has no value in it, which counts as 0.
@@ -130,7 +132,11 @@ def sum_over_rounds(rounds: Sequence[Valuation], decay: float | None = None) -> 
     factors = [_factor(found, decay, number) for number, found in enumerate(rounds)]
     values = {}
     for player in sorted({player for found in rounds for player in found.values}):
-        terms = [(factor, found.values[player]) for factor, found in zip(factors, rounds) if player in found.values]
+        terms = [
+            (factor, found.values[player])
+            for factor, found in zip(factors, rounds)
+            if player in found.values
+        ]
         errors = [None if term.stderr is None else factor * term.stderr for factor, term in terms]
         values[player] = Estimate(
             math.fsum(factor * term.value for factor, term in terms),

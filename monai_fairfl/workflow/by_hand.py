@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """What an argument or an overlay changed in a section of a bundle's configuration."""
 
 from __future__ import annotations
@@ -19,8 +11,12 @@ from typing import Any
 __all__ = ["Difference", "differences"]
 
 DESCRIPTION = "_desc_"
-OF_THE_WINDOWS = frozenset({"_target_", "overlap", "mode", "sw_batch_size", "sw_device", "device", "progress"})
-"""Arguments of an inferer that may differ from run to run; its ``_target_`` decides about mirrored looks."""
+OF_THE_WINDOWS = frozenset(
+    {"_target_", "overlap", "mode", "sw_batch_size", "sw_device", "device", "progress"}
+)
+"""Arguments of an inferer that may differ from run to run; its ``_target_`` decides about mirrored
+looks.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,8 @@ class Difference:
 
 
 def differences(key: str, bundle: Any, here: Any, may_differ: bool = False) -> list[Difference]:
-    """The smallest parts in which two contents of a configuration's key differ; descriptions do not count.
+    """The smallest parts in which two contents of a configuration's key differ; descriptions do not
+    count.
 
     Args:
         key: whose contents these are.
@@ -59,7 +56,9 @@ def differences(key: str, bundle: Any, here: Any, may_differ: bool = False) -> l
         found = []
         for name in sorted({*bundle, *here} - {DESCRIPTION}):
             of_windows = key.endswith("inferer") and name in OF_THE_WINDOWS
-            found += differences(f"{key}#{name}", bundle.get(name), here.get(name), may_differ or of_windows)
+            found += differences(
+                f"{key}#{name}", bundle.get(name), here.get(name), may_differ or of_windows
+            )
         return found
     both_lists = isinstance(bundle, list) and isinstance(here, list)
     if both_lists and len(bundle) == len(here):

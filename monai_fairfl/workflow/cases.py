@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The cases of one inference run, volumes or photographs: what was found, what went wrong, what was written."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The cases of one inference run, volumes or photographs: what was found, what went wrong, what was
+written.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +35,8 @@ logger = logging.getLogger(__name__)
 class Case:
     """One image of a run and its line of the table.
 
-    Its status is ``waiting`` until an output was written, then ``segmented``; ``incomplete`` when an output failed, and
-    ``skipped`` when the image cannot be used.
+    Its status is ``waiting`` until an output was written, then ``segmented``; ``incomplete`` when
+    an output failed, and ``skipped`` when the image cannot be used.
 
     Args:
         name: begins the names of its output files; unique in the run.
@@ -109,7 +103,12 @@ class Cases:
     SystemExit: 3
     """
 
-    def __init__(self, cases: Iterable[Case], report: str | Path, scratch: TemporaryDirectory[str] | None = None):
+    def __init__(
+        self,
+        cases: Iterable[Case],
+        report: str | Path,
+        scratch: TemporaryDirectory[str] | None = None,
+    ):
         self.cases = list(cases)
         self.report = Path(report)
         self.scratch = scratch
@@ -134,7 +133,10 @@ class Cases:
             "cases": [case.line() for case in self.cases],
         }
         write_atomically(
-            self.report, (json.dumps(table, indent=4, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+            self.report,
+            (json.dumps(table, indent=4, ensure_ascii=False) + "\n").encode(
+                "utf-8", "backslashreplace"
+            ),
         )
 
     def require(self) -> None:
@@ -150,7 +152,8 @@ class Cases:
         """Write the table and end the run.
 
         Raises:
-            SystemExit: with code 3 when a case was skipped or lacks an output. Without one the function returns.
+            SystemExit: with code 3 when a case was skipped or lacks an output. Without one the
+                function returns.
         """
         if any(case.status != "segmented" for case in self.cases):
             self._exit(EXIT_SOME_SKIPPED)
@@ -158,7 +161,9 @@ class Cases:
 
     def _exit(self, code: int) -> None:
         self._close()
-        named = [f"{case.name} ({case.status})" for case in self.cases if case.status != "segmented"]
+        named = [
+            f"{case.name} ({case.status})" for case in self.cases if case.status != "segmented"
+        ]
         logger.warning("exit code %d; see %s: %s", code, self.report, ", ".join(named))
         raise SystemExit(code)
 
@@ -169,7 +174,8 @@ class Cases:
 
 
 class CaseOutput(MapTransform, ABC):
-    """A post transform that makes one more output of every case. If it fails, only this output of this case is lost.
+    """A post transform that makes one more output of every case. If it fails, only this output of
+    this case is lost.
 
     A subclass writes its output in :meth:`write`.
 
@@ -193,7 +199,9 @@ class CaseOutput(MapTransform, ABC):
                 case.status = "segmented"
             try:
                 case.results.update(self.write(case, data[key]))
-            except Exception as error:  # whatever it is, the other cases and outputs are worth having
+            except (
+                Exception
+            ) as error:  # whatever it is, the other cases and outputs are worth having
                 case.lose(f"{type(self).__name__} failed: {error}")
         self.cases.save()  # after each case, so that an aborted run leaves a table too
         return dict(data)
@@ -202,7 +210,8 @@ class CaseOutput(MapTransform, ABC):
 class CaseFile(CaseOutput):
     """An output that is one file of the case, ``NAME_POSTFIX.ENDING``.
 
-    A subclass writes the file in :meth:`save`; ``ending`` is that of its name, ``entry`` its key in the table.
+    A subclass writes the file in :meth:`save`; ``ending`` is that of its name, ``entry`` its key in
+    the table.
 
     Args:
         keys: as of :class:`CaseOutput`.
@@ -216,7 +225,11 @@ class CaseFile(CaseOutput):
     output_postfix: str
 
     def __init__(
-        self, keys: KeysCollection, cases: Cases, output_dir: str | Path, output_postfix: str | None = None
+        self,
+        keys: KeysCollection,
+        cases: Cases,
+        output_dir: str | Path,
+        output_postfix: str | None = None,
     ) -> None:
         super().__init__(keys, cases)
         self.output_dir = Path(output_dir).expanduser()

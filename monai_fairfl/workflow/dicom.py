@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""DICOM series of a folder: grouped by SeriesInstanceUID, checked, and converted to NIfTI without resampling."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DICOM series of a folder: grouped by SeriesInstanceUID, checked, and converted to NIfTI without
+resampling.
+"""
 
 from __future__ import annotations
 
@@ -35,18 +29,40 @@ FEWEST_SLICES = 3  # below, it is a localiser
 LONGEST = 240  # bytes of a case's name: 255 are allowed of NAME_overlay.png
 GEOMETRY = ("Rows", "Columns", "PixelSpacing", "ImageOrientationPatient", "ImagePositionPatient")
 TAGS = [
-    *("SOPInstanceUID", "SeriesInstanceUID", "SeriesNumber", "SeriesDescription", "Modality", "ImageType"),
+    *(
+        "SOPInstanceUID",
+        "SeriesInstanceUID",
+        "SeriesNumber",
+        "SeriesDescription",
+        "Modality",
+        "ImageType",
+    ),
     *("NumberOfFrames", "PhotometricInterpretation"),
     *GEOMETRY,
 ]
-NO_IMAGES = {"AU", "DOC", "KO", "PLAN", "PR", "REG", "RTDOSE", "RTPLAN", "RTRECORD", "RTSTRUCT", "SEG", "SR"}
+NO_IMAGES = {
+    "AU",
+    "DOC",
+    "KO",
+    "PLAN",
+    "PR",
+    "REG",
+    "RTDOSE",
+    "RTPLAN",
+    "RTRECORD",
+    "RTSTRUCT",
+    "SEG",
+    "SR",
+}
 PLANES = ("sagittal", "coronal")
 
 File = tuple[Path, Any]  # with its header
 
 
 def _files_under(folder: Path) -> Iterator[Path]:
-    """Every file of a folder at any depth, in folders before those that are links to others; none twice."""
+    """Every file of a folder at any depth, in folders before those that are links to others; none
+    twice.
+    """
     starts, seen = [folder], set()
     for start in starts:  # grows by the links found
         for where, folders, names in os.walk(start):
@@ -54,7 +70,9 @@ def _files_under(folder: Path) -> Iterator[Path]:
                 folders.clear()
                 continue
             seen.add(real)
-            starts += [Path(where, name) for name in sorted(folders) if os.path.islink(Path(where, name))]
+            starts += [
+                Path(where, name) for name in sorted(folders) if os.path.islink(Path(where, name))
+            ]
             yield from (Path(where, name) for name in names)
 
 
@@ -107,9 +125,13 @@ def _kind_problem(headers: Sequence[Any], modality: str) -> str | None:
         return f"several frames in one file, which need highdicom to be read; {EXTRA}"
     if slices < FEWEST_SLICES:
         return f"{slices} slice(s), fewer than {FEWEST_SLICES}, as of a localiser; leave the series out"
-    colours = sorted({str(header.get("PhotometricInterpretation")) for header in headers} - {"MONOCHROME2"})
+    colours = sorted(
+        {str(header.get("PhotometricInterpretation")) for header in headers} - {"MONOCHROME2"}
+    )
     if colours:
-        return f"PhotometricInterpretation {', '.join(colours)}, not MONOCHROME2; leave the series out"
+        return (
+            f"PhotometricInterpretation {', '.join(colours)}, not MONOCHROME2; leave the series out"
+        )
     return None
 
 
@@ -118,7 +140,9 @@ def _grid_problem(files: Sequence[File]) -> str | None:
     for path, header in files:
         missing = [tag for tag in GEOMETRY if header.get(tag) in (None, "")]
         if missing:
-            return f"{path.name} lacks {', '.join(missing)}; send the series again, with its geometry"
+            return (
+                f"{path.name} lacks {', '.join(missing)}; send the series again, with its geometry"
+            )
     headers = [header for _, header in files]
     if len({(header.Rows, header.Columns) for header in headers}) > 1:
         return "slices of different Rows and Columns; send them as separate series"
@@ -140,8 +164,12 @@ def series_problem(files: Sequence[File], modality: str) -> tuple[list[File], st
         files: path and header of each, in any order.
         modality: that they must have.
     """
-    several = frame_count(files[0][1]) > 1  # their geometry is the frames', and highdicom's to check
-    problem = _kind_problem([header for _, header in files], modality) or (None if several else _grid_problem(files))
+    several = (
+        frame_count(files[0][1]) > 1
+    )  # their geometry is the frames', and highdicom's to check
+    problem = _kind_problem([header for _, header in files], modality) or (
+        None if several else _grid_problem(files)
+    )
     if problem or several:
         return list(files), problem
     across = normal(np.array(files[0][1].ImageOrientationPatient, dtype=float))
@@ -169,15 +197,20 @@ def read_series(files: Sequence[str | Path]) -> nib.Nifti1Image:
             slices[-1].pixel_array  # noqa: B018  (decodes, and keeps what it decoded)
         except Exception as error:
             raise ValueError(f"{Path(file).name} cannot be decoded ({error})") from error
-        slices[-1].InstanceNumber = number  # by which MONAI stacks them, whatever the scanner counted
+        slices[-1].InstanceNumber = (
+            number  # by which MONAI stacks them, whatever the scanner counted
+        )
     reader: Any = PydicomReader()
-    reader.has_series, reader.filenames = True, [list(files)]  # as its read() does for a folder of one series
+    reader.has_series, reader.filenames = True, [
+        list(files)
+    ]  # as its read() does for a folder of one series
     values, meta = reader.get_data(slices)
     return nib.Nifti1Image(values.astype(np.float32), meta["affine"])
 
 
 def read_frames(file: str | Path) -> nib.Nifti1Image:
-    """A DICOM file of several frames (enhanced MR) as NIfTI volume, as :func:`read_series` would read its frames.
+    """A DICOM file of several frames (enhanced MR) as NIfTI volume, as :func:`read_series` would
+    read its frames.
 
     Args:
         file: its frames in any order.
@@ -188,10 +221,16 @@ def read_frames(file: str | Path) -> nib.Nifti1Image:
     import highdicom  # an extra
 
     try:
-        stack = highdicom.imread(file).get_volume(dtype=np.float32, apply_real_world_transform=False)
+        stack = highdicom.imread(file).get_volume(
+            dtype=np.float32, apply_real_world_transform=False
+        )
     except Exception as error:
-        raise ValueError(f"several frames in one file that cannot be read as a volume ({error})") from error
-    stack = stack.flip_spatial(0)  # highdicom's (slice, row, column) is right-handed, ours (column, row, slice)
+        raise ValueError(
+            f"several frames in one file that cannot be read as a volume ({error})"
+        ) from error
+    stack = stack.flip_spatial(
+        0
+    )  # highdicom's (slice, row, column) is right-handed, ours (column, row, slice)
     affine = np.diag([-1.0, -1.0, 1.0, 1.0]) @ stack.affine[:, [2, 1, 0, 3]]
     return nib.Nifti1Image(stack.array.transpose(2, 1, 0), affine)
 
@@ -219,13 +258,22 @@ def _convert(case: Case, files: Sequence[File], modality: str, scratch: Path) ->
     case.image = str(scratch / f"{case.name}.nii")
     axis = int(np.abs(volume.affine[:3, 2]).argmax())
     if axis < 2:
-        case.note(f"{PLANES[axis]} slices, and the network was trained on axial ones; look at the overlay")
+        case.note(
+            f"{PLANES[axis]} slices, and the network was trained on axial ones; look at the overlay"
+        )
     return None
 
 
-def _named(folder: Path, series: dict[str, list[File]], taken: set[str]) -> Iterator[tuple[str, str, str]]:
-    """UID, folder and name of every series: of its folders, its number where they hold several, at last its UID."""
-    folders = {uid: Path(os.path.commonpath([path.parent for path, _ in files])) for uid, files in series.items()}
+def _named(
+    folder: Path, series: dict[str, list[File]], taken: set[str]
+) -> Iterator[tuple[str, str, str]]:
+    """UID, folder and name of every series: of its folders, its number where they hold several, at
+    last its UID.
+    """
+    folders = {
+        uid: Path(os.path.commonpath([path.parent for path, _ in files]))
+        for uid, files in series.items()
+    }
     shared = Counter(folders.values())
     short = {}
     for uid, where in folders.items():
@@ -251,7 +299,9 @@ def _short(name: str, uid: str) -> str:
     return coded[: LONGEST - len(end)].decode("utf-8", "ignore") + end
 
 
-def dicom_cases(folder: Path, scratch: Path, modality: str, series: str, taken: set[str]) -> list[Case]:
+def dicom_cases(
+    folder: Path, scratch: Path, modality: str, series: str, taken: set[str]
+) -> list[Case]:
     """Every DICOM series under a folder, and every DICOM file that belongs to none.
 
     Args:
@@ -279,11 +329,17 @@ def dicom_cases(folder: Path, scratch: Path, modality: str, series: str, taken: 
         about = {"series_description": str(wanted[uid][0][1].get("SeriesDescription") or "")}
         cases.append(case := Case(name, source=where, series=uid, results=about))
         if name in names:
-            case.skip("its outputs would have the names of another's; rename its folder, or the file of this name")
+            case.skip(
+                "its outputs would have the names of another's; rename its folder, or the file of this name"
+            )
             continue
         names.add(name)
         _convert(case, wanted[uid], modality, scratch)
-        broken = [path.name for path in unreadable if path.parent in {file.parent for file, _ in wanted[uid]}]
+        broken = [
+            path.name
+            for path in unreadable
+            if path.parent in {file.parent for file, _ in wanted[uid]}
+        ]
         if case.image and broken:
             case.note(f"may lack slices at an end: {', '.join(broken)} beside it cannot be read")
     for path, error in unreadable.items():

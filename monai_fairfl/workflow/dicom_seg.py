@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Masks as DICOM Segmentation objects that name the images they were drawn on."""
 
 from __future__ import annotations
@@ -55,12 +47,14 @@ def write_dicom_seg(
 ) -> None:
     """Write a mask as binary DICOM Segmentation with one segment (DICOM PS3.3 A.51), by highdicom.
 
-    The segment is an anatomical structure (SNOMED CT 91723000) of the type ``organ``. The object joins the patient, the
-    study and the frame of reference of the series, and refers to every image of it. Slices without organ get no frame.
+    The segment is an anatomical structure (SNOMED CT 91723000) of the type ``organ``. The object
+    joins the patient, the study and the frame of reference of the series, and refers to every image
+    of it. Slices without organ get no frame.
 
     Args:
         mask: (columns, rows, slices), gland where above 0, as the NIfTI volume of the series.
-        files: the DICOM files of the series, in the order of the slices; or the one that holds them all.
+        files: the DICOM files of the series, in the order of the slices; or the one that holds them
+            all.
         path: to write to.
         organ: label of the segment and name of its SNOMED CT code in pydicom's dictionary.
         algorithm: name of what drew the mask.
@@ -103,7 +97,8 @@ def write_dicom_seg(
 
 
 class SaveDicomSegd(CaseFile):
-    """Writes ``NAME_POSTFIX.dcm`` for each case that came as DICOM. Without highdicom the case gets a note instead.
+    """Writes ``NAME_POSTFIX.dcm`` for each case that came as DICOM. Without highdicom the case gets
+    a note instead.
 
     Args:
         keys: of the masks, ``(1, columns, rows, slices)``.

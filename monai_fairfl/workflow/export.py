@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A model as TorchScript or ONNX, with the recipe of its training inside."""
 
 from __future__ import annotations
@@ -37,9 +29,10 @@ logger = logging.getLogger(__name__)
 def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) -> ModelRecipe:
     """Write a trained model as one file that needs no code of this package.
 
-    TorchScript (``.ts``) holds the bundle's metadata as MONAI's ``load_net_with_metadata`` reads it, and the recipe as
-    the extra file ``recipe.json``; the bundle's ``inference.json`` runs it like any other model. ONNX (``.onnx``) holds
-    the recipe under ``monai_fairfl.recipe`` of its metadata; the number of images in a batch is free.
+    TorchScript (``.ts``) holds the bundle's metadata as MONAI's ``load_net_with_metadata`` reads
+    it, and the recipe as the extra file ``recipe.json``; the bundle's ``inference.json`` runs it
+    like any other model. ONNX (``.onnx``) holds the recipe under ``monai_fairfl.recipe`` of its
+    metadata; the number of images in a batch is free.
 
     Args:
         model: a model file with a recipe.
@@ -50,8 +43,8 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
         The recipe.
 
     Raises:
-        ConfigError: when the file exists, the ending is unknown, the model has no recipe or is of another network, or
-            the extra ``onnx`` is not installed.
+        ConfigError: when the file exists, the ending is unknown, the model has no recipe or is of
+            another network, or the extra ``onnx`` is not installed.
     """
     out = Path(out)
     if out.suffix not in (".ts", ".onnx"):
@@ -85,7 +78,9 @@ def _network(model: Path, bundle_root: Path, recipe: ModelRecipe) -> nn.Module:
     """The bundle's network with the model's weights, built from the values of its recipe."""
     file = bundle_root / "configs" / "inference.json"
     if not file.is_file():
-        raise ConfigError(f"{bundle_root} has no configs/inference.json, whose network_def is exported")
+        raise ConfigError(
+            f"{bundle_root} has no configs/inference.json, whose network_def is exported"
+        )
     parser = ConfigParser()
     parser.read_config(str(file))
     parser.update({"bundle_root": str(bundle_root), "ckpt_path": str(model)})

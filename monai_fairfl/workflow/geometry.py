@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Whether the slices of a series make a volume: complete, parallel, evenly spaced."""
 
 from __future__ import annotations
@@ -21,8 +13,8 @@ SAME = 0.01  # mm
 
 
 def normal(orientation: np.ndarray) -> np.ndarray:
-    """Direction in which the slices of an ImageOrientationPatient are stacked, so that (column, row, slice) is a
-    right-handed system (DICOM PS3.3 C.7.6.2.1.1).
+    """Direction in which the slices of an ImageOrientationPatient are stacked, so that (column,
+    row, slice) is a right-handed system (DICOM PS3.3 C.7.6.2.1.1).
 
     Args:
         orientation: six direction cosines: of a row, then of a column.

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Images of a folder, NIfTI or DICOM, each checked before the network sees it."""
 
 from __future__ import annotations
@@ -34,7 +26,8 @@ __all__ = ["file_cases", "find_images", "require_folders", "volume_problem"]
 
 
 def volume_problem(path: Path) -> str | None:
-    """Why a NIfTI file cannot be segmented, if so; it is read to its end, as the network's pipeline does.
+    """Why a NIfTI file cannot be segmented, if so; it is read to its end, as the network's pipeline
+    does.
 
     >>> import tempfile
     >>> import nibabel as nib
@@ -61,7 +54,9 @@ def volume_problem(path: Path) -> str | None:
 def _checked(path: Path, problem: Callable[[Path], str | None]) -> str | None:
     try:
         return problem(path)
-    except Exception as error:  # readers have many ways to refuse a damaged file; MemoryError is one
+    except (
+        Exception
+    ) as error:  # readers have many ways to refuse a damaged file; MemoryError is one
         return f"cannot be read ({type(error).__name__}: {' '.join(str(error).split())}); copy it again from its source"
 
 
@@ -71,11 +66,16 @@ def _in_any_case(pattern: str) -> str:
     >>> _in_any_case("*.n[i1]")
     '*.[nN][i1]'
     """
-    return re.sub(r"\[.+?\]|[a-zA-Z]", lambda m: m[0] if len(m[0]) > 1 else f"[{m[0].lower()}{m[0].upper()}]", pattern)
+    return re.sub(
+        r"\[.+?\]|[a-zA-Z]",
+        lambda m: m[0] if len(m[0]) > 1 else f"[{m[0].lower()}{m[0].upper()}]",
+        pattern,
+    )
 
 
 def require_folders(folder: Path, report: Path, hint: str) -> None:
-    """Refuse a folder of images that is none, or that is also the one of the outputs, and make that.
+    """Refuse a folder of images that is none, or that is also the one of the outputs, and make
+    that.
 
     Raises:
         DataError: no such folder.
@@ -99,13 +99,17 @@ def require_folders(folder: Path, report: Path, hint: str) -> None:
 def file_cases(
     folder: Path, pattern: str, problem: Callable[[Path], str | None], report: Path | None = None
 ) -> Iterator[Case]:
-    """The files of a folder as cases; those with a problem, or with the name of another, are skipped ones.
+    """The files of a folder as cases; those with a problem, or with the name of another, are
+    skipped ones.
 
     Args:
         folder: where the files are.
-        pattern: of their names, relative to the folder, in any case; hidden ones and ``_segmentation`` are left out.
-        problem: says what is wrong with a file and what to do, or nothing; may raise on unreadable ones.
-        report: the run's table. What lies in its folder, if that is within ``folder``, are outputs and left out.
+        pattern: of their names, relative to the folder, in any case; hidden ones and
+            ``_segmentation`` are left out.
+        problem: says what is wrong with a file and what to do, or nothing; may raise on unreadable
+            ones.
+        report: the run's table. What lies in its folder, if that is within ``folder``, are outputs
+            and left out.
     """
     outputs = report and report.parent.resolve()
     inside = outputs and folder.resolve() in outputs.parents
@@ -128,26 +132,33 @@ def file_cases(
 
 
 def find_images(
-    folder: str | Path, report: str | Path, pattern: str = "*.nii*", modality: str = "MR", series: str = "*"
+    folder: str | Path,
+    report: str | Path,
+    pattern: str = "*.nii*",
+    modality: str = "MR",
+    series: str = "*",
 ) -> Cases:
-    """Find the images of a folder and check that each can be used: NIfTI volumes, and DICOM series at any depth.
+    """Find the images of a folder and check that each can be used: NIfTI volumes, and DICOM series
+    at any depth.
 
-    A NIfTI volume must be readable to its end, 3D, of one channel, finite and not constant. A DICOM series, that is all
-    files of one SeriesInstanceUID wherever they lie, must be of the right modality, no localiser, and a complete stack
-    of parallel slices at even distances; it is converted to NIfTI beside the report, so that the network reads images
-    one way, and the copy is removed at the end of the run. What fails a check is kept as a skipped case.
+    A NIfTI volume must be readable to its end, 3D, of one channel, finite and not constant. A DICOM
+    series, that is all files of one SeriesInstanceUID wherever they lie, must be of the right
+    modality, no localiser, and a complete stack of parallel slices at even distances; it is
+    converted to NIfTI beside the report, so that the network reads images one way, and the copy is
+    removed at the end of the run. What fails a check is kept as a skipped case.
 
     Args:
         folder: with NIfTI files, DICOM files in folders of any depth and mixture, or both.
         report: JSON file of the run's table, in the folder of its outputs.
-        pattern: of the NIfTI files' names, relative to the folder, in any case of letters. Names with ``_segmentation``
-            are left out.
+        pattern: of the NIfTI files' names, relative to the folder, in any case of letters. Names
+            with ``_segmentation`` are left out.
         modality: of the DICOM series.
-        series: pattern of the SeriesDescription, as of file names (``*``, ``?``), in any case of letters. Other series
-            are left out without a word.
+        series: pattern of the SeriesDescription, as of file names (``*``, ``?``), in any case of
+            letters. Other series are left out without a word.
 
     Returns:
-        All cases, by name. A series is named after its folders; after its number too where they hold several.
+        All cases, by name. A series is named after its folders; after its number too where they
+        hold several.
 
     Raises:
         DataError: no such folder, or nothing in it.
@@ -166,20 +177,31 @@ def find_images(
         require_folders(folder, report, hint)
         scratch = _scratch(report.parent)
         volumes = list(file_cases(folder, pattern, volume_problem, report))
-        found = [*volumes, *dicom_cases(folder, Path(scratch.name), modality, series, {case.name for case in volumes})]
+        found = [
+            *volumes,
+            *dicom_cases(
+                folder, Path(scratch.name), modality, series, {case.name for case in volumes}
+            ),
+        ]
         if not found:
             scratch.cleanup()
-            raise DataError(f"No file {pattern} in {folder}, and no DICOM series with description {series}: {hint}")
+            raise DataError(
+                f"No file {pattern} in {folder}, and no DICOM series with description {series}: {hint}"
+            )
     return Cases(sorted(found, key=lambda case: case.name), report, scratch)
 
 
 def _scratch(outputs: Path) -> TemporaryDirectory[str]:
     """A folder for copies of images, in that of the outputs, where images of patients may be.
 
-    Those that killed runs left there are removed. A SIGTERM from now on ends Python in order, which removes this one.
+    Those that killed runs left there are removed. A SIGTERM from now on ends Python in order, which
+    removes this one.
     """
     for left in outputs.glob(".volumes-*"):
         shutil.rmtree(left, ignore_errors=True)
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    ):
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     return TemporaryDirectory(dir=outputs, prefix=".volumes-")

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The model of an inference or evaluation run: there, readable, and used as it was trained."""
 
 from __future__ import annotations
@@ -45,7 +37,9 @@ METADATA = Path("configs", "metadata.json")
 
 
 class NotGiven:
-    """Stands for a value that neither the model nor the user gave; :meth:`ModelValues.require` reports it."""
+    """Stands for a value that neither the model nor the user gave; :meth:`ModelValues.require`
+    reports it.
+    """
 
     def __repr__(self) -> str:
         return "not given"
@@ -54,20 +48,25 @@ class NotGiven:
 NOT_GIVEN = NotGiven()
 
 
-# ---- training: the recipe is made ---------------------------------------------------------------------------------
+# ---- training: the recipe is made
+# ---------------------------------------------------------------------------------
 
 
-def training_recipe(bundle_root: str | Path, values: Mapping[str, Any], sections: Sequence[str] = ()) -> ModelRecipe:
-    """The recipe of the models that a configuration trains; ``train.json`` calls it under the key ``recipe``.
+def training_recipe(
+    bundle_root: str | Path, values: Mapping[str, Any], sections: Sequence[str] = ()
+) -> ModelRecipe:
+    """The recipe of the models that a configuration trains; ``train.json`` calls it under the key
+    ``recipe``.
 
     Args:
         bundle_root: folder of the bundle; name, version and classes are read from its metadata.
         values: key -> value, of all that decides preprocessing, network, inference and classes.
-        sections: parts of the running configuration whose content decides, too, such as ``"network_def"``.
+        sections: parts of the running configuration whose content decides, too, such as
+            ``"network_def"``.
 
     Raises:
-        ConfigError: when a value is not plain (numbers, texts, lists of these): it could not be read again. From the
-            command line: the text, and exit code 2.
+        ConfigError: when a value is not plain (numbers, texts, lists of these): it could not be
+            read again. From the command line: the text, and exit code 2.
     """
     metadata = _metadata(Path(bundle_root))
     plain = {}
@@ -96,7 +95,9 @@ def _digests_of_running_files(bundle_root: Path) -> dict[str, str]:
     digests = {}
     for file in calling_config_files():
         path = Path(file).absolute()
-        name = path.name  # of a file elsewhere only the name: no path of a hospital travels with a model
+        name = (
+            path.name
+        )  # of a file elsewhere only the name: no path of a hospital travels with a model
         if path.is_relative_to(root):
             name = path.relative_to(root).as_posix()
         digests[name] = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -127,7 +128,9 @@ def _plain(key: str, value: Any) -> Any:
     try:
         return json.loads(json.dumps(value))
     except TypeError as error:
-        raise ConfigError(f"{key} = {value!r} cannot be written into a model's recipe: {error}") from error
+        raise ConfigError(
+            f"{key} = {value!r} cannot be written into a model's recipe: {error}"
+        ) from error
 
 
 def _as_written(key: str) -> str:
@@ -150,25 +153,30 @@ def _metadata(bundle_root: Path) -> dict[str, Any]:
     return content
 
 
-# ---- inference and evaluation: the recipe is used -----------------------------------------------------------------
+# ---- inference and evaluation: the recipe is used
+# -----------------------------------------------------------------
 
 
 class ModelValues:
     """The values that a model was trained with, for a configuration that uses the model.
 
-    ``inference.json`` has them as ``"size": "$@recipe['size']"``, so that a value given by hand replaces the
-    expression. :meth:`require` then compares all values with the recipe before anything is computed.
+    ``inference.json`` has them as ``"size": "$@recipe['size']"``, so that a value given by hand
+    replaces the expression. :meth:`require` then compares all values with the recipe before
+    anything is computed.
 
     Args:
-        ckpt_path: the model file. Where there is none, or it is not loaded, the values are ``defaults``: MONAI
-            builds the network without a model to check it, and a federation's client gets its weights from the server.
+        ckpt_path: the model file. Where there is none, or it is not loaded, the values are
+            ``defaults``: MONAI builds the network without a model to check it, and a federation's
+            client gets its weights from the server.
         bundle_root: folder of the bundle.
-        own_values: keys that this hospital gives by hand although the model was trained with others, because its
-            own images were trained so. A section of ``unchanged`` may be named, too.
+        own_values: keys that this hospital gives by hand although the model was trained with
+            others, because its own images were trained so. A section of ``unchanged`` may be named,
+            too.
         defaults: key -> value; ``None``: those of the bundle's ``train.json``.
         config: the bundle's own configuration files of this run, relative to ``bundle_root``.
-        unchanged: sections that must be as in ``config``, such as ``"preprocessing"``: an argument such as
-            ``--preprocessing#transforms#5#mode nearest`` changes results that no plain value shows.
+        unchanged: sections that must be as in ``config``, such as ``"preprocessing"``: an argument
+            such as ``--preprocessing#transforms#5#mode nearest`` changes results that no plain
+            value shows.
     """
 
     def __init__(
@@ -188,7 +196,9 @@ class ModelValues:
         self.config = [config] if isinstance(config, str) else list(config)
         self.unchanged = [_as_written(section) for section in unchanged]
         self.values: dict[str, Any] = {}  # those that the run uses, for model.json
-        self.by_hand: dict[str, dict[str, Any]] = {}  # parts of the sections that are not the bundle's own
+        self.by_hand: dict[str, dict[str, Any]] = (
+            {}
+        )  # parts of the sections that are not the bundle's own
         self.in_a_federation = _loader_is_disabled(calling_parser())
         self.reported = False
         self.used = self.path.is_file() and not self.in_a_federation
@@ -222,14 +232,16 @@ class ModelValues:
         return default
 
     def require(self, values: Mapping[str, Any]) -> None:
-        """Go on only with the values of the model's training; called from a configuration's ``run``.
+        """Go on only with the values of the model's training; called from a configuration's
+        ``run``.
 
         Args:
             values: key -> value, as the running configuration has them.
 
         Raises:
-            ConfigError: when values are missing or differ, or the configuration is of another bundle, has another
-                network, or was changed by hand; every one is named. From the command line: the text, and exit code 2.
+            ConfigError: when values are missing or differ, or the configuration is of another
+                bundle, has another network, or was changed by hand; every one is named. From the
+                command line: the text, and exit code 2.
         """
         with errors_told():
             if not self.path.is_file():
@@ -245,7 +257,8 @@ class ModelValues:
                 self._require_same_sections(self.recipe)
 
     def record(self, output_dir: str | Path, settings: Mapping[str, Any]) -> None:
-        """Write ``model.json`` beside a run's results: which model was used, its recipe, and how it was run.
+        """Write ``model.json`` beside a run's results: which model was used, its recipe, and how it
+        was run.
 
         Args:
             output_dir: of the run.
@@ -298,7 +311,9 @@ class ModelValues:
                 )
             here = self.values[key]
             if here != trained:
-                differing.append(f"{key} is {here!r} here, and {self.path.name} was trained with {trained!r}")
+                differing.append(
+                    f"{key} is {here!r} here, and {self.path.name} was trained with {trained!r}"
+                )
         if differing:
             raise ConfigError(
                 f"{'; '.join(differing)}. Leave it out, and the model's own value is used. Only where this hospital's "
@@ -327,7 +342,9 @@ class ModelValues:
                 )
 
     def _require_same_sections(self, recipe: ModelRecipe) -> None:
-        """The running configuration must build what was trained; preprocessing is compared with ``train.json``."""
+        """The running configuration must build what was trained; preprocessing is compared with
+        ``train.json``.
+        """
         running = calling_parser()
         for section, digest in recipe.sections.items():
             if section in self.unchanged and section in self.own_values:
@@ -359,13 +376,17 @@ class ModelValues:
         )
 
     def _require_unchanged(self) -> None:
-        """Sections are as the bundle has them; what may differ, such as the overlap of windows, is recorded."""
+        """Sections are as the bundle has them; what may differ, such as the overlap of windows, is
+        recorded.
+        """
         running = calling_parser()
         if running is None or not self.config:
             return
         for name in self.config:
             if not (self.bundle_root / name).is_file():
-                raise ConfigError(f"{self.bundle_root} has no {name}: name the bundle with --bundle_root")
+                raise ConfigError(
+                    f"{self.bundle_root} has no {name}: name the bundle with --bundle_root"
+                )
         own = self._bundle_config(self.config)
         changed = []
         sections = []
@@ -373,7 +394,9 @@ class ModelValues:
             for found in differences(section, own.get(section), running.get(section)):
                 self.by_hand[found.key] = {"here": found.here, "bundle": found.bundle}
                 if not found.may_differ and section not in self.own_values:
-                    changed.append(f"{found.key} is {_in_short(found.here)} here, and {_in_short(found.bundle)}")
+                    changed.append(
+                        f"{found.key} is {_in_short(found.here)} here, and {_in_short(found.bundle)}"
+                    )
                     sections.append(section)
         if changed:
             more = f" ({len(changed) - 1} more such changes)" if len(changed) > 1 else ""
@@ -391,7 +414,9 @@ class ModelValues:
         return parser.get_parsed_content(key) if key in parser else NOT_GIVEN
 
     def _bundle_config(self, names: Sequence[str | Path]) -> ConfigParser:
-        """Configuration files of the bundle as they are on disk; those that are not there are left out."""
+        """Configuration files of the bundle as they are on disk; those that are not there are left
+        out.
+        """
         files = [self.bundle_root / name for name in names]
         parser = ConfigParser()
         parser.read_config([str(file) for file in files if file.is_file()])
@@ -426,8 +451,11 @@ def _loader_is_disabled(parser: ConfigParser | None) -> bool:
     return False
 
 
-def network_of(network_def: nn.Module, ckpt_path: str | Path, device: torch.device | str) -> nn.Module:
-    """The network to run: the configured one, or that of a TorchScript file, whose weights are in it.
+def network_of(
+    network_def: nn.Module, ckpt_path: str | Path, device: torch.device | str
+) -> nn.Module:
+    """The network to run: the configured one, or that of a TorchScript file, whose weights are in
+    it.
 
     Args:
         network_def: as configured; ``CheckpointLoader`` fills it from other files than TorchScript.
@@ -441,15 +469,17 @@ def network_of(network_def: nn.Module, ckpt_path: str | Path, device: torch.devi
 
 
 def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
-    """Go on only with a model that fits; from the command line it ends with the reason and exit code 2.
+    """Go on only with a model that fits; from the command line it ends with the reason and exit
+    code 2.
 
     Args:
-        ckpt_path: a ``state_dict``, a checkpoint with one under ``"model"`` as ``CheckpointLoader`` reads it, or
-            TorchScript.
+        ckpt_path: a ``state_dict``, a checkpoint with one under ``"model"`` as ``CheckpointLoader``
+            reads it, or TorchScript.
         network: that it is for.
 
     Raises:
-        ConfigError: when there is none, it cannot be read, or is of another network; it names the tensor and the keys.
+        ConfigError: when there is none, it cannot be read, or is of another network; it names the
+            tensor and the keys.
     """
     with errors_told():
         _check(Path(ckpt_path), network)

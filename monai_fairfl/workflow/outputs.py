@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Outputs of each case: its mask, its overlay, and the volume of what was found."""
 
 from __future__ import annotations
@@ -31,7 +23,8 @@ __all__ = ["MeasureVolumed", "SaveNiftid", "SaveOverlayd"]
 
 
 class SaveNiftid(CaseFile):
-    """Writes ``NAME_POSTFIX.nii.gz``: a mask on the grid of its volume, of three axes even where that has one slice.
+    """Writes ``NAME_POSTFIX.nii.gz``: a mask on the grid of its volume, of three axes even where
+    that has one slice.
 
     Args:
         keys: of the masks, ``(1, x, y, z)``.
@@ -55,14 +48,16 @@ class SaveNiftid(CaseFile):
 
 
 class SaveOverlayd(CaseFile):
-    """Writes ``NAME_POSTFIX.png``: the outline of the mask on the original image, see :func:`.overlay`.
+    """Writes ``NAME_POSTFIX.png``: the outline of the mask on the original image, see
+    :func:`.overlay`.
 
     Args:
         keys: of the masks, ``(channel, x, y[, z])``.
         cases: of the run.
         output_dir: folder for the files.
         output_postfix: of their names.
-        reader: MONAI's reader of the images, see ``LoadImage``; of ``PILReader`` in RGB, as the network's.
+        reader: MONAI's reader of the images, see ``LoadImage``; of ``PILReader`` in RGB, as the
+            network's.
 
     >>> from monai_fairfl.workflow import Cases
     >>> SaveOverlayd("pred", Cases([], "table.json"), output_dir="masks").output_postfix
@@ -90,10 +85,11 @@ class SaveOverlayd(CaseFile):
 
 
 class MeasureVolumed(CaseOutput):
-    """Measures a volume's mask: millilitres, which are voxels times the size of a voxel, and axial slices with gland.
+    """Measures a volume's mask: millilitres, which are voxels times the size of a voxel, and axial
+    slices with gland.
 
-    Into the case's line of the table go ``millilitres``, ``voxel_size_mm`` and ``shape`` in the order of the file, and
-    ``slices_with_gland``.
+    Into the case's line of the table go ``millilitres``, ``voxel_size_mm`` and ``shape`` in the
+    order of the file, and ``slices_with_gland``.
 
     Args:
         keys: of the masks, ``(1, x, y, z)``.
@@ -116,7 +112,9 @@ class MeasureVolumed(CaseOutput):
         gland = (pred > 0).cpu()
         slices = int(Orientation(axcodes="LPS", labels=None)(gland).any(dim=(0, 1, 2)).sum())
         if not slices:
-            case.note("no gland was found; look at the overlay, and check that this is an axial T2-weighted prostate")
+            case.note(
+                "no gland was found; look at the overlay, and check that this is an axial T2-weighted prostate"
+            )
         return {
             "millilitres": round(float(gland.sum()) * voxel / 1000, 4),
             "slices_with_gland": slices,

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Outlines of masks on their images: one picture for a quick look."""
 
 from __future__ import annotations
@@ -30,15 +22,23 @@ def _slices(mask: np.ndarray, most: int) -> np.ndarray:
     """Up to ``most`` of the slices with mask, evenly spread; of all slices when the mask is empty."""
     inside = np.flatnonzero(mask.any(axis=(0, 1, 2)))
     inside = inside if inside.size else np.arange(mask.shape[-1])
-    return inside[np.unique(np.linspace(0, inside.size - 1, min(most, inside.size)).round().astype(int))]
+    return inside[
+        np.unique(np.linspace(0, inside.size - 1, min(most, inside.size)).round().astype(int))
+    ]
 
 
 def _outlined(image: np.ndarray, mask: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """A slice (1 or 3, columns, rows) with the outlines of its masks, as picture of ``size``: (height, width, 3)."""
+    """A slice (1 or 3, columns, rows) with the outlines of its masks, as picture of ``size``:
+    (height, width, 3).
+    """
     grey_or_rgb = image.transpose(2, 1, 0).repeat(3 // len(image), axis=2)
-    picture = np.asarray(Image.fromarray(grey_or_rgb).resize(size, Image.Resampling.BILINEAR)).copy()
+    picture = np.asarray(
+        Image.fromarray(grey_or_rgb).resize(size, Image.Resampling.BILINEAR)
+    ).copy()
     for channel, colour in zip(mask, COLOURS):
-        shape = np.asarray(Image.fromarray(channel.T.astype(np.uint8)).resize(size, Image.Resampling.NEAREST))
+        shape = np.asarray(
+            Image.fromarray(channel.T.astype(np.uint8)).resize(size, Image.Resampling.NEAREST)
+        )
         picture[find_boundaries(shape, mode="thick")] = colour
     return picture
 
@@ -58,10 +58,11 @@ def _as_bytes(image: np.ndarray) -> np.ndarray:
 
 
 def overlay(image: MetaTensor, mask: MetaTensor, most: int = 9) -> np.ndarray:
-    """Draw the outline of each channel of a mask, in a colour of its own, on a photograph or on slices of a volume.
+    """Draw the outline of each channel of a mask, in a colour of its own, on a photograph or on
+    slices of a volume.
 
-    Of a volume, up to ``most`` axial slices with mask from feet to head, each with its number; the patient's left is on
-    the right, as radiologists look at it.
+    Of a volume, up to ``most`` axial slices with mask from feet to head, each with its number; the
+    patient's left is on the right, as radiologists look at it.
 
     Args:
         image: (1, x, y, z) volume, or (1 or 3, x, y) photograph with values from 0 to 255.
@@ -87,7 +88,9 @@ def overlay(image: MetaTensor, mask: MetaTensor, most: int = 9) -> np.ndarray:
     shown = _slices(inside, most)
     columns = int(np.ceil(np.sqrt(shown.size)))
     extent = np.array(values.shape[1:3]) * spacing
-    width, height = np.maximum(1, (extent * SIDE / columns / extent.max()).round().astype(int)).tolist()
+    width, height = np.maximum(
+        1, (extent * SIDE / columns / extent.max()).round().astype(int)
+    ).tolist()
     tiles = [_outlined(values[..., k], inside[..., k], (width, height)) for k in shown]
     if len(tiles) == 1 and values.shape[-1] == 1:
         return tiles[0]

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Fundus photographs as a folder of cases, and the cup-to-disc ratio of each."""
 
 from __future__ import annotations
@@ -73,13 +65,15 @@ def in_colour(pixels: np.ndarray) -> bool:
 def find_photographs(
     folder: str | Path, report: str | Path, pattern: str = PHOTOGRAPHS, stereo: bool | None = None
 ) -> Cases:
-    """Find the photographs of a folder and check that each can be read: PNG, JPEG, TIFF or BMP, in colour.
+    """Find the photographs of a folder and check that each can be read: PNG, JPEG, TIFF or BMP, in
+    colour.
 
     Args:
         folder: of photographs.
         report: JSON file of the run's table, in the folder of its outputs.
         pattern: of file names, relative to the folder. Names with ``_segmentation`` are left out.
-        stereo: whether they are pairs of views; where it is not given, one taken for a pair by its shape is noted.
+        stereo: whether they are pairs of views; where it is not given, one taken for a pair by its
+            shape is noted.
 
     Returns:
         All cases, by name; those with a problem as skipped ones.
@@ -114,7 +108,8 @@ def _size(path: str) -> tuple[int, int]:
 
 
 class SaveMaskd(CaseFile):
-    """Writes ``NAME_POSTFIX.png``: one channel, 0 background, 128 disc, 255 cup, on the photograph's own pixels.
+    """Writes ``NAME_POSTFIX.png``: one channel, 0 background, 128 disc, 255 cup, on the
+    photograph's own pixels.
 
     A data list recognises these values again.
 
@@ -139,8 +134,9 @@ class SaveMaskd(CaseFile):
 class MeasureCupToDiscd(CaseOutput):
     """Measures disc and cup: the vertical cup-to-disc ratio, and the pixels of each.
 
-    Into the case's line of the table go ``vertical_cup_to_disc_ratio`` (:func:`.vertical_cup_to_disc_ratio`),
-    ``disc_pixels`` and ``cup_pixels``. Without a disc there is no ratio, and the case is noted.
+    Into the case's line of the table go ``vertical_cup_to_disc_ratio``
+    (:func:`.vertical_cup_to_disc_ratio`), ``disc_pixels`` and ``cup_pixels``. Without a disc there
+    is no ratio, and the case is noted.
 
     Args:
         keys: of the masks, (2, width, height), disc and cup.
@@ -158,7 +154,9 @@ class MeasureCupToDiscd(CaseOutput):
     def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
         ratio = vertical_cup_to_disc_ratio(pred.as_tensor())
         if ratio != ratio:
-            case.note("no disc was found; look at the overlay, and check that this is a fundus photograph")
+            case.note(
+                "no disc was found; look at the overlay, and check that this is a fundus photograph"
+            )
         return {
             "vertical_cup_to_disc_ratio": None if ratio != ratio else round(ratio, 4),
             "disc_pixels": int((pred[0] > 0).sum()),

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A training of one site alone: its data checked before, its model saved after."""
 
 from __future__ import annotations
@@ -32,10 +24,12 @@ def check_data(
     values: Mapping[str, Sequence[int]] | None = None,
     stereo: bool | None = None,
 ) -> None:
-    """Train only on data without faults; from the command line it ends with all of them and exit code 2.
+    """Train only on data without faults; from the command line it ends with all of them and exit
+    code 2.
 
     Args:
-        dataset_dir: of the site; every file is read once, see :func:`monai_fairfl.data.check_cases`.
+        dataset_dir: of the site; every file is read once, see
+            :func:`monai_fairfl.data.check_cases`.
         datalist_file: its data list, which may have been made to leave files out.
         structures: see :func:`~monai_fairfl.data.check_cases`.
         values: see there.
@@ -55,7 +49,8 @@ def check_data(
 
 
 def save_model(path: str | Path, network: nn.Module, recipe: ModelRecipe | None = None) -> None:
-    """Write the network's ``state_dict`` as ``CheckpointLoader`` reads it, with the recipe of its training.
+    """Write the network's ``state_dict`` as ``CheckpointLoader`` reads it, with the recipe of its
+    training.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "models", "model.pt")

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""What both bundles must do: MONAI's own bundle checks, every workflow on generated data, MONAI's FL client."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What both bundles must do: MONAI's own bundle checks, every workflow on generated data, MONAI's
+FL client.
+"""
 
 from __future__ import annotations
 
@@ -83,14 +77,18 @@ def test_metadata_satisfies_our_schema_offline(bundle: Bundle) -> None:
 
 
 @pytest.mark.parametrize("key", ["version", "network_data_format", "intended_use"])
-def test_schema_refuses_metadata_without_a_required_field(bundle: Bundle, key: str, tmp_path: Path) -> None:
+def test_schema_refuses_metadata_without_a_required_field(
+    bundle: Bundle, key: str, tmp_path: Path
+) -> None:
     kept = {k: v for k, v in bundle.config("metadata").items() if k != key}
     (tmp_path / "metadata.json").write_text(json.dumps(kept))
     with pytest.raises(ValueError, match=f"'{key}' is a required property"):
         verify_metadata(meta_file=str(tmp_path / "metadata.json"), filepath=str(SCHEMA))
 
 
-def test_every_property_of_the_workflows_is_defined_and_wired(bundle: Bundle, site: Path, tmp_path: Path) -> None:
+def test_every_property_of_the_workflows_is_defined_and_wired(
+    bundle: Bundle, site: Path, tmp_path: Path
+) -> None:
     for names in (TRAIN, EVALUATE, *(("train", overlay) for overlay in bundle.overlays)):
         assert bundle.workflow(names, site, tmp_path).check_properties() == [], names
     assert bundle.workflow(INFERENCE, site / bundle.images, tmp_path).check_properties() == []
@@ -98,10 +96,14 @@ def test_every_property_of_the_workflows_is_defined_and_wired(bundle: Bundle, si
 
 @pytest.mark.parametrize("name", ["train", "inference"])
 def test_network_takes_and_gives_what_the_metadata_says(bundle: Bundle, name: str) -> None:
-    verify_net_in_out("network_def", str(bundle.configs / "metadata.json"), bundle.files(name), device="cpu")
+    verify_net_in_out(
+        "network_def", str(bundle.configs / "metadata.json"), bundle.files(name), device="cpu"
+    )
 
 
-def test_training_and_inference_define_the_same_network_and_the_same_image_preprocessing(bundle: Bundle) -> None:
+def test_training_and_inference_define_the_same_network_and_the_same_image_preprocessing(
+    bundle: Bundle,
+) -> None:
     train, inference = bundle.config("train"), bundle.config("inference")
     assert set(inference["deciding"]) == set(train["deciding"])
     evaluate = bundle.config("evaluate")
@@ -112,7 +114,9 @@ def test_training_and_inference_define_the_same_network_and_the_same_image_prepr
     assert from_model >= {"channels", "res_units", "norm", "size", "largest_component"}
     for key in from_model:
         assert json.dumps(train[key]) == json.dumps(inference["defaults"][key]), key
-    assert train["interpolation"][:1] == inference["interpolation"]  # of the image; the second is the label's
+    assert (
+        train["interpolation"][:1] == inference["interpolation"]
+    )  # of the image; the second is the label's
     other = {"imports", "inferer", "run", "handlers", "recipe", "network", "interpolation"}
     shared = (set(train) & set(inference)) - from_model - other
     assert shared >= {"network_def", "activation", "discretisation", "deciding"}
@@ -122,7 +126,8 @@ def test_training_and_inference_define_the_same_network_and_the_same_image_prepr
     trained = [t for t in trained if "label" not in t["_target_"].lower()]
     about_keys = {"keys", "mode", "anti_aliasing", "_desc_"}
     assert [{k: v for k, v in t.items() if k not in about_keys} for t in trained] == [
-        {k: v for k, v in t.items() if k not in about_keys} for t in inference["preprocessing"]["transforms"]
+        {k: v for k, v in t.items() if k not in about_keys}
+        for t in inference["preprocessing"]["transforms"]
     ]
 
 
@@ -148,7 +153,13 @@ def test_the_bundle_ships_what_the_zoo_asks_for(bundle: Bundle) -> None:
 
 
 def test_what_both_bundles_share_is_the_same_in_both() -> None:
-    for name in ("logging.conf", "fl_handlers.json", "fl_filters.json", "quality_shift.json", "corrupted_images.json"):
+    for name in (
+        "logging.conf",
+        "fl_handlers.json",
+        "fl_filters.json",
+        "quality_shift.json",
+        "corrupted_images.json",
+    ):
         assert len({(bundle.configs / name).read_text() for bundle in BUNDLES}) == 1, name
     federate = [bundle.config("federate") for bundle in BUNDLES]
     differ = {key for key in federate[0] if federate[0][key] != federate[1].get(key)}
@@ -156,7 +167,9 @@ def test_what_both_bundles_share_is_the_same_in_both() -> None:
 
 
 def documented(bundle: Bundle) -> dict[str, str]:
-    """key -> default, as the README's table of the training configuration has them; empty where it says none."""
+    """key -> default, as the README's table of the training configuration has them; empty where it
+    says none.
+    """
     text = (bundle.root / "docs" / "README.md").read_text()
     table = text.partition("## Training configuration")[2].partition("\n## ")[0]
     found = {}
@@ -175,16 +188,31 @@ def test_every_documented_key_exists_is_used_and_has_the_documented_default(bund
         assert key in train and re.search(rf"@{key}\b", text), key
         if default:
             value = train[key]
-            assert default.replace(" ", "") in (json.dumps(value).replace(" ", ""), str(value).lstrip("@")), key
+            assert default.replace(" ", "") in (
+                json.dumps(value).replace(" ", ""),
+                str(value).lstrip("@"),
+            ), key
 
 
 def test_every_documented_key_can_be_overridden(bundle: Bundle, site: Path, tmp_path: Path) -> None:
-    other = {int: lambda v: v + 1, float: lambda v: v / 2, bool: lambda v: not v, str: lambda v: v, list: lambda v: v}
+    other = {
+        int: lambda v: v + 1,
+        float: lambda v: v / 2,
+        bool: lambda v: not v,
+        str: lambda v: v,
+        list: lambda v: v,
+    }
     train = bundle.config("train")
-    plain = {key: train[key] for key in documented(bundle) if type(train[key]) in other and key not in bundle.small}
+    plain = {
+        key: train[key]
+        for key in documented(bundle)
+        if type(train[key]) in other and key not in bundle.small
+    }
     changed = {key: other[type(value)](value) for key, value in plain.items()}  # type: ignore[index]
     changed = {
-        key: value for key, value in changed.items() if not (isinstance(value, str) and value.startswith(("@", "$")))
+        key: value
+        for key, value in changed.items()
+        if not (isinstance(value, str) and value.startswith(("@", "$")))
     }
     parser = bundle.workflow(TRAIN, site, tmp_path, **changed).parser
     assert {key: parser.get_parsed_content(key) for key in changed} == changed and len(changed) > 8
@@ -196,14 +224,21 @@ def test_every_documented_key_can_be_overridden(bundle: Bundle, site: Path, tmp_
 def test_training_writes_the_best_model(bundle: Bundle, site: Path, tmp_path: Path) -> None:
     made = bundle.run(TRAIN, site, tmp_path, max_epochs=1)
     saved = torch.load(tmp_path / "model.pt", weights_only=True)["model"]
-    assert saved.keys() == made.trainer.network.state_dict().keys() and made.trainer.state.epoch == 1
+    assert (
+        saved.keys() == made.trainer.network.state_dict().keys() and made.trainer.state.epoch == 1
+    )
     metrics = made.parser.get_parsed_content("validate#evaluator").state.metrics
     assert "val_mean_dice" in metrics and all(0 <= value <= 1 for value in metrics.values())
 
 
-def test_without_validation_the_last_epochs_model_is_kept(bundle: Bundle, site: Path, tmp_path: Path) -> None:
+def test_without_validation_the_last_epochs_model_is_kept(
+    bundle: Bundle, site: Path, tmp_path: Path
+) -> None:
     made = bundle.run(TRAIN, site, tmp_path, max_epochs=2, val_interval=0)
-    saved, last = torch.load(tmp_path / "model.pt", weights_only=True)["model"], made.trainer.network.state_dict()
+    saved, last = (
+        torch.load(tmp_path / "model.pt", weights_only=True)["model"],
+        made.trainer.network.state_dict(),
+    )
     assert saved.keys() == last.keys() and all(torch.equal(saved[key], last[key]) for key in saved)
     assert made.parser.get_parsed_content("validate#evaluator").state.epoch == 0
 
@@ -211,7 +246,9 @@ def test_without_validation_the_last_epochs_model_is_kept(bundle: Bundle, site: 
 def spoil(site: Path, folder: Path) -> Path:
     """A copy of a site with one mask that does not lie on its image."""
     copy = Path(shutil.copytree(site, folder))
-    mask = sorted(path for path in copy.rglob("Case00*") if "mask" in path.parent.name or "_seg" in path.name)[0]
+    mask = sorted(
+        path for path in copy.rglob("Case00*") if "mask" in path.parent.name or "_seg" in path.name
+    )[0]
     if mask.name.endswith(".nii.gz"):
         image = nib.Nifti1Image.from_filename(str(mask))
         shifted = image.affine.copy()
@@ -224,16 +261,24 @@ def spoil(site: Path, folder: Path) -> Path:
     return copy
 
 
-def test_training_alone_checks_the_data_first_unless_told_not_to(bundle: Bundle, site: Path, tmp_path: Path) -> None:
+def test_training_alone_checks_the_data_first_unless_told_not_to(
+    bundle: Bundle, site: Path, tmp_path: Path
+) -> None:
     spoilt = spoil(site, tmp_path / "spoilt")
     with pytest.raises(RuntimeError) as faulty:
         bundle.run(TRAIN, spoilt, tmp_path, max_epochs=1)
-    assert isinstance(faulty.value.__cause__, DataError) and "1 problem(s)\n- " in str(faulty.value.__cause__)
-    assert "Case00" in str(faulty.value.__cause__) and "--check_data" not in str(faulty.value.__cause__)
+    assert isinstance(faulty.value.__cause__, DataError) and "1 problem(s)\n- " in str(
+        faulty.value.__cause__
+    )
+    assert "Case00" in str(faulty.value.__cause__) and "--check_data" not in str(
+        faulty.value.__cause__
+    )
     assert not (tmp_path / "model.pt").exists()
     with pytest.raises(RuntimeError) as nowhere:
         bundle.run(TRAIN, tmp_path / "nowhere", tmp_path, max_epochs=1)
-    assert isinstance(nowhere.value.__cause__, DataError) and "nowhere is not a folder" in str(nowhere.value.__cause__)
+    assert isinstance(nowhere.value.__cause__, DataError) and "nowhere is not a folder" in str(
+        nowhere.value.__cause__
+    )
 
 
 def test_a_list_that_leaves_the_faulty_case_out_trains_without_the_check(
@@ -253,7 +298,9 @@ def test_a_list_that_leaves_the_faulty_case_out_trains_without_the_check(
     hand = {"datalist_file": str(tmp_path / "hand.json"), "max_epochs": 1, "val_interval": 0}
     with pytest.raises(RuntimeError) as faulty:
         bundle.run(TRAIN, spoilt, tmp_path, **hand)
-    assert "hand.json was made to leave these out, --check_data False" in str(faulty.value.__cause__)
+    assert "hand.json was made to leave these out, --check_data False" in str(
+        faulty.value.__cause__
+    )
     bundle.run(TRAIN, spoilt, tmp_path, **hand, check_data=False)
     assert (tmp_path / "model.pt").is_file()
 
@@ -263,7 +310,11 @@ def test_evaluation_says_what_is_wrong_with_its_model(
 ) -> None:
     for model, overrides, says in (
         (tmp_path / "none.pt", {}, "No trained weights at"),
-        (trained, {"channels": [4, 8]}, "channels is [4, 8] here, and model.pt was trained with [4, 8, 16]"),
+        (
+            trained,
+            {"channels": [4, 8]},
+            "channels is [4, 8] here, and model.pt was trained with [4, 8, 16]",
+        ),
     ):
         with pytest.raises(RuntimeError) as wrong:
             bundle.run(EVALUATE, site, tmp_path, ckpt_path=str(model), **overrides)
@@ -271,8 +322,12 @@ def test_evaluation_says_what_is_wrong_with_its_model(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("files", ["configs/train.json", "['configs/train.json','configs/evaluate.json']"])
-def test_what_is_missing_is_told_in_one_line_on_the_command_line(bundle: Bundle, files: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "files", ["configs/train.json", "['configs/train.json','configs/evaluate.json']"]
+)
+def test_what_is_missing_is_told_in_one_line_on_the_command_line(
+    bundle: Bundle, files: str, tmp_path: Path
+) -> None:
     folders = ["--dataset_dir", str(tmp_path / "nowhere"), "--ckpt_dir", str(tmp_path)]
     done = command(bundle.root, "run", "--config_file", files, *folders, "--device", "cpu")
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr[-3000:]
@@ -288,14 +343,22 @@ def test_training_is_reproducible_from_its_seed(bundle: Bundle, site: Path, tmp_
     assert all(torch.equal(models[0][key], models[1][key]) for key in models[0])
 
 
-def test_training_raises_no_warnings_about_its_transforms(bundle: Bundle, site: Path, tmp_path: Path) -> None:
+def test_training_raises_no_warnings_about_its_transforms(
+    bundle: Bundle, site: Path, tmp_path: Path
+) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         bundle.run(TRAIN, site, tmp_path, max_epochs=1)
-    assert [str(w.message) for w in caught if "monai/transforms" in w.filename or "Orientation" in str(w.message)] == []
+    assert [
+        str(w.message)
+        for w in caught
+        if "monai/transforms" in w.filename or "Orientation" in str(w.message)
+    ] == []
 
 
-def test_the_bundle_evaluates_and_infers(bundle: Bundle, site: Path, trained: Path, tmp_path: Path) -> None:
+def test_the_bundle_evaluates_and_infers(
+    bundle: Bundle, site: Path, trained: Path, tmp_path: Path
+) -> None:
     made = bundle.run(EVALUATE, site, tmp_path, ckpt_path=str(trained))
     assert set(made.evaluator.state.metrics) == bundle.metrics
     assert (tmp_path / "eval" / "val_mean_dice_raw.csv").is_file()
@@ -310,7 +373,13 @@ def test_an_evaluation_tests_the_cases_that_its_training_left(
     def cases(*names: str, **overrides: Any) -> dict[str, list[dict[str, str]]]:
         parser = ConfigParser()
         parser.read_config(bundle.files(*names))
-        parser.update({"bundle_root": str(bundle.root), "dataset_dir": str(data), "ckpt_dir": str(tmp_path / "models")})
+        parser.update(
+            {
+                "bundle_root": str(bundle.root),
+                "dataset_dir": str(data),
+                "ckpt_dir": str(tmp_path / "models"),
+            }
+        )
         parser.update(overrides)
         found: dict[str, list[dict[str, str]]] = parser.get_parsed_content("datalist")
         return found
@@ -319,18 +388,25 @@ def test_an_evaluation_tests_the_cases_that_its_training_left(
     trained = cases(*TRAIN, seed=1)
     for path in sorted(data.rglob("Case00*")):
         shutil.copy(path, path.with_name(path.name.replace("00", "09", 1)))
-    with pytest.warns(UserWarning, match=r"1 case\(s\) of .* are not in .*models/datalist.json and not used"):
+    with pytest.warns(
+        UserWarning, match=r"1 case\(s\) of .* are not in .*models/datalist.json and not used"
+    ):
         assert cases(*EVALUATE, seed=1) == trained
     with pytest.raises(RuntimeError) as other:
         cases(*EVALUATE)
-    assert "datalist.json was made with" in str(other.value.__cause__) and "'seed': 1" in str(other.value.__cause__)
+    assert "datalist.json was made with" in str(other.value.__cause__) and "'seed': 1" in str(
+        other.value.__cause__
+    )
 
 
 def test_every_overlay_trains_and_evaluates(bundle: Bundle, site: Path, tmp_path: Path) -> None:
     for overlay in bundle.overlays:
         bundle.run(("train", overlay), site, tmp_path / overlay, max_epochs=1)
         made = bundle.run(
-            ("train", overlay, "evaluate"), site, tmp_path / overlay, ckpt_path=str(tmp_path / overlay / "model.pt")
+            ("train", overlay, "evaluate"),
+            site,
+            tmp_path / overlay,
+            ckpt_path=str(tmp_path / overlay / "model.pt"),
         )
         assert 0 <= made.evaluator.state.metrics["val_mean_dice"] <= 1, overlay
 
@@ -340,7 +416,9 @@ def test_inference_says_what_to_do_without_weights_or_images(
 ) -> None:
     with pytest.raises(RuntimeError) as missing:
         bundle.run(INFERENCE, site / bundle.images, tmp_path, ckpt_path=str(tmp_path / "none.pt"))
-    assert "No trained weights at" in str(missing.value.__cause__) and "--ckpt_path" in str(missing.value.__cause__)
+    assert "No trained weights at" in str(missing.value.__cause__) and "--ckpt_path" in str(
+        missing.value.__cause__
+    )
     other = torch.load(trained, weights_only=True)
     name = next(iter(other.get("model", other)))
     other.get("model", other)[name] = torch.zeros(7)
@@ -359,7 +437,9 @@ def test_inference_says_what_to_do_without_weights_or_images(
     assert "--dataset_dir" in str(empty.value.__cause__)
 
 
-def test_monais_own_export_gives_the_networks_numbers(bundle: Bundle, trained: Path, tmp_path: Path) -> None:
+def test_monais_own_export_gives_the_networks_numbers(
+    bundle: Bundle, trained: Path, tmp_path: Path
+) -> None:
     small = tmp_path / "small.json"
     small.write_text(json.dumps({**bundle.config("inference"), "ckpt_path": str(trained)}))
     files = (str(trained), str(bundle.configs / "metadata.json"), str(small))
@@ -370,26 +450,39 @@ def test_monais_own_export_gives_the_networks_numbers(bundle: Bundle, trained: P
     network.load_state_dict(torch.load(trained, weights_only=True)["model"])
     image = torch.rand(2, bundle.config("inference")["network_def"]["in_channels"], 32, 32)
     with torch.no_grad():
-        torch.testing.assert_close(torch.jit.load(str(tmp_path / "model.ts")).eval()(image), network.eval()(image))
+        torch.testing.assert_close(
+            torch.jit.load(str(tmp_path / "model.ts")).eval()(image), network.eval()(image)
+        )
 
 
 # --- MONAI's FL client, and the federation
 
 
 def client(bundle: Bundle, site: Path, out: Path) -> MonaiAlgo:
-    kwargs = {"dataset_dir": str(site), **bundle.small, "ckpt_dir": str(out), "output_dir": str(out / "eval")}
+    kwargs = {
+        "dataset_dir": str(site),
+        **bundle.small,
+        "ckpt_dir": str(out),
+        "output_dir": str(out / "eval"),
+    }
     kwargs["device"] = "cpu"
-    algo = MonaiAlgo(str(bundle.root), local_epochs=1, train_kwargs=dict(kwargs), eval_kwargs=dict(kwargs))
+    algo = MonaiAlgo(
+        str(bundle.root), local_epochs=1, train_kwargs=dict(kwargs), eval_kwargs=dict(kwargs)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MONAI reminds that a bundle is executable
         algo.initialize()
     return algo
 
 
-def test_monais_client_trains_sends_and_evaluates(bundle: Bundle, site: Path, tmp_path: Path) -> None:
+def test_monais_client_trains_sends_and_evaluates(
+    bundle: Bundle, site: Path, tmp_path: Path
+) -> None:
     algo = client(bundle, site, tmp_path)
     assert algo.trainer is not None
-    received: Mapping[str, torch.Tensor] = {k: v.clone() for k, v in algo.trainer.network.state_dict().items()}
+    received: Mapping[str, torch.Tensor] = {
+        k: v.clone() for k, v in algo.trainer.network.state_dict().items()
+    }
     algo.train(ExchangeObject(weights=dict(received)))
     update = algo.get_weights()
     assert update.weights.keys() == received.keys()
@@ -402,23 +495,38 @@ def test_monais_client_trains_sends_and_evaluates(bundle: Bundle, site: Path, tm
 def test_data_statistics_of_a_site_come_from_the_bundle(
     bundle: Bundle, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # the analyser writes train_data_stats.yaml to the working directory
+    monkeypatch.chdir(
+        tmp_path
+    )  # the analyser writes train_data_stats.yaml to the working directory
     stats = MonaiAlgoStats(str(bundle.root), workflow=bundle.workflow(TRAIN, site, tmp_path))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         stats.initialize()
     channels = 1 if bundle.images == "." else 3
-    asked = {FlStatistics.HIST_BINS: [10] * channels, FlStatistics.HIST_RANGE: [[0, 1000]] * channels}
+    asked = {
+        FlStatistics.HIST_BINS: [10] * channels,
+        FlStatistics.HIST_RANGE: [[0, 1000]] * channels,
+    }
     result = stats.get_data_stats(asked).statistics
-    counts = {key: result[key][FlStatistics.DATA_COUNT] for key in ("train", "eval", FlStatistics.TOTAL_DATA)}
+    counts = {
+        key: result[key][FlStatistics.DATA_COUNT]
+        for key in ("train", "eval", FlStatistics.TOTAL_DATA)
+    }
     assert counts == {"train": 2, "eval": 1, FlStatistics.TOTAL_DATA: 3}
     assert result["train"][FlStatistics.FAIL_COUNT] == 0
 
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "ignore",
+    }
     words = [sys.executable, "-m", "monai.bundle", *arguments]
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
 
 
 @pytest.mark.slow
@@ -427,8 +535,21 @@ def test_a_copy_of_the_bundle_trains_evaluates_infers_and_federates_from_the_com
 ) -> None:
     root = copy_bundle(bundle.name, tmp_path / "bundle")
     small = [word for key, value in bundle.small.items() for word in (f"--{key}", str(value))]
-    common = ["--dataset_dir", str(site), *small, "--device", "cpu", "--output_dir", str(tmp_path / "eval")]
-    infer = [w for k, v in bundle.small.items() if k in bundle.config("inference") for w in (f"--{k}", str(v))]
+    common = [
+        "--dataset_dir",
+        str(site),
+        *small,
+        "--device",
+        "cpu",
+        "--output_dir",
+        str(tmp_path / "eval"),
+    ]
+    infer = [
+        w
+        for k, v in bundle.small.items()
+        if k in bundle.config("inference")
+        for w in (f"--{k}", str(v))
+    ]
     strategies = "[{'_target_': 'monai_fairfl.strategies.FedAvg'}, {'_target_': 'monai_fairfl.strategies.ShapFed'}]"
     steps = [
         ["run", "--config_file", "configs/train.json", *common, "--max_epochs", "1"],
@@ -448,7 +569,10 @@ def test_a_copy_of_the_bundle_trains_evaluates_infers_and_federates_from_the_com
     assert "--dataset_dir" in nothing.stderr.splitlines()[-1], nothing.stderr[-3000:]
     assert len(list((tmp_path / "masks").glob(bundle.masks))) == 4
     report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert {group: len(of) for group, of in report["groups"].items()} == {"corrupted": 1, "clean": 1}
+    assert {group: len(of) for group, of in report["groups"].items()} == {
+        "corrupted": 1,
+        "clean": 1,
+    }
     assert "Mean, corrupted" in done.stdout and "Mean, clean" in done.stdout
     rounds = read_ledger(tmp_path / "run" / "ShapFed" / "ledger.jsonl")[1:-1]
     assert all(set(record["details"]["class_value"]) == set(report["sites"]) for record in rounds)
@@ -457,5 +581,10 @@ def test_a_copy_of_the_bundle_trains_evaluates_infers_and_federates_from_the_com
         assert not rounds[0]["labelled"] and all("mean" in names for names in scored.values())
     else:  # labels the disc only: its cup is neither trained nor scored nor compared
         assert rounds[0]["labelled"] == {bundle.partial: [True, False]}
-        assert scored[bundle.partial] == {"mean", "disc"} and {"mean", "disc", "cup"} in scored.values()
-        assert all(record["details"]["class_value"][bundle.partial]["1"] is None for record in rounds)
+        assert (
+            scored[bundle.partial] == {"mean", "disc"}
+            and {"mean", "disc", "cup"} in scored.values()
+        )
+        assert all(
+            record["details"]["class_value"][bundle.partial]["1"] is None for record in rounds
+        )

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""What is the fundus bundle's own: structures cleaned and nested, and scores on the photograph's own pixels."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What is the fundus bundle's own: structures cleaned and nested, and scores on the photograph's
+own pixels.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +27,25 @@ SMALL = {"size": [32, 32], "channels": [4, 8, 16], "working_size": 64, "device":
 @pytest.mark.parametrize("name", ["inference", "evaluate"])
 def test_each_structure_keeps_its_largest_part_and_the_cup_lies_in_the_disc(name: str) -> None:
     config: dict[str, Any] = json.loads((BUNDLE / "configs" / f"{name}.json").read_text())
-    chain = config["postprocessing" if name == "inference" else "validate#postprocessing"]["transforms"]
+    chain = config["postprocessing" if name == "inference" else "validate#postprocessing"][
+        "transforms"
+    ]
     steps = [step for step in chain if step == "@nesting" or "Largest" in str(step)]
     nesting = json.loads((BUNDLE / "configs" / "train.json").read_text())["nesting"]
     parser = ConfigParser(
-        {"largest_component": True, "structures": ["disc", "cup"], "nesting": nesting, "steps": steps}
+        {
+            "largest_component": True,
+            "structures": ["disc", "cup"],
+            "nesting": nesting,
+            "steps": steps,
+        }
     )
     masks = torch.zeros(2, 32, 32)
     masks[0, 4:20, 4:20], masks[0, 28:30, 28:30] = 1, 1  # a disc, and an island
-    masks[1, 8:16, 8:24], masks[1, 5:7, 5:7] = 1, 1  # a cup that leaves the disc, and an island in the disc
+    masks[1, 8:16, 8:24], masks[1, 5:7, 5:7] = (
+        1,
+        1,
+    )  # a cup that leaves the disc, and an island in the disc
     masks[1, 22:32, 0:20] = 1  # a patch beside the disc, larger than the cup
     case = {"pred": masks}
     for step in parser.get_parsed_content("steps"):
@@ -86,5 +90,7 @@ def test_masks_and_scores_are_on_the_photographs_own_pixels(tmp_path: Path) -> N
         assert not mask[:, mask.shape[1] // 2 :].any()
     table = json.loads((tmp_path / "out" / "ratios.json").read_text())
     assert table["summary"] == {"segmented": 4}
-    scores = run("train", "evaluate", dataset_dir=str(site), ckpt_dir=str(tmp_path)).evaluator.state.metrics
+    scores = run(
+        "train", "evaluate", dataset_dir=str(site), ckpt_dir=str(tmp_path)
+    ).evaluator.state.metrics
     assert set(scores) == {"val_mean_dice", "cup_to_disc_error"}

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A model knows how it was trained: whoever forgets an argument gets the evaluation's numbers, or an error."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A model knows how it was trained: whoever forgets an argument gets the evaluation's numbers, or
+an error.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +49,9 @@ def site(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A generated site whose cases carry all labels; read only."""
     root = tmp_path_factory.mktemp("sites")
     bundle.write(root)
-    return sorted(path for path in root.iterdir() if path.is_dir() and path.name != bundle.partial)[0]
+    return sorted(path for path in root.iterdir() if path.is_dir() and path.name != bundle.partial)[
+        0
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +59,22 @@ def trained(bundle: Bundle, site: Path, tmp_path_factory: pytest.TempPathFactory
     """A model that has learnt enough for masks that are neither empty nor full."""
     folder = tmp_path_factory.mktemp("trained")
     longer = {"max_epochs": 60, "learning_rate": 0.01, "val_interval": 0, "augmentation": []}
-    epoch = {"slices_per_volume": 8} if bundle.name.startswith("prostate") else {"photographs_per_epoch": 2}
+    epoch = (
+        {"slices_per_volume": 8}
+        if bundle.name.startswith("prostate")
+        else {"photographs_per_epoch": 2}
+    )
     bundle.run(TRAIN, site, folder, **longer, **epoch)
     return folder / "model.pt"
 
 
-def arguments_forgotten(bundle: Bundle, names: tuple[str, ...], data: Path, out: Path, **given: Any) -> None:
+def arguments_forgotten(
+    bundle: Bundle, names: tuple[str, ...], data: Path, out: Path, **given: Any
+) -> None:
     """Run a workflow with nothing but its folders and its model."""
-    forgotten = Bundle(bundle.name, bundle.write, {}, (), bundle.images, bundle.masks, bundle.metrics)
+    forgotten = Bundle(
+        bundle.name, bundle.write, {}, (), bundle.images, bundle.masks, bundle.metrics
+    )
     forgotten.run(names, data, out, **given)
 
 
@@ -97,12 +101,16 @@ def dice(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def label_of(site: Path, case: str) -> Path:
-    found = [path for path in site.rglob(f"{case}*") if "mask" in path.parent.name or "_seg" in path.name]
+    found = [
+        path for path in site.rglob(f"{case}*") if "mask" in path.parent.name or "_seg" in path.name
+    ]
     return found[0]
 
 
 def from_masks(bundle: Bundle, site: Path, out: Path, cases: list[str]) -> dict[str, float]:
-    """Case -> Dice of the outermost structure, from the mask that inference wrote and the untouched label."""
+    """Case -> Dice of the outermost structure, from the mask that inference wrote and the untouched
+    label.
+    """
     found = {}
     for case in cases:
         mask = next((out / "eval").glob(f"{case}{bundle.masks}"))
@@ -140,7 +148,9 @@ def test_dicom_without_arguments_gives_the_evaluations_dice(
     from workflow.dicom_series import write_series
 
     datalist = {"datalist_file": str(trained.parent / "datalist.json")}
-    arguments_forgotten(bundle, EVALUATE, site, tmp_path / "evaluation", ckpt_path=str(trained), **datalist)
+    arguments_forgotten(
+        bundle, EVALUATE, site, tmp_path / "evaluation", ckpt_path=str(trained), **datalist
+    )
     expected = evaluated(tmp_path / "evaluation")
     found = {}
     for case in expected:
@@ -148,11 +158,14 @@ def test_dicom_without_arguments_gives_the_evaluations_dice(
         label = np.asarray(nib.Nifti1Image.from_filename(str(label_of(site, case))).dataobj) > 0
         voxels = np.asarray(image.dataobj, dtype=np.float32)
         stored = np.round(voxels * (30000 / voxels.max())).astype(np.int16)
-        # the axes of a stored NIfTI that runs to the left, to the back and upwards are columns, rows and slices
+        # the axes of a stored NIfTI that runs to the left, to the back and upwards are columns,
+        # rows and slices
         assert nib.aff2axcodes(image.affine) == ("L", "P", "S")
         spacing = tuple(float(side) for side in image.header.get_zooms()[:3])
         folder = tmp_path / "series" / case
-        write_series(folder, stored.transpose(2, 1, 0), spacing=(spacing[1], spacing[0]), step=spacing[2])
+        write_series(
+            folder, stored.transpose(2, 1, 0), spacing=(spacing[1], spacing[0]), step=spacing[2]
+        )
         arguments_forgotten(bundle, INFERENCE, folder.parent, tmp_path, ckpt_path=str(trained))
         found[case] = dice(mask_of(tmp_path / "eval" / f"{case}_pred.nii.gz"), label)
     assert found == pytest.approx(expected, abs=0.01)
@@ -202,13 +215,25 @@ def test_another_network_or_bundle_than_the_models_is_refused(
     network = {**bundle.config("inference")["network_def"], "act": "RELU"}
     with pytest.raises(RuntimeError) as wrong:
         arguments_forgotten(
-            bundle, INFERENCE, site / bundle.images, tmp_path, ckpt_path=str(trained), network_def=network
+            bundle,
+            INFERENCE,
+            site / bundle.images,
+            tmp_path,
+            ckpt_path=str(trained),
+            network_def=network,
         )
-    assert "network_def of this configuration is not what model.pt was trained with" in str(wrong.value.__cause__)
+    assert "network_def of this configuration is not what model.pt was trained with" in str(
+        wrong.value.__cause__
+    )
     other = next(each for each in BUNDLES if each.name != bundle.name)
     with pytest.raises(RuntimeError) as wrong:
         arguments_forgotten(
-            bundle, INFERENCE, site / bundle.images, tmp_path, ckpt_path=str(trained), bundle_root=str(other.root)
+            bundle,
+            INFERENCE,
+            site / bundle.images,
+            tmp_path,
+            ckpt_path=str(trained),
+            bundle_root=str(other.root),
         )
     assert "is a model of the bundle" in str(wrong.value.__cause__)
 
@@ -216,15 +241,21 @@ def test_another_network_or_bundle_than_the_models_is_refused(
 def test_everybody_else_still_reads_the_file(bundle: Bundle, trained: Path) -> None:
     recipe = read_recipe(trained)
     assert recipe is not None and recipe.bundle == bundle.config("metadata")["name"]
-    assert recipe.values["size"] == [32, 32] and set(recipe.values) == set(bundle.config("train")["deciding"])
+    assert recipe.values["size"] == [32, 32] and set(recipe.values) == set(
+        bundle.config("train")["deciding"]
+    )
     assert json.loads(recipe_file(trained).read_text()) == recipe.state_dict()
-    network = bundle.workflow(TRAIN, trained.parent, trained.parent / "again").parser.get_parsed_content("network_def")
+    network = bundle.workflow(
+        TRAIN, trained.parent, trained.parent / "again"
+    ).parser.get_parsed_content("network_def")
     state = torch.load(trained, weights_only=True)["model"]  # the line that the guide gives
     assert state.keys() == network.state_dict().keys()
 
     from ignite.engine import Engine
 
-    loader = CheckpointLoader(load_path=str(trained), load_dict={"model": network})  # as the bundles call it
+    loader = CheckpointLoader(
+        load_path=str(trained), load_dict={"model": network}
+    )  # as the bundles call it
     engine = Engine(lambda engine, batch: None)
     loader.attach(engine)
     engine.run([0], 1)
@@ -244,8 +275,18 @@ def test_nvflares_persistor_begins_from_the_file(trained: Path) -> None:
     assert manager.to_persistence_dict()["recipe"] == content["recipe"]
 
 
-def test_exports_carry_the_recipe(bundle: Bundle, trained: Path, tmp_path: Path, capsys: Any) -> None:
-    command = ["export-model", str(trained), "--bundle", str(bundle.root), "--out", str(tmp_path / "a.ts"), "--json"]
+def test_exports_carry_the_recipe(
+    bundle: Bundle, trained: Path, tmp_path: Path, capsys: Any
+) -> None:
+    command = [
+        "export-model",
+        str(trained),
+        "--bundle",
+        str(bundle.root),
+        "--out",
+        str(tmp_path / "a.ts"),
+        "--json",
+    ]
     assert main(command) == 0
     recipe = read_recipe(trained)
     assert read_recipe(tmp_path / "a.ts") == recipe
@@ -276,7 +317,9 @@ def test_a_network_that_the_training_changed_is_not_exported_as_the_bundles_own(
 
 def test_a_torchscript_file_whose_recipe_is_damaged_is_refused_by_its_name(tmp_path: Path) -> None:
     file = tmp_path / "damaged.ts"
-    torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), str(file), _extra_files={"recipe.json": "[1"})
+    torch.jit.save(
+        torch.jit.script(torch.nn.Linear(1, 1)), str(file), _extra_files={"recipe.json": "[1"}
+    )
     with pytest.raises(ConfigError, match="damaged.ts holds a recipe that cannot be read"):
         read_recipe(file)
 
@@ -285,12 +328,16 @@ def test_a_jobs_recipe_that_is_damaged_is_refused_by_its_name(tmp_path: Path) ->
     from monai_fairfl.transports.flare.initial import read_initial_recipe
 
     (tmp_path / "recipe.json").write_text("[1]")
-    with pytest.raises(ConfigError, match="recipe.json holds a recipe that cannot be read: it is a list"):
+    with pytest.raises(
+        ConfigError, match="recipe.json holds a recipe that cannot be read: it is a list"
+    ):
         read_initial_recipe(tmp_path)
 
 
 @pytest.mark.slow
-def test_onnx_gives_the_networks_numbers_and_carries_the_recipe(bundle: Bundle, trained: Path, tmp_path: Path) -> None:
+def test_onnx_gives_the_networks_numbers_and_carries_the_recipe(
+    bundle: Bundle, trained: Path, tmp_path: Path
+) -> None:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
     from onnx.reference import ReferenceEvaluator
@@ -341,9 +388,13 @@ def test_a_section_that_is_changed_by_hand_is_an_error_that_names_both(
     assert f"{key} is True here, and absent in configs/inference.json" in message
     size = {"roi_size": [16, 16]} if bundle.name.startswith("prostate") else {"size": [16, 16]}
     name, value = next(iter(size.items()))
-    message = refusal(bundle, INFERENCE, images, tmp_path, ckpt_path=ckpt_path, **{f"inferer#{name}": value})
+    message = refusal(
+        bundle, INFERENCE, images, tmp_path, ckpt_path=ckpt_path, **{f"inferer#{name}": value}
+    )
     assert f"inferer#{name} is a list of 2 here, and '@size'" in message
-    message = refusal(bundle, EVALUATE, site, tmp_path, ckpt_path=ckpt_path, **{f"validate#inferer#{name}": value})
+    message = refusal(
+        bundle, EVALUATE, site, tmp_path, ckpt_path=ckpt_path, **{f"validate#inferer#{name}": value}
+    )
     assert f"validate#inferer#{name} is a list of 2 here" in message
     assert not list((tmp_path / "eval").glob(bundle.masks))
     own = {"own_values": ["validate#inferer"], f"validate#inferer#{name}": value}
@@ -355,7 +406,9 @@ def test_a_section_that_is_changed_by_hand_is_an_error_that_names_both(
 def test_the_interpolation_of_the_training_is_used_and_another_is_refused(
     bundle: Bundle, site: Path, trained: Path, tmp_path: Path
 ) -> None:
-    message = refusal(bundle, EVALUATE, site, tmp_path, ckpt_path=str(trained), interpolation=["nearest"])
+    message = refusal(
+        bundle, EVALUATE, site, tmp_path, ckpt_path=str(trained), interpolation=["nearest"]
+    )
     assert "image_interpolation is 'nearest' here, and model.pt was trained with" in message
     bundle.run(TRAIN, site, tmp_path, max_epochs=1, interpolation=["nearest", "nearest-exact"])
     recipe = read_recipe(tmp_path / "model.pt")
@@ -363,7 +416,9 @@ def test_the_interpolation_of_the_training_is_used_and_another_is_refused(
     model = {"ckpt_path": str(tmp_path / "model.pt")}
     evaluation = bundle.workflow(EVALUATE, site, tmp_path, **model)
     assert evaluation.parser.get_parsed_content("interpolation") == ["nearest"]
-    inference = Bundle(bundle.name, bundle.write, {}, (), bundle.images, bundle.masks, bundle.metrics)
+    inference = Bundle(
+        bundle.name, bundle.write, {}, (), bundle.images, bundle.masks, bundle.metrics
+    )
     parser = inference.workflow(INFERENCE, site / bundle.images, tmp_path, **model).parser
     assert parser.get_parsed_content("interpolation") == ["nearest"]
 
@@ -398,7 +453,9 @@ def test_a_value_of_the_recipe_that_the_configuration_does_not_know_is_refused(
     newer = with_recipe(trained, tmp_path / "newer.pt", values={**recipe.values, "flip": True})
     message = refusal(bundle, INFERENCE, images, tmp_path, ckpt_path=str(newer))
     assert "newer.pt was trained with flip True, which this configuration does not know" in message
-    message = refusal(bundle, INFERENCE, images, tmp_path, ckpt_path=str(trained), deciding={}, size=[48, 48])
+    message = refusal(
+        bundle, INFERENCE, images, tmp_path, ckpt_path=str(trained), deciding={}, size=[48, 48]
+    )
     assert "which this configuration does not know" in message
     fewer = {key: value for key, value in recipe.values.items() if key != "size"}
     older = with_recipe(trained, tmp_path / "older.pt", values=fewer)
@@ -406,7 +463,9 @@ def test_a_value_of_the_recipe_that_the_configuration_does_not_know_is_refused(
     assert "older.pt does not give size" in message and "it has no recipe" not in message
 
 
-def test_the_other_bundles_model_is_named_as_such(bundle: Bundle, site: Path, trained: Path, tmp_path: Path) -> None:
+def test_the_other_bundles_model_is_named_as_such(
+    bundle: Bundle, site: Path, trained: Path, tmp_path: Path
+) -> None:
     other = with_recipe(trained, tmp_path / "other.pt", bundle="Spleen", values={"spacing": 1.0})
     message = refusal(bundle, INFERENCE, site / bundle.images, tmp_path, ckpt_path=str(other))
     assert "other.pt is a model of the bundle 'Spleen'" in message
@@ -435,7 +494,9 @@ def test_a_damaged_recipe_is_refused_by_the_files_name(
     trained: Path, tmp_path: Path, changed: dict[str, Any], reason: str
 ) -> None:
     model = with_recipe(trained, tmp_path / "model.v1.pt", **changed)
-    with pytest.raises(ConfigError, match=f"model.v1.pt holds a recipe that cannot be read: {reason}"):
+    with pytest.raises(
+        ConfigError, match=f"model.v1.pt holds a recipe that cannot be read: {reason}"
+    ):
         read_recipe(model)
 
 
@@ -484,16 +545,38 @@ def test_evaluation_runs_torchscript_as_it_runs_the_plain_model(
 
 
 @pytest.mark.slow
-def test_the_command_that_trains_a_bundle_records_its_files(bundle: Bundle, site: Path, tmp_path: Path) -> None:
+def test_the_command_that_trains_a_bundle_records_its_files(
+    bundle: Bundle, site: Path, tmp_path: Path
+) -> None:
     small = []
     for key, value in {**bundle.small, "max_epochs": 1}.items():
         small += [f"--{key}", str(value)]
     root = str(bundle.root)
-    folders = ["--bundle_root", root, "--dataset_dir", str(site), "--ckpt_dir", str(tmp_path), "--device", "cpu"]
+    folders = [
+        "--bundle_root",
+        root,
+        "--dataset_dir",
+        str(site),
+        "--ckpt_dir",
+        str(tmp_path),
+        "--device",
+        "cpu",
+    ]
     files = str(bundle.files("train", "corrupted_images"))
-    command = [sys.executable, "-m", "monai.bundle", "run", "--config_file", files, *folders, *small]
+    command = [
+        sys.executable,
+        "-m",
+        "monai.bundle",
+        "run",
+        "--config_file",
+        files,
+        *folders,
+        *small,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     recipe = read_recipe(tmp_path / "model.pt")
     assert recipe is not None
@@ -506,7 +589,11 @@ def test_the_command_that_trains_a_bundle_records_its_files(bundle: Bundle, site
 def test_monais_own_client_is_warned_where_its_evaluation_is_given_no_values(
     bundle: Bundle, site: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kwargs = {"dataset_dir": str(site), "ckpt_dir": str(tmp_path), "output_dir": str(tmp_path / "eval")}
+    kwargs = {
+        "dataset_dir": str(site),
+        "ckpt_dir": str(tmp_path),
+        "output_dir": str(tmp_path / "eval"),
+    }
     kwargs["device"] = "cpu"
     client = MonaiAlgo(str(bundle.root), config_train_filename=None, eval_kwargs=kwargs)
     client.initialize()
@@ -523,7 +610,10 @@ def test_a_federation_that_begins_from_a_model_of_other_values_reports_them(
     warn_of_other_training(trained, same)
     assert not caplog.text
     warn_of_other_training(trained, bundle_recipe(bundle.root, {**bundle.small, "size": [48, 48]}))
-    assert "model.pt was trained with size [32, 32], and this federation trains with [48, 48]" in caplog.text
+    assert (
+        "model.pt was trained with size [32, 32], and this federation trains with [48, 48]"
+        in caplog.text
+    )
 
 
 @pytest.fixture(scope="module")
@@ -535,7 +625,9 @@ def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [CGSV(), Ditto()], ids=["rewards", "personal"])
-def test_every_model_of_a_federation_carries_its_recipe(strategy: Any, hospitals: Path, tmp_path: Path) -> None:
+def test_every_model_of_a_federation_carries_its_recipe(
+    strategy: Any, hospitals: Path, tmp_path: Path
+) -> None:
     prostate = BUNDLES[0]
     first, second = sorted(path.name for path in hospitals.iterdir() if path.is_dir())
     BundleFederation(
@@ -550,26 +642,38 @@ def test_every_model_of_a_federation_carries_its_recipe(strategy: Any, hospitals
     ).run()
     models = sorted((tmp_path / "run" / "models").glob("*.pt"))
     names = {model.stem for model in models}
-    assert names == ({"best", "global", first, second} if strategy.name.startswith("CGSV") else {"best", "global"})
+    assert names == (
+        {"best", "global", first, second}
+        if strategy.name.startswith("CGSV")
+        else {"best", "global"}
+    )
     for model in models:
         recipe = read_recipe(model)
         assert recipe is not None and recipe.values["size"] == [32, 32]
         assert list(recipe.files) == ["configs/train.json"]
         expected = 0.9 if model.stem == second else 0.7
         assert recipe.values["field_of_view"] == expected
-        assert recipe.sites == ({} if model.stem in (first, second) else {second: {"field_of_view": 0.9}})
+        assert recipe.sites == (
+            {} if model.stem in (first, second) else {second: {"field_of_view": 0.9}}
+        )
     for own in (tmp_path / "run" / "sites").rglob("*-own.pt"):
         recipe = read_recipe(own)
         assert recipe is not None
         assert recipe.values["field_of_view"] == (0.9 if second in own.parts else 0.7)
         assert list(recipe.files) == ["configs/train.json"]
-    assert len(list((tmp_path / "run" / "sites").rglob("*-own.pt"))) == (2 if strategy.personal else 0)
+    assert len(list((tmp_path / "run" / "sites").rglob("*-own.pt"))) == (
+        2 if strategy.personal else 0
+    )
 
 
 @pytest.mark.slow
 def test_a_clients_own_model_needs_no_arguments_either(bundle: Bundle, tmp_path: Path) -> None:
     bundle.write(tmp_path / "sites")
-    epoch = {"slices_per_volume": 8} if bundle.name.startswith("prostate") else {"photographs_per_epoch": 2}
+    epoch = (
+        {"slices_per_volume": 8}
+        if bundle.name.startswith("prostate")
+        else {"photographs_per_epoch": 2}
+    )
     BundleFederation(
         str(bundle.root),
         str(tmp_path / "sites"),
@@ -580,11 +684,17 @@ def test_a_clients_own_model_needs_no_arguments_either(bundle: Bundle, tmp_path:
         overrides={**bundle.small, "learning_rate": 0.01, "augmentation": [], **epoch},
         report=False,
     ).run()
-    folders = [path for path in (tmp_path / "sites").iterdir() if path.is_dir() and path.name != bundle.partial]
+    folders = [
+        path
+        for path in (tmp_path / "sites").iterdir()
+        if path.is_dir() and path.name != bundle.partial
+    ]
     site = sorted(folders)[0]
     own = next((tmp_path / "run" / "sites" / site.name).rglob("*-own.pt"))
     datalist = {"datalist_file": str(tmp_path / "run" / "datalists" / f"{site.name}.json")}
-    arguments_forgotten(bundle, EVALUATE, site, tmp_path / "evaluation", ckpt_path=str(own), **datalist)
+    arguments_forgotten(
+        bundle, EVALUATE, site, tmp_path / "evaluation", ckpt_path=str(own), **datalist
+    )
     expected = evaluated(tmp_path / "evaluation")
     measured = next((tmp_path / "run" / "sites" / site.name).rglob("*-personal_test_score-2-*.csv"))
     recorded = {}

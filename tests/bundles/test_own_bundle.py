@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The guide's bundle of another organ: it knows nothing of this package, and every kind of method federates it."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The guide's bundle of another organ: it knows nothing of this package, and every kind of method
+federates it.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +42,21 @@ def data(tmp_path: Path) -> Path:
 
 
 def command(tmp_path: Path) -> list[str]:
-    """The guide's two commands, with copies of its folders: the first is done, the second is returned."""
+    """The guide's two commands, with copies of its folders: the first is done, the second is
+    returned.
+    """
     copied, federate = re.search(r"(cp .*?)\n(python .*?)\n```", GUIDE, re.DOTALL).groups()  # type: ignore[union-attr]
     bundle = tmp_path / "own_bundle"
     shutil.copytree(CHECKOUT / "docs" / "examples" / "own_bundle", bundle)
-    source, target = (word.replace("docs/examples/own_bundle", str(bundle)) for word in shlex.split(copied)[1:])
+    source, target = (
+        word.replace("docs/examples/own_bundle", str(bundle)) for word in shlex.split(copied)[1:]
+    )
     shutil.copy(CHECKOUT / source, target)
-    places = {"docs/examples/own_bundle": str(bundle), "DATA": str(tmp_path / "data"), "runs/": f"{tmp_path}/runs/"}
+    places = {
+        "docs/examples/own_bundle": str(bundle),
+        "DATA": str(tmp_path / "data"),
+        "runs/": f"{tmp_path}/runs/",
+    }
     words = shlex.split(federate.replace("\\\n", " "))
     for old, new in places.items():
         words = [word.replace(old, new) for word in words]
@@ -67,7 +69,8 @@ def test_the_guides_bundle_federates_as_the_guide_says(data: Path, tmp_path: Pat
 
     records = read_ledger(tmp_path / "runs" / "spleen" / "ledger.jsonl")
     scores = [
-        float(np.mean([m["global_score"]["mean"]["value"] for m in r["measurements"].values()])) for r in records[1:4]
+        float(np.mean([m["global_score"]["mean"]["value"] for m in r["measurements"].values()]))
+        for r in records[1:4]
     ]
     assert scores[0] < scores[-1]  # it learns
     assert set(records[1]["measurements"]["A"]["global_score"]) >= {"mean"}

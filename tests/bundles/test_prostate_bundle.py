@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The prostate bundle on generated hospitals: MONAI's own bundle checks, the three workflows, MONAI's FL client."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The prostate bundle on generated hospitals: MONAI's own bundle checks, the three workflows,
+MONAI's FL client.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +32,12 @@ ROOT = Path(__file__).parents[2]
 BUNDLE = ROOT / "bundles" / "prostate_mri_segmentation"
 CONFIGS = BUNDLE / "configs"
 SCHEMA = ROOT / "monai_fairfl" / "bundle_schema.json"
-SMALL: dict[str, Any] = {"device": "cpu", "size": [32, 32], "channels": [4, 8, 16], "slices_per_volume": 4}
+SMALL: dict[str, Any] = {
+    "device": "cpu",
+    "size": [32, 32],
+    "channels": [4, 8, 16],
+    "slices_per_volume": 4,
+}
 TRAIN, EVALUATE, INFERENCE = ("train",), ("train", "evaluate"), ("inference",)
 
 
@@ -83,7 +82,13 @@ def workflow(names: tuple[str, ...], data: Path, out: Path, **overrides: Any) ->
         meta_file=str(CONFIGS / "metadata.json"),
         logging_file=False,
         workflow_type="infer" if "inference" in names else "train",
-        **{"bundle_root": str(BUNDLE), "dataset_dir": str(data), **SMALL, **folders(out, names), **overrides},
+        **{
+            "bundle_root": str(BUNDLE),
+            "dataset_dir": str(data),
+            **SMALL,
+            **folders(out, names),
+            **overrides,
+        },
     )
     made.initialize()
     return made
@@ -115,12 +120,19 @@ def volume(path: str | Path) -> nib.Nifti1Image:
 # --- training
 
 
-def test_training_writes_the_best_model_and_scores_whole_volumes(site: Path, tmp_path: Path) -> None:
+def test_training_writes_the_best_model_and_scores_whole_volumes(
+    site: Path, tmp_path: Path
+) -> None:
     made = run(TRAIN, site, tmp_path, max_epochs=1)
-    assert read_state_dict(tmp_path / "models" / "model.pt").keys() == made.trainer.network.state_dict().keys()
+    assert (
+        read_state_dict(tmp_path / "models" / "model.pt").keys()
+        == made.trainer.network.state_dict().keys()
+    )
     assert made.trainer.state.epoch == 1
     metrics = content(made, "validate#evaluator").state.metrics
-    assert set(metrics) == {"val_mean_dice", "dice_slices"} and all(0 <= v <= 1 for v in metrics.values())
+    assert set(metrics) == {"val_mean_dice", "dice_slices"} and all(
+        0 <= v <= 1 for v in metrics.values()
+    )
 
 
 @pytest.mark.parametrize("side", [32, 64])
@@ -146,23 +158,32 @@ def test_labels_above_zero_are_merged(site: Path, tmp_path: Path) -> None:
         image = volume(source)
         values = np.asanyarray(image.dataobj)
         if "_segmentation" in source.name:
-            values = values.astype(np.uint8) * np.arange(1, 9, dtype=np.uint8)  # another number in every slice
+            values = values.astype(np.uint8) * np.arange(
+                1, 9, dtype=np.uint8
+            )  # another number in every slice
         nib.save(nib.Nifti1Image(values, image.affine), folder / source.name)
     plain, zones = (
-        next(iter(content(workflow(TRAIN, data, tmp_path), "validate#dataset")))["label"] for data in (site, folder)
+        next(iter(content(workflow(TRAIN, data, tmp_path), "validate#dataset")))["label"]
+        for data in (site, folder)
     )
     assert plain.sum() > 0
     torch.testing.assert_close(zones.as_tensor(), plain.as_tensor())
 
 
-def test_of_images_with_several_channels_the_named_one_is_trained_and_evaluated(site: Path, tmp_path: Path) -> None:
+def test_of_images_with_several_channels_the_named_one_is_trained_and_evaluated(
+    site: Path, tmp_path: Path
+) -> None:
     listed = []
     for source in sorted(site.glob("Case??.nii.gz")):
-        image, label = volume(source), source.with_name(source.name.replace(".nii", "_segmentation.nii"))
+        image, label = volume(source), source.with_name(
+            source.name.replace(".nii", "_segmentation.nii")
+        )
         both = np.stack([voxels(source), voxels(source)[::-1]], axis=-1)
         for folder, values in (("imagesTr", both), ("labelsTr", voxels(label))):
             (tmp_path / "Task05" / folder).mkdir(parents=True, exist_ok=True)
-            nib.save(nib.Nifti1Image(values, image.affine), tmp_path / "Task05" / folder / source.name)
+            nib.save(
+                nib.Nifti1Image(values, image.affine), tmp_path / "Task05" / folder / source.name
+            )
         listed.append({"image": f"imagesTr/{source.name}", "label": f"labelsTr/{source.name}"})
     about = {"modality": {"0": "T2", "1": "ADC"}, "training": listed}
     (tmp_path / "Task05" / "dataset.json").write_text(json.dumps(about))
@@ -171,7 +192,9 @@ def test_of_images_with_several_channels_the_named_one_is_trained_and_evaluated(
         made = workflow(TRAIN, data, tmp_path / data.name, **overrides)
         return next(iter(content(made, "validate#dataset")))["image"].as_tensor()
 
-    assert torch.equal(first(tmp_path / "Task05"), first(site)) and torch.equal(first(site, channel=1), first(site))
+    assert torch.equal(first(tmp_path / "Task05"), first(site)) and torch.equal(
+        first(site, channel=1), first(site)
+    )
     assert not torch.equal(first(tmp_path / "Task05", channel=1), first(site))
     run(TRAIN, tmp_path / "Task05", tmp_path, max_epochs=1)
     scores = run(EVALUATE, tmp_path / "Task05", tmp_path).evaluator.state.metrics
@@ -197,7 +220,9 @@ def test_learning_rate_decays_to_its_floor_and_resumes(site: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("overlay", ["two_channel", "paper_setting"])
-def test_a_model_of_an_overlay_needs_no_overlay_to_evaluate_and_infer(overlay: str, site: Path, tmp_path: Path) -> None:
+def test_a_model_of_an_overlay_needs_no_overlay_to_evaluate_and_infer(
+    overlay: str, site: Path, tmp_path: Path
+) -> None:
     run(("train", overlay), site, tmp_path, max_epochs=1)
     made = run(EVALUATE, site, tmp_path)
     assert 0 <= made.evaluator.state.metrics["val_mean_dice"] <= 1
@@ -227,7 +252,9 @@ def test_paper_setting_is_that_of_the_paper(site: Path, tmp_path: Path) -> None:
 # --- back to the original grid
 
 
-def test_label_survives_the_way_through_the_preprocessing_and_back(site: Path, tmp_path: Path) -> None:
+def test_label_survives_the_way_through_the_preprocessing_and_back(
+    site: Path, tmp_path: Path
+) -> None:
     made = workflow(TRAIN, site, tmp_path, size=[64, 64])
     preprocessing = content(made, "validate#preprocessing")
     for item in content(made, "datalist")["validation"]:
@@ -258,7 +285,9 @@ def bright_blob() -> np.ndarray:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["axial", "slices stored first"])
-def test_masks_lie_on_the_grid_and_affine_of_their_volume(order: tuple[int, ...], tmp_path: Path) -> None:
+def test_masks_lie_on_the_grid_and_affine_of_their_volume(
+    order: tuple[int, ...], tmp_path: Path
+) -> None:
     # With the identity as network the gland is what is bright, so the right mask is known.
     blob = bright_blob().transpose(order)
     affine = oblique_affine()[:, [*order, 3]]
@@ -276,9 +305,16 @@ def test_masks_lie_on_the_grid_and_affine_of_their_volume(order: tuple[int, ...]
         tmp_path,
         network_def={"_target_": "torch.nn.Identity"},
         ckpt_path=str(tmp_path / "identity.pt"),
-        activation={"_target_": "Activationsd", "keys": "pred", "other": "$lambda x: torch.sigmoid(4 * x - 8)"},
+        activation={
+            "_target_": "Activationsd",
+            "keys": "pred",
+            "other": "$lambda x: torch.sigmoid(4 * x - 8)",
+        },
         output_dir=str(masks),
-        **{**recipe.values, "size": [96, 96]},  # the file has no recipe, so every value must be given
+        **{
+            **recipe.values,
+            "size": [96, 96],
+        },  # the file has no recipe, so every value must be given
     )
     assert [path.name for path in masks.glob("*.nii.gz")] == ["case_pred.nii.gz"]
     mask = volume(masks / "case_pred.nii.gz")
@@ -296,7 +332,12 @@ def test_evaluation_scores_the_saved_masks_against_the_untouched_labels(
     testing = content(made, "datalist")["testing"]
     expected = {
         item["image"]: dice(
-            voxels(tmp_path / "inference" / "eval" / Path(item["image"]).name.replace(".nii.gz", "_pred.nii.gz")),
+            voxels(
+                tmp_path
+                / "inference"
+                / "eval"
+                / Path(item["image"]).name.replace(".nii.gz", "_pred.nii.gz")
+            ),
             voxels(item["label"]),
         )
         for item in testing
@@ -309,12 +350,16 @@ def test_evaluation_scores_the_saved_masks_against_the_untouched_labels(
     assert set(made.evaluator.state.metrics) == {"val_mean_dice", "dice_slices", "hd95"}
 
 
-def test_slices_are_axial_however_the_file_was_stored(site: Path, trained: Path, tmp_path: Path) -> None:
+def test_slices_are_axial_however_the_file_was_stored(
+    site: Path, trained: Path, tmp_path: Path
+) -> None:
     stored = tmp_path / "sagittal"
     stored.mkdir()
     for source in site.glob("Case*.nii.gz"):
         image = volume(source)
-        turned = nib.Nifti1Image(np.asanyarray(image.dataobj).transpose(2, 0, 1), image.affine[:, [2, 0, 1, 3]])
+        turned = nib.Nifti1Image(
+            np.asanyarray(image.dataobj).transpose(2, 0, 1), image.affine[:, [2, 0, 1, 3]]
+        )
         nib.save(turned, stored / source.name)
     scores = [
         run(EVALUATE, data, tmp_path / data.name, ckpt_path=str(trained)).evaluator.state.metrics
@@ -327,22 +372,33 @@ def test_slices_are_axial_however_the_file_was_stored(site: Path, trained: Path,
 
 
 def client(site: Path, out: Path) -> MonaiAlgo:
-    kwargs = {"dataset_dir": str(site), **SMALL, "ckpt_dir": str(out / "models"), "output_dir": str(out / "eval")}
-    algo = MonaiAlgo(str(BUNDLE), local_epochs=1, train_kwargs=dict(kwargs), eval_kwargs=dict(kwargs))
+    kwargs = {
+        "dataset_dir": str(site),
+        **SMALL,
+        "ckpt_dir": str(out / "models"),
+        "output_dir": str(out / "eval"),
+    }
+    algo = MonaiAlgo(
+        str(BUNDLE), local_epochs=1, train_kwargs=dict(kwargs), eval_kwargs=dict(kwargs)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MONAI reminds that a bundle is executable
         algo.initialize()
     return algo
 
 
-def test_monais_client_does_not_shorten_the_schedule_to_one_round(site: Path, tmp_path: Path) -> None:
+def test_monais_client_does_not_shorten_the_schedule_to_one_round(
+    site: Path, tmp_path: Path
+) -> None:
     algo = client(site, tmp_path)
     assert algo.trainer is not None
     weights = {k: v.clone() for k, v in algo.trainer.network.state_dict().items()}
     for _ in range(2):
         algo.train(ExchangeObject(weights=dict(weights)))
     rate = algo.trainer.optimizer.param_groups[0]["lr"]
-    assert rate == pytest.approx(config("train")["learning_rate"] * (1 - 2 / config("train")["max_epochs"]) ** 0.9)
+    assert rate == pytest.approx(
+        config("train")["learning_rate"] * (1 - 2 / config("train")["max_epochs"]) ** 0.9
+    )
 
 
 # --- the commands of the README
@@ -362,7 +418,16 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_commands_train_evaluate_and_infer(site: Path, tmp_path: Path) -> None:
-    common = ["--dataset_dir", str(site), "--size", "[32,32]", "--channels", "[4,8,16]", "--device", "cpu"]
+    common = [
+        "--dataset_dir",
+        str(site),
+        "--size",
+        "[32,32]",
+        "--channels",
+        "[4,8,16]",
+        "--device",
+        "cpu",
+    ]
     common += ["--output_dir", str(tmp_path / "eval")]
     models = ["--ckpt_dir", str(tmp_path / "models")]
     overlay = "['configs/train.json','configs/evaluate.json']"
@@ -383,7 +448,9 @@ def test_commands_train_evaluate_and_infer(site: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr[-2000:]
     assert (tmp_path / "eval" / "hd95_summary.csv").is_file()
     for source in site.glob("Case??.nii.gz"):
-        image, mask = volume(source), volume(tmp_path / "eval" / source.name.replace(".nii", "_pred.nii"))
+        image, mask = volume(source), volume(
+            tmp_path / "eval" / source.name.replace(".nii", "_pred.nii")
+        )
         assert mask.shape == image.shape and mask.get_data_dtype() == np.uint8
         np.testing.assert_allclose(mask.affine, image.affine, atol=1e-5)
 
@@ -401,4 +468,9 @@ def test_commands_check_and_export_the_bundle(tmp_path: Path) -> None:
     ):
         done = command(*step)
         assert done.returncode == 0, done.stderr[-2000:]
-    assert torch.jit.load(str(tmp_path / "model.ts"))(torch.zeros(1, 1, 256, 256)).shape == (1, 1, 256, 256)
+    assert torch.jit.load(str(tmp_path / "model.ts"))(torch.zeros(1, 1, 256, 256)).shape == (
+        1,
+        1,
+        256,
+        256,
+    )

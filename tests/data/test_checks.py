@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""What would stop or spoil a training is found in sites of every kind; copies are found across sites."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What would stop or spoil a training is found in sites of every kind; copies are found across
+sites.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +18,14 @@ import public_layouts as made
 import pytest
 from monai.data import NibabelReader
 
-from monai_fairfl.data import check_cases, check_duplicates, find_cases, inspection, site_datalist, site_folders
+from monai_fairfl.data import (
+    check_cases,
+    check_duplicates,
+    find_cases,
+    inspection,
+    site_datalist,
+    site_folders,
+)
 from monai_fairfl.data.inspection import inspect_site
 from monai_fairfl.data.layouts.files import WORKERS
 from monai_fairfl.errors import DataError
@@ -72,13 +73,20 @@ def test_a_mask_of_another_size_is_a_problem(tmp_path: Path) -> None:
 def test_an_image_in_the_place_of_its_mask_is_a_problem(tmp_path: Path) -> None:
     site = made.folders(tmp_path)
     made.write(site / "masks" / "eye02.png", made.photo(7))
-    assert "eye02.png has 2" in problem_of(site) and "colours, as photographs have; give its label" in problem_of(site)
-    made.write(site / "masks" / "eye02.png", np.random.default_rng(0).integers(0, 256, (48, 48), dtype=np.uint8))
+    assert "eye02.png has 2" in problem_of(
+        site
+    ) and "colours, as photographs have; give its label" in problem_of(site)
+    made.write(
+        site / "masks" / "eye02.png",
+        np.random.default_rng(0).integers(0, 256, (48, 48), dtype=np.uint8),
+    )
     assert "grey levels that do not gather at a few" in problem_of(site)
     red = np.zeros((48, 48, 3), np.uint8)
     red[..., 0] = made.mask(2)
     made.write(site / "masks" / "eye02.png", red)
-    assert "eye02.png has 3 colours; store a label in one channel of grey levels" in problem_of(site)
+    assert "eye02.png has 3 colours; store a label in one channel of grey levels" in problem_of(
+        site
+    )
     made.write(site / "images" / "eye02.png", made.mask(2))
     made.write(site / "masks" / "eye02.png", np.repeat(made.mask(2)[..., None], 3, axis=2))
     assert "masks/eye02.png has the very pixels of its image" in problem_of(site)
@@ -96,10 +104,14 @@ def test_a_volume_in_the_place_of_its_label_is_a_problem(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("turn", [0.0, 0.2])
-def test_a_header_that_contradicts_itself_is_a_problem_until_it_is_written_again(tmp_path: Path, turn: float) -> None:
+def test_a_header_that_contradicts_itself_is_a_problem_until_it_is_written_again(
+    tmp_path: Path, turn: float
+) -> None:
     site = made.saml(tmp_path)
     file = site / "Case01_segmentation.nii.gz"
-    cosines = np.array([[1, 0, 0], [0, np.cos(turn), -np.sin(turn)], [0, np.sin(turn), np.cos(turn)]])
+    cosines = np.array(
+        [[1, 0, 0], [0, np.cos(turn), -np.sin(turn)], [0, np.sin(turn), np.cos(turn)]]
+    )
     affine = np.diag([0.6, 0.6, 3.6, 1])
     affine[:3] = np.c_[cosines @ affine[:3, :3], [30, 20, -40]]
     for case in (site / "Case01.nii.gz", file):
@@ -111,10 +123,16 @@ def test_a_header_that_contradicts_itself_is_a_problem_until_it_is_written_again
     bad.header.set_sform(affine if not turn else np.round(affine, 3), code=1)
     bad.header["pixdim"][1:4] = (1, 1, 1) if not turn else (0.6, 0.6, 3.6)
     nib.save(bad, file)
-    assert np.abs(nib.load(file).affine - affine).max() < 1e-3  # as it seems; training would read the missing qform
+    assert (
+        np.abs(nib.load(file).affine - affine).max() < 1e-3
+    )  # as it seems; training would read the missing qform
     moved = np.linalg.norm(NibabelReader().read(file).affine[:3, 3] - affine[:3, 3])
     line = problem_of(site)
-    assert moved > 50 and "Case01_segmentation.nii.gz has voxels of" in line and "write the header again" in line
+    assert (
+        moved > 50
+        and "Case01_segmentation.nii.gz has voxels of" in line
+        and "write the header again" in line
+    )
     mended = nib.load(file)
     mended.set_qform(mended.affine)
     mended.set_sform(mended.affine)
@@ -128,7 +146,10 @@ def test_pictures_that_cannot_be_read_are_named_all_at_once(tmp_path: Path) -> N
         (site / file).write_bytes((site / file).read_bytes()[:60])
     with pytest.raises(DataError, match=r"3 problem\(s\)") as told:
         check_cases(site)
-    assert all(file in str(told.value) for file in ("images/eye01.png", "masks/eye01.png", "masks/eye03.png"))
+    assert all(
+        file in str(told.value)
+        for file in ("images/eye01.png", "masks/eye01.png", "masks/eye03.png")
+    )
 
 
 @pytest.mark.parametrize("layout", ["saml", "folders"])
@@ -153,7 +174,9 @@ def test_masks_that_disagree_are_a_problem_where_structures_are_asked_for(tmp_pa
     site = made.folders(tmp_path, values=made.PALETTE)
     made.write(site / "masks" / "eye02.png", made.mask(2, (0, 255)))
     assert check_cases(site)["labels"] == [0, 1, 2, 255]
-    assert "masks/eye02.png has the values [0, 255], where the other masks" in problem_of(site, STRUCTURES)
+    assert "masks/eye02.png has the values [0, 255], where the other masks" in problem_of(
+        site, STRUCTURES
+    )
     assert check_cases(site, STRUCTURES, {"disc": [1, 255]})["values"] == {"disc": [1, 255]}
     assert "values of 'cup' are [3, 9], which no mask has: found are [0, 1, 2, 255]" in problem_of(
         site, STRUCTURES, {"disc": [1, 255], "cup": [3, 9]}
@@ -161,9 +184,14 @@ def test_masks_that_disagree_are_a_problem_where_structures_are_asked_for(tmp_pa
     assert "values name 'disk'" in problem_of(site, STRUCTURES, {"disk": [1, 255]})
 
 
-def test_masks_that_mix_classes_and_grey_levels_are_a_problem_until_their_values_are_given(tmp_path: Path) -> None:
+def test_masks_that_mix_classes_and_grey_levels_are_a_problem_until_their_values_are_given(
+    tmp_path: Path,
+) -> None:
     site = made.folders(tmp_path, values=(0, 1, 255))
-    assert "masks/eye00.png has the values [0, 1, 255], of which 1 could be the noise" in problem_of(site, STRUCTURES)
+    assert (
+        "masks/eye00.png has the values [0, 1, 255], of which 1 could be the noise"
+        in problem_of(site, STRUCTURES)
+    )
     by_hand = {"disc": [1, 255], "cup": [255, 255]}
     assert check_cases(site, STRUCTURES, by_hand)["values"] == by_hand
     assert check_cases(site, STRUCTURES, {"disc": [1, 1]})["labels"] == [0, 1, 255]
@@ -172,7 +200,10 @@ def test_masks_that_mix_classes_and_grey_levels_are_a_problem_until_their_values
 def test_photographs_that_a_training_in_colour_would_cut_off_are_a_problem(tmp_path: Path) -> None:
     site = made.folders(tmp_path)
     made.write(site / "images" / "eye02.png", made.photo(2)[..., 0].astype(np.uint16) * 257)
-    assert "eye02.png has more than 8 bits a channel, which a training in colour cuts" in problem_of(site, STRUCTURES)
+    assert (
+        "eye02.png has more than 8 bits a channel, which a training in colour cuts"
+        in problem_of(site, STRUCTURES)
+    )
     with pytest.warns(UserWarning, match="differ in their channels"):
         assert check_cases(site)["num_cases"] == 4  # grey slices of 16 bits are no fault
 
@@ -185,12 +216,19 @@ def test_wide_photographs_are_noted_and_labels_in_the_half_that_is_cut_off_are_a
         left, right = made.mask(n, (0, 128, 255), 96, 30, 14), np.zeros((96, 96), np.uint8)
         made.write(tmp_path / "images" / f"{n}.png", np.hstack([made.photo(n, 96)] * 2))
         made.write(tmp_path / "masks" / f"{n}{ending}", np.hstack([left, right]))
-    with pytest.warns(UserWarning, match=r"4 photograph\(s\), .*images/0.png first, taken for a stereo pair"):
+    with pytest.warns(
+        UserWarning, match=r"4 photograph\(s\), .*images/0.png first, taken for a stereo pair"
+    ):
         check_cases(tmp_path, STRUCTURES)
     made.write(tmp_path / "masks" / f"2{ending}", np.hstack([right, left]))
-    assert f"masks/2{ending} has its labels in the right half alone" in problem_of(tmp_path, STRUCTURES)
+    assert f"masks/2{ending} has its labels in the right half alone" in problem_of(
+        tmp_path, STRUCTURES
+    )
     assert "set stereo to False" in problem_of(tmp_path, STRUCTURES)
-    assert not inspect_site(tmp_path, STRUCTURES, stereo=False).notes and check_cases(tmp_path)["num_cases"] == 4
+    assert (
+        not inspect_site(tmp_path, STRUCTURES, stereo=False).notes
+        and check_cases(tmp_path)["num_cases"] == 4
+    )
     assert check_cases(tmp_path, STRUCTURES, stereo=False)["num_cases"] == 4
 
 
@@ -203,13 +241,17 @@ def test_images_in_folders_beside_the_cases_are_a_warning(tmp_path: Path) -> Non
     (site / "images" / "eye08.webp").touch()
     with (
         pytest.warns(UserWarning, match=r"1 image\(s\) in .*/images_2024 are left out"),
-        pytest.warns(UserWarning, match=r"1 WEBP file\(s\) in .*/images are left out; convert them"),
+        pytest.warns(
+            UserWarning, match=r"1 WEBP file\(s\) in .*/images are left out; convert them"
+        ),
     ):
         assert check_cases(site)["num_cases"] == 4
 
 
 @pytest.mark.parametrize("values", [made.GREY, made.DOFE])
-def test_an_empty_mask_is_a_warning_and_only_empty_ones_are_a_problem(tmp_path: Path, values: tuple[int, ...]) -> None:
+def test_an_empty_mask_is_a_warning_and_only_empty_ones_are_a_problem(
+    tmp_path: Path, values: tuple[int, ...]
+) -> None:
     site = made.folders(tmp_path, values=values)
     empty = np.full((48, 48), values[0], np.uint8)
     made.write(site / "masks" / "eye02.png", empty)
@@ -230,7 +272,8 @@ def test_many_empty_masks_are_named_up_to_a_point(tmp_path: Path) -> None:
 
 def test_channels_that_need_a_choice_are_named_with_their_axis(tmp_path: Path) -> None:
     with pytest.warns(
-        UserWarning, match=r"images have 2 channels on axis 3 \(0: T2, 1: ADC\); the training must choose"
+        UserWarning,
+        match=r"images have 2 channels on axis 3 \(0: T2, 1: ADC\); the training must choose",
     ):
         summary = check_cases(made.msd(tmp_path / "Task05"))
     assert summary["cases"][0]["channels"] == 2 and summary["cases"][0]["shape"] == [8, 8, 4]
@@ -242,28 +285,39 @@ def test_channels_that_need_a_choice_are_named_with_their_axis(tmp_path: Path) -
 def test_images_that_differ_in_their_channels_are_a_warning(tmp_path: Path) -> None:
     site = made.folders(tmp_path)
     made.write(site / "images" / "eye02.png", made.photo(2)[..., 0])
-    with pytest.warns(UserWarning, match=r"differ in their channels \(1 of 1 channel\(s\), 3 of 3 channel\(s\)\)"):
+    with pytest.warns(
+        UserWarning, match=r"differ in their channels \(1 of 1 channel\(s\), 3 of 3 channel\(s\)\)"
+    ):
         check_cases(site)
 
 
 # copies
 
 
-def test_a_copy_is_found_at_another_site_in_another_format_and_told_with_its_parts(tmp_path: Path) -> None:
+def test_a_copy_is_found_at_another_site_in_another_format_and_told_with_its_parts(
+    tmp_path: Path,
+) -> None:
     made.folders(tmp_path / "elm", cases=6)
     made.folders(tmp_path / "oak", cases=6, endings=(".tif", ".bmp"), first=6)
     assert check_duplicates(site_folders(tmp_path)) == []
     made.write(tmp_path / "oak" / "images" / "new.bmp", made.photo(3))
     made.write(tmp_path / "oak" / "masks" / "new.png", made.mask(3))
     lists = {name: site_datalist(folder) for name, folder in site_folders(tmp_path).items()}
-    part = {case["image"]: p for parts in lists.values() for p, cases in parts.items() for case in cases}
+    part = {
+        case["image"]: p for parts in lists.values() for p, cases in parts.items() for case in cases
+    }
     files = [tmp_path / "elm" / "images" / "eye03.png", tmp_path / "oak" / "images" / "new.bmp"]
-    for given in (site_folders(tmp_path), {n: inspect_site(p) for n, p in site_folders(tmp_path).items()}):
+    for given in (
+        site_folders(tmp_path),
+        {n: inspect_site(p) for n, p in site_folders(tmp_path).items()},
+    ):
         (line,) = check_duplicates(given, lists)
         assert line.startswith(
             f"the same image occurs 2 times, elm: {files[0]} ({part[str(files[0])]}), oak: {files[1]}"
         )
-        assert ("a test would see what was trained" in line) == (part[str(files[0])] != part[str(files[1])])
+        assert ("a test would see what was trained" in line) == (
+            part[str(files[0])] != part[str(files[1])]
+        )
 
 
 def test_a_copy_in_another_part_of_the_same_site_is_a_leak(tmp_path: Path) -> None:
@@ -281,17 +335,28 @@ def test_a_copied_volume_is_found_though_its_number_type_differs(tmp_path: Path)
     for n in range(3):
         whole = np.round(100 * made.volume(n)).astype(np.int16)
         made.write(tmp_path / "elm" / f"Case{n:02d}.nii.gz", whole)
-        made.write(tmp_path / "oak" / f"Case{n:02d}.nii.gz", (whole if n == 1 else whole + 1).astype(np.float64))
+        made.write(
+            tmp_path / "oak" / f"Case{n:02d}.nii.gz",
+            (whole if n == 1 else whole + 1).astype(np.float64),
+        )
     copies = check_duplicates(site_folders(tmp_path))
     assert len([line for line in copies if "same image" in line]) == 1
-    assert len([line for line in copies if "same label" in line]) == 2  # cases 0 and 2 share their labels only
+    assert (
+        len([line for line in copies if "same label" in line]) == 2
+    )  # cases 0 and 2 share their labels only
 
 
-def test_one_label_for_different_images_is_suspicious_and_empty_ones_are_not(tmp_path: Path) -> None:
+def test_one_label_for_different_images_is_suspicious_and_empty_ones_are_not(
+    tmp_path: Path,
+) -> None:
     site = made.folders(tmp_path)
     shutil.copy(site / "masks" / "eye01.png", site / "masks" / "eye02.png")
     (line,) = check_duplicates({"elm": site})
-    assert "different images have the same label" in line and "eye01.png" in line and "eye02.png" in line
+    assert (
+        "different images have the same label" in line
+        and "eye01.png" in line
+        and "eye02.png" in line
+    )
     for n in (1, 2):
         made.write(site / "masks" / f"eye{n:02d}.png", np.zeros((48, 48), np.uint8))
     assert check_duplicates({"elm": site}) == []
@@ -327,7 +392,9 @@ def test_real_prostate_sites_have_no_copies_and_state_their_spacing(realdata: Pa
     found = {name: inspect_site(folder) for name, folder in sites.items()}
     assert all(not site.problems and site.layout == "saml" for site in found.values())
     spacings = {tuple(line["spacing"]) for site in found.values() for line in site.lines}
-    headers = {nib.load(c["image"]).header.get_zooms()[:3] for p in sites.values() for c in find_cases(p)}
+    headers = {
+        nib.load(c["image"]).header.get_zooms()[:3] for p in sites.values() for c in find_cases(p)
+    }
     assert spacings == {tuple(round(float(mm), 4) for mm in zooms) for zooms in headers}
     assert check_duplicates(found) == []
 
@@ -354,4 +421,6 @@ def test_a_real_fundus_site_is_recognised_checked_and_its_structures_are_found(
     parts = site_datalist(site, tmp_path / "list.json", STRUCTURES, found.values)
     assert sum(map(len, parts.values())) == cases
     written = json.loads((tmp_path / "list.json").read_text())
-    assert written["testing"][0]["values"] == values and written["testing"][0]["image"].startswith("images/")
+    assert written["testing"][0]["values"] == values and written["testing"][0]["image"].startswith(
+        "images/"
+    )

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from pathlib import Path
@@ -26,7 +18,9 @@ def test_structure_size_is_in_cubic_millimetres_or_a_share_of_the_picture(tmp_pa
     mask = np.zeros((6, 5, 4), np.uint8)
     mask[1:3, 2, 1:3], mask[0, 0, 0] = 2, 1
     nib.save(nib.Nifti1Image(mask, np.diag([0.5, 0.5, 3, 1])), tmp_path / "a_segmentation.nii.gz")
-    assert structure_size({"label": str(tmp_path / "a_segmentation.nii.gz")}) == pytest.approx(5 * 0.75)
+    assert structure_size({"label": str(tmp_path / "a_segmentation.nii.gz")}) == pytest.approx(
+        5 * 0.75
+    )
     Image.fromarray(mask[:, :, 1]).save(tmp_path / "a.png")
     assert structure_size({"label": str(tmp_path / "a.png")}) == pytest.approx(2 / 30)
 
@@ -42,8 +36,14 @@ def eye(file: Path, background: int, rim: int, cup: int, colour: bool = False) -
 
 @pytest.mark.parametrize("colour", [False, True], ids=["grey", "colour"])
 def test_the_cup_to_disc_ratio_is_one_of_heights_whatever_the_coding(tmp_path, colour):
-    coded = {"label": eye(tmp_path / "a.png", 0, 1, 2, colour), "values": {"disc": [1, 2], "cup": [2, 2]}}
-    inverted = {"label": eye(tmp_path / "b.png", 255, 128, 0, colour), "values": {"disc": [0, 200], "cup": [0, 50]}}
+    coded = {
+        "label": eye(tmp_path / "a.png", 0, 1, 2, colour),
+        "values": {"disc": [1, 2], "cup": [2, 2]},
+    }
+    inverted = {
+        "label": eye(tmp_path / "b.png", 255, 128, 0, colour),
+        "values": {"disc": [0, 200], "cup": [0, 50]},
+    }
     for case in (coded, inverted):
         assert cup_to_disc_ratio(case) == pytest.approx(21 / 41)
         assert structure_size(case) == pytest.approx(np.pi * 20 * 10 / 3000, rel=0.02)
@@ -55,7 +55,9 @@ def test_an_eye_without_a_labelled_cup_is_named(tmp_path):
         cup_to_disc_ratio({"label": label, "values": {"disc": [1, 255]}})
 
 
-@pytest.mark.parametrize("module", ["monai_fairfl.data", "monai_fairfl.data.content", "monai_fairfl.data.partition"])
+@pytest.mark.parametrize(
+    "module", ["monai_fairfl.data", "monai_fairfl.data.content", "monai_fairfl.data.partition"]
+)
 @pytest.mark.parametrize("measure", [structure_size, cup_to_disc_ratio])
 def test_a_configuration_finds_each_by_any_of_its_paths(module, measure):
     config = {"content": {"_target_": f"{module}.{measure.__name__}", "_mode_": "callable"}}

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
@@ -44,7 +36,9 @@ KINDS = ["random_blob", "shift", "erode_dilate"]
 
 
 def loaded(array: np.ndarray, file: str = "SITE/Case00.nii.gz") -> MetaTensor:
-    return MetaTensor(torch.as_tensor(array, dtype=torch.float32), meta={"filename_or_obj": f"/data/{file}"})
+    return MetaTensor(
+        torch.as_tensor(array, dtype=torch.float32), meta={"filename_or_obj": f"/data/{file}"}
+    )
 
 
 def picture(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
@@ -58,21 +52,29 @@ def mid_grey(shape: tuple[int, ...]) -> np.ndarray:
     return image
 
 
-def corrupt(image: Any, kind: str = "gaussian_noise", severity: int = 3, **arguments: Any) -> np.ndarray:
-    return np.asarray(CorruptQualityd("image", kind, severity, **arguments)({"image": image})["image"])
+def corrupt(
+    image: Any, kind: str = "gaussian_noise", severity: int = 3, **arguments: Any
+) -> np.ndarray:
+    return np.asarray(
+        CorruptQualityd("image", kind, severity, **arguments)({"image": image})["image"]
+    )
 
 
 def dice(one: np.ndarray, other: np.ndarray) -> float:
     return float(2 * (one * other).sum() / (one.sum() + other.sum()))
 
 
-def ellipse(shape: tuple[int, int], centre: tuple[float, float], radii: tuple[float, float]) -> np.ndarray:
+def ellipse(
+    shape: tuple[int, int], centre: tuple[float, float], radii: tuple[float, float]
+) -> np.ndarray:
     rows, columns = np.ogrid[: shape[0], : shape[1]]
     inside = ((rows - centre[0]) / radii[0]) ** 2 + ((columns - centre[1]) / radii[1]) ** 2 <= 1
     return inside.astype(np.float32)
 
 
-def wrong(label: np.ndarray, kind: str, file: str = "SITE/Case00.nii.gz", seed: int = 0, **more: Any) -> np.ndarray:
+def wrong(
+    label: np.ndarray, kind: str, file: str = "SITE/Case00.nii.gz", seed: int = 0, **more: Any
+) -> np.ndarray:
     case = {"label": f"/data/{file}"}
     transform = CorruptLabeld("label", [case], kind, share=1.0, seed=seed, **more)
     return np.asarray(transform({"label": loaded(label, file)})["label"])
@@ -85,7 +87,9 @@ def wrong(label: np.ndarray, kind: str, file: str = "SITE/Case00.nii.gz", seed: 
 @pytest.mark.parametrize("severity, std", list(enumerate(NOISE_STD)))
 def test_noise_has_the_stated_standard_deviation(shape, severity, std):
     damaged = corrupt(loaded(mid_grey(shape)), severity=severity)[:, 2:-2]
-    censored = norm(scale=max(std, 1e-12)).expect(lambda n: np.clip(n, -0.5, 0.5) ** 2) ** 0.5  # clipped to 0 and 1
+    censored = (
+        norm(scale=max(std, 1e-12)).expect(lambda n: np.clip(n, -0.5, 0.5) ** 2) ** 0.5
+    )  # clipped to 0 and 1
     assert damaged.std() == pytest.approx(censored, rel=4 / np.sqrt(2 * damaged.size), abs=1e-9)
     assert damaged.min() >= 0 and damaged.max() <= 1
 
@@ -108,7 +112,9 @@ def test_it_makes_no_difference_whether_images_were_normalised_before(kind, scal
     image = picture((1, 24, 20), seed)
     expected = scale * corrupt(loaded(image), kind) + offset
     np.testing.assert_allclose(
-        corrupt(loaded(scale * image + offset), kind), expected, atol=1e-5 * (scale + abs(offset) + 1)
+        corrupt(loaded(scale * image + offset), kind),
+        expected,
+        atol=1e-5 * (scale + abs(offset) + 1),
     )
 
 
@@ -118,7 +124,9 @@ def test_a_given_range_is_the_papers_definition():
     censored = norm(0.4, 0.18).expect(lambda x: (np.clip(x, 0, 1) - 0.4) ** 2) ** 0.5
     assert np.sqrt(((damaged - 0.4) ** 2).mean()) == pytest.approx(censored, rel=0.03)
     assert damaged.min() == 0 and damaged.max() <= 1
-    assert (corrupt(loaded(image), severity=3) == image).all()  # without it: a range of its own, which is 0 here
+    assert (
+        corrupt(loaded(image), severity=3) == image
+    ).all()  # without it: a range of its own, which is 0 here
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.4, np.pi / 4, np.pi / 2, 3.0])
@@ -130,15 +138,21 @@ def test_a_kernel_is_a_centred_line_of_its_length(length, angle):
     across = rows * np.cos(angle) - columns * np.sin(angle)
     assert kernel.sum() == pytest.approx(1) and kernel.min() >= 0
     assert (kernel * along).sum() == pytest.approx(0, abs=1e-9)
-    assert np.sqrt(12 * (kernel * along**2).sum()) == pytest.approx(length, rel=0.03)  # of a uniform distribution
+    assert np.sqrt(12 * (kernel * along**2).sum()) == pytest.approx(
+        length, rel=0.03
+    )  # of a uniform distribution
     assert np.sqrt((kernel * across**2).sum()) < 0.5  # pixels
 
 
 @pytest.mark.parametrize(
-    "severity, radius, sigma", [(1, 10, 3), (2, 15, 5), (3, 15, 8), (4, 15, 12), (5, 20, 15)], ids=str
+    "severity, radius, sigma",
+    [(1, 10, 3), (2, 15, 5), (3, 15, 8), (4, 15, 12), (5, 20, 15)],
+    ids=str,
 )
 def test_lengths_match_the_spread_of_imagenet_c(severity, radius, sigma):
-    """Its kernel, of ImageMagick, is one half of a Gaussian, 2 radius + 1 pixels long, made for 224 pixels."""
+    """Its kernel, of ImageMagick, is one half of a Gaussian, 2 radius + 1 pixels long, made for 224
+    pixels.
+    """
     place = np.arange(2 * radius + 1)
     half = norm.pdf(place, scale=sigma) / norm.pdf(place, scale=sigma).sum()
     spread = np.sqrt((half * place**2).sum() - (half * place).sum() ** 2)
@@ -154,7 +168,9 @@ def test_blur_spreads_a_point_over_the_stated_share_of_the_shorter_side(severity
     rows, columns = np.indices(spread.shape) - side // 2
     assert spread.sum() == pytest.approx(1, abs=1e-4)
     assert (spread * rows).sum() == pytest.approx(0, abs=1e-2) == (spread * columns).sum()
-    pixels = np.sqrt(max(12 * (spread * (rows**2 + columns**2)).sum() - 4, 0))  # less that of pixels themselves
+    pixels = np.sqrt(
+        max(12 * (spread * (rows**2 + columns**2)).sum() - 4, 0)
+    )  # less that of pixels themselves
     assert pixels == pytest.approx(BLUR_LENGTH[severity] * side, rel=0.05, abs=1)
 
 
@@ -167,20 +183,30 @@ def test_volumes_are_blurred_plane_by_plane_and_colours_alike():
 
 
 def test_blur_continues_images_at_their_edges():
-    np.testing.assert_allclose(corrupt(loaded(np.full((1, 30, 20), 7.0)), "motion_blur", 5), 7, rtol=1e-6)
+    np.testing.assert_allclose(
+        corrupt(loaded(np.full((1, 30, 20), 7.0)), "motion_blur", 5), 7, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", ["gaussian_noise", "motion_blur"])
 def test_damage_is_a_fixed_property_of_the_case(kind):
     image = picture((1, 48, 48))
     transform = CorruptQualityd("image", kind)
-    first = [np.asarray(transform({"image": loaded(image, f"SITE/Case{n:02d}.nii.gz")})["image"]) for n in range(4)]
-    again = [np.asarray(transform({"image": loaded(image, f"SITE/Case{n:02d}.nii.gz")})["image"]) for n in (3, 2, 1, 0)]
+    first = [
+        np.asarray(transform({"image": loaded(image, f"SITE/Case{n:02d}.nii.gz")})["image"])
+        for n in range(4)
+    ]
+    again = [
+        np.asarray(transform({"image": loaded(image, f"SITE/Case{n:02d}.nii.gz")})["image"])
+        for n in (3, 2, 1, 0)
+    ]
     for one, other in zip(first, reversed(again)):
         assert (one == other).all()
     assert all((first[0] != other).any() for other in first[1:])
     assert (corrupt(loaded(image), kind, seed=1) != first[0]).any()
-    moved = MetaTensor(torch.as_tensor(image), meta={"filename_or_obj": "/elsewhere/SITE/Case00.nii.gz"})
+    moved = MetaTensor(
+        torch.as_tensor(image), meta={"filename_or_obj": "/elsewhere/SITE/Case00.nii.gz"}
+    )
     assert (corrupt(moved, kind) == first[0]).all()
     assert (corrupt(loaded(image, "OTHER/Case00.nii.gz"), kind) != first[0]).any()
 
@@ -235,13 +261,23 @@ def test_type_and_metadata_stay_and_the_input_is_not_touched(kind):
     image.meta["note"] = "kept"
     before = image.clone()
     damaged = CorruptQualityd("image", kind)({"image": image})["image"]
-    assert isinstance(damaged, MetaTensor) and damaged.dtype == torch.float32 and damaged.meta["note"] == "kept"
+    assert (
+        isinstance(damaged, MetaTensor)
+        and damaged.dtype == torch.float32
+        and damaged.meta["note"] == "kept"
+    )
     assert bool((image == before).all()) and (damaged != image).any()
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"kind": "fog"}, {"severity": 6}, {"severity": -1}, {"severity": 2.5}, {"intensity_range": (1, 0)}],
+    [
+        {"kind": "fog"},
+        {"severity": 6},
+        {"severity": -1},
+        {"severity": 2.5},
+        {"intensity_range": (1, 0)},
+    ],
     ids=str,
 )
 def test_quality_arguments_out_of_range_are_refused(arguments):
@@ -258,7 +294,10 @@ def test_an_image_without_channels_is_explained():
 
 
 def cases_of(n: int, folder: str = "/data/SITE") -> list[dict[str, str]]:
-    return [{"image": f"{folder}/Case{i:02d}.nii.gz", "label": f"{folder}/Case{i:02d}_mask.nii.gz"} for i in range(n)]
+    return [
+        {"image": f"{folder}/Case{i:02d}.nii.gz", "label": f"{folder}/Case{i:02d}_mask.nii.gz"}
+        for i in range(n)
+    ]
 
 
 @given(n=st.integers(0, 60), share=st.floats(0, 1), seed=st.integers(0, 99), shuffled=st.randoms())
@@ -268,14 +307,19 @@ def test_the_share_of_corrupted_cases_is_the_stated_one(n, share, seed, shuffled
     assert len(chosen) == (min(n, max(1, int(share * n + 0.5))) if share else 0)
     shuffled.shuffle(cases)
     assert sorted(map(str, corrupted_cases(cases, share, seed))) == sorted(map(str, chosen))
-    assert {str(case) for case in chosen} <= {str(case) for case in corrupted_cases(cases, min(1, share + 0.2), seed)}
+    assert {str(case) for case in chosen} <= {
+        str(case) for case in corrupted_cases(cases, min(1, share + 0.2), seed)
+    }
 
 
 @pytest.mark.parametrize("share, count", [(0.2, 2), (0.4, 4), (0.6, 6)])
 def test_twenty_forty_and_sixty_percent_of_ten_labels_become_wrong(share, count):
     truth = ellipse((32, 32), (15, 15), (6, 8))[None]
     transform = CorruptLabeld("label", cases_of(10), share=share)
-    labels = [transform({"label": loaded(truth, f"SITE/Case{n:02d}_mask.nii.gz")})["label"] for n in range(12)]
+    labels = [
+        transform({"label": loaded(truth, f"SITE/Case{n:02d}_mask.nii.gz")})["label"]
+        for n in range(12)
+    ]
     changed = [n for n, label in enumerate(labels) if (np.asarray(label) != truth).any()]
     assert len(changed) == count and max(changed) < 10  # the last two are none of the cases
     moved = corrupted_cases(cases_of(10, "/moved/SITE"), share)
@@ -289,19 +333,28 @@ def test_a_shifted_ellipse_has_a_dice_of_039(radii, seed):
     shifted = wrong(truth, "shift", seed=seed)
     theory = (4 * np.pi / 3 - np.sqrt(3)) / (2 * np.pi)  # two unit circles one radius apart
     assert theory == pytest.approx(0.391, abs=1e-3)
-    rounding = 0.551 * 1.5 * np.hypot(1 / radii[0], 1 / radii[1])  # up to 1.5 pixels; Dice falls by 0.551 a radius
+    rounding = (
+        0.551 * 1.5 * np.hypot(1 / radii[0], 1 / radii[1])
+    )  # up to 1.5 pixels; Dice falls by 0.551 a radius
     assert theory - rounding < dice(truth, shifted) < theory + 0.01 and shifted.sum() == truth.sum()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_shifted_ellipsoid_has_a_dice_of_031(seed):
     depth = np.linspace(-1, 1, 23)[1:-1]
-    truth = np.stack([ellipse((160, 160), (80, 79), (30 * r, 36 * r)) for r in np.sqrt(1 - depth**2)], axis=-1)[None]
+    truth = np.stack(
+        [ellipse((160, 160), (80, 79), (30 * r, 36 * r)) for r in np.sqrt(1 - depth**2)], axis=-1
+    )[None]
     theory = 5 / 16  # two unit balls one radius apart
     assert theory - 0.06 < dice(truth, wrong(truth, "shift", seed=seed)) < theory + 0.01
 
 
-@given(top=st.integers(0, 20), left=st.integers(0, 20), height=st.integers(1, 9), width=st.integers(1, 9))
+@given(
+    top=st.integers(0, 20),
+    left=st.integers(0, 20),
+    height=st.integers(1, 9),
+    width=st.integers(1, 9),
+)
 @settings(max_examples=40)
 def test_a_shifted_rectangle_has_a_dice_of_at_most_one_half(top, left, height, width):
     truth = np.zeros((1, 32, 32), dtype=np.float32)
@@ -331,7 +384,9 @@ def test_too_small_and_too_large_labels_have_a_dice_of_one_half(shape):
 
 def test_a_label_too_large_to_grow_becomes_too_small():
     truth = ellipse((20, 20), (10, 10), (9, 9))[None]
-    assert {round(float(wrong(truth, "erode_dilate", seed=s).sum() / truth.sum()), 1) for s in range(8)} == {0.3}
+    assert {
+        round(float(wrong(truth, "erode_dilate", seed=s).sum() / truth.sum()), 1) for s in range(8)
+    } == {0.3}
 
 
 def test_blobs_have_the_area_of_the_structure_and_its_dice_by_chance():
@@ -339,9 +394,16 @@ def test_blobs_have_the_area_of_the_structure_and_its_dice_by_chance():
     blobs = [wrong(truth, "random_blob", seed=seed) for seed in range(200)]
     assert all(blob.sum() == truth.sum() for blob in blobs)
     found = [dice(truth, blob) for blob in blobs]
-    assert np.mean(found) == pytest.approx(truth.mean(), abs=4 * np.std(found) / np.sqrt(len(found)))
-    edges = [np.abs(np.diff(blob[0], axis=0)).sum() + np.abs(np.diff(blob[0], axis=1)).sum() for blob in blobs]
-    assert np.mean(edges) < 6 * np.sqrt(np.pi * truth.sum())  # smooth: a disc has 4 / pi perimeters of such edges
+    assert np.mean(found) == pytest.approx(
+        truth.mean(), abs=4 * np.std(found) / np.sqrt(len(found))
+    )
+    edges = [
+        np.abs(np.diff(blob[0], axis=0)).sum() + np.abs(np.diff(blob[0], axis=1)).sum()
+        for blob in blobs
+    ]
+    assert np.mean(edges) < 6 * np.sqrt(
+        np.pi * truth.sum()
+    )  # smooth: a disc has 4 / pi perimeters of such edges
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -349,12 +411,17 @@ def test_disc_and_cup_move_together(kind):
     label = np.stack([ellipse((64, 64), (30, 32), (12, 11)), ellipse((64, 64), (30, 32), (6, 5))])
     for seed in range(6):
         changed = wrong(label, kind, seed=seed)
-        assert (changed[1] <= changed[0]).all() and changed[1].any() and (changed[0] != label[0]).any()
+        assert (
+            (changed[1] <= changed[0]).all() and changed[1].any() and (changed[0] != label[0]).any()
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_volumes_stay_connected_and_empty_slices_empty(kind):
-    planes = [ellipse((40, 40), (20, 20), (r, r)) if r else np.zeros((40, 40), np.float32) for r in (0, 4, 7, 8, 5, 0)]
+    planes = [
+        ellipse((40, 40), (20, 20), (r, r)) if r else np.zeros((40, 40), np.float32)
+        for r in (0, 4, 7, 8, 5, 0)
+    ]
     label = np.stack(planes, axis=-1)[None]
     changed = wrong(label, kind)
     assert [bool(changed[..., d].any()) for d in range(6)] == [False, True, True, True, True, False]
@@ -379,7 +446,9 @@ def test_a_labels_type_and_metadata_stay_and_the_input_is_not_touched(kind):
     transform = CorruptLabeld("label", [{"label": "/data/SITE/Case00.nii.gz"}], kind, share=1.0)
     one, other = transform({"label": truth})["label"], transform({"label": truth})["label"]
     assert isinstance(one, MetaTensor) and one.dtype == torch.uint8 and one.meta == truth.meta
-    assert bool((one == other).all()) and bool((truth == before).all()) and bool((one != truth).any())
+    assert (
+        bool((one == other).all()) and bool((truth == before).all()) and bool((one != truth).any())
+    )
     assert (wrong(np.asarray(truth), kind, "SITE/Case01.nii.gz") != np.asarray(one)).any()
 
 
@@ -407,7 +476,8 @@ def test_label_faults_are_explained():
         wrong(np.ones((4, 4)), "shift")
 
 
-# ---- in pipelines, configs and bundles --------------------------------------------------------------------------
+# ---- in pipelines, configs and bundles
+# --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -420,7 +490,9 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]
         disc, cup = ellipse((40, 48), (20, 24), (9, 9)), ellipse((40, 48), (20, 24), (4, 5))
         case = {"image": str(folder / f"{n}.png"), "label": str(folder / f"{n}_mask.png")}
         Image.fromarray(rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)).save(case["image"])
-        Image.fromarray(np.stack([disc, cup, 0 * cup], axis=-1).astype(np.uint8)).save(case["label"])
+        Image.fromarray(np.stack([disc, cup, 0 * cup], axis=-1).astype(np.uint8)).save(
+            case["label"]
+        )
         cases.append(case)
     return cases
 
@@ -429,17 +501,27 @@ def chain(cases: list[dict[str, str]], *after: Any) -> Compose:
     keys = ["image", "label"]
     load = [LoadImaged(keys), EnsureChannelFirstd(keys)]
     return Compose(
-        [*load, CorruptQualityd("image"), CorruptLabeld("label", cases, share=0.5), Transposed(keys, (0, 2, 1)), *after]
+        [
+            *load,
+            CorruptQualityd("image"),
+            CorruptLabeld("label", cases, share=0.5),
+            Transposed(keys, (0, 2, 1)),
+            *after,
+        ]
     )
 
 
 def test_photographs_are_damaged_alike_with_and_without_cache_and_in_workers(photographs):
     plain = Dataset(photographs, chain(photographs[:4]))
-    cached = CacheDataset(photographs, chain(photographs[:4], RandFlipd(["image"], prob=0.0)), progress=False)
+    cached = CacheDataset(
+        photographs, chain(photographs[:4], RandFlipd(["image"], prob=0.0)), progress=False
+    )
     workers = list(DataLoader(plain, batch_size=1, num_workers=2))
     for n in range(4):
         for key in ("image", "label"):
-            assert (plain[n][key] == cached[n][key]).all() and (plain[n][key] == workers[n][key][0]).all()
+            assert (plain[n][key] == cached[n][key]).all() and (
+                plain[n][key] == workers[n][key][0]
+            ).all()
         assert (cached._cache[n]["image"] == plain[n]["image"]).all()  # the damage is in the cache
     truth = np.asarray(LoadImaged("label")(photographs[0])["label"]).transpose(2, 1, 0)
     assert sum(bool((np.asarray(plain[n]["label"]) != truth).any()) for n in range(4)) == 2
@@ -471,7 +553,9 @@ def datasets(site: Path, overlay: dict[str, Any] | None, folder: Path) -> tuple[
         files.append(str(folder / "overlay.json"))
     parser = ConfigParser()
     parser.read_config(files)
-    parser.update({"dataset_dir": str(site), "size": [32, 32], "empty_rate": 0.0, "slices_per_volume": "all"})
+    parser.update(
+        {"dataset_dir": str(site), "size": [32, 32], "empty_rate": 0.0, "slices_per_volume": "all"}
+    )
     parser["datalist_file"] = None
     parser["train#preprocessing#transforms"] = "@train#deterministic_transforms"
     return parser.get_parsed_content("train#dataset"), parser.get_parsed_content("validate#dataset")
@@ -489,8 +573,13 @@ def test_the_shipped_overlay_damages_sites_of_its_group_only(hospitals, tmp_path
 
 
 def test_an_overlay_makes_training_labels_wrong_and_no_others(hospitals, tmp_path):
-    before, after = datasets(hospitals / "alder", None, tmp_path), datasets(hospitals / "alder", WRONG_LABELS, tmp_path)
-    changed = [[bool((a["label"] != b["label"]).any()) for a, b in zip(*pair)] for pair in zip(before, after)]
+    before, after = datasets(hospitals / "alder", None, tmp_path), datasets(
+        hospitals / "alder", WRONG_LABELS, tmp_path
+    )
+    changed = [
+        [bool((a["label"] != b["label"]).any()) for a, b in zip(*pair)]
+        for pair in zip(before, after)
+    ]
     assert sum(changed[0]) == 1 and len(changed[0]) == 2 and not any(changed[1])
     assert len(find_cases(hospitals / "alder")) == 4
 
@@ -511,12 +600,19 @@ def test_in_a_federation_the_overlay_reaches_the_sites_of_the_group_only(hospita
             run_dir=str(tmp_path / run),
             site_names=names,
             config=["configs/train.json", "configs/corrupted_images.json"],
-            groups=lambda sites: {"corrupted": corrupted, "clean": [site for site in sites if site not in corrupted]},
+            groups=lambda sites: {
+                "corrupted": corrupted,
+                "clean": [site for site in sites if site not in corrupted],
+            },
             overrides={"size": [32, 32], "channels": [4, 8], "slices_per_volume": 2},
             report=False,
         ).run()
-        records = [json.loads(line) for line in (tmp_path / run / "ledger.jsonl").read_text().splitlines()]
-        return next(record["details"]["sharpness"] for record in records if record["kind"] == "round")
+        records = [
+            json.loads(line) for line in (tmp_path / run / "ledger.jsonl").read_text().splitlines()
+        ]
+        return next(
+            record["details"]["sharpness"] for record in records if record["kind"] == "round"
+        )
 
     before, after = sharpness("clean"), sharpness("shifted", "birch")
     assert [before[name] != after[name] for name in names] == [False, True]

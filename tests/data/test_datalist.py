@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
@@ -27,7 +19,10 @@ PARTS = ("training", "validation", "testing")
 
 
 def case_list(n: int) -> list[dict[str, str]]:
-    return [{"image": f"Case{i:02d}.nii.gz", "label": f"Case{i:02d}_segmentation.nii.gz"} for i in range(n)]
+    return [
+        {"image": f"Case{i:02d}.nii.gz", "label": f"Case{i:02d}_segmentation.nii.gz"}
+        for i in range(n)
+    ]
 
 
 def save(path: Path, array: np.ndarray, affine: np.ndarray | None = None) -> None:
@@ -102,7 +97,9 @@ def test_all_files_that_do_not_pair_are_named_at_once(tmp_path):
     text = str(error.value)
     assert "Case00.nii.gz has no label; add Case00_segmentation.nii.gz" in text
     assert "Case01_segmentation.nii.gz has no image; add Case01.nii.gz" in text
-    assert "Case02 has 2 labels" in text and "Case02_Segmentation.nii" in text and "keep one" in text
+    assert (
+        "Case02 has 2 labels" in text and "Case02_Segmentation.nii" in text and "keep one" in text
+    )
 
 
 # contents
@@ -181,7 +178,10 @@ def test_all_problems_of_a_site_come_at_once(site):
     (site / "Case03.nii.gz").write_bytes(b"")
     with pytest.raises(DataError, match=r"3 problem\(s\)") as error:
         check_cases(site)
-    assert all(word in str(error.value) for word in ("Case01.nii.gz", "Case01_segmentation.nii.gz", "Case03.nii.gz"))
+    assert all(
+        word in str(error.value)
+        for word in ("Case01.nii.gz", "Case01_segmentation.nii.gz", "Case03.nii.gz")
+    )
 
 
 def test_affines_may_differ_by_rounding(site):
@@ -203,7 +203,8 @@ def test_one_empty_label_warns_and_only_empty_labels_are_an_error(site):
 
 
 @pytest.mark.parametrize(
-    "cases, train, valid, test", [(39, 20, 10, 9), (32, 16, 8, 8), (40, 20, 10, 10), (50, 25, 12, 13), (98, 49, 24, 25)]
+    "cases, train, valid, test",
+    [(39, 20, 10, 9), (32, 16, 8, 8), (40, 20, 10, 10), (50, 25, 12, 13), (98, 49, 24, 25)],
 )
 def test_part_sizes_are_those_of_the_released_fedce_data(cases, train, valid, test):
     # numbers of cases of NVFlare's prostate clients, which FedCE uses
@@ -215,20 +216,31 @@ def test_every_case_is_in_exactly_one_part_whatever_the_order(n, seed, order):
     cases = case_list(n)
     parts = split_cases(cases, seed=seed)
     assert all(parts[part] for part in PARTS)
-    assert sorted(case["image"] for part in PARTS for case in parts[part]) == [case["image"] for case in cases]
+    assert sorted(case["image"] for part in PARTS for case in parts[part]) == [
+        case["image"] for case in cases
+    ]
     order.shuffle(cases)
     assert split_cases(cases, seed=seed) == parts
 
 
-@given(n=st.integers(4, 30), folds=st.integers(2, 8), seed=st.integers(0, 5), validation=st.floats(0.05, 0.95))
+@given(
+    n=st.integers(4, 30),
+    folds=st.integers(2, 8),
+    seed=st.integers(0, 5),
+    validation=st.floats(0.05, 0.95),
+)
 def test_each_case_is_tested_in_exactly_one_fold(n, folds, seed, validation):
     folds = min(n, folds)
     tested = []
     for fold in range(folds):
         parts = split_cases(case_list(n), folds=folds, fold=fold, validation=validation, seed=seed)
         assert all(parts[part] for part in PARTS)
-        assert sorted(case["image"] for part in PARTS for case in parts[part]) == [c["image"] for c in case_list(n)]
-        assert parts == split_cases(case_list(n), folds=folds, fold=fold, validation=validation, seed=seed)
+        assert sorted(case["image"] for part in PARTS for case in parts[part]) == [
+            c["image"] for c in case_list(n)
+        ]
+        assert parts == split_cases(
+            case_list(n), folds=folds, fold=fold, validation=validation, seed=seed
+        )
         tested += [case["image"] for case in parts["testing"]]
     assert sorted(tested) == [case["image"] for case in case_list(n)]
 
@@ -241,7 +253,9 @@ def test_validation_share_is_of_the_cases_that_are_not_tested():
 def test_validation_draws_differ_by_fold_and_splits_by_seed():
     draws = [split_cases(case_list(50), folds=5, fold=fold)["validation"] for fold in range(5)]
     assert [len(draw) for draw in draws] == [8] * 5
-    assert len({case["image"] for draw in draws for case in draw}) > 16  # the first of one order would be about 10
+    assert (
+        len({case["image"] for draw in draws for case in draw}) > 16
+    )  # the first of one order would be about 10
     assert split_cases(case_list(20), seed=0) != split_cases(case_list(20), seed=1)
 
 
@@ -282,7 +296,10 @@ def test_a_data_list_is_written_once_with_relative_paths_and_reused(site, tmp_pa
     assert [path.name for path in file.parent.iterdir()] == ["site.json"]
     save(site / "Case09.nii.gz", image())
     save(site / "Case09_segmentation.nii.gz", mask())
-    with pytest.warns(UserWarning, match=r"1 case\(s\) of .*SITE are not in .*site.json and not used: .*Case09.nii.gz"):
+    with pytest.warns(
+        UserWarning,
+        match=r"1 case\(s\) of .*SITE are not in .*site.json and not used: .*Case09.nii.gz",
+    ):
         assert site_datalist(site, file, seed=1) == first
     assert site_datalist(site, seed=1) != first
 
@@ -290,31 +307,46 @@ def test_a_data_list_is_written_once_with_relative_paths_and_reused(site, tmp_pa
 def test_a_moved_site_keeps_its_data_list(site, tmp_path):
     site_datalist(site, site / "datalist.json")
     moved = site.rename(tmp_path / "elsewhere")
-    assert Path(site_datalist(moved, moved / "datalist.json")["testing"][0]["image"]).is_relative_to(moved)
+    assert Path(
+        site_datalist(moved, moved / "datalist.json")["testing"][0]["image"]
+    ).is_relative_to(moved)
 
 
 def test_a_list_of_other_split_arguments_is_refused(site, tmp_path):
     file = tmp_path / "site.json"
     site_datalist(site, file, folds=2)
-    assert site_datalist(site, file, folds=2, fractions=(0.2, 0.4, 0.4))  # fractions play no part in folds
+    assert site_datalist(
+        site, file, folds=2, fractions=(0.2, 0.4, 0.4)
+    )  # fractions play no part in folds
     with pytest.raises(
-        DataError, match="site.json was made with .*'fold': 0.*Give its arguments.* choose another file"
+        DataError,
+        match="site.json was made with .*'fold': 0.*Give its arguments.* choose another file",
     ):
         site_datalist(site, file, folds=2, fold=1)
 
 
 def test_a_list_made_by_hand_is_used_as_it_is(site, tmp_path):
-    one, other = ({"image": f"{name}.nii.gz", "label": f"{name}_segmentation.nii.gz"} for name in ("Case02", "Case00"))
-    (tmp_path / "hand.json").write_text(json.dumps({"training": [one], "validation": [other], "testing": []}))
+    one, other = (
+        {"image": f"{name}.nii.gz", "label": f"{name}_segmentation.nii.gz"}
+        for name in ("Case02", "Case00")
+    )
+    (tmp_path / "hand.json").write_text(
+        json.dumps({"training": [one], "validation": [other], "testing": []})
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # who leaves cases out by hand means it
         parts = site_datalist(site, tmp_path / "hand.json", seed=7)
-    assert parts["training"] == [{key: str(site / path) for key, path in one.items()}] and parts["testing"] == []
+    assert (
+        parts["training"] == [{key: str(site / path) for key, path in one.items()}]
+        and parts["testing"] == []
+    )
 
 
 def test_a_case_in_two_parts_of_a_list_by_hand_is_a_warning(site, tmp_path):
     one = {"image": "Case02.nii.gz", "label": "Case02_segmentation.nii.gz"}
-    (tmp_path / "hand.json").write_text(json.dumps({"training": [one], "validation": [], "testing": [one]}))
+    (tmp_path / "hand.json").write_text(
+        json.dumps({"training": [one], "validation": [], "testing": [one]})
+    )
     with pytest.warns(UserWarning, match=r"hand.json: .*Case02.nii.gz is in training and testing"):
         assert site_datalist(site, tmp_path / "hand.json")["testing"]
 
@@ -325,7 +357,10 @@ def test_both_eyes_of_a_patient_in_two_parts_of_a_list_by_hand_are_a_warning(tmp
         for kind in ("images", "masks"):
             (tmp_path / "HK" / kind).mkdir(parents=True, exist_ok=True)
             (tmp_path / "HK" / kind / f"{name}.png").touch()
-    hand = {part: [{"image": f"images/{name}.png", "label": f"masks/{name}.png"}] for part, name in parts.items()}
+    hand = {
+        part: [{"image": f"images/{name}.png", "label": f"masks/{name}.png"}]
+        for part, name in parts.items()
+    }
     (tmp_path / "hand.json").write_text(json.dumps(hand))
     with pytest.warns(UserWarning, match=r"hand.json: .*: 7 is in training and testing"):
         site_datalist(tmp_path / "HK", tmp_path / "hand.json")
@@ -337,7 +372,10 @@ def test_both_eyes_of_a_patient_in_two_parts_of_a_list_by_hand_are_a_warning(tmp
         ("{", "no data list"),
         ('{"training": [], "validation": []}', "KeyError: 'testing'"),
         ('{"training": ["Case00.nii.gz"], "validation": [], "testing": []}', "no data list"),
-        ('{"training": [{"image": "x.nii", "label": "y.nii"}], "validation": [], "testing": []}', "2 file.*x.nii"),
+        (
+            '{"training": [{"image": "x.nii", "label": "y.nii"}], "validation": [], "testing": []}',
+            "2 file.*x.nii",
+        ),
     ],
 )
 def test_an_unusable_list_is_refused_with_a_fix(site, tmp_path, content, words):

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The hospitals of ``make demo``: what one sees in their images, and their split."""
 
 from __future__ import annotations
@@ -20,7 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from monai_fairfl.data import DEMO_SITES, SITES, Site, make_case, site_datalist, site_folders, write_demo, write_sites
+from monai_fairfl.data import (
+    DEMO_SITES,
+    SITES,
+    Site,
+    make_case,
+    site_datalist,
+    site_folders,
+    write_demo,
+    write_sites,
+)
 from monai_fairfl.errors import DataError
 
 CHECKOUT = Path(__file__).parents[2]
@@ -127,4 +128,6 @@ def test_the_picture_of_the_hospitals_is_drawn_as_it_was_committed(tmp_path: Pat
             pictures.append(np.asarray(picture.convert("L"), float))
     drawn, committed = pictures
     assert drawn.shape == committed.shape
-    assert np.abs(drawn - committed).mean() < 5  # of 255: letters may be drawn otherwise, images not
+    assert (
+        np.abs(drawn - committed).mean() < 5
+    )  # of 255: letters may be drawn otherwise, images not

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Structures of label images, and the transforms of fundus photographs."""
 
 from __future__ import annotations
@@ -46,16 +38,23 @@ STRUCTURES = ["disc", "cup"]
         ({"disc": [64, 255], "cup": [192, 255]}, (3, 120, 250)),  # JPEG
     ],
 )
-def test_every_coding_gives_the_same_channels(values: dict[str, list[int]], codes: tuple[int, int, int]) -> None:
+def test_every_coding_gives_the_same_channels(
+    values: dict[str, list[int]], codes: tuple[int, int, int]
+) -> None:
     label = torch.tensor([[codes, codes[::-1]]])
     found = LabelStructuresd("label", STRUCTURES)({"label": label, "values": values})["label"]
     assert found.tolist() == [[[0, 1, 1], [1, 1, 0]], [[0, 0, 1], [1, 0, 0]]]
 
 
-def test_a_structure_that_is_not_labelled_is_below_zero_and_the_cases_own_values_come_first() -> None:
+def test_a_structure_that_is_not_labelled_is_below_zero_and_the_cases_own_values_come_first() -> (
+    None
+):
     transform = LabelStructuresd("label", STRUCTURES, values={"disc": [1, 2], "cup": [2, 2]})
     label = torch.tensor([[[0, 255]]])
-    assert transform({"label": label, "values": {"disc": [128, 255]}})["label"].tolist() == [[[0, 1]], [[-1, -1]]]
+    assert transform({"label": label, "values": {"disc": [128, 255]}})["label"].tolist() == [
+        [[0, 1]],
+        [[-1, -1]],
+    ]
     assert transform({"label": torch.tensor([[[1, 2]]])})["label"].tolist() == [[[1, 1]], [[0, 1]]]
 
 
@@ -69,7 +68,9 @@ def test_labels_without_values_and_unknown_structures_are_refused() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=20))
-def test_nested_structures_lie_inside_each_other_and_the_outer_one_is_kept(pixels: list[tuple[bool, bool]]) -> None:
+def test_nested_structures_lie_inside_each_other_and_the_outer_one_is_kept(
+    pixels: list[tuple[bool, bool]],
+) -> None:
     masks = torch.tensor(pixels, dtype=torch.float32).T.contiguous()
     nested = NestStructuresd("pred")({"pred": masks})["pred"]
     assert torch.equal(nested[0], masks[0]) and torch.equal(nested[1], masks[1] * masks[0])
@@ -108,10 +109,14 @@ def test_training_reads_a_mask_as_the_check_does(mode: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("mode", ["CMYK", "LAB"])
-def test_masks_in_colours_of_print_are_refused_by_check_and_training(mode: str, tmp_path: Path) -> None:
+def test_masks_in_colours_of_print_are_refused_by_check_and_training(
+    mode: str, tmp_path: Path
+) -> None:
     Image.new(mode, (4, 4)).save(tmp_path / "mask.tif")
     for reading in (read, lambda file: grey_levels(Image.open(file))):
-        with pytest.raises(DataError, match=rf"mask.tif has the colours {mode}.*; save it in grey or RGB"):
+        with pytest.raises(
+            DataError, match=rf"mask.tif has the colours {mode}.*; save it in grey or RGB"
+        ):
             reading(tmp_path / "mask.tif")
 
 
@@ -133,13 +138,17 @@ def test_of_a_stereo_pair_the_left_view_is_taken_and_invertd_puts_it_back() -> N
 
 
 @given(st.floats(0.3, 3), st.floats(0, 40), st.integers(0, 1000))
-def test_cast_and_exposure_do_not_change_a_normalised_photograph(gain: float, offset: float, seed: int) -> None:
+def test_cast_and_exposure_do_not_change_a_normalised_photograph(
+    gain: float, offset: float, seed: int
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     image = torch.rand(3, 24, 24, generator=generator) * 100 + 100
     image[:, :4] = 2  # black surroundings
     camera = torch.where(image > 2, gain * image + offset, image)
     usual = NormaliseFieldd("image")({"image": image})["image"]
-    torch.testing.assert_close(NormaliseFieldd("image")({"image": camera})["image"], usual, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        NormaliseFieldd("image")({"image": camera})["image"], usual, atol=1e-3, rtol=1e-3
+    )
     assert not usual[:, :4].any()
     inside = usual[:, 4:].flatten(1)
     torch.testing.assert_close(inside.mean(1), torch.zeros(3), atol=1e-4, rtol=0)
@@ -174,7 +183,9 @@ def test_crops_are_of_the_disc_the_same_for_image_and_label_and_repeat_with_the_
     label = torch.zeros(2, 96, 96)
     label[0, 60:76, 20:36], label[1] = 1, -1
     case = {"image": label[:1].repeat(3, 1, 1) * 5, "label": label}
-    transform = RandDiscCropd(["image", "label"], "label", (32, 32), prob=1.0, margin=(2, 2), jitter=0)
+    transform = RandDiscCropd(
+        ["image", "label"], "label", (32, 32), prob=1.0, margin=(2, 2), jitter=0
+    )
     found = transform(case)
     assert found["image"].shape == (3, 32, 32) and found["label"].unique().tolist() == [-1, 0, 1]
     assert float(found["label"][0].mean()) == pytest.approx(0.25, abs=0.01)  # half of the side
@@ -183,11 +194,16 @@ def test_crops_are_of_the_disc_the_same_for_image_and_label_and_repeat_with_the_
     torch.testing.assert_close(whole["label"], label)
     empty = {"image": case["image"], "label": torch.zeros(2, 96, 96)}
     assert transform(empty)["label"].shape == (2, 32, 32)
-    one, two = (RandDiscCropd(["label"], "label", (32, 32)).set_random_state(3)({"label": label}) for _ in range(2))
+    one, two = (
+        RandDiscCropd(["label"], "label", (32, 32)).set_random_state(3)({"label": label})
+        for _ in range(2)
+    )
     assert torch.equal(one["label"], two["label"])
 
 
-@pytest.mark.parametrize("wrong", [{"prob": 1.5}, {"margin": (0.5, 2)}, {"jitter": -1}, {"label_key": "x"}])
+@pytest.mark.parametrize(
+    "wrong", [{"prob": 1.5}, {"margin": (0.5, 2)}, {"jitter": -1}, {"label_key": "x"}]
+)
 def test_arguments_out_of_range_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="RandDiscCropd"):
         RandDiscCropd(**{"keys": ["label"], "label_key": "label", "size": (8, 8), **wrong})  # type: ignore[arg-type]

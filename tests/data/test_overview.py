@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """All sites side by side, also those that cannot be used."""
 
 from __future__ import annotations
@@ -65,7 +57,11 @@ def test_a_site_with_problems_is_shown_beside_the_others(tmp_path: Path) -> None
     assert sorted(problems) == ["ash", "oak", "yew"]
     assert "masks/ is missing" in problems["oak"] and "eye31.png" in problems["yew"]
     assert "2 case(s) cannot be split" in problems["ash"]
-    assert row(text, "elm")[-1] == "2/1/1" and row(text, "oak")[1:3] == ["–", "0"] and row(text, "yew")[-1] == "–"
+    assert (
+        row(text, "elm")[-1] == "2/1/1"
+        and row(text, "oak")[1:3] == ["–", "0"]
+        and row(text, "yew")[-1] == "–"
+    )
     assert text.splitlines()[-1] == "4 site(s), 0 note(s), 3 problem(s) that would stop a training"
 
 
@@ -74,4 +70,8 @@ def test_copies_across_sites_are_notes(tmp_path: Path) -> None:
     made.folders(tmp_path / "oak", cases=3, first=2)
     data, text = overview(site_folders(tmp_path))
     (note,) = data["warnings"]
-    assert "the same image occurs 2 times" in note and f"note: {note}" in text and data["problems"] == []
+    assert (
+        "the same image occurs 2 times" in note
+        and f"note: {note}" in text
+        and data["problems"] == []
+    )

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
@@ -55,13 +47,17 @@ def names_of(n: int) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(n=st.integers(1, 80), clients=st.integers(1, 12), seed=st.integers(0, 99), shuffled=st.randoms())
+@given(
+    n=st.integers(1, 80), clients=st.integers(1, 12), seed=st.integers(0, 99), shuffled=st.randoms()
+)
 def test_every_case_goes_to_one_client_and_every_client_gets_one(kind, n, clients, seed, shuffled):
     assume(n >= clients)
     pool, names = pool_of(n), names_of(clients)
     dealt = partition(pool, names, kind, seed, content=by_number)
     assert list(dealt) == names and all(dealt.values())
-    assert sorted(case["image"] for part in dealt.values() for case in part) == [case["image"] for case in pool]
+    assert sorted(case["image"] for part in dealt.values() for case in part) == [
+        case["image"] for case in pool
+    ]
     shuffled.shuffle(pool)
     assert partition(pool, names, kind, seed, content=by_number) == dealt
 
@@ -77,19 +73,32 @@ def test_the_seed_decides_who_gets_which(kind):
 def test_sizes_of_a_uniform_and_an_imbalanced_partition_differ_by_one_at_most(n, clients):
     assume(n >= clients)
     for kind in ("uniform", "class_imbalance"):
-        sizes = [len(part) for part in partition(pool_of(n), names_of(clients), kind, content=by_number).values()]
+        sizes = [
+            len(part)
+            for part in partition(pool_of(n), names_of(clients), kind, content=by_number).values()
+        ]
         assert max(sizes) - min(sizes) <= 1
 
 
 @pytest.mark.parametrize("clients", [2, 5, 10, 20])
 def test_power_law_sizes_are_those_of_the_authors_code(clients):
-    shares = np.linspace(powerlaw.ppf(0.01, 1.65911332899), powerlaw.ppf(0.99, 1.65911332899), clients)
+    shares = np.linspace(
+        powerlaw.ppf(0.01, 1.65911332899), powerlaw.ppf(0.99, 1.65911332899), clients
+    )
     shares /= shares.sum()
-    sizes = [len(part) for part in partition(pool_of(6000), names_of(clients), "power_law").values()]
+    sizes = [
+        len(part) for part in partition(pool_of(6000), names_of(clients), "power_law").values()
+    ]
     np.testing.assert_allclose(sizes, 6000 * shares, atol=1)
     assert sizes == sorted(sizes)
     if clients == 5:
-        assert [round(100 * float(share), 1) for share in shares] == [2.4, 11.2, 20.0, 28.8, 37.6]  # as documented
+        assert [round(100 * float(share), 1) for share in shares] == [
+            2.4,
+            11.2,
+            20.0,
+            28.8,
+            37.6,
+        ]  # as documented
 
 
 @pytest.mark.parametrize("clients", [2, 5, 8])
@@ -99,12 +108,22 @@ def test_class_imbalance_gives_client_i_equal_numbers_of_the_i_lowest_classes(cl
     dealt = partition(pool, names_of(clients), "class_imbalance", content=by_number)
     shares = [sum(1 / i for i in range(j, clients + 1)) / clients for j in range(1, clients + 1)]
     assert sum(shares) == pytest.approx(1)
-    ends = np.round(np.cumsum(shares) * len(pool)).astype(int)  # class j: labels from ends[j - 1] to ends[j]
+    ends = np.round(np.cumsum(shares) * len(pool)).astype(
+        int
+    )  # class j: labels from ends[j - 1] to ends[j]
     for number, part in enumerate(dealt.values(), start=1):
-        counts = np.bincount(np.searchsorted(ends, [int(case["label"]) for case in part], side="right"))
+        counts = np.bincount(
+            np.searchsorted(ends, [int(case["label"]) for case in part], side="right")
+        )
         assert counts.tolist() == [each // number] * number
     if clients == 5:
-        assert [round(100 * share, 1) for share in shares] == [45.7, 25.7, 15.7, 9.0, 4.0]  # as documented
+        assert [round(100 * share, 1) for share in shares] == [
+            45.7,
+            25.7,
+            15.7,
+            9.0,
+            4.0,
+        ]  # as documented
 
 
 def test_uniform_partitions_do_not_follow_the_content():
@@ -139,15 +158,24 @@ def test_clients_share_the_pool_and_are_tested_alike(pooled, kind):
     for part in ("training", "validation"):
         dealt = sorted(case["image"] for each in lists for case in each[part])
         assert dealt == sorted(case["image"] for site in sites for case in site[part])
-    assert all(each["testing"] == [case for site in sites for case in site["testing"]] for each in lists)
-    assert all(set(each) == set(PARTS) and Path(each["training"][0]["label"]).is_absolute() for each in lists)
+    assert all(
+        each["testing"] == [case for site in sites for case in site["testing"]] for each in lists
+    )
+    assert all(
+        set(each) == set(PARTS) and Path(each["training"][0]["label"]).is_absolute()
+        for each in lists
+    )
     if kind == "class_imbalance":
         largest = [max(structure_size(case) for case in each["training"]) for each in lists]
         everything = [structure_size(case) for site in sites for case in site["training"]]
         assert largest[0] < largest[2] == max(everything)
-        other = partitioned_datalist(pooled, names[0], names, kind, 2, content=lambda case: -structure_size(case))
+        other = partitioned_datalist(
+            pooled, names[0], names, kind, 2, content=lambda case: -structure_size(case)
+        )
         smallest = min(structure_size(case) for case in other["training"])
-        assert smallest >= sorted(everything)[2]  # of six cases the four largest are the first class
+        assert (
+            smallest >= sorted(everything)[2]
+        )  # of six cases the four largest are the first class
 
 
 def test_too_small_a_pool_is_explained(pooled):
@@ -166,10 +194,17 @@ def test_a_config_alone_makes_a_client_of_a_pool_and_a_free_rider(pooled, tmp_pa
             "client": "@site",
             "clients": names_of(3),
             "kind": "class_imbalance",
-            "content": {"_target_": "monai_fairfl.data.partition.structure_size", "_mode_": "callable"},
+            "content": {
+                "_target_": "monai_fairfl.data.partition.structure_size",
+                "_mode_": "callable",
+            },
             "seed": "@split_seed",
         },
-        "free_rider": {"_target_": "monai_fairfl.data.partition.repeat_case", "datalist": "@honest", "times": 7},
+        "free_rider": {
+            "_target_": "monai_fairfl.data.partition.repeat_case",
+            "datalist": "@honest",
+            "times": 7,
+        },
         "datalist": "$@free_rider if @site in ['client2'] else @honest",
     }
     (tmp_path / "overlay.json").write_text(json.dumps(overlay))
@@ -179,7 +214,9 @@ def test_a_config_alone_makes_a_client_of_a_pool_and_a_free_rider(pooled, tmp_pa
         parser.read_config([str(TRAIN), str(tmp_path / "overlay.json")])
         parser["site"] = name
         found[name] = parser.get_parsed_content("datalist")
-    assert found["client1"] == partitioned_datalist(pooled, "client1", names_of(3), "class_imbalance")
+    assert found["client1"] == partitioned_datalist(
+        pooled, "client1", names_of(3), "class_imbalance"
+    )
     assert len(found["client2"]["training"]) == 7
     assert len({str(case) for part in PARTS[:2] for case in found["client2"][part]}) == 1
 
@@ -189,30 +226,45 @@ def documented() -> dict[str, dict[str, Any]]:
     text = (ROOT / "docs" / "settings.md").read_text()
     for name, site in (("BIDMC", "alder"), ("HK", "birch"), ("RUNMC", "elm"), ("UCL", "hazel")):
         text = text.replace(name, site)
-    found = re.findall(r"^## ([^\n]*)\n(?:(?!^## ).)*?```json\n(\{.*?\n\})\n```", text, re.DOTALL | re.MULTILINE)
+    found = re.findall(
+        r"^## ([^\n]*)\n(?:(?!^## ).)*?```json\n(\{.*?\n\})\n```", text, re.DOTALL | re.MULTILINE
+    )
     return {heading: json.loads(block) for heading, block in found}
 
 
 @pytest.mark.parametrize("setting", ["wrong labels", "free rider", "shares"])
 def test_the_documented_files_are_right(setting, hospitals, tmp_path):
     (heading,) = [heading for heading in documented() if setting in heading]
-    overlay = json.dumps(documented()[heading]).replace("/data/", f"{hospitals}/").replace('"client5"', '"birch"')
+    overlay = (
+        json.dumps(documented()[heading])
+        .replace("/data/", f"{hospitals}/")
+        .replace('"client5"', '"birch"')
+    )
     for name in ("client3", "client4"):  # the pool of the tests is smaller
         overlay = overlay.replace(f'"{name}", ', "")
     (tmp_path / "overlay.json").write_text(overlay)
     parser = ConfigParser()
     parser.read_config([str(TRAIN), str(tmp_path / "overlay.json")])
     parser.update(
-        {"dataset_dir": str(hospitals / "birch"), "ckpt_dir": str(tmp_path), "site": "birch", "size": [32, 32]}
+        {
+            "dataset_dir": str(hospitals / "birch"),
+            "ckpt_dir": str(tmp_path),
+            "site": "birch",
+            "size": [32, 32],
+        }
     )
     datalist = parser.get_parsed_content("datalist")
-    transforms = [type(each).__name__ for each in parser.get_parsed_content("train#deterministic_transforms")]
+    transforms = [
+        type(each).__name__ for each in parser.get_parsed_content("train#deterministic_transforms")
+    ]
     assert ("CorruptLabeld" in transforms) == (setting == "wrong labels")
     assert (len(datalist["training"]) == 20) == (setting == "free rider")
     assert (len(datalist["testing"]) > 1) == (setting == "shares")
 
 
-@given(training=st.integers(1, 9), validation=st.integers(0, 4), times=st.none() | st.integers(1, 30))
+@given(
+    training=st.integers(1, 9), validation=st.integers(0, 4), times=st.none() | st.integers(1, 30)
+)
 def test_a_free_rider_has_one_image_and_claims_many(training, validation, times):
     cases = pool_of(training + validation + 2)
     parts = {
@@ -235,7 +287,8 @@ def test_free_rider_faults_are_explained(hospitals):
         repeat_case({"training": [], "validation": [], "testing": find_cases(hospitals / "alder")})
 
 
-# ---- chosen clients ---------------------------------------------------------------------------------------------
+# ---- chosen clients
+# ---------------------------------------------------------------------------------------------
 
 
 @given(

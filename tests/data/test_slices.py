@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from typing import Any
@@ -29,7 +21,11 @@ def volume(gland: int = 10, empty: int = 10) -> dict[str, Any]:
     depth = gland + empty
     image = torch.arange(depth, dtype=torch.float32).expand(1, 4, 5, depth).clone()
     label = torch.where(image < gland, image + 1, 0)
-    return {"image": MetaTensor(image, affine=torch.eye(4)), "label": MetaTensor(label), "case": "Case00"}
+    return {
+        "image": MetaTensor(image, affine=torch.eye(4)),
+        "label": MetaTensor(label),
+        "case": "Case00",
+    }
 
 
 def number(item: dict[str, Any]) -> int:
@@ -42,7 +38,9 @@ def is_empty(item: dict[str, Any]) -> bool:
 
 def test_a_channel_that_an_image_does_not_have_is_refused_with_its_file():
     image = MetaTensor(torch.zeros(2, 4, 4, 4), meta={"filename_or_obj": "Task05/a.nii.gz"})
-    with pytest.raises(DataError, match="Task05/a.nii.gz has 2 channels, and none of number 2; mend 'channel'"):
+    with pytest.raises(
+        DataError, match="Task05/a.nii.gz has 2 channels, and none of number 2; mend 'channel'"
+    ):
         OneChanneld("image", channel=2)({"image": image})
     with pytest.raises(ConfigError, match="at least 0, got -1"):
         OneChanneld("image", channel=-1)
@@ -86,7 +84,9 @@ def test_a_volume_without_gland_gives_empty_slices_only(num_samples, count):
 
 
 def test_a_volume_of_gland_only_still_gives_the_number_asked_for():
-    items = SampleSlicesd(KEYS, num_samples=6, empty_rate=0.5).set_random_state(1)(volume(gland=8, empty=0))
+    items = SampleSlicesd(KEYS, num_samples=6, empty_rate=0.5).set_random_state(1)(
+        volume(gland=8, empty=0)
+    )
     assert len(items) == 6 and not any(is_empty(item) for item in items)
 
 
@@ -120,7 +120,13 @@ def test_numpy_volumes_work_too():
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"num_samples": 0}, {"num_samples": "some"}, {"empty_rate": 1.0}, {"empty_rate": -0.1}, {"label_key": "mask"}],
+    [
+        {"num_samples": 0},
+        {"num_samples": "some"},
+        {"empty_rate": 1.0},
+        {"empty_rate": -0.1},
+        {"label_key": "mask"},
+    ],
     ids=str,
 )
 def test_arguments_out_of_range_are_refused(arguments):
@@ -136,7 +142,9 @@ def test_missing_keys_and_other_shapes_are_explained():
         SampleSlicesd(KEYS, allow_missing_keys=True)({"image": data["image"]})
     with pytest.raises(DataError, match="EnsureChannelFirstd"):
         SampleSlicesd(KEYS)({key: data[key][0] for key in KEYS})
-    assert set(SampleSlicesd(KEYS, allow_missing_keys=True)({"label": data["label"]})[0]) == {"label"}
+    assert set(SampleSlicesd(KEYS, allow_missing_keys=True)({"label": data["label"]})[0]) == {
+        "label"
+    }
 
 
 @pytest.mark.parametrize("dataset", [Dataset, CacheDataset], ids=lambda kind: kind.__name__)
@@ -144,7 +152,13 @@ def test_missing_keys_and_other_shapes_are_explained():
 def test_files_become_batches_of_slices(tmp_path, dataset, num_samples):
     write_sites(tmp_path, sites=SITES[:1], size=(24, 20, 8), cases=2)
     load = [LoadImaged(KEYS), EnsureChannelFirstd(KEYS), ScaleIntensityd("image")]
-    chain = Compose([*load, SampleSlicesd(KEYS, num_samples=num_samples), RandFlipd(KEYS, prob=0.5, spatial_axis=0)])
+    chain = Compose(
+        [
+            *load,
+            SampleSlicesd(KEYS, num_samples=num_samples),
+            RandFlipd(KEYS, prob=0.5, spatial_axis=0),
+        ]
+    )
     chain.set_random_state(0)
     cached: dict[str, Any] = {"progress": False} if dataset is CacheDataset else {}
     source = dataset(find_cases(tmp_path / "alder"), chain, **cached)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """No patient is in two parts, and a split that came with the data is kept."""
 
 from __future__ import annotations
@@ -29,7 +21,11 @@ from monai_fairfl.errors import DataError
 
 def eyes(patients: int) -> tuple[list[Case], dict[str, str]]:
     """Two images of each patient, three of every third."""
-    owner = {f"im/{n:02d}-{eye}.png": f"{n:02d}" for n in range(patients) for eye in "LRX"[: 2 + (n % 3 == 0)]}
+    owner = {
+        f"im/{n:02d}-{eye}.png": f"{n:02d}"
+        for n in range(patients)
+        for eye in "LRX"[: 2 + (n % 3 == 0)]
+    }
     return [{"image": image, "label": f"masks/{image}"} for image in owner], owner
 
 
@@ -37,7 +33,12 @@ def patients_in(parts: dict[str, list[Case]], owner: dict[str, str]) -> list[set
     return [{owner[case["image"]] for case in parts[part]} for part in PARTS]
 
 
-@given(patients=st.integers(4, 24), seed=st.integers(0, 5), folds=st.none() | st.integers(2, 4), order=st.randoms())
+@given(
+    patients=st.integers(4, 24),
+    seed=st.integers(0, 5),
+    folds=st.none() | st.integers(2, 4),
+    order=st.randoms(),
+)
 def test_images_of_a_patient_stay_together(patients: int, seed: int, folds: int | None, order) -> None:  # type: ignore[no-untyped-def]
     cases, owner = eyes(patients)
     order.shuffle(cases)
@@ -45,9 +46,15 @@ def test_images_of_a_patient_stay_together(patients: int, seed: int, folds: int 
     training, validation, testing = patients_in(parts, owner)
     assert not training & validation and not training & testing and not validation & testing
     assert sorted(case["image"] for part in PARTS for case in parts[part]) == sorted(owner)
-    singles = [{"image": f"{n:02d}", "label": ""} for n in range(patients)]  # shares are those of the patients
+    singles = [
+        {"image": f"{n:02d}", "label": ""} for n in range(patients)
+    ]  # shares are those of the patients
     alone = split_cases(singles, seed=seed, folds=folds)
-    assert [{case["image"] for case in alone[part]} for part in PARTS] == [training, validation, testing]
+    assert [{case["image"] for case in alone[part]} for part in PARTS] == [
+        training,
+        validation,
+        testing,
+    ]
 
 
 def test_both_eyes_of_a_patient_in_a_folder_stay_together(tmp_path: Path) -> None:
@@ -57,8 +64,12 @@ def test_both_eyes_of_a_patient_in_a_folder_stay_together(tmp_path: Path) -> Non
             made.write(tmp_path / "masks" / f"G-{n}-{eye}.png", made.mask(n))
     for seed in range(3):
         parts = site_datalist(tmp_path, seed=seed)
-        numbers = [[Path(case["image"]).name.split("-")[1] for case in parts[part]] for part in PARTS]
-        assert [len(part) for part in numbers] == [6, 4, 2] and all(len(set(p)) == len(p) / 2 for p in numbers)
+        numbers = [
+            [Path(case["image"]).name.split("-")[1] for case in parts[part]] for part in PARTS
+        ]
+        assert [len(part) for part in numbers] == [6, 4, 2] and all(
+            len(set(p)) == len(p) / 2 for p in numbers
+        )
 
 
 def test_too_few_patients_are_counted_as_patients() -> None:
@@ -67,8 +78,14 @@ def test_too_few_patients_are_counted_as_patients() -> None:
         split_cases(cases, patients=owner)
 
 
-@given(training=st.integers(2, 30), missing=st.sampled_from(["validation", "testing"]), share=st.floats(0.05, 0.95))
-def test_what_a_split_lacks_is_drawn_from_its_training_patients(training: int, missing: str, share: float) -> None:
+@given(
+    training=st.integers(2, 30),
+    missing=st.sampled_from(["validation", "testing"]),
+    share=st.floats(0.05, 0.95),
+)
+def test_what_a_split_lacks_is_drawn_from_its_training_patients(
+    training: int, missing: str, share: float
+) -> None:
     cases, owner = eyes(training)
     other = [{"image": "other.png", "label": ""}]
     parts = {"training": cases, **{part: other for part in PARTS[1:] if part != missing}}
@@ -86,21 +103,38 @@ def test_a_patient_in_two_parts_of_a_given_split_is_a_warning(tmp_path: Path) ->
     content = json.loads(file.read_text())
     content["testing"].append(content["training"].pop())
     file.write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match=r"client_MSD.json: .*MSD/Image/Case1 is in training and testing. Move"):
+    with pytest.warns(
+        UserWarning, match=r"client_MSD.json: .*MSD/Image/Case1 is in training and testing. Move"
+    ):
         parts = site_datalist(file)
     assert [len(parts[part]) for part in PARTS] == [3, 2, 3]  # kept as it is
     data, _ = overview({"client_MSD": file})
-    assert any("Case1 is in training and testing" in note for note in data["warnings"]) and not data["problems"]
+    assert (
+        any("Case1 is in training and testing" in note for note in data["warnings"])
+        and not data["problems"]
+    )
 
 
 def test_a_split_of_the_data_and_folds_exclude_each_other(tmp_path: Path) -> None:
     site, file = made.dofe(tmp_path / "Domain1"), tmp_path / "list.json"
-    with pytest.raises(DataError, match="Domain1 comes with its own training and testing cases, which folds=3"):
+    with pytest.raises(
+        DataError, match="Domain1 comes with its own training and testing cases, which folds=3"
+    ):
         site_datalist(site, folds=3)
     first = site_datalist(site, file, validation=0.5)
-    assert json.loads(file.read_text())["split"] == {"validation": 0.5, "seed": 0, "kept": ["training", "testing"]}
-    assert site_datalist(site, file, validation=0.5, fractions=(0.8, 0.1, 0.1)) == first  # fractions play no part
-    for other in ({"validation": 0.2}, {"validation": 0.5, "seed": 1}, {"validation": 0.5, "folds": 3}):
+    assert json.loads(file.read_text())["split"] == {
+        "validation": 0.5,
+        "seed": 0,
+        "kept": ["training", "testing"],
+    }
+    assert (
+        site_datalist(site, file, validation=0.5, fractions=(0.8, 0.1, 0.1)) == first
+    )  # fractions play no part
+    for other in (
+        {"validation": 0.2},
+        {"validation": 0.5, "seed": 1},
+        {"validation": 0.5, "folds": 3},
+    ):
         with pytest.raises(DataError, match="list.json was made with"):
             site_datalist(site, file, **other)
 
@@ -114,7 +148,9 @@ def test_a_whole_split_depends_on_no_argument(tmp_path: Path) -> None:
 
 
 def test_one_training_patient_cannot_be_divided(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"Domain1: 1 training patient\(s\).* validation is drawn from the training"):
+    with pytest.raises(
+        DataError, match=r"Domain1: 1 training patient\(s\).* validation is drawn from the training"
+    ):
         site_datalist(made.dofe(tmp_path / "Domain1", train=1))
     with pytest.raises(DataError, match="validation=1.5"):
         site_datalist(made.dofe(tmp_path / "Domain2"), validation=1.5)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import gzip
@@ -26,7 +18,11 @@ SMALL = (32, 32, 8)
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*.*")) if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*.*"))
+        if path.is_file()
+    }
 
 
 def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_threads(tmp_path):
@@ -46,9 +42,16 @@ def test_a_site_does_not_depend_on_the_other_sites(tmp_path):
 
 
 def test_the_layout_is_that_of_the_public_set(tmp_path):
-    assert write_sites(tmp_path, sites=SITES[2:4], size=SMALL, cases=2) == ["cedar", "elm"] == find_sites(tmp_path)
+    assert (
+        write_sites(tmp_path, sites=SITES[2:4], size=SMALL, cases=2)
+        == ["cedar", "elm"]
+        == find_sites(tmp_path)
+    )
     for site in ("cedar", "elm"):
-        assert [Path(case["image"]).name for case in find_cases(tmp_path / site)] == ["Case00.nii.gz", "Case01.nii.gz"]
+        assert [Path(case["image"]).name for case in find_cases(tmp_path / site)] == [
+            "Case00.nii.gz",
+            "Case01.nii.gz",
+        ]
 
 
 @pytest.mark.parametrize("site", SITES, ids=lambda site: site.name)
@@ -61,7 +64,9 @@ def test_files_hold_int16_images_binary_masks_and_millimetres(tmp_path, site):
     assert np.array_equal(image.affine, mask.affine)
     assert nib.aff2axcodes(image.affine) == ("L", "P", "S")
     spacing = (site.fov / 48, site.fov / 40, 16 * site.thickness / 12)
-    assert np.allclose(image.header.get_zooms(), spacing) and image.header.get_xyzt_units()[0] == "mm"
+    assert (
+        np.allclose(image.header.get_zooms(), spacing) and image.header.get_xyzt_units()[0] == "mm"
+    )
     assert np.asarray(image.dataobj).max() < 32767  # not clipped
 
 
@@ -105,7 +110,9 @@ def test_a_coil_brightens_what_is_near_the_rectum():
 
 
 def test_noise_in_air_has_the_mean_of_a_rayleigh_distribution():
-    site = replace(SITES[2], noise=0.2, scale=10000, bias=0.0, gamma=3.0)  # gamma 3: air gives no signal
+    site = replace(
+        SITES[2], noise=0.2, scale=10000, bias=0.0, gamma=3.0
+    )  # gamma 3: air gives no signal
     corner = make_case(site, 0, size=(64, 64, 8))[0][:, :6]
     assert corner.mean() / 10000 == pytest.approx(0.2 * np.sqrt(np.pi / 2), rel=0.05)
 
@@ -113,7 +120,9 @@ def test_noise_in_air_has_the_mean_of_a_rayleigh_distribution():
 def test_gamma_is_an_exponent_on_the_signal():
     plain = replace(SITES[0], scale=20000, gamma=1.0, bias=0.0, noise=0.0)
     signal = make_case(plain, 0, size=SMALL)[0] / 20000
-    assert np.allclose(make_case(replace(plain, gamma=2.0), 0, size=SMALL)[0] / 20000, signal**2, atol=2e-4)
+    assert np.allclose(
+        make_case(replace(plain, gamma=2.0), 0, size=SMALL)[0] / 20000, signal**2, atol=2e-4
+    )
 
 
 def test_zones_are_inverted_where_the_site_says_so():
@@ -151,7 +160,9 @@ def test_sites_json_describes_each_shift_and_grows_with_the_sites(tmp_path):
     described = json.loads((tmp_path / "sites.json").read_text())
     assert described["seed"] == 0 and described["size"] == list(SMALL)
     assert described["sites"]["alder"]["cases"] == 2
-    assert described["sites"]["birch"]["coil"] > 0 and "coil" in described["sites"]["birch"]["words"]
+    assert (
+        described["sites"]["birch"]["coil"] > 0 and "coil" in described["sites"]["birch"]["words"]
+    )
 
 
 @pytest.mark.parametrize(

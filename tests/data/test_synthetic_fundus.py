@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
@@ -30,7 +22,11 @@ SPOTLESS = replace(CLOSE, vignette=0.0, uneven=0.0, blur=0.0, noise=0.0)
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*.*")) if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*.*"))
+        if path.is_file()
+    }
 
 
 def height(mask: np.ndarray) -> int:
@@ -52,7 +48,9 @@ def test_a_clinic_does_not_depend_on_the_other_clinics(tmp_path):
     write_clinics(tmp_path / "one", clinics=CLINICS[1:2], size=SMALL, cases=1)
     both, one = contents(tmp_path / "both/beech"), contents(tmp_path / "one/beech")
     assert both == one and len(one) == 2
-    assert not np.array_equal(*(make_photograph(replace(ACACIA, name=name), 0, size=SMALL)[1] for name in ("a", "b")))
+    assert not np.array_equal(
+        *(make_photograph(replace(ACACIA, name=name), 0, size=SMALL)[1] for name in ("a", "b"))
+    )
 
 
 def test_every_format_reads_back_as_colour_with_a_grey_mask_of_the_same_size(tmp_path):
@@ -83,7 +81,9 @@ def test_masks_name_disc_and_cup_and_the_cup_only_where_the_clinic_labels_it():
         values = set(np.unique(make_photograph(clinic, 0, size=96)[1]))
         assert values == ({0, 128, 255} if clinic.cup else {0, 255})
     assert [clinic.name for clinic in CLINICS if not clinic.cup] == ["cypress"]
-    labelled, only_disc = (make_photograph(replace(CYPRESS, cup=cup), 0, size=96)[1] for cup in (True, False))
+    labelled, only_disc = (
+        make_photograph(replace(CYPRESS, cup=cup), 0, size=96)[1] for cup in (True, False)
+    )
     assert np.array_equal(labelled > 0, only_disc == 255)
 
 
@@ -95,7 +95,9 @@ def test_the_cup_lies_inside_the_disc_and_both_have_the_size_of_human_ones():
         assert label(disc)[1] == label(cup)[1] == 1
         padded = np.pad(mask, 1)
         around = [np.roll(padded, step, axis) for step in (-1, 1) for axis in (0, 1)]
-        assert all(neighbour[padded == 255].min() > 0 for neighbour in around)  # a rim all around the cup
+        assert all(
+            neighbour[padded == 255].min() > 0 for neighbour in around
+        )  # a rim all around the cup
         ratios.append(height(cup) / height(disc))
         assert 1.4 < height(disc) * millimetres < 2.0 and 1.4 < height(disc.T) * millimetres < 2.0
     assert 0.22 < min(ratios) < 0.45 and 0.6 < max(ratios) < 0.83
@@ -114,7 +116,9 @@ def test_left_and_right_eyes_occur_and_the_macula_is_the_darker_side():
     for number in range(8):
         image, mask = make_photograph(replace(DOGWOOD, uneven=0.0), number, size=64)
         columns = np.flatnonzero(mask.any(axis=0))
-        temporal = -1 if columns.mean() > 32 else 1  # the disc lies on the nasal side of a picture aimed at the middle
+        temporal = (
+            -1 if columns.mean() > 32 else 1
+        )  # the disc lies on the nasal side of a picture aimed at the middle
         macula = round(columns.mean() + temporal * 4.5 / 11.5 * 0.96 * 64)
         row = round(np.flatnonzero(mask.any(axis=1)).mean()) + 2
         red = gaussian_filter(image[..., 0].astype(float), 2)
@@ -159,17 +163,25 @@ def test_a_stereo_pair_shows_one_eye_twice_and_its_cup_displaced():
 def test_clinics_differ_in_colour_and_sharpness():
     colours, sharpness = {}, {}
     for clinic in CLINICS:
-        images = np.stack([make_photograph(replace(clinic, noise=0.0), number, size=64)[0] for number in range(3)])
+        images = np.stack(
+            [make_photograph(replace(clinic, noise=0.0), number, size=64)[0] for number in range(3)]
+        )
         colours[clinic.name] = images[images.max(axis=-1) > 20].mean(axis=0)
         sharpness[clinic.name] = np.std([laplace(image[..., 1].astype(float)) for image in images])
     brightness = {name: colour.sum() for name, colour in colours.items()}
     assert min(np.abs(a - b).max() for a, b in combinations(colours.values(), 2)) > 5
-    assert max(brightness, key=brightness.get) == "ebony" and min(brightness, key=brightness.get) == "cypress"
+    assert (
+        max(brightness, key=brightness.get) == "ebony"
+        and min(brightness, key=brightness.get) == "cypress"
+    )
     assert sharpness["fir"] > 1.3 * sharpness["ebony"]
 
 
 def test_blur_is_a_gaussian_point_spread_in_millimetres():
-    sharp, blurred = (make_photograph(replace(SPOTLESS, frame=1.45, blur=blur), 0, size=96)[0] for blur in (0.0, 0.1))
+    sharp, blurred = (
+        make_photograph(replace(SPOTLESS, frame=1.45, blur=blur), 0, size=96)[0]
+        for blur in (0.0, 0.1)
+    )
     expected = gaussian_filter(sharp.astype(float), (0.1 / (5.0 / 1.45 / 96),) * 2 + (0,))
     assert np.abs(blurred - expected).max() < 1.1 < np.abs(sharp - expected).max()
 
@@ -185,17 +197,25 @@ def test_gains_and_gamma_act_on_each_channel():
 
 
 def test_noise_has_the_standard_deviation_it_says_and_none_falls_outside_the_field_of_view():
-    plain, noisy = (make_photograph(replace(SPOTLESS, noise=noise), 0, size=96)[0] / 255 for noise in (0.0, 0.05))
+    plain, noisy = (
+        make_photograph(replace(SPOTLESS, noise=noise), 0, size=96)[0] / 255
+        for noise in (0.0, 0.05)
+    )
     lit = (plain > 0.2) & (plain < 0.8)
     assert (noisy - plain)[lit].std() == pytest.approx(0.05, rel=0.1)
     assert noisy[:5, :5].max() == 0
 
 
 def test_frame_cuts_the_field_of_view_and_the_vignette_darkens_its_rim():
-    whole, cut = (make_photograph(replace(SPOTLESS, frame=frame), 0, size=96)[0] for frame in (0.8, 1.45))
+    whole, cut = (
+        make_photograph(replace(SPOTLESS, frame=frame), 0, size=96)[0] for frame in (0.8, 1.45)
+    )
     assert (whole.max(axis=-1) > 60).mean() == pytest.approx(np.pi / 4 * 0.8**2, rel=0.05)
     assert (cut.max(axis=-1) > 0).all()
-    plain, dark = (make_photograph(replace(SPOTLESS, vignette=v), 0, size=96)[0].astype(float) for v in (0.0, 0.4))
+    plain, dark = (
+        make_photograph(replace(SPOTLESS, vignette=v), 0, size=96)[0].astype(float)
+        for v in (0.0, 0.4)
+    )
     assert dark[5, 48, 0] / plain[5, 48, 0] == pytest.approx(1 - 0.4 * (42.5 / 46.1) ** 2, abs=0.02)
 
 
@@ -203,13 +223,18 @@ def test_uneven_light_is_smooth_and_of_the_spread_it_says():
     dim = replace(SPOTLESS, red=0.5, green=0.5, blue=0.5, frame=1.45)
     logs = []
     for number in range(6):
-        plain, uneven = (make_photograph(replace(dim, uneven=u), number, size=64)[0][..., 0] / 255.0 for u in (0, 0.3))
+        plain, uneven = (
+            make_photograph(replace(dim, uneven=u), number, size=64)[0][..., 0] / 255.0
+            for u in (0, 0.3)
+        )
         logs.append(np.log((uneven + 1e-3) / (plain + 1e-3)))
     assert 0.15 < np.std(logs) < 0.45
     assert np.abs(np.diff(logs, axis=2)).max() < 0.1
 
 
-@pytest.mark.parametrize("clinic", [ACACIA, BEECH, CYPRESS, DOGWOOD], ids=lambda clinic: clinic.suffix)
+@pytest.mark.parametrize(
+    "clinic", [ACACIA, BEECH, CYPRESS, DOGWOOD], ids=lambda clinic: clinic.suffix
+)
 def test_whole_cases_are_kept_and_broken_ones_made_anew(tmp_path, clinic):
     write_clinics(tmp_path, clinics=[clinic], size=SMALL, cases=2)
     before = contents(tmp_path)
@@ -232,8 +257,13 @@ def test_sites_json_describes_each_shift_and_grows_with_the_clinics(tmp_path):
     described = json.loads((tmp_path / "sites.json").read_text())
     assert described["seed"] == 0 and described["size"] == [SMALL, SMALL]
     assert described["sites"]["ebony"]["cases"] == 2
-    assert described["sites"]["ebony"]["stereo"] and "stereo" in described["sites"]["ebony"]["words"]
-    assert described["sites"]["cypress"]["cup"] is False and described["sites"]["cypress"]["suffix"] == ".bmp"
+    assert (
+        described["sites"]["ebony"]["stereo"] and "stereo" in described["sites"]["ebony"]["words"]
+    )
+    assert (
+        described["sites"]["cypress"]["cup"] is False
+        and described["sites"]["cypress"]["suffix"] == ".bmp"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Augmentation without tracking gives the same values, and leaves MONAI's switch as it was."""
 
 from __future__ import annotations
@@ -30,13 +22,24 @@ BUNDLES = Path(__file__).parents[2] / "bundles"
 
 def images(item: Any) -> list[torch.Tensor]:
     """Of all samples of one item, which is a list of them where slices are drawn."""
-    return [sample[key] for sample in (item if isinstance(item, list) else [item]) for key in ("image", "label")]
+    return [
+        sample[key]
+        for sample in (item if isinstance(item, list) else [item])
+        for key in ("image", "label")
+    ]
 
 
-def training_images(bundle: Path, site: Path, cache_rate: float, **overrides: str) -> list[torch.Tensor]:
+def training_images(
+    bundle: Path, site: Path, cache_rate: float, **overrides: str
+) -> list[torch.Tensor]:
     parser = ConfigParser()
     parser.read_config(str(bundle / "configs" / "train.json"))
-    settings = {"dataset_dir": str(site), "bundle_root": str(bundle), "size": [32, 32], "cache_rate": cache_rate}
+    settings = {
+        "dataset_dir": str(site),
+        "bundle_root": str(bundle),
+        "size": [32, 32],
+        "cache_rate": cache_rate,
+    }
     parser.update(settings | {"datalist_file": None} | overrides)
     dataset = parser.get_parsed_content("train#dataset")
     dataset.transform.set_random_state(3)
@@ -53,8 +56,12 @@ def test_both_bundles_train_on_plain_tensors_of_the_same_values(
         write_clinics(tmp_path, clinics=CLINICS[:1], size=64, cases=4)
         site = tmp_path / CLINICS[0].name
     plain = training_images(BUNDLES / name, site, cache_rate)
-    tracked = training_images(BUNDLES / name, site, cache_rate, **{"train#preprocessing#_target_": "Compose"})
-    assert len(tracked) == len(plain) > 0 and any(isinstance(image, MetaTensor) for image in tracked)
+    tracked = training_images(
+        BUNDLES / name, site, cache_rate, **{"train#preprocessing#_target_": "Compose"}
+    )
+    assert len(tracked) == len(plain) > 0 and any(
+        isinstance(image, MetaTensor) for image in tracked
+    )
     assert {type(image) for image in plain} == {torch.Tensor}
     for one, other in zip(tracked, plain):
         assert one.dtype == other.dtype and torch.equal(torch.as_tensor(one), other)
@@ -104,5 +111,7 @@ def test_a_plain_compose_is_what_it_stands_for() -> None:
     transforms = [ScaleIntensity(), RandFlip(prob=0.5), RandGaussianNoise(prob=0.5)]
     image = torch.rand(1, 6, 6)
     for seed in range(5):
-        one, other = (kind(transforms).set_random_state(seed)(image) for kind in (Compose, UntrackedCompose))
+        one, other = (
+            kind(transforms).set_random_state(seed)(image) for kind in (Compose, UntrackedCompose)
+        )
         assert torch.equal(one.as_tensor(), other)

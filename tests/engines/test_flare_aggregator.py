@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Strategies as aggregators of NVFlare's own FedAvg: its arithmetic is the oracle."""
 
 from __future__ import annotations
@@ -46,11 +38,15 @@ from monai_fairfl.strategies import (
     compose,
 )
 
-pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'monai_fairfl[nvflare]'")
+pytest.importorskip(
+    "nvflare", reason="nvflare is not installed: pip install 'monai_fairfl[nvflare]'"
+)
 from flare_pages import run_block, write_blocks  # noqa: E402
 from nvflare.apis.event_type import EventType  # noqa: E402
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType  # noqa: E402
-from nvflare.app_common.aggregators.weighted_aggregation_helper import WeightedAggregationHelper  # noqa: E402
+from nvflare.app_common.aggregators.weighted_aggregation_helper import (  # noqa: E402
+    WeightedAggregationHelper,
+)
 from nvflare.app_common.app_event_type import AppEventType  # noqa: E402
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
 from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa: E402
@@ -61,23 +57,44 @@ from monai_fairfl.transports.flare.aggregator import STATE  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
 CLIENTS = ["elm", "poplar", "sycamore"]
-SHAPES = {"conv.weight": (3, 2), "conv.bias": (3,), "norm.running_mean": (3,), "norm.running_var": (3,)}
+SHAPES = {
+    "conv.weight": (3, 2),
+    "conv.bias": (3,),
+    "norm.running_mean": (3,),
+    "norm.running_var": (3,),
+}
 TRAINABLE = ["conv.bias", "conv.weight"]
 
 
 def results(number: int, seed: int = 0, clients: list[str] = CLIENTS) -> list[FLModel]:
-    """What scripts send in round ``number``: differences of a client's own direction, score and steps."""
+    """What scripts send in round ``number``: differences of a client's own direction, score and
+    steps.
+    """
     models = []
     for i, client in enumerate(clients):
-        own, draw = np.random.default_rng(100 * seed + i), np.random.default_rng(10_000 * (number + 1) + 100 * seed + i)
+        own, draw = np.random.default_rng(100 * seed + i), np.random.default_rng(
+            10_000 * (number + 1) + 100 * seed + i
+        )
         params = {
-            name: torch.tensor(own.normal(size=shape) + draw.normal(size=shape), dtype=torch.float32)
+            name: torch.tensor(
+                own.normal(size=shape) + draw.normal(size=shape), dtype=torch.float32
+            )
             for name, shape in SHAPES.items()
         }
         score = float(draw.uniform(0.2, 0.9)) if number else 1.0  # NVFlare's scripts begin with 1
-        meta = {"client_name": client, "NUM_STEPS_CURRENT_ROUND": 3 + 4 * i, "fedce_minus_val": score}
-        metrics = {"accuracy": float(draw.uniform()), "global_loss": float(draw.uniform(0.1, 2)), "note": "text"}
-        models.append(FLModel(ParamsType.DIFF, params, metrics=metrics, current_round=number, meta=meta))
+        meta = {
+            "client_name": client,
+            "NUM_STEPS_CURRENT_ROUND": 3 + 4 * i,
+            "fedce_minus_val": score,
+        }
+        metrics = {
+            "accuracy": float(draw.uniform()),
+            "global_loss": float(draw.uniform(0.1, 2)),
+            "note": "text",
+        }
+        models.append(
+            FLModel(ParamsType.DIFF, params, metrics=metrics, current_round=number, meta=meta)
+        )
     return models
 
 
@@ -104,7 +121,9 @@ def equal(first: FLModel, second: FLModel) -> bool:
 def test_fedavg_equals_nvflares_own_weighted_average() -> None:
     models, helper = results(0), WeightedAggregationHelper()
     for model in models:
-        helper.add(model.params, model.meta["NUM_STEPS_CURRENT_ROUND"], model.meta["client_name"], 0)
+        helper.add(
+            model.params, model.meta["NUM_STEPS_CURRENT_ROUND"], model.meta["client_name"], 0
+        )
     expected = helper.get_result()
     found = one_round(FairFLAggregator(FedAvg()), models)
     assert found.params_type == ParamsType.DIFF and found.params.keys() == expected.keys()
@@ -114,9 +133,15 @@ def test_fedavg_equals_nvflares_own_weighted_average() -> None:
 
 @pytest.mark.parametrize("names", [TRAINABLE, None])
 @pytest.mark.parametrize(("mode", "theirs"), [("sum", "plus"), ("multi", "times")])
-def test_fedce_equals_nvflares_fedce_over_five_rounds(mode: str, theirs: str, names: list[str] | None) -> None:
-    """Also without names, where BatchNorm's statistics are told from parameters by what they are called."""
-    ours, peer = FairFLAggregator(FedCE(mode, variant="revised"), names), FedCEModelAggregator(theirs, TRAINABLE)
+def test_fedce_equals_nvflares_fedce_over_five_rounds(
+    mode: str, theirs: str, names: list[str] | None
+) -> None:
+    """Also without names, where BatchNorm's statistics are told from parameters by what they are
+    called.
+    """
+    ours, peer = FairFLAggregator(FedCE(mode, variant="revised"), names), FedCEModelAggregator(
+        theirs, TRAINABLE
+    )
     for number in range(5):
         found, expected = one_round(ours, results(number)), one_round(peer, results(number))
         assert found.meta["fedce_coef"] == pytest.approx(expected.meta["fedce_coef"], abs=1e-6)
@@ -126,7 +151,9 @@ def test_fedce_equals_nvflares_fedce_over_five_rounds(mode: str, theirs: str, na
             np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", [FedAvg(), FedCE("sum", variant="revised"), QFedAvg()], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "strategy", [FedAvg(), FedCE("sum", variant="revised"), QFedAvg()], ids=lambda s: s.name
+)
 def test_the_same_results_in_any_order_give_the_same_bits(strategy: Strategy) -> None:
     kept = json.dumps(strategy.state_dict())
     found = []
@@ -151,11 +178,15 @@ def test_whole_parameters_are_compared_with_the_model_that_was_sent() -> None:
     sent = {name: torch.full(shape, 0.5) for name, shape in SHAPES.items()}
     differences, whole = results(0), results(0)
     for model in whole:
-        model.params_type, model.params = ParamsType.FULL, {n: sent[n] + change for n, change in model.params.items()}
+        model.params_type, model.params = ParamsType.FULL, {
+            n: sent[n] + change for n, change in model.params.items()
+        }
     aggregator = FairFLAggregator(FedCE("sum", variant="revised"))
     aggregator.reset_stats()
     task = FLModelUtils.to_shareable(FLModel(ParamsType.FULL, sent, current_round=0))
-    aggregator.handle_event(AppEventType.BEFORE_TRAIN_TASK, SimpleNamespace(get_prop=lambda name: task))
+    aggregator.handle_event(
+        AppEventType.BEFORE_TRAIN_TASK, SimpleNamespace(get_prop=lambda name: task)
+    )
     for model in whole:
         aggregator.accept_model(model)
     found, expected = aggregator.aggregate_model(), one_round(
@@ -176,7 +207,9 @@ def test_whole_parameters_without_the_sent_model_are_refused_with_the_fix() -> N
 def test_arrays_come_back_as_arrays_and_counters_as_whole_numbers() -> None:
     models = results(0)
     for i, model in enumerate(models):
-        model.params = {name: tensor.numpy() for name, tensor in model.params.items()} | {"norm.seen": np.array(i)}
+        model.params = {name: tensor.numpy() for name, tensor in model.params.items()} | {
+            "norm.seen": np.array(i)
+        }
     found = one_round(FairFLAggregator(FedAvg()), models).params
     assert all(isinstance(value, np.ndarray) for value in found.values())
     assert found["norm.seen"].dtype == np.array(1).dtype and found["norm.seen"] == 2
@@ -187,7 +220,8 @@ def test_tensors_that_wait_on_disk_are_read() -> None:
     expected = one_round(FairFLAggregator(FedAvg()), results(0))
     for model in models:
         model.params = {
-            name: SimpleNamespace(materialize=lambda tensor=tensor: tensor) for name, tensor in model.params.items()
+            name: SimpleNamespace(materialize=lambda tensor=tensor: tensor)
+            for name, tensor in model.params.items()
         }
     assert equal(one_round(FairFLAggregator(FedAvg()), models), expected)
 
@@ -201,7 +235,9 @@ def test_results_that_cannot_count_are_refused_when_they_come() -> None:
     with pytest.raises(FederationError, match="client_name"):
         aggregator.accept_model(poplar)
     sycamore.params["conv.bias"] = object()
-    with pytest.raises(FederationError, match="client sycamore: 'conv.bias' is a object, not a tensor"):
+    with pytest.raises(
+        FederationError, match="client sycamore: 'conv.bias' is a object, not a tensor"
+    ):
         aggregator.accept_model(sycamore)
     found = aggregator.aggregate_model()
     assert torch.equal(found.params["conv.bias"], elm.params["conv.bias"])
@@ -209,7 +245,9 @@ def test_results_that_cannot_count_are_refused_when_they_come() -> None:
 
 
 @pytest.mark.parametrize("harm", ["nan", "shape", "foreign", "lacking"])
-def test_one_bad_result_is_left_out_and_the_others_count(harm: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_bad_result_is_left_out_and_the_others_count(
+    harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
     models = results(0)
     params = models[0].params  # the first by name, which must not decide what the model looks like
     if harm == "nan":
@@ -266,7 +304,9 @@ def test_a_strategy_of_one_model_works_with_what_scripts_send(strategy: Strategy
     aggregator = FairFLAggregator(strategy, TRAINABLE)
     assert json.dumps(strategy.state_dict()) == kept  # being tried has left no trace
     for number in range(3):
-        clients = [client for client in CLIENTS if not (number == 0 and client == "poplar")]  # joins later
+        clients = [
+            client for client in CLIENTS if not (number == 0 and client == "poplar")
+        ]  # joins later
         found = one_round(aggregator, results(number, clients=clients))
         assert all(torch.isfinite(tensor).all() for tensor in found.params.values())
         assert found.metrics is not None and set(found.metrics) == {"accuracy", "global_loss"}
@@ -330,11 +370,15 @@ def test_a_server_that_is_started_again_goes_on_with_the_same_history(tmp_path: 
     late = [one_round(second, results(number)) for number in (2, 3)]
     assert all(equal(a, b) for a, b in zip(expected, early + late, strict=True))
     assert late[-1].meta == expected[-1].meta
-    assert (tmp_path / "cut/job" / STATE).read_text() == (tmp_path / "whole/job" / STATE).read_text()
+    assert (tmp_path / "cut/job" / STATE).read_text() == (
+        tmp_path / "whole/job" / STATE
+    ).read_text()
     kept = json.loads((tmp_path / "cut/job" / STATE).read_text())
     assert [record["round"] for record in kept["rounds"]] == [0, 1, 2, 3]
     anew = aggregator(tmp_path / "cut", FedCE("sum", variant="revised"))
-    assert equal(one_round(anew, results(0)), expected[0])  # a job that begins is not one that goes on
+    assert equal(
+        one_round(anew, results(0)), expected[0]
+    )  # a job that begins is not one that goes on
     other = aggregator(tmp_path / "cut", FedAvg())
     with pytest.raises(ConfigError, match="written by FedCE-sum-revised, now it is FedAvg"):
         one_round(other, results(1))
@@ -348,26 +392,39 @@ def test_clients_receive_no_history() -> None:
 
 
 def test_names_that_nobody_sends_are_refused() -> None:
-    with pytest.raises(ConfigError, match="trainable_param_names.*'conv.wieght'.*such as.*'conv.bias'"):
+    with pytest.raises(
+        ConfigError, match="trainable_param_names.*'conv.wieght'.*such as.*'conv.bias'"
+    ):
         one_round(FairFLAggregator(FedAvg(), ["conv.wieght"]), results(0))
 
 
-def test_a_job_keeps_strategy_names_and_weighting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_keeps_strategy_names_and_weighting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_blocks(tmp_path)
     monkeypatch.chdir(tmp_path)
     aggregator = FairFLAggregator(compose(FedCE("sum"), weighting=Uniform()), ["w"], "dice")
     recipe = FedAvgRecipe(
-        name="job", model={"class_path": "net.Net"}, min_clients=2, train_script="client.py", aggregator=aggregator
+        name="job",
+        model={"class_path": "net.Net"},
+        min_clients=2,
+        train_script="client.py",
+        aggregator=aggregator,
     )
     recipe.export(str(tmp_path / "out"))
-    assert not list((tmp_path / "out/job/app/custom").rglob("__init__.py"))  # the installed package is what runs
+    assert not list(
+        (tmp_path / "out/job/app/custom").rglob("__init__.py")
+    )  # the installed package is what runs
     config = json.loads((tmp_path / "out/job/app/config/config_fed_server.json").read_text())
     (workflow,) = config["workflows"]
     written = workflow["args"]["aggregator"]
     assert written["path"] == "monai_fairfl.transports.flare.aggregator.FairFLAggregator"
     assert written["args"]["strategy"]["args"] == {"mode": "sum"}
     assert written["args"]["weighting"]["path"] == "monai_fairfl.strategies.parts.Uniform"
-    assert (written["args"]["trainable_param_names"], written["args"]["key_metric"]) == (["w"], "dice")
+    assert (written["args"]["trainable_param_names"], written["args"]["key_metric"]) == (
+        ["w"],
+        "dice",
+    )
 
 
 @pytest.mark.slow
@@ -376,7 +433,9 @@ def test_the_pages_job_keeps_nvflares_fedavg_in_the_simulator(tmp_path: Path) ->
     run_block(tmp_path, "keep.py", "run")
     server = tmp_path / "run/discs/server/simulate_job"
     kept = json.loads((server / STATE).read_text())
-    assert [record["round"] for record in kept["rounds"]] == [0, 1, 2] and kept["strategy"] == "FedCE-sum-revised"
+    assert [record["round"] for record in kept["rounds"]] == [0, 1, 2] and kept[
+        "strategy"
+    ] == "FedCE-sum-revised"
     for client in CLIENTS:
         first, *later = (tmp_path / f"run-received-{client}.txt").read_text().splitlines()
         assert first == "0.0 []"

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Six methods in NVFlare's simulator: the same models, weights and contributions as in this process."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Six methods in NVFlare's simulator: the same models, weights and contributions as in this
+process.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +17,16 @@ import pytest
 
 pytest.importorskip("nvflare")
 
-from federations import BUNDLE, CLIENTS, METHODS, ROUNDS, SETTINGS, assert_same_run, in_process, recipe  # noqa: E402
+from federations import (  # noqa: E402
+    BUNDLE,
+    CLIENTS,
+    METHODS,
+    ROUNDS,
+    SETTINGS,
+    assert_same_run,
+    in_process,
+    recipe,
+)
 from flare_poc import wait_for  # noqa: E402
 from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy  # noqa: E402
 from nvflare.app_common.filters.svt_privacy import SVTPrivacy  # noqa: E402
@@ -35,28 +38,45 @@ pytestmark = [pytest.mark.slow, pytest.mark.nvflare]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_simulator_does_what_one_process_does(method: str, hospitals: Path, tmp_path: Path) -> None:
+def test_the_simulator_does_what_one_process_does(
+    method: str, hospitals: Path, tmp_path: Path
+) -> None:
     expected = in_process(method, hospitals, tmp_path / "here")
 
-    recipe(method, hospitals).execute(SimEnv(clients=CLIENTS, workspace_root=str(tmp_path / "there")))
+    recipe(method, hospitals).execute(
+        SimEnv(clients=CLIENTS, workspace_root=str(tmp_path / "there"))
+    )
 
     job = tmp_path / "there" / method / "server"
     assert_same_run(expected, job / "fairfl" / method)
     results = job / "simulate_job" / "fairfl"  # what a download brings
-    assert {path.name for path in results.iterdir()} >= {"ledger.jsonl", "models", "report.html", "report.json"}
+    assert {path.name for path in results.iterdir()} >= {
+        "ledger.jsonl",
+        "models",
+        "report.html",
+        "report.json",
+    }
     assert (results / "ledger.jsonl").read_bytes() == (expected / "ledger.jsonl").read_bytes()
     config = json.loads((results / "config.json").read_text())
-    assert (config["rounds"], config["local_epochs"], config["full_run"]["rounds"]) == (ROUNDS, 1, 60)
+    assert (config["rounds"], config["local_epochs"], config["full_run"]["rounds"]) == (
+        ROUNDS,
+        1,
+        60,
+    )
     report = json.loads((results / "report.json").read_text())
     (found,) = report["strategies"].values()
     assert found["not_judged"].endswith("a full run of the bundle has 240 (60 rounds of 4)")
 
 
-def test_restarts_of_a_clients_process_between_tasks_change_nothing(hospitals: Path, tmp_path: Path) -> None:
+def test_restarts_of_a_clients_process_between_tasks_change_nothing(
+    hospitals: Path, tmp_path: Path
+) -> None:
     expected = in_process("FedLWR", hospitals, tmp_path / "here")
 
     job = recipe("FedLWR", hospitals, check=False)
-    job.execute(SimEnv(clients=CLIENTS, num_threads=2, workspace_root=str(tmp_path / "there")))  # a process per task
+    job.execute(
+        SimEnv(clients=CLIENTS, num_threads=2, workspace_root=str(tmp_path / "there"))
+    )  # a process per task
 
     assert_same_run(expected, tmp_path / "there" / "FedLWR" / "server" / "fairfl" / "FedLWR")
 
@@ -70,10 +90,30 @@ def test_a_job_without_code_does_the_same(hospitals: Path, tmp_path: Path) -> No
     assert_same_run(expected, tmp_path / "there" / "FedCE" / "server" / "fairfl" / "FedCE")
 
 
-def test_the_command_goes_on_after_a_crash_to_the_same_bits(hospitals: Path, tmp_path: Path) -> None:
+def test_the_command_goes_on_after_a_crash_to_the_same_bits(
+    hospitals: Path, tmp_path: Path
+) -> None:
     expected = in_process("FedCE", hospitals, tmp_path / "here", rounds=4)
-    words = [*(sys.executable, "-m", "monai_fairfl", "simulate-flare", "--bundle", BUNDLE, "--strategy", "FedCE")]
-    words += ["--sites-root", str(hospitals), "--site-names", *CLIENTS, "--workspace", str(tmp_path / "there")]
+    words = [
+        *(
+            sys.executable,
+            "-m",
+            "monai_fairfl",
+            "simulate-flare",
+            "--bundle",
+            BUNDLE,
+            "--strategy",
+            "FedCE",
+        )
+    ]
+    words += [
+        "--sites-root",
+        str(hospitals),
+        "--site-names",
+        *CLIENTS,
+        "--workspace",
+        str(tmp_path / "there"),
+    ]
     words += ["--num-rounds", "4", "--overrides", str(SETTINGS), "--name", "FedCE", "--json"]
     run = tmp_path / "there" / "kept" / "server" / "FedCE"
 
@@ -101,8 +141,12 @@ def test_nvflares_privacy_filters_change_what_leaves_a_site_and_the_run_goes_on(
     job.add_client_output_filter(SVTPrivacy(fraction=0.5, epsilon=10.0), tasks=["train"])
     job.execute(SimEnv(clients=CLIENTS, workspace_root=str(tmp_path / "there")))
 
-    filtered = read_ledger(tmp_path / "there" / "FedCE" / "server" / "fairfl" / "FedCE" / "ledger.jsonl")
+    filtered = read_ledger(
+        tmp_path / "there" / "FedCE" / "server" / "fairfl" / "FedCE" / "ledger.jsonl"
+    )
     assert len(filtered) == len(plain) and not any(record.get("missing") for record in filtered)
     lengths = [np.diag(ledger[1]["gram"]["whole"]) for ledger in (filtered, plain)]
     assert (lengths[0] < lengths[1]).all() and (lengths[0] > 0).all()
-    assert filtered[1]["measurements"] == plain[1]["measurements"]  # of the model that everybody received
+    assert (
+        filtered[1]["measurements"] == plain[1]["measurements"]
+    )  # of the model that everybody received

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The controller under NVFlare's own keeper of tasks."""
 
 from __future__ import annotations
@@ -30,7 +22,9 @@ from monai_fairfl.messages import Reply, Request
 from monai_fairfl.strategies import FedAvg
 from monai_fairfl.transports.in_process import InProcess
 
-pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'monai_fairfl[nvflare]'")
+pytest.importorskip(
+    "nvflare", reason="nvflare is not installed: pip install 'monai_fairfl[nvflare]'"
+)
 from flare_poc import wait_for  # noqa: E402
 from linear_federation import START, LinearClient, vector  # noqa: E402
 from nvflare.apis.client import Client  # noqa: E402
@@ -87,18 +81,27 @@ def job() -> Iterator[tuple[FlareTransport, list[Site]]]:
         controller.initialize(context)
         controller.abort_signal = Signal()
         tasks.initialize_run(context)
-        yield FlareTransport(controller, rounds=1), [Site(client, tasks, context) for client in engine.clients]
+        yield FlareTransport(controller, rounds=1), [
+            Site(client, tasks, context) for client in engine.clients
+        ]
         tasks.finalize_run(context)
 
 
 def test_a_site_that_asks_again_for_its_task_does_not_stop_the_job(
     job: tuple[FlareTransport, list[Site]],
 ) -> None:
-    """Its process was started anew, or the answer to its question was late; the others' tasks wait behind it."""
+    """Its process was started anew, or the answer to its question was late; the others' tasks wait
+    behind it.
+    """
     transport, sites = job
-    requests = [Request(site.client.name, "train", {"w": vector(START)}, id=n, round=0) for n, site in enumerate(sites)]
+    requests = [
+        Request(site.client.name, "train", {"w": vector(START)}, id=n, round=0)
+        for n, site in enumerate(sites)
+    ]
     replies: list[Reply] = []
-    exchange = threading.Thread(target=transport.exchange, args=(requests, replies.append), daemon=True)
+    exchange = threading.Thread(
+        target=transport.exchange, args=(requests, replies.append), daemon=True
+    )
     exchange.start()
     wait_for("the tasks", lambda: transport.controller.get_num_standing_tasks() == len(sites))
     for site in sites:
@@ -107,7 +110,11 @@ def test_a_site_that_asks_again_for_its_task_does_not_stop_the_job(
         site.send()
     exchange.join(timeout=30)
     assert not exchange.is_alive()
-    assert [(reply.client, reply.error) for reply in replies] == [("A", None), ("B", None), ("C", None)]
+    assert [(reply.client, reply.error) for reply in replies] == [
+        ("A", None),
+        ("B", None),
+        ("C", None),
+    ]
 
 
 @pytest.mark.parametrize("timeout", [0.3, 1.4])
@@ -127,13 +134,20 @@ class Worse(LeastSquares):
 
     def answer(self, request: Request) -> Reply:
         reply = super().answer(request)
-        return replace(reply, measurements=dict.fromkeys(reply.measurements, 0.6 if request.round == 1 else 0.5))
+        return replace(
+            reply,
+            measurements=dict.fromkeys(reply.measurements, 0.6 if request.round == 1 else 0.5),
+        )
 
 
-def test_patience_is_remembered_when_a_job_is_submitted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_is_remembered_when_a_job_is_submitted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def job_of(run: str, stop_after: int | None = None) -> list[int]:
         """The rounds in the ledger after one job, and how often a round was shown."""
-        controller = FairFLController(FedAvg(), 12, run_name=run, stop_cond="global_score >= 0.9", patience=4)
+        controller = FairFLController(
+            FedAvg(), 12, run_name=run, stop_cond="global_score >= 0.9", patience=4
+        )
         controller.engine = Engine("ABC")  # type: ignore[assignment]
         monkeypatch.setattr(controller, "get_app_dir", lambda: str(tmp_path))
         federation = controller._federation(tmp_path / run)
@@ -148,7 +162,9 @@ def test_patience_is_remembered_when_a_job_is_submitted_again(tmp_path: Path, mo
                 federation.stop()
 
         federation.told = tell
-        return [record["round"] for record in federation.run(resume=(tmp_path / run).exists()).rounds]
+        return [
+            record["round"] for record in federation.run(resume=(tmp_path / run).exists()).rounds
+        ]
 
     shown: list[int] = []
     whole = job_of("whole")
@@ -168,10 +184,14 @@ def test_a_simulated_job_that_never_began_is_not_taken_for_an_older_one(
     monkeypatch.setattr(jobs.FairFLRecipe, "execute", lambda recipe, environment: None)
     for strategy in ("FedCE", "FedAvg"):
         with pytest.raises(FederationError, match="the run did not end"):
-            jobs.simulate_job(tmp_path, tmp_path / "sites", bundle="prostate_mri_segmentation", strategy=strategy)
+            jobs.simulate_job(
+                tmp_path, tmp_path / "sites", bundle="prostate_mri_segmentation", strategy=strategy
+            )
 
 
-def test_a_simulated_job_gives_the_folder_of_its_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulated_job_gives_the_folder_of_its_own_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = tmp_path / "kept" / "server" / "prostate_mri_segmentation-FedAvg-2"
 
     def execute(recipe: Any, environment: Any) -> None:

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Scripts of NVFlare's FedCE recipe under this package's controller: NVFlare's own run of them is the oracle."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Scripts of NVFlare's FedCE recipe under this package's controller: NVFlare's own run of them is
+the oracle.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +23,9 @@ from monai_fairfl.messages import Reply, Request, refusal
 from monai_fairfl.spec import read_spec
 from monai_fairfl.strategies import CGSV, FairFed, FedAvg, FedCE, ShapFed, Standalone, Strategy
 
-pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'monai_fairfl[nvflare]'")
+pytest.importorskip(
+    "nvflare", reason="nvflare is not installed: pip install 'monai_fairfl[nvflare]'"
+)
 from flare_pages import run_block, switched, write_blocks  # noqa: E402
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType  # noqa: E402
 from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa: E402
@@ -69,12 +65,16 @@ def started(strategy: Strategy | None = None) -> tuple[Strategy, dict[str, torch
     return strategy, dict(weights)
 
 
-def asked(weights: Mapping[str, torch.Tensor], context: Mapping[str, float] | None = None, **stamp: Any) -> Request:
+def asked(
+    weights: Mapping[str, torch.Tensor], context: Mapping[str, float] | None = None, **stamp: Any
+) -> Request:
     given = {"id": 3, "run": "run", "round": 1, **stamp}
     return Request("elm", "train", weights, context=dict(context or {}), **given)
 
 
-def sent_by(script: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor], full: bool = False) -> FLModel:
+def sent_by(
+    script: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor], full: bool = False
+) -> FLModel:
     """A trained ``state_dict`` on its way, as differences or as it is."""
     params = {name: value if full else value - weights[name] for name, value in script.items()}
     return FLModel(ParamsType.FULL if full else ParamsType.DIFF, params, meta={})
@@ -93,7 +93,9 @@ def test_a_script_is_sent_a_whole_state_dict_and_its_own_weight_only() -> None:
 
 
 @pytest.mark.parametrize("context", [{"previous_weight": 0.0}, {}, {"previous_weight": 1.0}])
-def test_without_a_usable_weight_nvflares_helper_takes_nothing_out_of_the_model(context: dict[str, float]) -> None:
+def test_without_a_usable_weight_nvflares_helper_takes_nothing_out_of_the_model(
+    context: dict[str, float],
+) -> None:
     """In the first round, for methods without such a weight, and where nobody else is in the model."""
     strategy, weights = started()
     model = Scripts(strategy).request_model(asked(weights, context), rounds=5)
@@ -134,7 +136,8 @@ def test_differences_and_whole_parameters_become_the_same_reply(kind: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("steps", "known"), [(7, 7), (7.0, 7), (np.int64(3), 3), (None, 1), ("many", 1), (0, 1), (float("nan"), 1)]
+    ("steps", "known"),
+    [(7, 7), (7.0, 7), (np.int64(3), 3), (None, 1), ("many", 1), (0, 1), (float("nan"), 1)],
 )
 def test_steps_stand_for_samples(steps: Any, known: int) -> None:
     strategy, weights = started()
@@ -144,7 +147,9 @@ def test_steps_stand_for_samples(steps: Any, known: int) -> None:
 
 
 @pytest.mark.parametrize(("mode", "score"), [("max", 0.7), ("min", -0.7)])
-def test_metrics_are_measurements_and_the_key_metric_scores_the_received_model(mode: str, score: float) -> None:
+def test_metrics_are_measurements_and_the_key_metric_scores_the_received_model(
+    mode: str, score: float
+) -> None:
     strategy, weights = started()
     metrics = {
         "dice": torch.tensor(0.7), "loss": np.float32(0.5), "n": 3, "text": "good", "table": [1, 2], "bad": np.nan,
@@ -163,7 +168,9 @@ def test_fedce_arrives_at_the_very_mean_that_a_script_sends(variant: str) -> Non
     strategy.history = {"elm": {"rounds": 1, "cos": 0.1, "dice": 0.0}}
     for mean in (0.9, 0.2, 0.35):
         model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": mean})
-        error = Scripts(strategy).reply_of(model, asked(weights)).measurements["leave_one_out_error"]
+        error = (
+            Scripts(strategy).reply_of(model, asked(weights)).measurements["leave_one_out_error"]
+        )
         strategy._remember("elm", cos=0.0, dice=1 - float(error))  # as its round does
         assert 1 - strategy._mean("elm", "dice") == pytest.approx(mean)
 
@@ -172,7 +179,9 @@ def test_the_papers_fedce_takes_the_number_itself() -> None:
     strategy, weights = started(FedCE())
     strategy.history = {"elm": {"rounds": 1, "score": 1.0, "square": 1.0}}
     model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": 0.4})
-    assert Scripts(strategy).reply_of(model, asked(weights)).measurements["leave_one_out_error"] == 0.4
+    assert (
+        Scripts(strategy).reply_of(model, asked(weights)).measurements["leave_one_out_error"] == 0.4
+    )
 
 
 def test_what_does_not_fit_the_model_is_refused_with_its_name() -> None:
@@ -182,22 +191,36 @@ def test_what_does_not_fit_the_model_is_refused_with_its_name() -> None:
         params = dict(weights)
         change(params)
         model = FLModel(ParamsType.FULL if full else ParamsType.DIFF, params, meta={})
-        return refusal(asked(weights), Scripts(strategy).reply_of(model, asked(weights)), strategy.spec)
+        return refusal(
+            asked(weights), Scripts(strategy).reply_of(model, asked(weights)), strategy.spec
+        )
 
     assert reason(lambda params: params.pop("body.1.num_batches_tracked")) is None
     assert "missing ['head.bias']" in str(reason(lambda params: params.pop("head.bias")))
     for full in (False, True):
-        assert "unexpected ['tail']" in str(reason(lambda params: params.update(tail=torch.zeros(1)), full))
-        assert "'body.0.bias' has shape ()" in str(reason(lambda p: p.update({"body.0.bias": torch.tensor(1.0)}), full))
-        assert "'head.bias' has shape (2,)" in str(reason(lambda p: p.update({"head.bias": torch.zeros(2)}), full))
+        assert "unexpected ['tail']" in str(
+            reason(lambda params: params.update(tail=torch.zeros(1)), full)
+        )
+        assert "'body.0.bias' has shape ()" in str(
+            reason(lambda p: p.update({"body.0.bias": torch.tensor(1.0)}), full)
+        )
+        assert "'head.bias' has shape (2,)" in str(
+            reason(lambda p: p.update({"head.bias": torch.zeros(2)}), full)
+        )
         assert "'body.1.running_var' has shape ()" in str(
             reason(lambda p: p.update({"body.1.running_var": torch.tensor(1.0)}), full)
         )
-    assert "'head.bias' is a object, not a tensor" in str(reason(lambda params: params.update({"head.bias": object()})))
-    nothing = Scripts(strategy).reply_of(FLModel(metrics={"accuracy": 1.0}, meta={}), asked(weights))
+    assert "'head.bias' is a object, not a tensor" in str(
+        reason(lambda params: params.update({"head.bias": object()}))
+    )
+    nothing = Scripts(strategy).reply_of(
+        FLModel(metrics={"accuracy": 1.0}, meta={}), asked(weights)
+    )
     assert refusal(asked(weights), nothing, strategy.spec) == "trained but sent no update"
     unread = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": "much"})
-    assert "cannot be read (ValueError" in str(Scripts(strategy).reply_of(unread, asked(weights)).error)
+    assert "cannot be read (ValueError" in str(
+        Scripts(strategy).reply_of(unread, asked(weights)).error
+    )
 
 
 def test_a_reply_of_this_package_is_understood_and_an_echo_of_the_request_is_not_one() -> None:
@@ -206,21 +229,29 @@ def test_a_reply_of_this_package_is_understood_and_an_echo_of_the_request_is_not
     update = {name: torch.zeros_like(weights[name]) for name in strategy.spec.parameters}
     own = Reply("elm", update, 12, {"global_loss": 0.5}, {}, id=3, run="run", round=1)
     assert scripts.reply_of(reply_model(own), request).num_samples == 12
-    echo = FLModel(ParamsType.DIFF, dict(weights), meta=dict(scripts.request_model(request, 5).meta))
+    echo = FLModel(
+        ParamsType.DIFF, dict(weights), meta=dict(scripts.request_model(request, 5).meta)
+    )
     assert META in echo.meta and scripts.reply_of(echo, request).error is None
 
 
-# ---- whole federations, without an engine -----------------------------------------------------------------------
+# ---- whole federations, without an engine
+# -----------------------------------------------------------------------
 
 
 class InProcessScripts:
     """Runs a script's answer for every request, as the Client API would."""
 
-    def __init__(self, script: Callable[[FLModel, str], FLModel | None], strategy: Strategy, **options: str):
+    def __init__(
+        self, script: Callable[[FLModel, str], FLModel | None], strategy: Strategy, **options: str
+    ):
         self.script, self.scripts, self.clients = script, Scripts(strategy, **options), CLIENTS
 
     def exchange(
-        self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: float | None = None
+        self,
+        requests: Sequence[Request],
+        arrived: Callable[[Reply], None],
+        timeout: float | None = None,
     ) -> None:
         for request in reversed(requests):
             model = self.script(self.scripts.request_model(request, 4), request.client)
@@ -254,11 +285,15 @@ class Site:
         self.trained = {name: value.clone() for name, value in network.state_dict().items()}
         params = {name: value - before[name] for name, value in self.trained.items()}
         metrics = {"loss": float(len(self.name) - model.current_round)}
-        result = FLModel(ParamsType.DIFF, params, metrics=metrics, current_round=model.current_round, meta={})
+        result = FLModel(
+            ParamsType.DIFF, params, metrics=metrics, current_round=model.current_round, meta={}
+        )
         return PTFedCEHelper.set_minus_model_score(result, sum(self.errors) / len(self.errors))
 
 
-def federation(folder: Path, script: Any, strategy: Strategy, rounds: int = 4, **options: Any) -> Federation:
+def federation(
+    folder: Path, script: Any, strategy: Strategy, rounds: int = 4, **options: Any
+) -> Federation:
     def initial() -> Any:
         torch.manual_seed(0)
         return initial_of(Net())
@@ -281,11 +316,15 @@ def test_four_rounds_equal_nvflares_fedce(tmp_path: Path) -> None:
     for number in range(4):
         aggregator.reset_stats()
         for name in CLIENTS:
-            result = peers[name].answer(FLModel(ParamsType.FULL, dict(weights), current_round=number, meta=dict(meta)))
+            result = peers[name].answer(
+                FLModel(ParamsType.FULL, dict(weights), current_round=number, meta=dict(meta))
+            )
             result.meta["client_name"] = name
             aggregator.accept_model(result)
         aggregated = aggregator.aggregate_model()
-        weights, meta = {name: value + aggregated.params[name] for name, value in weights.items()}, aggregated.meta
+        weights, meta = {
+            name: value + aggregated.params[name] for name, value in weights.items()
+        }, aggregated.meta
         assert history.rounds[number]["aggregation"] == pytest.approx(meta["fedce_coef"], abs=1e-5)
     for name, value in strategy.weights.items():
         if value.is_floating_point():
@@ -298,10 +337,16 @@ def test_four_rounds_equal_nvflares_fedce(tmp_path: Path) -> None:
 def test_the_best_model_has_the_lowest_loss_where_low_is_good(tmp_path: Path) -> None:
     sites = {name: Site(name) for name in CLIENTS}
     run = federation(
-        tmp_path, lambda model, name: sites[name].answer(model), FedAvg(), key_metric="loss", key_metric_mode="min"
+        tmp_path,
+        lambda model, name: sites[name].answer(model),
+        FedAvg(),
+        key_metric="loss",
+        key_metric_mode="min",
     )
     history: History = run.run()
-    lowest = float(np.mean([len(name) - 3 for name in CLIENTS]))  # what round 3 says of the model of round 2
+    lowest = float(
+        np.mean([len(name) - 3 for name in CLIENTS])
+    )  # what round 3 says of the model of round 2
     assert run.models.best == {"round": 2, "score": pytest.approx(-lowest)}
     assert history.rounds[1]["measurements"]["elm"]["loss"] == 2.0
 
@@ -318,11 +363,15 @@ def test_a_script_that_stops_answering_leaves_the_others_in_the_federation(tmp_p
 
 
 @pytest.mark.parametrize(
-    "strategy", [Standalone(), CGSV(), FairFed(), ShapFed(output_layer="head")], ids=lambda s: s.name
+    "strategy",
+    [Standalone(), CGSV(), FairFed(), ShapFed(output_layer="head")],
+    ids=lambda s: s.name,
 )
 def test_other_methods_run_with_the_same_scripts(strategy: Strategy, tmp_path: Path) -> None:
     sites = {name: Site(name) for name in CLIENTS}
-    run = federation(tmp_path, lambda model, name: sites[name].answer(model), strategy, key_metric="loss")
+    run = federation(
+        tmp_path, lambda model, name: sites[name].answer(model), strategy, key_metric="loss"
+    )
     assert run.run().finished
 
 
@@ -331,7 +380,9 @@ def test_other_methods_run_with_the_same_scripts(strategy: Strategy, tmp_path: P
 
 def recipe(**changes: Any) -> FairFLRecipe:
     given = {"model": Net(), "train_script": "client.py", "min_clients": 3, "num_rounds": 2}
-    return FairFLRecipe(**{name: value for name, value in {**given, **changes}.items() if value is not None})
+    return FairFLRecipe(
+        **{name: value for name, value in {**given, **changes}.items() if value is not None}
+    )
 
 
 def exported(folder: Path, **changes: Any) -> tuple[dict[str, Any], Path]:
@@ -354,39 +405,66 @@ def test_every_argument_of_nvflares_recipe_is_understood(jobs: Path) -> None:
     theirs = inspect.signature(FedCERecipe).parameters
     ours = inspect.signature(FairFLRecipe).parameters
     assert set(theirs) <= set(ours)
-    same = set(theirs) - {"name", "model", "train_script"}  # optional here, for a bundle has neither
-    assert {name: ours[name].default for name in same} == {name: theirs[name].default for name in same}
+    same = set(theirs) - {
+        "name",
+        "model",
+        "train_script",
+    }  # optional here, for a bundle has neither
+    assert {name: ours[name].default for name in same} == {
+        name: theirs[name].default for name in same
+    }
     arguments, app = exported(
         jobs / "out", fedce_mode="times", key_metric="dice", stop_cond="dice >= 0.9", patience=2, name="discs",
         server_memory_gc_rounds=3, enable_tensor_disk_offload=True, best_model_filename="b.pt", train_args="--log here",
     )  # fmt: skip
-    assert arguments["strategy"]["args"] == {"variant": "revised"}  # and the default mode, which NVFlare leaves out
+    assert arguments["strategy"]["args"] == {
+        "variant": "revised"
+    }  # and the default mode, which NVFlare leaves out
     assert arguments["scripts"] == {"key_metric": "dice", "key_metric_mode": "max"}
     assert arguments["federation"]["final"] == arguments["federation"]["evaluate"] == []
-    assert (arguments["stop_cond"], arguments["patience"], arguments["memory_gc_rounds"]) == ("dice >= 0.9", 2, 3)
+    assert (arguments["stop_cond"], arguments["patience"], arguments["memory_gc_rounds"]) == (
+        "dice >= 0.9",
+        2,
+        3,
+    )
     client = json.loads((app / "config/config_fed_client.json").read_text())
     (executor,) = client["executors"]
     assert executor["executor"]["args"]["task_script_path"] == "client.py"
     assert executor["executor"]["args"]["task_script_args"] == "--log here"
     assert executor["executor"]["args"]["params_transfer_type"] == "DIFF"
-    assert [component["id"] for component in client["components"] if "ConvertToFedEvent" in component["path"]]
+    assert [
+        component["id"]
+        for component in client["components"]
+        if "ConvertToFedEvent" in component["path"]
+    ]
     assert (app / "custom/client.py").read_text() == (jobs / "client.py").read_text()
 
 
 def test_a_script_in_a_process_of_its_own_and_other_arguments_at_one_site(jobs: Path) -> None:
     sites = {"elm": {"train_args": "--log a"}, "poplar": {"command": "python3"}, "sycamore": {}}
     made = recipe(
-        launch_external_process=True, shutdown_timeout=5.0, launch_once=False, per_site_config=sites, name="discs"
+        launch_external_process=True,
+        shutdown_timeout=5.0,
+        launch_once=False,
+        per_site_config=sites,
+        name="discs",
     )
     made.export(str(jobs / "out"))
     commands = {}
     for site in sites:
-        config = json.loads((jobs / f"out/discs/app_{site}/config/config_fed_client.json").read_text())
+        config = json.loads(
+            (jobs / f"out/discs/app_{site}/config/config_fed_client.json").read_text()
+        )
         arguments = config["executors"][0]["executor"]["args"]
         assert (arguments["launch_once"], arguments["shutdown_timeout"]) == (False, 5.0)
         commands[site] = " ".join(arguments["command"])
-    assert commands["elm"] == "python3 -u custom/client.py --log a" and commands["poplar"] == "python3 custom/client.py"
-    with pytest.raises(ConfigError, match="per_site_config of elm sets 'train_arguments'.*train_args"):
+    assert (
+        commands["elm"] == "python3 -u custom/client.py --log a"
+        and commands["poplar"] == "python3 custom/client.py"
+    )
+    with pytest.raises(
+        ConfigError, match="per_site_config of elm sets 'train_arguments'.*train_args"
+    ):
         recipe(per_site_config={"elm": {"train_arguments": ""}})
 
 
@@ -409,11 +487,17 @@ def test_the_initial_model_is_the_instance_or_is_built_under_the_seed(
     assert all(torch.equal(value, again[name]) for name, value in first.items())
     assert not all(torch.equal(value, other[name]) for name, value in first.items())
 
-    for i, kept in enumerate((network.state_dict(), {"model": network.state_dict(), "train_conf": None})):
+    for i, kept in enumerate(
+        (network.state_dict(), {"model": network.state_dict(), "train_conf": None})
+    ):
         torch.save(kept, jobs / "start.pt")
         _, app = exported(jobs / f"file{i}", model=Net(), initial_ckpt=str(jobs / "start.pt"))
-        assert torch.equal(read_initial(app / "config/initial")[0]["head.weight"], network.head.weight)
-    with pytest.raises(ConfigError, match="(?s)start.pt cannot be used.*read where the recipe is made"):
+        assert torch.equal(
+            read_initial(app / "config/initial")[0]["head.weight"], network.head.weight
+        )
+    with pytest.raises(
+        ConfigError, match="(?s)start.pt cannot be used.*read where the recipe is made"
+    ):
         recipe(model=Net(width=4), initial_ckpt=str(jobs / "start.pt"))
     with pytest.raises(ConfigError, match="absent.pt cannot be used"):
         recipe(initial_ckpt="absent.pt")
@@ -433,7 +517,19 @@ def test_trainable_names_decide_what_is_a_parameter() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["FedISM", "FedLWR", "FedCI", "LeaveOneOut", "QFedAvg", "AFL", "FedGA", "CFFL", "Ditto", "ShapFed"]
+    "name",
+    [
+        "FedISM",
+        "FedLWR",
+        "FedCI",
+        "LeaveOneOut",
+        "QFedAvg",
+        "AFL",
+        "FedGA",
+        "CFFL",
+        "Ditto",
+        "ShapFed",
+    ],
 )
 def test_a_method_that_no_script_can_serve_is_refused_by_name(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name}.*(FairFLRecipe\\(bundle=|output_layer=)"):
@@ -445,7 +541,10 @@ def test_what_a_composed_method_trains_differently_is_refused() -> None:
         "_target_": "monai_fairfl.strategies.compose", "strategy": {"_target_": "monai_fairfl.strategies.FedAvg"},
         "training": {"prox_mu": 0.1},
     }  # fmt: skip
-    with pytest.raises(ConfigError, match="FedAvg-prox_mu_0.1 asks its clients for more than training \\(prox_mu\\)"):
+    with pytest.raises(
+        ConfigError,
+        match="FedAvg-prox_mu_0.1 asks its clients for more than training \\(prox_mu\\)",
+    ):
         recipe(strategy=composed)
 
 
@@ -460,7 +559,10 @@ def test_what_a_composed_method_trains_differently_is_refused() -> None:
         ({"custom_code": False}, "custom_code belong to a bundle"),
         ({"train_script": None}, "train_script must be given"),
         ({"model": None}, "model must be given"),
-        ({"model": None, "train_script": None}, "model, train_script must be given: a job needs a bundle, or"),
+        (
+            {"model": None, "train_script": None},
+            "model, train_script must be given: a job needs a bundle, or",
+        ),
         ({"fedce_mode": "sum"}, "fedce_mode must be 'plus' or 'times'"),
         ({"min_clients": 1}, "FedCE-sum-revised needs min_clients of at least 2, got 1"),
         ({"model": {"class_path": "no.such.Net"}}, "'no.such.Net' cannot be imported here"),
@@ -469,17 +571,24 @@ def test_what_a_composed_method_trains_differently_is_refused() -> None:
         ({"federation": {"final": ["score"]}}, "federation sets 'final'"),
         ({"federation": {"buffers": "local"}}, "buffers 'local'"),
         ({"key_metric_mode": "low"}, "key_metric_mode must be"),
-        ({"key_metric": "loss", "key_metric_mode": "max", "stop_cond": "loss <= 1"}, "contradicts stop_cond"),
+        (
+            {"key_metric": "loss", "key_metric_mode": "max", "stop_cond": "loss <= 1"},
+            "contradicts stop_cond",
+        ),
         ({"stop_cond": "dice good"}, "stop_cond 'dice good' must be such as"),
     ],
 )
-def test_arguments_that_do_not_go_together_are_refused_with_the_fix(changes: dict[str, Any], message: str) -> None:
+def test_arguments_that_do_not_go_together_are_refused_with_the_fix(
+    changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message.replace("(", "\\(")):
         recipe(**changes)
 
 
 def test_a_bundle_refuses_what_belongs_to_a_script() -> None:
-    with pytest.raises(ConfigError, match="bundle belong to a bundle, key_metric to a training script"):
+    with pytest.raises(
+        ConfigError, match="bundle belong to a bundle, key_metric to a training script"
+    ):
         FairFLRecipe(bundle="prostate_mri_segmentation", min_clients=3, key_metric="dice")
 
 
@@ -493,7 +602,9 @@ def test_a_bundle_refuses_what_belongs_to_a_script() -> None:
         (None, "loss > 0.1", "max"),
     ],
 )
-def test_the_key_metrics_mode_is_nvflares(mode: str | None, condition: str | None, expected: str) -> None:
+def test_the_key_metrics_mode_is_nvflares(
+    mode: str | None, condition: str | None, expected: str
+) -> None:
     assert key_mode("loss", mode, condition) == expected
 
 
@@ -501,7 +612,8 @@ def test_memory_is_freed_after_every_so_many_rounds(monkeypatch: pytest.MonkeyPa
     freed: list[int] = []
     controller = FairFLController(FedAvg(), memory_gc_rounds=2)
     records = [
-        {"kind": "round", "round": i, "measurements": {}, "aggregation": {}, "contributions": {}} for i in range(5)
+        {"kind": "round", "round": i, "measurements": {}, "aggregation": {}, "contributions": {}}
+        for i in range(5)
     ]
     monkeypatch.setattr(flare_controller, "cleanup_memory", lambda: freed.append(controller.seen))
     monkeypatch.setattr(flare_controller, "scalars_of", lambda record: ())
@@ -529,17 +641,25 @@ def test_the_pages_other_job_is_written(jobs: Path) -> None:
     run_block(jobs, "other.py", "out")
     (job,) = (jobs / "out").iterdir()
     config = json.loads((job / "app/config/config_fed_server.json").read_text())
-    assert config["workflows"][0]["args"]["strategy"]["args"] == {"output_layer": "head", "personalised": True}
+    assert config["workflows"][0]["args"]["strategy"]["args"] == {
+        "output_layer": "head",
+        "personalised": True,
+    }
 
 
 @pytest.mark.slow
 def test_the_pages_job_gives_the_same_model_under_both_recipes(jobs: Path) -> None:
-    """NVFlare's simulator, twice; the job changes by the one line of the page, the script not at all."""
+    """NVFlare's simulator, twice; the job changes by the one line of the page, the script not at
+    all.
+    """
     (jobs / "switched.py").write_text(switched((jobs / "job.py").read_text()))
     run_block(jobs, "job.py", "theirs")
     run_block(jobs, "switched.py", "ours")
     theirs, ours = (jobs / name / "discs/server/simulate_job" for name in ("theirs", "ours"))
-    for their_file, our_file in (("FL_global_model.pt", "global.pt"), ("best_FL_global_model.pt", "best.pt")):
+    for their_file, our_file in (
+        ("FL_global_model.pt", "global.pt"),
+        ("best_FL_global_model.pt", "best.pt"),
+    ):
         expected = torch.load(theirs / "app_server" / their_file, weights_only=False)["model"]
         found = torch.load(ours / "fairfl/models" / our_file, weights_only=True)
         assert set(found) == set(expected)
@@ -549,9 +669,16 @@ def test_the_pages_job_gives_the_same_model_under_both_recipes(jobs: Path) -> No
     rounds = [record for record in ledger if record["kind"] == "round"]
     assert len(rounds) == 3 and rounds[2]["measurements"]["elm"]["global_score"] > 0.8  # it learned
     for client in CLIENTS:
-        told, known = ((jobs / f"{name}-received-{client}.txt").read_text().splitlines() for name in ("theirs", "ours"))
+        told, known = (
+            (jobs / f"{name}-received-{client}.txt").read_text().splitlines()
+            for name in ("theirs", "ours")
+        )
         weights = [float(line.partition(" ")[0]) for line in told]
-        assert weights == pytest.approx([0, *(record["aggregation"][client] for record in rounds[:-1])], abs=1e-5)
+        assert weights == pytest.approx(
+            [0, *(record["aggregation"][client] for record in rounds[:-1])], abs=1e-5
+        )
         assert [float(line.partition(" ")[0]) for line in known] == pytest.approx(weights, abs=1e-5)
-        assert [line.partition(" ")[2] for line in known] == [f"['{client}']"] * 3  # nobody else's weight
+        assert [line.partition(" ")[2] for line in known] == [
+            f"['{client}']"
+        ] * 3  # nobody else's weight
         assert told[-1].partition(" ")[2] == str(CLIENTS)

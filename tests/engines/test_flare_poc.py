@@ -1,14 +1,7 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Real NVFlare server and client processes with mTLS on loopback: conformance, crashes, command line, policies.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Real NVFlare server and client processes with mTLS on loopback: conformance, crashes, command
+line, policies.
 
 One system for all tests of this file, which run in their order.
 """
@@ -27,7 +20,15 @@ import pytest
 
 pytest.importorskip("nvflare")
 
-from federations import BUNDLE, CLIENTS, METHODS, SETTINGS, assert_same_run, in_process, recipe  # noqa: E402
+from federations import (  # noqa: E402
+    BUNDLE,
+    CLIENTS,
+    METHODS,
+    SETTINGS,
+    assert_same_run,
+    in_process,
+    recipe,
+)
 from flare_poc import BIN, Poc, poc, wait_for  # noqa: E402
 from nvflare.recipe.poc_env import PocEnv  # noqa: E402
 from nvflare.recipe.prod_env import ProdEnv  # noqa: E402
@@ -79,16 +80,41 @@ def test_processes_with_mtls_do_what_one_process_does(
         assert "the update of alder waits on disk" in system.log("server")
 
 
-def test_nvflares_own_command_line_runs_an_exported_job(system: Poc, hospitals: Path, tmp_path: Path) -> None:
+def test_nvflares_own_command_line_runs_an_exported_job(
+    system: Poc, hospitals: Path, tmp_path: Path
+) -> None:
     for site in CLIENTS:  # each hospital says where its images are
-        (system.kits / site / "local" / "fairfl.json").write_text(json.dumps({"dataset_dir": str(hospitals / site)}))
+        (system.kits / site / "local" / "fairfl.json").write_text(
+            json.dumps({"dataset_dir": str(hospitals / site)})
+        )
     job, program = tmp_path / "job", [sys.executable, "-m", "monai_fairfl"]
-    settings = ["--overrides", str(SETTINGS), "--min-clients", "3", "--num-rounds", "2", "--name", "exported"]
-    words = [*program, "export-flare", "--bundle", BUNDLE, "--strategy", "FedCE", "--out", str(job), *settings]
+    settings = [
+        "--overrides",
+        str(SETTINGS),
+        "--min-clients",
+        "3",
+        "--num-rounds",
+        "2",
+        "--name",
+        "exported",
+    ]
+    words = [
+        *program,
+        "export-flare",
+        "--bundle",
+        BUNDLE,
+        "--strategy",
+        "FedCE",
+        "--out",
+        str(job),
+        *settings,
+    ]
     subprocess.run(words, check=True, env=system.environment)
 
     admin = ("--startup-kit", system.admin)
-    number = _job_id(system.nvflare("--format", "json", "job", "submit", "-j", str(job), *admin).stdout)
+    number = _job_id(
+        system.nvflare("--format", "json", "job", "submit", "-j", str(job), *admin).stdout
+    )
     system.nvflare("job", "wait", number, "--timeout", "300", *admin)
     assert "exported" in system.nvflare("job", "list", *admin).stdout
     system.nvflare("job", "download", number, "-o", str(tmp_path / "downloaded"), *admin)
@@ -96,22 +122,46 @@ def test_nvflares_own_command_line_runs_an_exported_job(system: Poc, hospitals: 
     model = next((tmp_path / "downloaded").rglob("fairfl/models/global.pt"))
     assert_same_run(runs(system) / "exported", model.parents[1])
     bundle = copy_bundle(BUNDLE, tmp_path / "bundle")
-    words = ["--config_file", str(bundle / "configs" / "inference.json"), "--bundle_root", str(bundle)]
-    words += ["--ckpt_path", str(model), "--size", str(SETTINGS["size"]), "--channels", str(SETTINGS["channels"])]
+    words = [
+        "--config_file",
+        str(bundle / "configs" / "inference.json"),
+        "--bundle_root",
+        str(bundle),
+    ]
+    words += [
+        "--ckpt_path",
+        str(model),
+        "--size",
+        str(SETTINGS["size"]),
+        "--channels",
+        str(SETTINGS["channels"]),
+    ]
     words += ["--dataset_dir", str(hospitals / "alder"), "--output_dir", str(tmp_path / "masks")]
     done = subprocess.run(
-        [sys.executable, "-m", "monai.bundle", "run", *words], env=system.environment, capture_output=True, text=True
+        [sys.executable, "-m", "monai.bundle", "run", *words],
+        env=system.environment,
+        capture_output=True,
+        text=True,
     )
-    assert done.returncode == 0 and list((tmp_path / "masks").rglob("*.nii.gz")), done.stderr[-2000:]
+    assert done.returncode == 0 and list((tmp_path / "masks").rglob("*.nii.gz")), done.stderr[
+        -2000:
+    ]
 
 
-def test_a_client_that_is_killed_in_mid_round_is_back_in_the_next(system: Poc, hospitals: Path) -> None:
+def test_a_client_that_is_killed_in_mid_round_is_back_in_the_next(
+    system: Poc, hospitals: Path
+) -> None:
     own_process = {"launch_external_process": True, "launch_once": False, "local_epochs": 100}
-    started = run(system, recipe("FedCE", hospitals, 4, name="killed", min_clients=2, timeout=120, **own_process))
+    started = run(
+        system,
+        recipe("FedCE", hospitals, 4, name="killed", min_clients=2, timeout=120, **own_process),
+    )
     wait_for("cedar's first training", lambda: CONNECTED.format(1) in system.log("cedar"), 180)
     first = {process.pid for process in system.processes("cedar", TRAINER)}
     wait_for("cedar's second training", lambda: CONNECTED.format(2) in system.log("cedar"), 180)
-    trainers = [process for process in system.processes("cedar", TRAINER) if process.pid not in first]
+    trainers = [
+        process for process in system.processes("cedar", TRAINER) if process.pid not in first
+    ]
     assert first and trainers
     for process in trainers:
         process.send_signal(signal.SIGKILL)
@@ -121,7 +171,11 @@ def test_a_client_that_is_killed_in_mid_round_is_back_in_the_next(system: Poc, h
     found = rounds(system, "killed")
     away = [record["round"] for record in found if "cedar" in record["missing"]]
     assert len(found) == 4 and len(away) == 1 and away[0] < 3
-    assert all(set(record["measurements"]) == set(CLIENTS) for record in found if record["round"] not in away)
+    assert all(
+        set(record["measurements"]) == set(CLIENTS)
+        for record in found
+        if record["round"] not in away
+    )
     assert "goes on from its state after round" in system.log("cedar")
 
 
@@ -130,11 +184,17 @@ def test_a_client_that_hangs_is_missing_after_the_timeout_and_back_when_it_goes_
 ) -> None:
     started = run(system, recipe("FedCE", hospitals, 40, name="hanging", min_clients=2, timeout=30))
     wait_for("the first round", lambda: len(rounds(system, "hanging")) >= 1, 180)
-    hung = [process for process in system.processes("cedar") if "client.worker_process" in " ".join(process.cmdline())]
+    hung = [
+        process
+        for process in system.processes("cedar")
+        if "client.worker_process" in " ".join(process.cmdline())
+    ]
     assert hung
     for process in hung:
         process.suspend()
-    wait_for("a round without cedar", lambda: "cedar" in rounds(system, "hanging")[-1]["missing"], 90)
+    wait_for(
+        "a round without cedar", lambda: "cedar" in rounds(system, "hanging")[-1]["missing"], 90
+    )
     for process in hung:
         process.resume()
     wait_for("cedar's return", lambda: not rounds(system, "hanging")[-1]["missing"], 120)
@@ -146,10 +206,16 @@ def test_a_client_that_hangs_is_missing_after_the_timeout_and_back_when_it_goes_
     wait_for("the end", lambda: str(started.get_status()).startswith("FINISHED"), 120)
     assert started.get_status() != "FINISHED:COMPLETED"
     assert read_ledger(runs(system) / "hanging" / "ledger.jsonl")[-1]["kind"] == "round"
-    wait_for("the end of the job's processes", lambda: not any(process.is_running() for process in hung), 120)
+    wait_for(
+        "the end of the job's processes",
+        lambda: not any(process.is_running() for process in hung),
+        120,
+    )
 
 
-def test_a_server_that_is_killed_resumes_to_the_same_bits(system: Poc, hospitals: Path, tmp_path: Path) -> None:
+def test_a_server_that_is_killed_resumes_to_the_same_bits(
+    system: Poc, hospitals: Path, tmp_path: Path
+) -> None:
     job = {"rounds": 4, "local_epochs": 2, "name": "crashed"}
     expected = in_process("FedCE", hospitals, tmp_path, **job)
 
@@ -168,7 +234,9 @@ def test_a_server_that_is_killed_resumes_to_the_same_bits(system: Poc, hospitals
     assert_same_run(expected, runs(system) / "crashed")
 
 
-def test_a_job_without_code_needs_the_entry_in_the_allow_list(system: Poc, hospitals: Path, tmp_path: Path) -> None:
+def test_a_job_without_code_needs_the_entry_in_the_allow_list(
+    system: Poc, hospitals: Path, tmp_path: Path
+) -> None:
     def attempt() -> Any:
         started = run(system, recipe("FedAvg", hospitals, name="installed", custom_code=False))
         started.get_result(timeout=300)
@@ -180,7 +248,14 @@ def test_a_job_without_code_needs_the_entry_in_the_allow_list(system: Poc, hospi
 
     system.kill()
     for name in ("server", *CLIENTS):
-        words = [str(BIN / "python"), "-m", "monai_fairfl", "flare-policy", "--kit", str(system.kits / name)]
+        words = [
+            str(BIN / "python"),
+            "-m",
+            "monai_fairfl",
+            "flare-policy",
+            "--kit",
+            str(system.kits / name),
+        ]
         assert subprocess.run([*words, "--check"], env=system.environment).returncode == 2
         subprocess.run(words, check=True, env=system.environment)
         assert subprocess.run([*words, "--check"], env=system.environment).returncode == 0
@@ -204,12 +279,19 @@ def test_nvflares_poc_environment_starts_and_stops_everything(
         for name in ("HOME", "PATH", "PYTHONPATH", "NVFLARE_POC_WORKSPACE", "OMP_NUM_THREADS"):
             monkeypatch.setenv(name, prepared.environment[name])
         environment = PocEnv(
-            num_clients=3, project_conf_path=str(tmp_path / "project.yml"), extra={"login_timeout": 60}
+            num_clients=3,
+            project_conf_path=str(tmp_path / "project.yml"),
+            extra={"login_timeout": 60},
         )
         try:
             started = recipe("FedAvg", hospitals).execute(environment)
-            result = started.get_result(timeout=300, clean_up=False)  # by default NVFlare deletes it here
+            result = started.get_result(
+                timeout=300, clean_up=False
+            )  # by default NVFlare deletes it here
             assert started.get_status() == "FINISHED:COMPLETED"
-            assert_same_run(in_process("FedAvg", hospitals, tmp_path / "here"), next(Path(result).rglob("fairfl")))
+            assert_same_run(
+                in_process("FedAvg", hospitals, tmp_path / "here"),
+                next(Path(result).rglob("fairfl")),
+            )
         finally:
             environment.stop(clean_up=True)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The page ``docs/flare_production.md``: what it says a hospital receives, writes and runs is so."""
 
 from __future__ import annotations
@@ -53,7 +45,9 @@ CHECKOUT = Path(__file__).parents[2]
 PAGE = (CHECKOUT / "docs" / "flare_production.md").read_text()
 PROJECT = CHECKOUT / "docs" / "examples" / "flare" / "project.yml"
 HOSPITALS = ("alder", "birch", "cedar")
-SITE, AUTHORIZATION, PRIVACY = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL))
+SITE, AUTHORIZATION, PRIVACY = (
+    json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+)
 
 
 def commands() -> list[list[str]]:
@@ -100,11 +94,21 @@ def certificate(file: Path) -> x509.Certificate:
 
 def test_each_participant_receives_what_the_page_says(provisioned: Path) -> None:
     kits = provisioned / "prod_00"
-    assert {kit.name for kit in kits.iterdir()} == {"fl.example.org", *HOSPITALS, "lead@example.org"}
+    assert {kit.name for kit in kits.iterdir()} == {
+        "fl.example.org",
+        *HOSPITALS,
+        "lead@example.org",
+    }
     table = PAGE.split("| in the kit of `alder`")[1].split("\n\n")[0]
-    named = [name for row in table.splitlines()[2:] for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    named = [
+        name
+        for row in table.splitlines()[2:]
+        for name in re.findall(r"`([^`]+)`", row.split("|")[1])
+    ]
     assert len(named) == 10
-    assert not [(site, name) for site in HOSPITALS for name in named if not (kits / site / name).exists()]
+    assert not [
+        (site, name) for site in HOSPITALS for name in named if not (kits / site / name).exists()
+    ]
     for name in ("fl.example.org/startup/server.key", "fl.example.org/startup/fed_server.json"):
         assert (kits / name).exists()
     for name in ("client.key", "fed_admin.json"):
@@ -120,32 +124,52 @@ def test_certificates_name_their_owner_and_are_signed_by_the_root(provisioned: P
     for site in HOSPITALS:
         own = certificate(kits / site / "startup" / "client.crt")
         assert own.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value == site
-        own.verify_directly_issued_by(certificate(kits / "fl.example.org" / "startup" / "rootCA.pem"))
-        assert round((own.not_valid_after_utc - own.not_valid_before_utc) / timedelta(days=1)) == 360
+        own.verify_directly_issued_by(
+            certificate(kits / "fl.example.org" / "startup" / "rootCA.pem")
+        )
+        assert (
+            round((own.not_valid_after_utc - own.not_valid_before_utc) / timedelta(days=1)) == 360
+        )
     assert "root_pri_key" in json.loads((provisioned / "state" / "cert.json").read_text())
 
 
 def test_one_port_and_mutual_tls_for_everybody(provisioned: Path) -> None:
     kits = provisioned / "prod_00"
-    server = json.loads((kits / "fl.example.org" / "startup" / "fed_server.json").read_text())["servers"][0]
+    server = json.loads((kits / "fl.example.org" / "startup" / "fed_server.json").read_text())[
+        "servers"
+    ][0]
     assert server["service"]["target"] == "fl.example.org:8002" and server["admin_port"] == 8002
     assert server["connection_security"] == "mtls"
     for site in HOSPITALS:
         client = json.loads((kits / site / "startup" / "fed_client.json").read_text())
-        assert client["servers"][0]["service"] == {"target": "fl.example.org:8002", "scheme": "grpc"}
-        assert client["client"]["connection_security"] == "mtls" and client["client"]["fqsn"] == site
-    lead = json.loads((kits / "lead@example.org" / "startup" / "fed_admin.json").read_text())["admin"]
-    assert (lead["host"], lead["port"], lead["connection_security"]) == ("fl.example.org", 8002, "mtls")
+        assert client["servers"][0]["service"] == {
+            "target": "fl.example.org:8002",
+            "scheme": "grpc",
+        }
+        assert (
+            client["client"]["connection_security"] == "mtls" and client["client"]["fqsn"] == site
+        )
+    lead = json.loads((kits / "lead@example.org" / "startup" / "fed_admin.json").read_text())[
+        "admin"
+    ]
+    assert (lead["host"], lead["port"], lead["connection_security"]) == (
+        "fl.example.org",
+        8002,
+        "mtls",
+    )
 
 
 def test_a_second_provision_keeps_all_certificates(tmp_path: Path) -> None:
     project = provision(tmp_path)
     assert provision(tmp_path) == project
     for file in (project / "prod_00").rglob("*.crt"):
-        assert (project / "prod_01" / file.relative_to(project / "prod_00")).read_bytes() == file.read_bytes()
+        assert (
+            project / "prod_01" / file.relative_to(project / "prod_00")
+        ).read_bytes() == file.read_bytes()
 
 
-# ---- what the hospital writes -----------------------------------------------------------------------------------
+# ---- what the hospital writes
+# -----------------------------------------------------------------------------------
 
 
 def test_the_site_reads_the_pages_settings_where_the_page_puts_them(kits: Path) -> None:
@@ -156,18 +180,27 @@ def test_the_site_reads_the_pages_settings_where_the_page_puts_them(kits: Path) 
     site = Site("alder", kits / "alder", job)
 
     assert site.settings == SiteSettings.of(job, SITE)
-    assert site.settings.device == "cuda:0" and site.settings.overrides == {"size": [64, 64], **SITE["overrides"]}
+    assert site.settings.device == "cuda:0" and site.settings.overrides == {
+        "size": [64, 64],
+        **SITE["overrides"],
+    }
     assert str(site.dataset_dir) == SITE["dataset_dir"]
-    known = json.loads((find_bundle("prostate_mri_segmentation") / "configs" / "train.json").read_text())
+    known = json.loads(
+        (find_bundle("prostate_mri_segmentation") / "configs" / "train.json").read_text()
+    )
     assert set(SITE["overrides"]) <= set(known)
 
 
-def test_the_policy_command_adds_the_entry_to_nvflares_list(kits: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_policy_command_adds_the_entry_to_nvflares_list(
+    kits: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("fl.example.org", *HOSPITALS):
         kit = kits / name
         assert main(["flare-policy", "--kit", str(kit), "--check"]) == 2
         assert main(["flare-policy", "--kit", str(kit)]) == 0
-        assert Workspace(str(kit)).get_resources_file_path() == str(kit / "local" / "resources.json")
+        assert Workspace(str(kit)).get_resources_file_path() == str(
+            kit / "local" / "resources.json"
+        )
         default = json.loads((kit / "local" / "resources.json.default").read_text())
         default["class_allow_list"].append("monai_fairfl.")
         assert json.loads((kit / "local" / "resources.json").read_text()) == default
@@ -207,12 +240,20 @@ def test_custom_code_is_refused_by_the_pages_authorization_and_by_it_only(kits: 
         return bool(authorizer.authorize(AuthzContext(right=right, user=lead, submitter=lead))[0])
 
     local = kits / "birch" / "local"
-    default, own = rights(json.loads((local / "authorization.json.default").read_text())), rights(AUTHORIZATION)
+    default, own = rights(json.loads((local / "authorization.json.default").read_text())), rights(
+        AUTHORIZATION
+    )
     assert may(default, "byoc")
-    assert not any(may(own, "byoc", role) for role in ("project_admin", "org_admin", "lead", "member"))
-    assert all(may(own, right) for right in ("submit_job", "manage_job", "download_job", "view", "operate"))
+    assert not any(
+        may(own, "byoc", role) for role in ("project_admin", "org_admin", "lead", "member")
+    )
+    assert all(
+        may(own, right) for right in ("submit_job", "manage_job", "download_job", "view", "operate")
+    )
     (local / "authorization.json").write_text("{}")
-    assert Workspace(str(local.parent)).get_authorization_file_path() == str(local / "authorization.json")
+    assert Workspace(str(local.parent)).get_authorization_file_path() == str(
+        local / "authorization.json"
+    )
 
 
 def test_the_pages_privacy_policy_changes_the_update_and_nothing_else(kits: Path) -> None:
@@ -222,10 +263,24 @@ def test_the_pages_privacy_policy_changes_the_update_and_nothing_else(kits: Path
     (filter,) = manager.get_scope(None).task_result_filters["out"]
     steps, change = 4, torch.linspace(-0.08, 0.08, 101).reshape(1, 101)
     buffers, told = {"mean": torch.tensor([3.0])}, {"global_score": {"mean": 0.5, "gland": 0.5}}
-    sent = Reply("cedar", {"w": change}, 40, told, buffers, num_cases=7, num_steps=steps, id=1, run="r", round=0)
+    sent = Reply(
+        "cedar",
+        {"w": change},
+        40,
+        told,
+        buffers,
+        num_cases=7,
+        num_steps=steps,
+        id=1,
+        run="r",
+        round=0,
+    )
 
     shareable = filter.process(FLModelUtils.to_shareable(reply_model(sent)), FLContext())
-    got = reply_of(FLModelUtils.from_shareable(shareable), Request("cedar", "train", {}, id=1, run="r", round=0))
+    got = reply_of(
+        FLModelUtils.from_shareable(shareable),
+        Request("cedar", "train", {}, id=1, run="r", round=0),
+    )
 
     assert got.error is None and got.update is not None
     found = got.update["w"].numpy().ravel()
@@ -238,7 +293,8 @@ def test_the_pages_privacy_policy_changes_the_update_and_nothing_else(kits: Path
     assert got.buffers is not None and torch.equal(got.buffers["mean"], buffers["mean"])
 
 
-# ---- the page's commands ----------------------------------------------------------------------------------------
+# ---- the page's commands
+# ----------------------------------------------------------------------------------------
 
 
 def test_the_page_shows_the_project_file() -> None:
@@ -251,12 +307,20 @@ def test_the_page_shows_the_project_file() -> None:
 
 def test_our_commands_and_their_flags_exist() -> None:
     ours = [words for words in commands() if words[0] == "monai-fairfl" and words[1] != "--version"]
-    assert {words[1] for words in ours} == {"flare-policy", "export-flare", "datalist", "bundle", "verify"}
+    assert {words[1] for words in ours} == {
+        "flare-policy",
+        "export-flare",
+        "datalist",
+        "bundle",
+        "verify",
+    }
     for words in ours:
         with contextlib.redirect_stdout(io.StringIO()) as shown, pytest.raises(SystemExit) as end:
             main([words[1], "--help"])
         assert end.value.code == 0
-        assert not [flag for flag in words if flag.startswith("--") and flag not in shown.getvalue()]
+        assert not [
+            flag for flag in words if flag.startswith("--") and flag not in shown.getvalue()
+        ]
 
 
 HELP = """
@@ -275,22 +339,31 @@ print(json.dumps(texts))
 
 
 def test_nvflares_commands_and_their_flags_exist(tmp_path: Path) -> None:
-    inline = [shlex.split(text) for text in re.findall(r"`(nvflare [^`]+)`", PAGE.replace("\n", " "))]
+    inline = [
+        shlex.split(text) for text in re.findall(r"`(nvflare [^`]+)`", PAGE.replace("\n", " "))
+    ]
     theirs = [words for words in commands() if words[0] == "nvflare"] + inline
     asked = {
-        tuple(words[1:2] if words[1] in ("provision", "preflight-check", "package") else words[1:3]): words
+        tuple(
+            words[1:2] if words[1] in ("provision", "preflight-check", "package") else words[1:3]
+        ): words
         for words in theirs
     }
     environment = {**os.environ, "HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", HELP, json.dumps(sorted(asked))], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", HELP, json.dumps(sorted(asked))],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     texts = json.loads(done.stdout.splitlines()[-1])
     assert len(texts) == len(asked) > 12
     for name, words in asked.items():
         text = texts[" ".join(name)]
         assert f"nvflare {' '.join(name)}" in text, name
-        assert not [flag for flag in words if flag.startswith("-") and f"{flag} " not in text], words
+        assert not [
+            flag for flag in words if flag.startswith("-") and f"{flag} " not in text
+        ], words
 
 
 @pytest.mark.slow
@@ -307,13 +380,20 @@ def test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet(tmp_path: 
     python = tmp_path / "fl" / "bin" / "python"
     (packages,) = (tmp_path / "fl").glob("lib/python*/site-packages")
     subprocess.run([*pip, "--python", str(python), *install, "--no-deps"], cwd=tmp_path, check=True)
-    (packages / "rest.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+    (packages / "rest.pth").write_text(
+        "\n".join(path for path in sys.path if path.endswith("-packages"))
+    )
 
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     code = "import monai_fairfl.transports.flare as f, monai_fairfl.bundles as b; print(f.__file__, *b.bundle_names())"
-    done = subprocess.run([python, "-W", "ignore", "-c", code], cwd=tmp_path, env=environment, capture_output=True)
+    done = subprocess.run(
+        [python, "-W", "ignore", "-c", code], cwd=tmp_path, env=environment, capture_output=True
+    )
     assert done.returncode == 0, done.stderr.decode()
     file, *bundles = done.stdout.decode().split()
     assert Path(file).is_relative_to(packages), done.stderr.decode()
     assert bundles == ["fundus_disc_cup_segmentation", "prostate_mri_segmentation"]
-    assert subprocess.run([python.parent / "monai-fairfl", "--version"], env=environment).returncode == 0
+    assert (
+        subprocess.run([python.parent / "monai-fairfl", "--version"], env=environment).returncode
+        == 0
+    )

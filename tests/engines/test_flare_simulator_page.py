@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The page ``docs/flare_simulator.md`` and its script."""
 
 from __future__ import annotations
@@ -35,7 +27,11 @@ SCRIPT = CHECKOUT / "docs" / "examples" / "flare" / "simulate.py"
 
 def command_of_the_page() -> list[str]:
     """The words after ``python docs/examples/flare/simulate.py``."""
-    return next(line.split()[2:] for line in PAGE.splitlines() if line.startswith("python docs/examples/flare/"))
+    return next(
+        line.split()[2:]
+        for line in PAGE.splitlines()
+        if line.startswith("python docs/examples/flare/")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +41,34 @@ def simulated(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     (folder / "hospitals").symlink_to(hospitals)
     left = folder / "flare" / "FedCE" / "server" / "of an earlier run"
     left.mkdir(parents=True)
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "HOME": str(folder), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", str(SCRIPT), *command_of_the_page(), "--sites", *CLIENTS]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(CHECKOUT),
+        "HOME": str(folder),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        str(SCRIPT),
+        *command_of_the_page(),
+        "--sites",
+        *CLIENTS,
+    ]
     with open(folder / "log.txt", "w") as log:
-        done = subprocess.run(command, cwd=folder, env=environment, stdout=log, stderr=log, timeout=400)
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdout=log, stderr=log, timeout=400
+        )
     assert done.returncode == 0, (folder / "log.txt").read_text()[-2000:]
     assert not left.exists(), "the page says that the simulator empties its workspace"
     return folder / "flare" / "FedCE"
 
 
 @pytest.mark.slow
-def test_the_script_gives_the_ledger_of_one_process(simulated: Path, hospitals: Path, tmp_path: Path) -> None:
+def test_the_script_gives_the_ledger_of_one_process(
+    simulated: Path, hospitals: Path, tmp_path: Path
+) -> None:
     expected = in_process("FedCE", hospitals, tmp_path)
     found = simulated / "server" / "fairfl" / "FedCE"
     assert (found / "ledger.jsonl").read_bytes() == (expected / "ledger.jsonl").read_bytes()
@@ -65,11 +78,20 @@ def test_the_script_gives_the_ledger_of_one_process(simulated: Path, hospitals: 
 @pytest.mark.slow
 def test_results_lie_where_the_page_says(simulated: Path) -> None:
     table = PAGE.split("| in `flare/FedCE/`")[1].split("\n\n")[0]
-    named = [name for row in table.splitlines()[2:] for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    named = [
+        name
+        for row in table.splitlines()[2:]
+        for name in re.findall(r"`([^`]+)`", row.split("|")[1])
+    ]
     assert len(named) == 6
     assert not [name for name in named if not (simulated / name).exists()]
     run = simulated / "server" / "fairfl" / "FedCE"
-    assert {path.name for path in run.iterdir()} >= {"ledger.jsonl", "models", "report.html", "checkpoints"}
+    assert {path.name for path in run.iterdir()} >= {
+        "ledger.jsonl",
+        "models",
+        "report.html",
+        "checkpoints",
+    }
     assert {path.name for path in (simulated / "server" / "simulate_job" / "fairfl").iterdir()} >= {
         "models",
         "ledger.jsonl",
@@ -78,26 +100,41 @@ def test_results_lie_where_the_page_says(simulated: Path) -> None:
 
 @pytest.mark.slow
 def test_tensorboard_shows_every_curve_of_the_ledger(simulated: Path) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
+    accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    ).EventAccumulator
     found: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for events in (simulated / "server" / "simulate_job" / "tb_events").rglob("events.out.tfevents.*"):
-        board, site = accumulator(str(events)), events.parent.name if events.parent.name in CLIENTS else ""
+    for events in (simulated / "server" / "simulate_job" / "tb_events").rglob(
+        "events.out.tfevents.*"
+    ):
+        board, site = accumulator(str(events)), (
+            events.parent.name if events.parent.name in CLIENTS else ""
+        )
         board.Reload()
         for tag in board.Tags()["scalars"]:
-            found.setdefault((site, tag), []).extend((point.step, point.value) for point in board.Scalars(tag))
+            found.setdefault((site, tag), []).extend(
+                (point.step, point.value) for point in board.Scalars(tag)
+            )
     expected: dict[tuple[str, str], list[tuple[int, float]]] = {}
     records = read_ledger(simulated / "server" / "fairfl" / "FedCE" / "ledger.jsonl")
     for record in records:
         for site, tag, value, step in scalars_of(record):
-            expected.setdefault((site, tag), []).append((step, pytest.approx(value, rel=1e-6)))  # the board: float32
+            expected.setdefault((site, tag), []).append(
+                (step, pytest.approx(value, rel=1e-6))
+            )  # the board: float32
 
     assert found == expected
 
     shown = PAGE.split("| tag | what |")[1].split("\n\n")[0]
     tags = {tag for _, tag in expected}
-    assert set(re.findall(r"`(\w+(?:/mean)?)`", shown)) - {"alder"} <= tags and "leave_one_out_error/mean" in tags
+    assert (
+        set(re.findall(r"`(\w+(?:/mean)?)`", shown)) - {"alder"} <= tags
+        and "leave_one_out_error/mean" in tags
+    )
     rounds = [record for record in records if record["kind"] == "round"]
-    assert expected["alder", "aggregation_weight"] == [(r["round"], r["aggregation"]["alder"]) for r in rounds]
+    assert expected["alder", "aggregation_weight"] == [
+        (r["round"], r["aggregation"]["alder"]) for r in rounds
+    ]
 
 
 def test_the_page_shows_the_script() -> None:

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A site's settings and refusals, policies of kits, jobs, curves, early stopping, folders: all without an engine."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site's settings and refusals, policies of kits, jobs, curves, early stopping, folders: all
+without an engine.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +78,9 @@ def test_the_sites_own_settings_win_and_the_overrides_of_both_count() -> None:
 def test_a_job_must_not_bring_code_into_a_sites_configuration(overrides: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="must not bring code"):
         SiteSettings.of({"overrides": overrides}, {})
-    assert SiteSettings.of({}, {"overrides": overrides}).overrides == overrides  # the site itself may
+    assert (
+        SiteSettings.of({}, {"overrides": overrides}).overrides == overrides
+    )  # the site itself may
 
 
 CODE = "__import__('os').getcwd()"
@@ -117,11 +113,31 @@ def test_a_setting_is_of_its_type_so_that_it_brings_no_code_into_a_configuration
 
 
 def test_no_override_of_a_job_replaces_what_the_site_sets_at_whatever_depth() -> None:
-    own = {"dataset_dir": "/data", "device": "cpu", "overrides": {"batch_size": 2, "cache_rate": 0.0}}
-    deep = {"datalist#dataset_dir": "/other", "train::dataloader::batch_size": 64, "train#trainer#device": "cuda:7"}
-    job = {"overrides": {"dataset_dir": "/other", "device": "cuda:7", "batch_size": 64, **deep, "size": [64, 64]}}
+    own = {
+        "dataset_dir": "/data",
+        "device": "cpu",
+        "overrides": {"batch_size": 2, "cache_rate": 0.0},
+    }
+    deep = {
+        "datalist#dataset_dir": "/other",
+        "train::dataloader::batch_size": 64,
+        "train#trainer#device": "cuda:7",
+    }
+    job = {
+        "overrides": {
+            "dataset_dir": "/other",
+            "device": "cuda:7",
+            "batch_size": 64,
+            **deep,
+            "size": [64, 64],
+        }
+    }
 
-    assert SiteSettings.of(job, own).overrides == {"size": [64, 64], "batch_size": 2, "cache_rate": 0.0}
+    assert SiteSettings.of(job, own).overrides == {
+        "size": [64, 64],
+        "batch_size": 2,
+        "cache_rate": 0.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -129,20 +145,35 @@ def test_no_override_of_a_job_replaces_what_the_site_sets_at_whatever_depth() ->
     [
         {"datalist_file": "/other/list.json"},
         {"ckpt_dir": "../../other"},
-        {"train#dataset#data": [{"image": "/other/Case00.nii.gz", "label": "/other/Case00_segmentation.nii.gz"}]},
+        {
+            "train#dataset#data": [
+                {"image": "/other/Case00.nii.gz", "label": "/other/Case00_segmentation.nii.gz"}
+            ]
+        },
     ],
 )
-def test_a_site_that_says_where_its_data_is_is_not_sent_to_other_files(overrides: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="name the file or folder '.*other.*', and the site's own dataset_dir"):
+def test_a_site_that_says_where_its_data_is_is_not_sent_to_other_files(
+    overrides: dict[str, Any],
+) -> None:
+    with pytest.raises(
+        ConfigError, match="name the file or folder '.*other.*', and the site's own dataset_dir"
+    ):
         SiteSettings.of({"overrides": overrides}, {"dataset_dir": "/data"})
-    assert SiteSettings.of({"overrides": overrides}, {}).overrides == overrides  # a trial, all on one machine
+    assert (
+        SiteSettings.of({"overrides": overrides}, {}).overrides == overrides
+    )  # a trial, all on one machine
     own = {"dataset_dir": "/data", "overrides": overrides}
     assert SiteSettings.of({}, own).overrides == overrides  # the site itself may
 
 
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text("abc $@%", max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text("abc $@%", max_size=5),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text("abc", min_size=1), inner, max_size=3),
 )
 
 
@@ -151,7 +182,9 @@ def test_what_passes_holds_no_text_that_monai_would_evaluate(overrides: dict[str
     def texts(value: Any) -> list[str]:
         if isinstance(value, str):
             return [value]
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        parts = (
+            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        )
         return [text for part in parts for text in texts(part)]
 
     evaluated = any(text.lstrip().startswith(("$", "@", "%")) for text in texts(overrides))
@@ -180,11 +213,15 @@ def test_an_unknown_setting_is_refused(source: tuple[dict[str, Any], dict[str, A
 
 def ask(site: Site, **given: Any) -> Any:
     weights, _ = tiny_model()
-    request = Request(site.name, "train", weights, (), {}, **{"run": "r", "round": 0, "seed": 3, **given})
+    request = Request(
+        site.name, "train", weights, (), {}, **{"run": "r", "round": 0, "seed": 3, **given}
+    )
     return reply_of(site.answer(request_model(request, 2)), request)
 
 
-def test_a_site_trains_its_own_data_and_keeps_its_state_in_its_workspace(hospitals: Path, tmp_path: Path) -> None:
+def test_a_site_trains_its_own_data_and_keeps_its_state_in_its_workspace(
+    hospitals: Path, tmp_path: Path
+) -> None:
     (tmp_path / "local").mkdir()
     (tmp_path / SITE_FILE).write_text(json.dumps({"dataset_dir": str(hospitals / "elm")}))
     site = Site("elm", tmp_path, {"bundle": BUNDLE, "overrides": SETTINGS, "device": "cpu"})
@@ -202,20 +239,30 @@ def test_a_job_sets_only_what_the_sites_configuration_has(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "local").mkdir()
-    (tmp_path / SITE_FILE).write_text(json.dumps({"dataset_dir": str(hospitals / "elm"), "bundle": BUNDLE}))
+    (tmp_path / SITE_FILE).write_text(
+        json.dumps({"dataset_dir": str(hospitals / "elm"), "bundle": BUNDLE})
+    )
     mlflow = Path("mlflow.json")  # MONAI would read it, and run what is in it
-    mlflow.write_text(json.dumps({"handlers_id": {}, "configs": {"x": f"$open('{tmp_path}/ran', 'w')"}}))
+    mlflow.write_text(
+        json.dumps({"handlers_id": {}, "configs": {"x": f"$open('{tmp_path}/ran', 'w')"}})
+    )
     site = Site("elm", tmp_path, {"overrides": {**SETTINGS, name: str(mlflow)}, "device": "cpu"})
 
     reply = ask(site)
 
-    assert f"override '{name}' names nothing" in str(reply.error) and not (tmp_path / "ran").exists()
+    assert (
+        f"override '{name}' names nothing" in str(reply.error) and not (tmp_path / "ran").exists()
+    )
 
 
-def test_a_site_that_is_not_told_where_its_images_are_says_where_to_write_it(tmp_path: Path) -> None:
+def test_a_site_that_is_not_told_where_its_images_are_says_where_to_write_it(
+    tmp_path: Path,
+) -> None:
     reply = ask(Site("elm", tmp_path, {"bundle": BUNDLE}))
 
-    assert 'Write {"dataset_dir": "/path"} into' in str(reply.error) and SITE_FILE in str(reply.error)
+    assert 'Write {"dataset_dir": "/path"} into' in str(reply.error) and SITE_FILE in str(
+        reply.error
+    )
 
 
 def test_what_outlives_a_job_lies_where_the_operator_says_which_nvflare_must_not_move(
@@ -231,13 +278,19 @@ def test_what_outlives_a_job_lies_where_the_operator_says_which_nvflare_must_not
 def test_a_site_without_the_bundle_says_what_to_do(tmp_path: Path) -> None:
     reply = ask(Site("elm", tmp_path, {"bundle": "/nowhere/bundle"}))
 
-    assert "'/nowhere/bundle' is neither a folder" in str(reply.error) and SITE_FILE in str(reply.error)
+    assert "'/nowhere/bundle' is neither a folder" in str(reply.error) and SITE_FILE in str(
+        reply.error
+    )
 
 
 def test_a_site_checks_its_files_before_the_first_round(hospitals: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "Case00.nii.gz").write_bytes(b"no image")
-    site = Site("elm", tmp_path, {"bundle": BUNDLE, "dataset_dir": str(tmp_path / "data"), "overrides": SETTINGS})
+    site = Site(
+        "elm",
+        tmp_path,
+        {"bundle": BUNDLE, "dataset_dir": str(tmp_path / "data"), "overrides": SETTINGS},
+    )
 
     assert "Case00" in str(ask(site).error)
 
@@ -247,7 +300,9 @@ def site_without_labels(hospitals: Path, folder: Path) -> Site:
     for file in (folder / "elm").glob("*segmentation*"):
         image = nib.load(file)
         nib.save(nib.Nifti1Image(np.zeros(image.shape, np.uint8), image.affine), file)  # type: ignore[attr-defined]
-    return Site("elm", folder, {"bundle": BUNDLE, "dataset_dir": str(folder / "elm"), "overrides": SETTINGS})
+    return Site(
+        "elm", folder, {"bundle": BUNDLE, "dataset_dir": str(folder / "elm"), "overrides": SETTINGS}
+    )
 
 
 @pytest.mark.parametrize("rounds", [(0, 0, 1), (5,)])
@@ -264,12 +319,22 @@ def test_files_are_checked_once_and_not_again_when_a_process_goes_on_from_the_si
 ) -> None:
     checks: list[str] = []
     monkeypatch.setattr(Site, "_check", lambda site: checks.append(site.name))
-    job = {"bundle": BUNDLE, "dataset_dir": str(hospitals / "elm"), "overrides": SETTINGS, "device": "cpu"}
+    job = {
+        "bundle": BUNDLE,
+        "dataset_dir": str(hospitals / "elm"),
+        "overrides": SETTINGS,
+        "device": "cpu",
+    }
     first = Site("elm", tmp_path, job)
 
-    assert [ask(first, round=number).error for number in (0, 0, 1)] == [None] * 3 and checks == ["elm"]
+    assert [ask(first, round=number).error for number in (0, 0, 1)] == [None] * 3 and checks == [
+        "elm"
+    ]
     assert ask(Site("elm", tmp_path, job), round=2).error is None and checks == ["elm"]
-    assert ask(Site("elm", tmp_path, job), run="another", round=2).error is None and checks == ["elm", "elm"]
+    assert ask(Site("elm", tmp_path, job), run="another", round=2).error is None and checks == [
+        "elm",
+        "elm",
+    ]
 
 
 def test_a_task_of_another_workflow_is_answered_with_the_reason(tmp_path: Path) -> None:
@@ -285,7 +350,9 @@ def test_a_task_of_another_workflow_is_answered_with_the_reason(tmp_path: Path) 
 
 def kit(folder: Path, **policy: Any) -> Path:
     (folder / "local").mkdir(parents=True)
-    (folder / "local" / "resources.json.default").write_text(json.dumps({"format_version": 2, "other": 1, **policy}))
+    (folder / "local" / "resources.json.default").write_text(
+        json.dumps({"format_version": 2, "other": 1, **policy})
+    )
     return folder
 
 
@@ -302,7 +369,8 @@ def test_the_entry_is_added_to_the_sites_list_once_and_the_rest_stays(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [("{", "is no JSON"), ("[]", "must be an object"), ('{"class_allow_list": "x"}', "is a list")]
+    ("content", "told"),
+    [("{", "is no JSON"), ("[]", "must be an object"), ('{"class_allow_list": "x"}', "is a list")],
 )
 def test_a_broken_policy_is_named_and_kept(tmp_path: Path, content: str, told: str) -> None:
     file = kit(tmp_path) / "local" / "resources.json"
@@ -330,7 +398,9 @@ def test_nvflare_takes_the_entry_for_this_packages_classes_and_no_others(tmp_pat
     assert not matches("monai_fairfl_evil.X", listed[0])
 
 
-def test_the_command_tells_checks_and_adds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_checks_and_adds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     site = str(kit(tmp_path / "alder"))
 
     assert main(["flare-policy", "--json"]) == 0
@@ -347,10 +417,17 @@ def test_the_command_tells_checks_and_adds(tmp_path: Path, capsys: pytest.Captur
 
 
 def exported(folder: Path, **given: Any) -> tuple[dict[str, Any], dict[str, Any], Path]:
-    known: dict[str, Any] = {"bundle": BUNDLE, "min_clients": 2, "overrides": SETTINGS, "name": "job"}
+    known: dict[str, Any] = {
+        "bundle": BUNDLE,
+        "min_clients": 2,
+        "overrides": SETTINGS,
+        "name": "job",
+    }
     FairFLRecipe(**{**known, **given}).export(str(folder))
     config = folder / "job" / "app" / "config"
-    server, client = (json.loads((config / f"config_fed_{end}.json").read_text()) for end in ("server", "client"))
+    server, client = (
+        json.loads((config / f"config_fed_{end}.json").read_text()) for end in ("server", "client")
+    )
     return server, client, folder / "job"
 
 
@@ -383,7 +460,9 @@ OWN = {"_target_": "inverse_loss.InverseLoss", "epsilon": 0.5}
 
 
 @pytest.mark.parametrize("custom_code", [True, False])
-def test_a_strategy_of_ones_own_travels_with_a_job_that_may_bring_code(custom_code: bool, tmp_path: Path) -> None:
+def test_a_strategy_of_ones_own_travels_with_a_job_that_may_bring_code(
+    custom_code: bool, tmp_path: Path
+) -> None:
     _, _, job = exported(tmp_path, strategy=OWN, custom_code=custom_code)
 
     brought = {file.name for file in job.rglob("*.py")}
@@ -400,14 +479,20 @@ def test_a_server_that_cannot_import_the_strategy_says_what_it_needs(
     _, _, job = exported(tmp_path, strategy=OWN, custom_code=custom_code)
     monkeypatch.setitem(sys.modules, "inverse_loss", None)  # as where it is not installed
 
-    with pytest.raises(Exception, match="(?s)inverse_loss.InverseLoss .* must be importable at the server") as refused:
+    with pytest.raises(
+        Exception, match="(?s)inverse_loss.InverseLoss .* must be importable at the server"
+    ) as refused:
         as_the_server_reads_it(job, tmp_path / "server")
 
     assert "Can't load class inverse_loss.InverseLoss" in str(refused.value)
-    assert ("flare-policy --kit KIT --also inverse_loss.InverseLoss" in str(refused.value)) != custom_code
+    assert (
+        "flare-policy --kit KIT --also inverse_loss.InverseLoss" in str(refused.value)
+    ) != custom_code
 
 
-def test_an_argument_that_a_job_would_lose_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_that_a_job_would_lose_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "forgetful.py").write_text(
         "from inverse_loss import InverseLoss\n"
         "class Forgetful(InverseLoss):\n"
@@ -416,14 +501,20 @@ def test_an_argument_that_a_job_would_lose_is_refused(tmp_path: Path, monkeypatc
     )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
-        ConfigError, match="forgetful.Forgetful does not store its argument 'percent': write self.perce"
+        ConfigError,
+        match="forgetful.Forgetful does not store its argument 'percent': write self.perce",
     ):
         exported(tmp_path, strategy={"_target_": "forgetful.Forgetful", "percent": 5.0})
 
 
-def test_the_commands_take_a_strategy_by_its_dotted_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_take_a_strategy_by_its_dotted_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS)]
-    assert main([*words, "--strategy", "inverse_loss.InverseLoss", "--out", str(tmp_path / "job")]) == 0
+    assert (
+        main([*words, "--strategy", "inverse_loss.InverseLoss", "--out", str(tmp_path / "job")])
+        == 0
+    )
     assert "brings the code of inverse_loss.InverseLoss" in capsys.readouterr().out
     without_code = ["--no-custom-code", "--out", str(tmp_path / "without_code")]
     assert main([*words, "--strategy", json.dumps(OWN), *without_code]) == 0
@@ -445,7 +536,9 @@ def test_the_commands_say_why_a_dotted_path_cannot_be_imported(
     assert not (tmp_path / "job").exists()
 
 
-def test_the_policy_command_allows_classes_of_ones_own_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_policy_command_allows_classes_of_ones_own_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     site = kit(tmp_path, class_allow_list=["nvflare.a.B", ENTRY])
     words = ["flare-policy", "--kit", str(site), "--also", "inverse_loss.InverseLoss"]
     assert main([*words, "--check"]) == 2
@@ -457,12 +550,19 @@ def test_the_policy_command_allows_classes_of_ones_own_too(tmp_path: Path, capsy
 
 def test_arguments_reach_the_job_and_the_policys_refusal_says_what_to_add(tmp_path: Path) -> None:
     strategy = compose(ShapFed(mu=0.5), Proportional(2.0), training={"prox_mu": 0.01})
-    server, _, _ = exported(tmp_path, strategy=strategy, num_rounds=7, timeout=90, patience=3, stop_cond="score > 0.9")
+    server, _, _ = exported(
+        tmp_path, strategy=strategy, num_rounds=7, timeout=90, patience=3, stop_cond="score > 0.9"
+    )
 
     arguments = server["workflows"][0]["args"]
     assert (arguments["num_rounds"], arguments["timeout"], arguments["patience"]) == (7, 90, 3)
-    assert arguments["strategy"]["path"].endswith("ShapFed") and arguments["strategy"]["args"]["mu"] == 0.5
-    assert arguments["weighting"]["args"] == {"power": 2.0} and arguments["training"] == {"prox_mu": 0.01}
+    assert (
+        arguments["strategy"]["path"].endswith("ShapFed")
+        and arguments["strategy"]["args"]["mu"] == 0.5
+    )
+    assert arguments["weighting"]["args"] == {"power": 2.0} and arguments["training"] == {
+        "prox_mu": 0.01
+    }
     assert "flare-policy --kit" in arguments["needs"]
 
 
@@ -475,24 +575,45 @@ def test_a_job_carries_what_its_report_must_know_of_the_bundle(tmp_path: Path) -
 
 
 def test_the_same_seed_gives_the_same_job(tmp_path: Path) -> None:
-    one, two, other = (exported(tmp_path / str(i), seed=seed)[2] for i, seed in enumerate((4, 4, 5)))
+    one, two, other = (
+        exported(tmp_path / str(i), seed=seed)[2] for i, seed in enumerate((4, 4, 5))
+    )
 
     model = "app/config/initial/model.safetensors"
     assert (one / model).read_bytes() == (two / model).read_bytes() != (other / model).read_bytes()
 
 
-def test_the_command_writes_a_job_and_replaces_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS), "--num-rounds", "3", "--no-custom-code"]
+def test_the_command_writes_a_job_and_replaces_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "export-flare",
+        "--bundle",
+        BUNDLE,
+        "--overrides",
+        str(SETTINGS),
+        "--num-rounds",
+        "3",
+        "--no-custom-code",
+    ]
 
     assert main([*words, "--strategy", "CGSV", "--out", str(tmp_path / "job"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"job": str(tmp_path / "job"), "allow": ENTRY}
     assert json.loads((tmp_path / "job" / "meta.json").read_text())["min_clients"] == 2
     job = {path: path.read_bytes() for path in (tmp_path / "job").rglob("*") if path.is_file()}
     assert main([*words, "--strategy", "FedAvg", "--out", str(tmp_path / "job")]) == 2
-    assert f"{tmp_path / 'job'} is there already and not an empty folder; name a new one" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in (tmp_path / "job").rglob("*") if path.is_file()} == job
+    assert (
+        f"{tmp_path / 'job'} is there already and not an empty folder; name a new one"
+        in capsys.readouterr().err
+    )
+    assert {
+        path: path.read_bytes() for path in (tmp_path / "job").rglob("*") if path.is_file()
+    } == job
     (tmp_path / "empty").mkdir()
-    assert main([*words, "--out", str(tmp_path / "empty")]) == 0 and (tmp_path / "empty" / "meta.json").exists()
+    assert (
+        main([*words, "--out", str(tmp_path / "empty")]) == 0
+        and (tmp_path / "empty" / "meta.json").exists()
+    )
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "image.nii.gz").touch()
     assert main([*words, "--out", str(tmp_path / "data")]) == 2
@@ -504,7 +625,11 @@ def test_the_command_writes_a_job_and_replaces_nothing(tmp_path: Path, capsys: p
 @pytest.mark.parametrize(
     ("flag", "text", "says"),
     [
-        ("--strategy", '{"_target_": "monai_fairfl.strategies.FedCE", "mode": sum}', "Expecting value"),
+        (
+            "--strategy",
+            '{"_target_": "monai_fairfl.strategies.FedCE", "mode": sum}',
+            "Expecting value",
+        ),
         ("--strategy", '{"name": "FedCE"}', "without _target_"),
         ("--overrides", '{"size": [64}', "delimiter"),
         ("--overrides", "[64, 64]", "expected a mapping"),
@@ -518,7 +643,10 @@ def test_a_mistake_in_a_mapping_is_answered_with_what_was_given_and_an_example(
 
     error = capsys.readouterr().err.splitlines()[-1]
     assert left.value.code == 2 and f"argument {flag}: got {text!r}" in error and says in error
-    example = {"--strategy": '{"_target_": "monai_fairfl.strategies.ShapFed"', "--overrides": "{'size': [64, 64]}"}
+    example = {
+        "--strategy": '{"_target_": "monai_fairfl.strategies.ShapFed"',
+        "--overrides": "{'size': [64, 64]}",
+    }
     assert "expected" in error and example[flag] in error
     assert not (tmp_path / "job").exists()
 
@@ -526,8 +654,14 @@ def test_a_mistake_in_a_mapping_is_answered_with_what_was_given_and_an_example(
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["--strategy", '{"_target_": "monai_fairfl.strategies.FedCE", "mode": "plus"}'], "cannot be made.*mode"),
-        (["--strategy", '{"_target_": "monai_fairfl.strategies.CGSV", "gama": 1}'], "cannot be made.*gama"),
+        (
+            ["--strategy", '{"_target_": "monai_fairfl.strategies.FedCE", "mode": "plus"}'],
+            "cannot be made.*mode",
+        ),
+        (
+            ["--strategy", '{"_target_": "monai_fairfl.strategies.CGSV", "gama": 1}'],
+            "cannot be made.*gama",
+        ),
         (["--strategy", '{"_target_": 3}'], "strategy 3 is no dotted path"),
         (
             ["--config", "configs/trian.json"],
@@ -541,7 +675,15 @@ def test_a_mistake_in_a_mapping_is_answered_with_what_was_given_and_an_example(
 def test_a_mistake_in_a_job_is_told_in_one_line_and_before_it_is_written(
     given: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS), "--out", str(tmp_path / "job")]
+    words = [
+        "export-flare",
+        "--bundle",
+        BUNDLE,
+        "--overrides",
+        str(SETTINGS),
+        "--out",
+        str(tmp_path / "job"),
+    ]
     assert main([*words, *given]) == 2
     assert re.search(says, capsys.readouterr().err) and not (tmp_path / "job").exists()
 
@@ -549,7 +691,13 @@ def test_a_mistake_in_a_job_is_told_in_one_line_and_before_it_is_written(
 @pytest.mark.parametrize("name", ["buffer", "min_clients", "run_dir"])
 def test_what_is_no_setting_of_a_federation_is_refused_where_the_job_is_made(name: str) -> None:
     with pytest.raises(ConfigError, match=f"federation sets '{name}'; what may stand there is"):
-        FairFLRecipe(bundle=BUNDLE, strategy="FedAvg", min_clients=2, overrides=SETTINGS, federation={name: 3})
+        FairFLRecipe(
+            bundle=BUNDLE,
+            strategy="FedAvg",
+            min_clients=2,
+            overrides=SETTINGS,
+            federation={name: 3},
+        )
 
 
 def test_a_strategy_is_given_by_name_or_by_configuration(tmp_path: Path) -> None:
@@ -568,7 +716,15 @@ def test_the_simulators_command_tells_the_servers_report_and_leaves_it_as_it_is(
     Federation(FedAvg(), clients, 1, lambda: ({"w": vector([0.0])}, SPEC), run_dir=run).run()
     expected, page = as_text(write_report([run], run)), run / "report.html"
     monkeypatch.setattr(jobs, "simulate_job", lambda *arguments, **settings: run)
-    words = ["simulate-flare", "--bundle", BUNDLE, "--sites-root", "hospitals", "--workspace", "flare"]
+    words = [
+        "simulate-flare",
+        "--bundle",
+        BUNDLE,
+        "--sites-root",
+        "hospitals",
+        "--workspace",
+        "flare",
+    ]
     written = page.stat().st_mtime_ns
 
     assert main(words) == 0
@@ -602,12 +758,14 @@ def test_too_few_clients_are_refused_before_anything_is_written() -> None:
         FairFLRecipe(bundle=BUNDLE, strategy="CGSV", min_clients=1, overrides=SETTINGS)
 
 
-# ---- curves, early stopping, folders ----------------------------------------------------------------------------
+# ---- curves, early stopping, folders
+# ----------------------------------------------------------------------------
 
 
 def record(number: int, **scores: float) -> dict[str, Any]:
     measured = {
-        site: {"global_score": {"mean": {"value": score, "stderr": None, "n": 1}}} for site, score in scores.items()
+        site: {"global_score": {"mean": {"value": score, "stderr": None, "n": 1}}}
+        for site, score in scores.items()
     }
     found = {"measurements": measured, "aggregation": {}, "contributions": {}}
     return {"kind": "round", "round": number, "clients": list(scores), **found}
@@ -616,7 +774,11 @@ def record(number: int, **scores: float) -> dict[str, Any]:
 def test_curves_are_told_by_site_and_in_the_mean_at_every_round() -> None:
     found = set(scalars_of(record(4, elm=0.2, oak=0.6)))
 
-    expected = {("elm", "global_score", 0.2, 4), ("oak", "global_score", 0.6, 4), ("", "global_score/mean", 0.4, 4)}
+    expected = {
+        ("elm", "global_score", 0.2, 4),
+        ("oak", "global_score", 0.6, 4),
+        ("", "global_score/mean", 0.4, 4),
+    }
     assert found == expected
 
 
@@ -657,13 +819,19 @@ def test_a_run_does_not_end_because_the_weakest_hospital_was_away() -> None:
     assert ended
 
 
-@pytest.mark.parametrize(("condition", "patience"), [("score>0.5", None), ("score ~ 1", None), (None, 3)])
-def test_a_condition_that_cannot_be_read_is_refused(condition: str | None, patience: int | None) -> None:
+@pytest.mark.parametrize(
+    ("condition", "patience"), [("score>0.5", None), ("score ~ 1", None), (None, 3)]
+)
+def test_a_condition_that_cannot_be_read_is_refused(
+    condition: str | None, patience: int | None
+) -> None:
     with pytest.raises(ConfigError, match="stop_cond"):
         EarlyStop(condition, patience, lambda: None)
 
 
-def test_a_job_submitted_again_goes_on_where_a_run_did_not_end_and_else_begins_anew(tmp_path: Path) -> None:
+def test_a_job_submitted_again_goes_on_where_a_run_did_not_end_and_else_begins_anew(
+    tmp_path: Path,
+) -> None:
     first = run_folder(tmp_path, "fedce")
     first.mkdir()
     Ledger(first / "ledger.jsonl").append({"kind": "start"})
@@ -678,6 +846,9 @@ def test_composed_strategies_keep_their_name(tmp_path: Path) -> None:
     assert (
         compose(FedAvg(), training={"prox_mu": 0.01}).name
         in FairFLRecipe(
-            bundle=BUNDLE, strategy=compose(FedAvg(), training={"prox_mu": 0.01}), min_clients=2, overrides=SETTINGS
+            bundle=BUNDLE,
+            strategy=compose(FedAvg(), training={"prox_mu": 0.01}),
+            min_clients=2,
+            overrides=SETTINGS,
         ).name
     )

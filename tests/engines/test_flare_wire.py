@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Requests and replies survive the way through NVFlare's own serialisation; what cannot be read is an error."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and replies survive the way through NVFlare's own serialisation; what cannot be read is
+an error.
+"""
 
 from __future__ import annotations
 
@@ -52,18 +46,37 @@ def carried(model: FLModel) -> FLModel:
 
 
 def request(**given: Any) -> Request:
-    known = {"measure": ("train_loss",), "context": {"previous_weight": 0.25}, "id": 3, "run": "r", "round": 2}
-    return Request("elm", "train", SENT, **{**known, "seed": 2**62 + 1, "ledger_head": "ab", **given})
+    known = {
+        "measure": ("train_loss",),
+        "context": {"previous_weight": 0.25},
+        "id": 3,
+        "run": "r",
+        "round": 2,
+    }
+    return Request(
+        "elm", "train", SENT, **{**known, "seed": 2**62 + 1, "ledger_head": "ab", **given}
+    )
 
 
 def reply(**given: Any) -> Reply:
-    known: dict[str, Any] = {"num_samples": 9, "num_cases": 2, "num_steps": 4, "id": 3, "run": "r", "round": 2}
+    known: dict[str, Any] = {
+        "num_samples": 9,
+        "num_cases": 2,
+        "num_steps": 4,
+        "id": 3,
+        "run": "r",
+        "round": 2,
+    }
     buffers = {"mean": torch.zeros(2), "count": torch.tensor(8)}
-    return Reply("elm", {"w": torch.tensor([0.5, float("nan")])}, **{**known, "buffers": buffers, **given})
+    return Reply(
+        "elm", {"w": torch.tensor([0.5, float("nan")])}, **{**known, "buffers": buffers, **given}
+    )
 
 
 def same(one: Any, two: Any) -> bool:
-    return set(one) == set(two) and all(torch.equal(one[k].nan_to_num(), two[k].nan_to_num()) for k in one)
+    return set(one) == set(two) and all(
+        torch.equal(one[k].nan_to_num(), two[k].nan_to_num()) for k in one
+    )
 
 
 def test_a_request_arrives_as_it_was_sent() -> None:
@@ -141,7 +154,14 @@ def test_an_encrypted_update_is_told_apart(value: object) -> None:
 
 @pytest.mark.parametrize("make", [PercentilePrivacy, SVTPrivacy], ids=["percentile", "svt"])
 def test_nvflares_privacy_filters_see_the_update_and_leave_the_rest(make: Any) -> None:
-    big = Reply("elm", {"w": torch.linspace(-1, 1, 50)}, 9, num_steps=2, buffers={"mean": torch.ones(2)}, id=3)
+    big = Reply(
+        "elm",
+        {"w": torch.linspace(-1, 1, 50)},
+        9,
+        num_steps=2,
+        buffers={"mean": torch.ones(2)},
+        id=3,
+    )
     shareable = FLModelUtils.to_shareable(reply_model(big))
     filtered = make().process(shareable, FLContext())
 

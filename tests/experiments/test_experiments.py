@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The published numbers are what the committed files say; a cell runs from its command to its JSON."""
 
 from __future__ import annotations
@@ -60,7 +52,12 @@ def test_every_experiment_has_its_place_in_the_results() -> None:
 
 def test_no_table_or_figure_calls_the_loss_weighted_average_q_fedavg() -> None:
     results = load("results")
-    shown = [line for page in results.PAGES for line in page.read_text().splitlines() if line.startswith("|")]
+    shown = [
+        line
+        for page in results.PAGES
+        for line in page.read_text().splitlines()
+        if line.startswith("|")
+    ]
     for figure in (CHECKOUT / "docs" / "images" / "results").glob("*.svg"):
         shown += figure.read_text().splitlines()
     assert any("loss-weighted" in line for line in shown)
@@ -68,7 +65,9 @@ def test_no_table_or_figure_calls_the_loss_weighted_average_q_fedavg() -> None:
 
 
 @pytest.mark.parametrize("change", ["missing", "another number"])
-def test_a_missing_or_changed_file_is_noticed(change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_or_changed_file_is_noticed(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     results, study = load("results"), load("study")
     page = next(page for page in results.PAGES if "prostate" in str(page))
     shutil.copytree(CHECKOUT / "experiments" / "results", tmp_path, dirs_exist_ok=True)
@@ -89,9 +88,15 @@ def test_a_studys_files_are_its_cells_made_by_the_command_that_it_gives_now(name
     assert all(safe_name(name, most=128) for name in cells)
     for path in study.results.glob("*.json"):
         result, cell = json.loads(path.read_text()), cells[path.stem]
-        assert (result["study"], result["setting"], result["strategy"]) == (name, cell.setting, cell.strategy)
+        assert (result["study"], result["setting"], result["strategy"]) == (
+            name,
+            cell.setting,
+            cell.strategy,
+        )
         assert (result["fold"], result["seed"]) == (cell.fold, study.seed_of(cell))
-        assert result["command"] == study.recorded_command(cell), f"{path} is of other settings: delete it"
+        assert result["command"] == study.recorded_command(
+            cell
+        ), f"{path} is of other settings: delete it"
         rounds = study.arguments_of(cell).get("rounds", study.rounds)
         assert all(len(values) == rounds for values in (result["global_score"] or {}).values())
 
@@ -103,7 +108,10 @@ def test_a_results_cases_are_all_that_the_run_tested(name: str) -> None:
         for site, scores in reading.cases([result]).items():
             tested = result["closing"][site]["own"]
             whole = tested.get("personal_test_score", tested["test_score"])
-            assert sum(scores.values()) / len(scores) == pytest.approx(whole, abs=1e-4), (result["command"], site)
+            assert sum(scores.values()) / len(scores) == pytest.approx(whole, abs=1e-4), (
+                result["command"],
+                site,
+            )
 
 
 @pytest.mark.parametrize("names", IMAGES, ids=" and ".join)
@@ -116,7 +124,9 @@ def test_every_real_image_is_tested_once_by_every_complete_strategy(names: tuple
 
 
 def rounding_shifts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: float) -> None:
-    """Take the committed results of `fundus`; FedAvg's second training scores ``shift`` more than its first."""
+    """Take the committed results of `fundus`; FedAvg's second training scores ``shift`` more than
+    its first.
+    """
     study = load("study")
     folder = tmp_path / "fundus"
     shutil.copytree(CHECKOUT / "experiments" / "results" / "fundus", folder)
@@ -126,7 +136,9 @@ def rounding_shifts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: floa
         for site, scores in again["test"]["dice"].items():
             again["test"]["dice"][site] = [score + shift for score in scores]
         (folder / f"uniform-FedAvg-fold{fold}.json").write_text(json.dumps(again))
-        shutil.copy(folder / f"FedCE-fold{fold}.json", folder / f"uniform-FedAvg-uniform-fold{fold}.json")
+        shutil.copy(
+            folder / f"FedCE-fold{fold}.json", folder / f"uniform-FedAvg-uniform-fold{fold}.json"
+        )
 
 
 @pytest.mark.parametrize(("shift", "marked"), [(0.0, False), (0.001, False), (0.003, True)])
@@ -136,7 +148,9 @@ def test_uniform_weights_are_compared_with_the_fedavg_that_was_trained_beside_th
     rounding_shifts(tmp_path, monkeypatch, shift)
     reading, lines = load("reading"), load("papers.control_uniform").table().splitlines()
     whole = next(line for line in lines if line.startswith("| fundus | all |")).split(" | ")
-    gain = reading.difference(reading.read("fundus")["FedCE"], reading.read("fundus")["FedAvg"]).estimate
+    gain = reading.difference(
+        reading.read("fundus")["FedCE"], reading.read("fundus")["FedAvg"]
+    ).estimate
     assert whole[5].startswith(f"{gain - shift:+.3f} (")
     assert whole[3].endswith("*") == marked
     gains = {line.split(" | ")[0]: line for line in lines if line.count(" | ") == 5}
@@ -151,11 +165,16 @@ def test_a_study_without_all_folds_of_uniform_weights_is_left_out(
     results = load("results")
     assert "| fundus | 2 |" in results.block("control_uniform")
     (tmp_path / "fundus" / "uniform-FedAvg-uniform-fold1.json").unlink()
-    assert results.block("control_uniform").startswith("*Not finished: without runs with uniform weights.*")
+    assert results.block("control_uniform").startswith(
+        "*Not finished: without runs with uniform weights.*"
+    )
 
 
 def result(**scores: list[float]) -> dict[str, Any]:
-    cases = {site: [f"{site}{number}" for number in range(len(values))] for site, values in scores.items()}
+    cases = {
+        site: [f"{site}{number}" for number in range(len(values))]
+        for site, values in scores.items()
+    }
     return {"strategy": "FedAvg", "test": {"cases": cases, "dice": scores}}
 
 
@@ -170,7 +189,10 @@ def test_means_are_over_cases_and_gains_are_case_by_case() -> None:
 
 
 def test_tests_common_to_all_sites_are_read_for_each_and_unlabelled_ones_left_out() -> None:
-    test = {"cases": {"all": ["c1", "c2"]}, "dice": {"A": [0.5, 0.7], "B": [None, None], "C": [None, 0.2]}}
+    test = {
+        "cases": {"all": ["c1", "c2"]},
+        "dice": {"A": [0.5, 0.7], "B": [None, None], "C": [None, 0.2]},
+    }
     assert load("reading").cases([{"strategy": "FedAvg", "test": test}]) == {
         "A": {"c1": 0.5, "c2": 0.7},
         "C": {"c2": 0.2},
@@ -184,8 +206,14 @@ def test_a_strategy_that_is_not_complete_is_said() -> None:
 
 
 def test_shares_are_of_the_last_ten_rounds_and_never_negative() -> None:
-    series = {"A": [9.0] * 5 + [0.2] * 10, "B": [9.0] * 5 + [0.6] * 10, "C": [9.0] * 5 + [-1.0] * 10}
-    assert load("reading").shares({"contributions": series}) == pytest.approx({"A": 0.25, "B": 0.75, "C": 0.0})
+    series = {
+        "A": [9.0] * 5 + [0.2] * 10,
+        "B": [9.0] * 5 + [0.6] * 10,
+        "C": [9.0] * 5 + [-1.0] * 10,
+    }
+    assert load("reading").shares({"contributions": series}) == pytest.approx(
+        {"A": 0.25, "B": 0.75, "C": 0.0}
+    )
 
 
 @pytest.mark.parametrize("module", ["reading", "study"])
@@ -198,7 +226,9 @@ def test_a_cell_runs_from_its_command_to_its_json_and_is_not_run_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study, run = load("study"), load("run")
-    monkeypatch.setattr(study.Study, "results", property(lambda self: tmp_path / "results" / self.name))
+    monkeypatch.setattr(
+        study.Study, "results", property(lambda self: tmp_path / "results" / self.name)
+    )
     small = {"size": [32, 32], "working_size": 48, "channels": [4, 8]}
     tiny = replace(
         study.Study.read("six_fundus"), sites={"kind": "fundus", "size": 64, "seed": 0}, rounds=2, local_epochs=1,
@@ -208,31 +238,48 @@ def test_a_cell_runs_from_its_command_to_its_json_and_is_not_run_twice(
     root = tiny.sites_root(tmp_path, tmp_path / "runs")
     run.run_cell(tiny, cell, root, tmp_path, tmp_path / "runs")
     found = json.loads(tiny.path(cell).read_text())
-    assert (found["strategy"], found["fold"], found["seed"], found["name"]) == ("FedCE", 3, 3, "FedCE")
+    assert (found["strategy"], found["fold"], found["seed"], found["name"]) == (
+        "FedCE",
+        3,
+        3,
+        "FedCE",
+    )
     assert len(found["test"]["dice"]) == 6 and all(found["test"]["cases"].values())
     assert all(len(values) == 2 for values in found["leave_one_out_error"].values())
     assert not list((tmp_path / "runs" / "six_fundus" / cell.name).glob("checkpoints"))
     before = tiny.path(cell).read_bytes()
     tiny.path(cell).unlink()
-    run.run_cell(tiny, cell, root, tmp_path, tmp_path / "runs")  # from what the run left: its checkpoints are gone
+    run.run_cell(
+        tiny, cell, root, tmp_path, tmp_path / "runs"
+    )  # from what the run left: its checkpoints are gone
     assert tiny.path(cell).read_bytes() == before
 
 
-def test_a_study_names_the_images_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_names_the_images_that_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = load("study").Study
     read = study.read
     needed = {"prostate": ["prostate"], "six_fundus": [], "quality": ["fundus/DrishtiGS1"]}
     assert {name: read(name).folders_of_data() for name in needed} == needed
-    monkeypatch.setattr(study, "missing", lambda self: list(self.cells()))  # as before anything was trained
-    with pytest.raises(SystemExit, match="quality needs real images in .*DrishtiGS1; name their folder with --data"):
+    monkeypatch.setattr(
+        study, "missing", lambda self: list(self.cells())
+    )  # as before anything was trained
+    with pytest.raises(
+        SystemExit, match="quality needs real images in .*DrishtiGS1; name their folder with --data"
+    ):
         load("run").main(["quality", "--data", str(tmp_path), "--runs", str(tmp_path / "runs")])
 
 
-def test_a_stopped_run_is_said_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_is_said_with_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study, run = load("study"), load("run")
     broken = replace(study.Study.read("six_fundus"), arguments={"no_such_key": 1})
     cell = next(broken.cells())
-    with pytest.raises(RuntimeError, match=f"{cell.name} ended before its last round; see .*log.txt"):
+    with pytest.raises(
+        RuntimeError, match=f"{cell.name} ended before its last round; see .*log.txt"
+    ):
         run.run_cell(broken, cell, tmp_path, tmp_path, tmp_path / "runs")
     assert "no_such_key" in (tmp_path / "runs" / "six_fundus" / cell.name / "log.txt").read_text()
 

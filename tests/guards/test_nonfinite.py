@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
@@ -29,7 +21,9 @@ def test_an_update_that_is_not_finite_is_quarantined_and_the_tensor_named(bad: f
 def test_a_buffer_that_is_not_finite_counts_too() -> None:
     spec = ModelSpec(("w",), buffers=("bn.running_var",), layers={"w": "w"})
     request = Request("A", "train", {"w": torch.zeros(1)}, id=0)
-    reply = Reply("A", {"w": torch.ones(1)}, 1, buffers={"bn.running_var": torch.tensor([float("nan")])}, id=0)
+    reply = Reply(
+        "A", {"w": torch.ones(1)}, 1, buffers={"bn.running_var": torch.tensor([float("nan")])}, id=0
+    )
     assert "bn.running_var" in NonFinite().check(Replies([reply], [request], spec))[0].reason
 
 
@@ -38,16 +32,25 @@ def test_finite_updates_pass() -> None:
 
 
 @pytest.mark.parametrize("value", [float("-inf"), float("nan")])
-def test_a_buffer_that_was_sent_with_such_values_may_keep_them_but_gain_no_others(value: float) -> None:
+def test_a_buffer_that_was_sent_with_such_values_may_keep_them_but_gain_no_others(
+    value: float,
+) -> None:
     spec = ModelSpec(("w",), buffers=("attention_mask",), layers={"w": "w"})
     mask = torch.tensor([[0.0, value], [0.0, 0.0]])
     requests = [
-        Request(name, "train", {"w": torch.zeros(1), "attention_mask": mask}, id=i) for i, name in enumerate("AB")
+        Request(name, "train", {"w": torch.zeros(1), "attention_mask": mask}, id=i)
+        for i, name in enumerate("AB")
     ]
     spoilt = mask.clone()
     spoilt[1, 0] = value
     replies = [
-        Reply(request.client, {"w": torch.ones(1)}, 1, buffers={"attention_mask": buffer}, id=request.id)
+        Reply(
+            request.client,
+            {"w": torch.ones(1)},
+            1,
+            buffers={"attention_mask": buffer},
+            id=request.id,
+        )
         for request, buffer in zip(requests, (mask.clone(), spoilt))
     ]
     verdicts = NonFinite().check(Replies(replies, requests, spec))

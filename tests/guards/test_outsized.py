@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
@@ -33,11 +25,18 @@ def test_of_two_clients_the_one_with_the_huge_update_is_found() -> None:
 
 
 @pytest.mark.parametrize("next_to_nothing", [0.0, 1e-9])
-def test_an_honest_update_beside_those_who_sent_next_to_nothing_stays(next_to_nothing: float) -> None:
+def test_an_honest_update_beside_those_who_sent_next_to_nothing_stays(
+    next_to_nothing: float,
+) -> None:
     spec = ModelSpec(("w",), layers={"w": "w"})
-    requests = [Request(name, "train", {"w": torch.tensor([5.0])}, id=i) for i, name in enumerate("ABC")]
+    requests = [
+        Request(name, "train", {"w": torch.tensor([5.0])}, id=i) for i, name in enumerate("ABC")
+    ]
     lengths = (next_to_nothing, 0.5, next_to_nothing)
-    replies = [Reply(r.client, {"w": torch.tensor([length])}, 1, id=r.id) for r, length in zip(requests, lengths)]
+    replies = [
+        Reply(r.client, {"w": torch.tensor([length])}, 1, id=r.id)
+        for r, length in zip(requests, lengths)
+    ]
     assert Outsized().check(Replies(replies, requests, spec)) == {}
 
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
@@ -32,7 +24,9 @@ def linear(start: float = 0.0) -> nn.Linear:
 
 def fitted(handler: Proximal, start: float = 0.0, batches: int = 1, epochs: int = 300, scale: float = 0, **arguments):  # type: ignore[no-untyped-def]
     network = linear(start)
-    loader = [{"image": x, "label": y} for x, y in zip(X.chunk(batches), Y.chunk(batches), strict=True)]
+    loader = [
+        {"image": x, "label": y} for x, y in zip(X.chunk(batches), Y.chunk(batches), strict=True)
+    ]
     optimizer = torch.optim.SGD(network.parameters(), 0.2)
     trainer = trainer_of(network, loader, half_mean_square, optimizer, epochs, **arguments)
     if scale:
@@ -66,22 +60,31 @@ def test_a_tensor_that_the_anchor_does_not_name_is_not_pulled() -> None:
 
 def test_accumulated_batches_are_pulled_once_per_step() -> None:
     whole = fitted(Proximal(MU), 1.0, epochs=5)
-    assert torch.allclose(fitted(Proximal(MU), 1.0, batches=3, epochs=5, accumulation_steps=3), whole, atol=1e-12)
+    assert torch.allclose(
+        fitted(Proximal(MU), 1.0, batches=3, epochs=5, accumulation_steps=3), whole, atol=1e-12
+    )
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 def test_the_pull_is_multiplied_by_the_loss_scale() -> None:
-    assert torch.allclose(fitted(Proximal(MU), 1.0, epochs=5, scale=2.0**10), fitted(Proximal(MU), 1.0, epochs=5))
+    assert torch.allclose(
+        fitted(Proximal(MU), 1.0, epochs=5, scale=2.0**10), fitted(Proximal(MU), 1.0, epochs=5)
+    )
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_after_a_sharpness_aware_pass_the_pull_is_from_the_unperturbed_weights(order: int) -> None:
-    """Quadratic x^2 / 2 per axis at w: the perturbed gradient is w (1 + rho / ||w||); the pull adds mu (w - a)."""
+    """Quadratic x^2 / 2 per axis at w: the perturbed gradient is w (1 + rho / ||w||); the pull adds
+    mu (w - a).
+    """
 
     def step(*handlers: object) -> torch.Tensor:
         network = Point([3.0, 4.0])
         trainer: SupervisedTrainer = trainer_of(
-            network, ONE_BATCH, lambda p, _: 0.5 * p.square().sum(), torch.optim.SGD(network.parameters(), 1.0)
+            network,
+            ONE_BATCH,
+            lambda p, _: 0.5 * p.square().sum(),
+            torch.optim.SGD(network.parameters(), 1.0),
         )
         for handler in handlers:
             handler.attach(trainer)  # type: ignore[attr-defined]

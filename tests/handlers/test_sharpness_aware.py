@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -35,12 +27,16 @@ def quadratic(predicted: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 
 def trained(
-    *handlers: Any, prepare: Callable[[SupervisedTrainer], Any] = lambda trainer: None, **arguments: Any
+    *handlers: Any,
+    prepare: Callable[[SupervisedTrainer], Any] = lambda trainer: None,
+    **arguments: Any,
 ) -> dict[str, Any]:
     """State of the convolutional net, its optimizer and the random numbers after two epochs."""
     network = conv_net()
     optimizer = torch.optim.Adam(network.parameters(), 0.05, weight_decay=1e-3)
-    trainer = trainer_of(network, image_batches(), DiceCELoss(sigmoid=True), optimizer, epochs=2, **arguments)
+    trainer = trainer_of(
+        network, image_batches(), DiceCELoss(sigmoid=True), optimizer, epochs=2, **arguments
+    )
     prepare(trainer)
     for handler in handlers:
         handler.attach(trainer)
@@ -67,7 +63,9 @@ def test_one_step_on_a_quadratic_is_the_golden_direction(alpha: float, name: str
 @pytest.mark.parametrize("alpha", [0.0, 0.2])
 def test_a_real_net_trains_as_in_a_loop_written_by_hand(alpha: float) -> None:
     network, rho = conv_net(), 0.1
-    loss, optimizer = DiceCELoss(sigmoid=True), torch.optim.Adam(network.parameters(), 0.05, weight_decay=1e-3)
+    loss, optimizer = DiceCELoss(sigmoid=True), torch.optim.Adam(
+        network.parameters(), 0.05, weight_decay=1e-3
+    )
     torch.manual_seed(7)
     network.train()
     for _ in range(2):
@@ -88,7 +86,9 @@ def test_a_real_net_trains_as_in_a_loop_written_by_hand(alpha: float) -> None:
             p = torch.cat([p.grad.flatten() for p in network.parameters()])  # type: ignore[union-attr]
             direction = p - alpha * (g - (g @ p) / (p @ p) * p)
             for parameter, part in zip(
-                network.parameters(), direction.split([p.numel() for p in network.parameters()]), strict=True
+                network.parameters(),
+                direction.split([p.numel() for p in network.parameters()]),
+                strict=True,
             ):
                 parameter.grad = part.view_as(parameter)
             optimizer.step()
@@ -100,7 +100,9 @@ def test_a_real_net_trains_as_in_a_loop_written_by_hand(alpha: float) -> None:
 
 @pytest.mark.parametrize("rho", [0.0, 1e-30])
 def test_without_a_perturbation_it_is_plain_training_to_the_bit(rho: float) -> None:
-    """1e-30 is lost in rounding, yet runs the second pass: same dropout, same statistics, same random numbers after."""
+    """1e-30 is lost in rounding, yet runs the second pass: same dropout, same statistics, same
+    random numbers after.
+    """
     assert same(trained(), trained(SharpnessAware(rho)))
     assert same(trained(), trained(SharpnessAware(0.0, alpha=0.5)))
 
@@ -110,7 +112,9 @@ def test_batchnorm_counts_and_averages_each_batch_once() -> None:
     assert ours["1.num_batches_tracked"] == plain["1.num_batches_tracked"] == 6
     assert not torch.equal(plain["0.weight"], ours["0.weight"])
     first_step = [
-        trainer_of(net, image_batches(1), DiceCELoss(sigmoid=True), torch.optim.SGD(net.parameters(), 0.1))
+        trainer_of(
+            net, image_batches(1), DiceCELoss(sigmoid=True), torch.optim.SGD(net.parameters(), 0.1)
+        )
         for net in (conv_net(), conv_net())
     ]
     SharpnessAware(0.5).attach(first_step[0])
@@ -124,14 +128,18 @@ def test_batchnorm_counts_and_averages_each_batch_once() -> None:
 @pytest.mark.parametrize("alpha", [0.0, 0.2])
 def test_a_loss_scale_changes_nothing(alpha: float) -> None:
     plain = trained(SharpnessAware(0.1, alpha))
-    with_scale = trained(SharpnessAware(0.1, alpha), prepare=lambda trainer: scaled(trainer, 2.0**12))
+    with_scale = trained(
+        SharpnessAware(0.1, alpha), prepare=lambda trainer: scaled(trainer, 2.0**12)
+    )
     for name in plain:
         assert torch.allclose(plain[name].float(), with_scale[name].float(), atol=1e-5), name
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("overflowing_pass", [1, 2])
-def test_the_scaler_skips_a_step_whose_gradient_overflows_in_either_pass(overflowing_pass: int) -> None:
+def test_the_scaler_skips_a_step_whose_gradient_overflows_in_either_pass(
+    overflowing_pass: int,
+) -> None:
     calls = 0
 
     def overflows_once(predicted: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -140,7 +148,9 @@ def test_the_scaler_skips_a_step_whose_gradient_overflows_in_either_pass(overflo
         return quadratic(predicted, target) * (float("inf") if calls == overflowing_pass else 1.0)
 
     network = Point(QUADRATIC["w"])
-    trainer = trainer_of(network, ONE_BATCH, overflows_once, torch.optim.SGD(network.parameters(), 1.0))
+    trainer = trainer_of(
+        network, ONE_BATCH, overflows_once, torch.optim.SGD(network.parameters(), 1.0)
+    )
     scaler = scaled(trainer, 1024.0)
     SharpnessAware(0.05, 0.1).attach(trainer)
     trainer.run()
@@ -161,7 +171,9 @@ def test_reduced_precision_inside_the_inferer_reaches_both_passes() -> None:
 
 def test_the_second_pass_sees_the_prepared_images_and_the_networks_further_arguments() -> None:
     class Shifted(Point):
-        def forward(self, images: torch.Tensor, shift: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
+        def forward(
+            self, images: torch.Tensor, shift: torch.Tensor, factor: float = 1.0
+        ) -> torch.Tensor:
             seen.append((float(images.sum()), float(shift)))
             return factor * (self.w + shift)
 
@@ -171,7 +183,11 @@ def test_the_second_pass_sees_the_prepared_images_and_the_networks_further_argum
     seen: list[tuple[float, float]] = []
     network = Shifted(QUADRATIC["w"])
     trainer = trainer_of(
-        network, ONE_BATCH, quadratic, torch.optim.SGD(network.parameters(), 0.1), prepare_batch=prepare
+        network,
+        ONE_BATCH,
+        quadratic,
+        torch.optim.SGD(network.parameters(), 0.1),
+        prepare_batch=prepare,
     )
     SharpnessAware(0.05).attach(trainer)
     trainer.run()
@@ -181,10 +197,16 @@ def test_the_second_pass_sees_the_prepared_images_and_the_networks_further_argum
 def test_accumulated_gradients_and_negative_arguments_are_refused_with_the_fix() -> None:
     network = conv_net()
     trainer = trainer_of(
-        network, image_batches(), DiceCELoss(), torch.optim.SGD(network.parameters(), 0.1), accumulation_steps=2
+        network,
+        image_batches(),
+        DiceCELoss(),
+        torch.optim.SGD(network.parameters(), 0.1),
+        accumulation_steps=2,
     )
     SharpnessAware(0.05).attach(trainer)
-    with pytest.raises(ConfigError, match="accumulates over 2 batches: set accumulation_steps to 1"):
+    with pytest.raises(
+        ConfigError, match="accumulates over 2 batches: set accumulation_steps to 1"
+    ):
         trainer.run()
     with pytest.raises(ConfigError, match="rho must be at least 0, got -1"):
         SharpnessAware(-1)
@@ -217,7 +239,9 @@ def test_gradients_are_clipped_after_the_second_pass_whoever_came_first() -> Non
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.1])
-def test_a_parameter_that_a_batch_does_not_use_has_a_gradient_of_zeros_as_without_it(alpha: float) -> None:
+def test_a_parameter_that_a_batch_does_not_use_has_a_gradient_of_zeros_as_without_it(
+    alpha: float,
+) -> None:
     class Branches(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -229,12 +253,21 @@ def test_a_parameter_that_a_batch_does_not_use_has_a_gradient_of_zeros_as_withou
     gradients = []
     for handlers in ([], [SharpnessAware(0.05, alpha)]):
         network = Branches()
-        batches = [{"image": sign * torch.ones(2, 1, 4, 4), "label": torch.ones(2, 1, 4, 4)} for sign in (1, -1)]
-        trainer = trainer_of(network, batches, nn.BCEWithLogitsLoss(), torch.optim.Adam(network.parameters(), 0.1))
+        batches = [
+            {"image": sign * torch.ones(2, 1, 4, 4), "label": torch.ones(2, 1, 4, 4)}
+            for sign in (1, -1)
+        ]
+        trainer = trainer_of(
+            network, batches, nn.BCEWithLogitsLoss(), torch.optim.Adam(network.parameters(), 0.1)
+        )
         for handler in handlers:
             handler.attach(trainer)
         trainer.run()
         gradients.append(network.bright.weight.grad)
     if alpha == 0:
-        assert gradients[1] is not None and torch.equal(gradients[0], gradients[1]) and not gradients[1].any()
+        assert (
+            gradients[1] is not None
+            and torch.equal(gradients[0], gradients[1])
+            and not gradients[1].any()
+        )
     assert gradients[1] is not None and torch.isfinite(gradients[1]).all()

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Contribution estimation in a stock MonaiAlgo by bundle configuration alone: fl_handlers.json and fl_filters.json."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Contribution estimation in a stock MonaiAlgo by bundle configuration alone: fl_handlers.json and
+fl_filters.json.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +30,11 @@ def stock_client(data: Path, folder: Path, **overrides: Any) -> MonaiAlgo:
         **TINY,
         **overrides,
     }
-    kwargs |= {"datalist_file": str(folder / "list.json"), "ckpt_dir": str(folder), "output_dir": str(folder)}
+    kwargs |= {
+        "datalist_file": str(folder / "list.json"),
+        "ckpt_dir": str(folder),
+        "output_dir": str(folder),
+    }
     client = MonaiAlgo(
         str(BUNDLE),
         config_train_filename=["configs/train.json", "configs/fl_handlers.json"],
@@ -53,7 +51,9 @@ def clean_board() -> None:
     board("default").values, board("default").context = {}, {}
 
 
-def test_two_rounds_send_every_measurement_in_the_statistics(hospitals: Path, tmp_path: Path) -> None:
+def test_two_rounds_send_every_measurement_in_the_statistics(
+    hospitals: Path, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
     weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
     client = stock_client(hospitals / "alder", tmp_path, learning_rate=0.02)
@@ -65,7 +65,10 @@ def test_two_rounds_send_every_measurement_in_the_statistics(hospitals: Path, tm
         "fairfl/local_score",
     }
     local = {k: weights[k] + v for k, v in first.weights.items()}
-    mixed = {k: 0.7 * weights[k] + 0.3 * local[k] if v.is_floating_point() else v for k, v in local.items()}
+    mixed = {
+        k: 0.7 * weights[k] + 0.3 * local[k] if v.is_floating_point() else v
+        for k, v in local.items()
+    }
 
     incoming = ExchangeObject(weights=dict(mixed))
     incoming["context"] = {"previous_weight": 0.3}
@@ -76,13 +79,19 @@ def test_two_rounds_send_every_measurement_in_the_statistics(hospitals: Path, tm
     assert error == pytest.approx(1 - first.statistics["fairfl/global_score"], abs=0.02)
     assert all(isinstance(v, float) for k, v in second.items() if k.startswith("fairfl/"))
     without = leave_one_out_model(mixed, local, 0.3)
-    assert all(torch.allclose(without[k], weights[k], atol=1e-4) for k in weights if weights[k].is_floating_point())
+    assert all(
+        torch.allclose(without[k], weights[k], atol=1e-4)
+        for k in weights
+        if weights[k].is_floating_point()
+    )
     board("default").context = {}
     client.train(ExchangeObject(weights=dict(mixed)))  # nobody says with which weight it entered
     assert "fairfl/leave_one_out_error" not in client.get_weights().statistics
 
 
-def test_handlers_disturb_neither_the_training_nor_the_checkpoints(hospitals: Path, tmp_path: Path) -> None:
+def test_handlers_disturb_neither_the_training_nor_the_checkpoints(
+    hospitals: Path, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
     weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
     updates = []
@@ -117,7 +126,9 @@ def test_attach_and_detach_leave_the_engine_as_it_was(hospitals: Path, tmp_path:
         assert sum(len(entries) for entries in engine._event_handlers.values()) == count
 
 
-def test_losses_and_sharpness_can_be_sent_too_and_disturb_nothing(hospitals: Path, tmp_path: Path) -> None:
+def test_losses_and_sharpness_can_be_sent_too_and_disturb_nothing(
+    hospitals: Path, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
     weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
     measuring: list[dict[str, Any]] = [
@@ -127,7 +138,9 @@ def test_losses_and_sharpness_can_be_sent_too_and_disturb_nothing(hospitals: Pat
     ]
     sent = []
     for folder, handlers in ((tmp_path / "with", measuring), (tmp_path / "without", [])):
-        client = stock_client(hospitals / "alder", folder, learning_rate=0.02, **{"train#handlers": handlers})
+        client = stock_client(
+            hospitals / "alder", folder, learning_rate=0.02, **{"train#handlers": handlers}
+        )
         torch.manual_seed(3)
         client.trainer.data_loader.dataset.transform.set_random_state(3)
         client.train(ExchangeObject(weights=dict(weights)))
@@ -135,10 +148,15 @@ def test_losses_and_sharpness_can_be_sent_too_and_disturb_nothing(hospitals: Pat
     assert all(torch.equal(sent[0].weights[k], sent[1].weights[k]) for k in weights)
     values = {k: v for k, v in sent[0].statistics.items() if k.startswith("fairfl/")}
     assert set(values) == {"fairfl/global_loss", "fairfl/sharpness", "fairfl/local_loss"}
-    assert values["fairfl/sharpness"] > 0 and values["fairfl/local_loss"] != values["fairfl/global_loss"]
+    assert (
+        values["fairfl/sharpness"] > 0
+        and values["fairfl/local_loss"] != values["fairfl/global_loss"]
+    )
 
 
-def test_sharpness_aware_and_proximal_training_by_configuration_alone(hospitals: Path, tmp_path: Path) -> None:
+def test_sharpness_aware_and_proximal_training_by_configuration_alone(
+    hospitals: Path, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
     weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
     updates = []
@@ -154,4 +172,6 @@ def test_sharpness_aware_and_proximal_training_by_configuration_alone(hospitals:
         client.train(ExchangeObject(weights=dict(weights)))
         updates.append(client.get_weights().weights)
     names = [k for k in weights if k.endswith(".weight")]
-    assert all(any(not torch.equal(updates[0][k], other[k]) for k in names) for other in updates[1:])
+    assert all(
+        any(not torch.equal(updates[0][k], other[k]) for k in names) for other in updates[1:]
+    )

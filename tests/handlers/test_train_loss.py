@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
@@ -18,13 +10,17 @@ from torch import nn
 from monai_fairfl.handlers import TrainLoss
 
 
-@pytest.mark.parametrize(("batches", "accumulated", "epochs"), [(4, 1, 2), (4, 2, 2), (5, 2, 2), (3, 4, 2), (3, 2, 1)])
+@pytest.mark.parametrize(
+    ("batches", "accumulated", "epochs"), [(4, 1, 2), (4, 2, 2), (5, 2, 2), (3, 4, 2), (3, 2, 1)]
+)
 def test_steps_are_those_of_the_optimizer(batches: int, accumulated: int, epochs: int) -> None:
     network, steps = conv_net(), []
     optimizer = torch.optim.SGD(network.parameters(), 0.1)
     optimizer.register_step_post_hook(lambda *_: steps.append(1))
     loss = nn.BCEWithLogitsLoss()
-    trainer = trainer_of(network, image_batches(batches), loss, optimizer, epochs, accumulation_steps=accumulated)
+    trainer = trainer_of(
+        network, image_batches(batches), loss, optimizer, epochs, accumulation_steps=accumulated
+    )
     counter = TrainLoss()
     counter.attach(trainer)
     trainer.run()

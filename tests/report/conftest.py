@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Runs of the real federation over tiny hospitals of pure torch: a model of three numbers, cases that are points."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of the real federation over tiny hospitals of pure torch: a model of three numbers, cases
+that are points.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +29,14 @@ SITES = {"elm": (4, 0.0), "hazel": (6, 0.02), "oak": (9, 0.05), "rowan": (16, 0.
 class Hospital:
     """Trains towards the mean of its cases; a case's Dice is exp(-distance), on two classes."""
 
-    def __init__(self, name: str, cases: int, shift: float, absent: Sequence[int] = (), broken: Sequence[int] = ()):
+    def __init__(
+        self,
+        name: str,
+        cases: int,
+        shift: float,
+        absent: Sequence[int] = (),
+        broken: Sequence[int] = (),
+    ):
         generator = np.random.default_rng(sum(name.encode()))
         self.cases = torch.tensor(generator.normal(shift, 0.1, (cases, 3)))
         self.absent, self.broken = absent, broken
@@ -52,22 +53,42 @@ class Hospital:
         if request.round in self.broken:
             update[0] = torch.nan
         return Reply(
-            request.client, {"w": update}, 8 * len(self.cases), measured, num_cases=len(self.cases), num_steps=1, **echo
+            request.client,
+            {"w": update},
+            8 * len(self.cases),
+            measured,
+            num_cases=len(self.cases),
+            num_steps=1,
+            **echo,
         )
 
     def measure(self, name: str, weights: torch.Tensor) -> Any:
         cases = self.cases[::2] if name == "test_score" else self.cases[1::2]
         dice = torch.exp(-torch.linalg.vector_norm(cases - weights, dim=1))
         mean = Estimate(float(dice.mean()), float(dice.std() / len(dice) ** 0.5), len(dice))
-        return 1 - mean.value if name == "leave_one_out_error" else {"mean": mean, "gland": mean.value}
+        return (
+            1 - mean.value if name == "leave_one_out_error" else {"mean": mean, "gland": mean.value}
+        )
 
 
-def federate(strategy: Strategy, folder: Path, rounds: int = 4, final: Sequence[str] = ("score", "test_score")) -> Path:
-    """One run of :data:`SITES` under ``folder``; elm is absent in round 1, rowan sends NaN in round 2."""
+def federate(
+    strategy: Strategy,
+    folder: Path,
+    rounds: int = 4,
+    final: Sequence[str] = ("score", "test_score"),
+) -> Path:
+    """One run of :data:`SITES` under ``folder``; elm is absent in round 1, rowan sends NaN in round
+    2.
+    """
     trouble = {"elm": {"absent": [1]}, "rowan": {"broken": [2]}}
-    makers = {name: partial(Hospital, name, *place, **trouble.get(name, {})) for name, place in SITES.items()}
+    makers = {
+        name: partial(Hospital, name, *place, **trouble.get(name, {}))
+        for name, place in SITES.items()
+    }
     start = {"w": torch.full((3,), -0.5, dtype=torch.float64)}
-    Federation(strategy, InProcess(makers), rounds, lambda: (start, SPEC), run_dir=folder, final=final).run()
+    Federation(
+        strategy, InProcess(makers), rounds, lambda: (start, SPEC), run_dir=folder, final=final
+    ).run()
     return folder
 
 
@@ -98,7 +119,9 @@ def full_config(sites: Iterable[str], rounds: int) -> dict[str, Any]:
 
 @pytest.fixture
 def write_run(tmp_path: Path) -> Callable[..., Path]:
-    """Writes hand-made runs: ``write_run("FedCE", {"elm": 0.8, "oak": (0.9, 0.01, 4)})``; see :func:`hand_made`."""
+    """Writes hand-made runs: ``write_run("FedCE", {"elm": 0.8, "oak": (0.9, 0.01, 4)})``; see
+    :func:`hand_made`.
+    """
     return partial(hand_made, tmp_path / "runs")
 
 
@@ -122,24 +145,40 @@ def hand_made(
         rounds: what each round's record holds besides the usual.
         finished: write the closing record.
         config: changes to its ``config.json``, which is that of a full run.
-        planned: rounds it was begun with, and those of each resumption; those that it has by default.
+        planned: rounds it was begun with, and those of each resumption; those that it has by
+            default.
         start: changes to the opening record.
     """
     folder, sites = root / start.pop("folder", strategy), sorted(scores)
     folder.mkdir(parents=True)
     ledger = Ledger(folder / "ledger.jsonl")
-    ledger.append({"kind": "start", "strategy": strategy, "name": strategy, "clients": sites, "seed": 0} | start)
+    ledger.append(
+        {"kind": "start", "strategy": strategy, "name": strategy, "clients": sites, "seed": 0}
+        | start
+    )
     for number, record in enumerate(rounds):
-        usual = {"kind": "round", "round": number, "clients": sites, "aggregation": {}, "contributions": {}}
+        usual = {
+            "kind": "round",
+            "round": number,
+            "clients": sites,
+            "aggregation": {},
+            "contributions": {},
+        }
         ledger.append({**usual, "measurements": {}, **record})
-    (folder / "config.json").write_text(json.dumps({**full_config(sites, len(rounds)), **(config or {})}))
+    (folder / "config.json").write_text(
+        json.dumps({**full_config(sites, len(rounds)), **(config or {})})
+    )
     schedule = {"planned": list(planned or [len(rounds)]), "seconds": {}}
     (folder / "schedule.json").write_text(json.dumps(schedule))
     if finished:
-        closing = {site: {"own": {"test_score": measurement_json(score)}} for site, score in scores.items()}
+        closing = {
+            site: {"own": {"test_score": measurement_json(score)}} for site, score in scores.items()
+        }
         ledger.append({"kind": "end", "scores": closing})
     return folder
 
 
 def measurement_json(score: float | tuple[float, float | None, int]) -> Any:
-    return {"mean": dict(zip(("value", "stderr", "n"), score))} if isinstance(score, tuple) else score
+    return (
+        {"mean": dict(zip(("value", "stderr", "n"), score))} if isinstance(score, tuple) else score
+    )

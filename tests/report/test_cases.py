@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Per-case scores leave a site's folder only where the federation was asked to share them."""
 
 from __future__ import annotations
@@ -28,7 +20,12 @@ SCORES = {"a.nii": {"dice": 0.5, "cup": 0.4}, "=b.nii": {"dice": 0.7, "cup": flo
 
 def shared(write_run: WriteRun, share: bool, mean: float = 0.6) -> Path:
     """A run of one site that kept its cases' scores, those of an earlier attempt at the end too."""
-    run = write_run("FedAvg", {"elm": mean}, seed=3, config={"share_cases": share, "overrides": {"split_fold": 1}})
+    run = write_run(
+        "FedAvg",
+        {"elm": mean},
+        seed=3,
+        config={"share_cases": share, "overrides": {"split_fold": 1}},
+    )
     state = ClientState(run / "sites" / "elm" / "state")
     state.save_cases("FedAvg", "test_score-1-0", {"a.nii": {"dice": 0.1, "cup": 0.1}})
     state.save_cases("FedAvg", "test_score-1-1", SCORES)
@@ -54,7 +51,9 @@ def test_cases_that_were_not_to_be_shared_are_not_written(write_run: WriteRun) -
     assert cases_csv(load_runs([shared(write_run, False)]), []) is None
 
 
-def test_cases_that_are_not_those_behind_the_ledgers_score_are_not_written(write_run: WriteRun) -> None:
+def test_cases_that_are_not_those_behind_the_ledgers_score_are_not_written(
+    write_run: WriteRun,
+) -> None:
     warnings: list[str] = []
     text = cases_csv(load_runs([shared(write_run, True, mean=0.65)]), warnings)
     assert text is not None and len(text.splitlines()) == 1
@@ -62,7 +61,9 @@ def test_cases_that_are_not_those_behind_the_ledgers_score_are_not_written(write
 
 
 @pytest.mark.parametrize("share", [True, False])
-def test_the_report_has_the_file_only_where_the_run_shares_its_cases(share: bool, write_run: WriteRun) -> None:
+def test_the_report_has_the_file_only_where_the_run_shares_its_cases(
+    share: bool, write_run: WriteRun
+) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("plotly")
     from monai_fairfl.report import write_report

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Run directories are found, verified and told apart."""
 
 from __future__ import annotations
@@ -38,9 +30,17 @@ def test_standalone_comes_first_and_the_head_is_the_ledgers(comparison: Path) ->
     assert runs[1].head == Ledger(comparison / "FedCE" / "ledger.jsonl").head
 
 
-def test_runs_of_the_same_name_are_told_apart_by_seed_then_fold_then_folder(write_run: WriteRun) -> None:
+def test_runs_of_the_same_name_are_told_apart_by_seed_then_fold_then_folder(
+    write_run: WriteRun,
+) -> None:
     def run(folder: str, seed: int, fold: int) -> Path:
-        return write_run("FedAvg", {"elm": 0.5}, folder=folder, seed=seed, config={"overrides": {"split_fold": fold}})
+        return write_run(
+            "FedAvg",
+            {"elm": 0.5},
+            folder=folder,
+            seed=seed,
+            config={"overrides": {"split_fold": fold}},
+        )
 
     seeds = [run("a/FedAvg", seed=0, fold=0), run("b/FedAvg", seed=1, fold=0)]
     assert [found.name for found in load_runs(seeds)] == ["FedAvg (seed 0)", "FedAvg (seed 1)"]
@@ -75,7 +75,14 @@ def test_a_ledger_without_an_opening_is_an_error_that_names_it(tmp_path: Path, t
 
 
 START = {"kind": "start", "strategy": "FedAvg", "clients": ["elm"]}
-ROUND = {"kind": "round", "round": 0, "clients": [], "aggregation": {}, "contributions": {}, "measurements": {}}
+ROUND = {
+    "kind": "round",
+    "round": 0,
+    "clients": [],
+    "aggregation": {},
+    "contributions": {},
+    "measurements": {},
+}
 
 
 def without(record: dict[str, object], key: str) -> dict[str, object]:
@@ -85,13 +92,26 @@ def without(record: dict[str, object], key: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("records", "says"),
     [
-        ([START, without(ROUND, "kind")], "line 2: 'kind' must be one of .*'start', 'round', 'end'.*, got None"),
+        (
+            [START, without(ROUND, "kind")],
+            "line 2: 'kind' must be one of .*'start', 'round', 'end'.*, got None",
+        ),
         ([START, {"kind": ["round"]}], "line 2: 'kind' must be one of"),
-        ([without(START, "strategy")], "line 1: a record of kind 'start' needs 'strategy', a text, got nothing"),
+        (
+            [without(START, "strategy")],
+            "line 1: a record of kind 'start' needs 'strategy', a text, got nothing",
+        ),
         ([without(START, "clients")], "line 1: .* needs 'clients', a list"),
-        *(([START, ROUND, without(ROUND, key)], f"line 3: .* needs '{key}'") for key in ROUND if key != "kind"),
+        *(
+            ([START, ROUND, without(ROUND, key)], f"line 3: .* needs '{key}'")
+            for key in ROUND
+            if key != "kind"
+        ),
         ([START, {"kind": "end"}], "line 2: .* needs 'scores', an object, got nothing"),
-        ([START, {"kind": "end", "scores": None}], "line 2: .* needs 'scores', an object, got None"),
+        (
+            [START, {"kind": "end", "scores": None}],
+            "line 2: .* needs 'scores', an object, got None",
+        ),
     ],
 )
 def test_a_record_without_what_a_report_reads_is_an_error_that_names_it(
@@ -119,7 +139,9 @@ def test_a_folder_without_a_run_is_an_error_that_names_it(tmp_path: Path) -> Non
         find_runs([])
 
 
-def test_planned_rounds_come_from_the_runs_config_or_from_the_comparisons(write_run: WriteRun) -> None:
+def test_planned_rounds_come_from_the_runs_config_or_from_the_comparisons(
+    write_run: WriteRun,
+) -> None:
     run = write_run("FedAvg", {"elm": 0.5})
     (run / "config.json").unlink()
     assert read_run(run).planned is None
@@ -141,4 +163,8 @@ def test_measurements_are_read_in_all_three_forms() -> None:
     assert Number.read(0.4) == Number(0.4)
     assert Number.read(estimate) == Number(0.4, None, 3)
     assert Number.read({"gland": 0.5, "mean": estimate}) == Number(0.4, None, 3)
-    assert dict(entries({"conv": 0.25, "fc": 0.75})) == {"mean": Number(0.5), "conv": Number(0.25), "fc": Number(0.75)}
+    assert dict(entries({"conv": 0.25, "fc": 0.75})) == {
+        "mean": Number(0.5),
+        "conv": Number(0.25),
+        "fc": Number(0.75),
+    }

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Only a full run is judged: what is less is a first look, which says how to get one."""
 
 from __future__ import annotations
@@ -30,7 +22,12 @@ COMMAND = "python -m monai.bundle run --config_file f.json --rounds 3 --local_ep
 
 
 def run(
-    write_run: WriteRun, rounds: int, local_epochs: int = 2, dice: float = 0.8, name: str = "FedCE", **given: Any
+    write_run: WriteRun,
+    rounds: int,
+    local_epochs: int = 2,
+    dice: float = 0.8,
+    name: str = "FedCE",
+    **given: Any,
 ) -> Path:
     """A run of three sites, one of which is far behind."""
     config = {"local_epochs": local_epochs, "full_run": RECIPE, **given.pop("config", {})}
@@ -40,14 +37,21 @@ def run(
 
 def judged(*runs: Path) -> dict[str, str | None]:
     """name -> why it is not judged."""
-    return {name: found["not_judged"] for name, found in summarise(load_runs(runs))["strategies"].items()}
+    return {
+        name: found["not_judged"]
+        for name, found in summarise(load_runs(runs))["strategies"].items()
+    }
 
 
 def test_a_full_run_is_judged(write_run: WriteRun) -> None:
     report = summarise(load_runs([run(write_run, rounds=4)]))
     found = report["strategies"]["FedCE"]
     assert found["judged"] and report["first_look"] == []
-    assert [found["sites"][site]["left_behind"]["verdict"] for site in ("elm", "oak", "yew")] == [False, False, True]
+    assert [found["sites"][site]["left_behind"]["verdict"] for site in ("elm", "oak", "yew")] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_as_many_epochs_in_other_rounds_are_a_full_run(write_run: WriteRun) -> None:
@@ -57,16 +61,31 @@ def test_as_many_epochs_in_other_rounds_are_a_full_run(write_run: WriteRun) -> N
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"rounds": 3}, "3 rounds of 2 local epochs are 6 epochs, and a full run of the bundle has 8"),
+        (
+            {"rounds": 3},
+            "3 rounds of 2 local epochs are 6 epochs, and a full run of the bundle has 8",
+        ),
         ({"rounds": 4, "dice": 0.55}, "its mean Dice is 0.450, and below 0.5 nothing is judged"),
         ({"rounds": 4, "planned": [2, 4]}, "it was begun with 2 rounds and resumed with 4"),
         ({"rounds": 6, "planned": [4, 6]}, "it was begun with 4 rounds and resumed with 6"),
-        ({"rounds": 4, "planned": [None, 4]}, "it is not recorded for how many rounds it was begun"),
+        (
+            {"rounds": 4, "planned": [None, 4]},
+            "it is not recorded for how many rounds it was begun",
+        ),
         ({"rounds": 3, "planned": [4]}, "it ended or stopped after 3 of 4 rounds"),
         ({"rounds": 4, "finished": False}, "it ended or stopped after 4 of 4 rounds"),
-        ({"rounds": 4, "config": {"full_run": None}}, "its bundle's federate.json has no key full_run"),
-        ({"rounds": 4, "config": {"full_run": {"rounds": 0}}}, "its config.json is wrong: full_run needs rounds"),
-        ({"rounds": 4, "config": {"local_epochs": None}}, "its config.json does not record local_epochs"),
+        (
+            {"rounds": 4, "config": {"full_run": None}},
+            "its bundle's federate.json has no key full_run",
+        ),
+        (
+            {"rounds": 4, "config": {"full_run": {"rounds": 0}}},
+            "its config.json is wrong: full_run needs rounds",
+        ),
+        (
+            {"rounds": 4, "config": {"local_epochs": None}},
+            "its config.json does not record local_epochs",
+        ),
     ],
 )
 def test_what_is_no_full_run_that_has_learnt_gets_no_verdict(
@@ -104,11 +123,15 @@ def test_a_strategy_that_fails_evenly_is_not_the_best(write_run: WriteRun) -> No
 def test_a_full_run_is_not_judged_against_a_short_yardstick(write_run: WriteRun) -> None:
     alone, full = run(write_run, rounds=1, name="Standalone"), run(write_run, rounds=4)
     assert judged(alone, full)["FedCE"] == "Standalone, with which it is compared, is no full run"
-    poor = run(write_run, rounds=4, name="Standalone", dice=0.4, folder="poor")  # fully trained: what is reached alone
+    poor = run(
+        write_run, rounds=4, name="Standalone", dice=0.4, folder="poor"
+    )  # fully trained: what is reached alone
     assert judged(poor, full)["FedCE"] is None
 
 
-def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(write_run: WriteRun, tmp_path: Path) -> None:
+def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("plotly")
     config = {"command": COMMAND, "overrides": {"size": [96, 96]}}
@@ -138,4 +161,7 @@ def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(write_
 
 def test_without_a_command_the_full_run_is_told_in_numbers(write_run: WriteRun) -> None:
     text = as_text(write_report([run(write_run, rounds=3)]))
-    assert "A full run has 4 rounds of 2 local epochs, from the start and in a run_dir of its own." in text
+    assert (
+        "A full run has 4 rounds of 2 local epochs, from the start and in a run_dir of its own."
+        in text
+    )

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The page is one offline file in which names from outside are text."""
 
 from __future__ import annotations
@@ -39,7 +31,9 @@ EVIL = [
 
 
 class Elements(HTMLParser):
-    """Reads a page as a browser does: script bodies end at the first ``</script``, all else is tags and text."""
+    """Reads a page as a browser does: script bodies end at the first ``</script``, all else is tags
+    and text.
+    """
 
     def __init__(self, page: str):
         super().__init__()
@@ -73,7 +67,11 @@ def page(comparison: Path, tmp_path_factory: pytest.TempPathFactory) -> Elements
 
 
 def test_nothing_is_loaded_from_anywhere(page: Elements) -> None:
-    assert not [tag for tag, attributes in page.tags if {"src", "href", "srcset"} & set(attributes) or tag == "link"]
+    assert not [
+        tag
+        for tag, attributes in page.tags
+        if {"src", "href", "srcset"} & set(attributes) or tag == "link"
+    ]
     (policy,) = [a["content"] for tag, a in page.tags if tag == "meta" and "http-equiv" in a]
     assert policy is not None and policy.startswith("default-src 'none'")
 
@@ -85,39 +83,65 @@ def test_plotly_is_inside_once_and_draws_the_three_plots(page: Elements) -> None
     ]  # fmt: skip
 
 
-def test_sentences_tables_and_heads_are_on_the_page(page: Elements, comparison: Path, tmp_path: Path) -> None:
+def test_sentences_tables_and_heads_are_on_the_page(
+    page: Elements, comparison: Path, tmp_path: Path
+) -> None:
     report = write_report([comparison], tmp_path)
     for sentence in report["sentences"].values():
         assert sentence in page.text
     for found in report["strategies"].values():
-        assert f"{found['performance']['mean']:.3f}" in page.text and found["ledger_head"] in page.text
+        assert (
+            f"{found['performance']['mean']:.3f}" in page.text and found["ledger_head"] in page.text
+        )
     assert "ConnectionError: the hospital's line is down" in page.text
     assert "where the strategy knows it. FedCE: share of the average. FedAvg" in page.text
 
 
 def test_bands_of_a_standard_error_surround_contributions_that_have_one(page: Elements) -> None:
-    (script,) = [script for script in page.scripts if script.strip().startswith('Plotly.newPlot("plot-contributions"')]
+    (script,) = [
+        script
+        for script in page.scripts
+        if script.strip().startswith('Plotly.newPlot("plot-contributions"')
+    ]
     traces, _ = json.JSONDecoder().raw_decode(script, script.index("["))
     bands = [trace for trace in traces if trace.get("fill") == "toself"]
-    assert len(bands) == 4 and all(trace["hoverinfo"] == "skip" for trace in bands)  # FedCE's sites, not FedAvg's
+    assert len(bands) == 4 and all(
+        trace["hoverinfo"] == "skip" for trace in bands
+    )  # FedCE's sites, not FedAvg's
 
 
 def test_names_from_outside_are_text_everywhere(write_run: WriteRun, tmp_path: Path) -> None:
     shares = {"contributions": dict.fromkeys(EVIL, 0.25), "aggregation": dict.fromkeys(EVIL, 0.25)}
-    reasons = {"missing": {EVIL[0]: f"error: {EVIL[1]}"}, "notes": {EVIL[0]: EVIL[2]}, "guards": {EVIL[0]: EVIL[3]}}
+    reasons = {
+        "missing": {EVIL[0]: f"error: {EVIL[1]}"},
+        "notes": {EVIL[0]: EVIL[2]},
+        "guards": {EVIL[0]: EVIL[3]},
+    }
     scored = {"measurements": {name: {"global_score": 0.5} for name in EVIL}}
     nested = {name: dict.fromkeys(EVIL, 0.5) for name in EVIL}
-    own = {"details": {EVIL[0]: dict.fromkeys(EVIL, 0.5), EVIL[1]: nested, "kept": dict.fromkeys(EVIL, 1.0)}}
+    own = {
+        "details": {
+            EVIL[0]: dict.fromkeys(EVIL, 0.5),
+            EVIL[1]: nested,
+            "kept": dict.fromkeys(EVIL, 1.0),
+        }
+    }
     name = f"FedCE{EVIL[1]}"
     run = write_run(
-        "FedCE", dict.fromkeys(EVIL, 0.5), rounds=[{**shares, **reasons, **scored, **own}], name=name, seed=EVIL[0]
+        "FedCE",
+        dict.fromkeys(EVIL, 0.5),
+        rounds=[{**shares, **reasons, **scored, **own}],
+        name=name,
+        seed=EVIL[0],
     )
     alone = write_run("Standalone", dict.fromkeys(EVIL, 0.5), seed=EVIL[1])
     report = write_report([run, alone], tmp_path / "out")
     page = Elements((tmp_path / "out" / "report.html").read_text())
     assert not [tag for tag, _ in page.tags if tag == "img"]
     assert not [a for _, attributes in page.tags for a in attributes if a.startswith("on")]
-    assert len(page.scripts) == 7 and not [s for s in page.scripts if s.lstrip().startswith("alert")]
+    assert len(page.scripts) == 7 and not [
+        s for s in page.scripts if s.lstrip().startswith("alert")
+    ]
     for script in page.scripts:
         if len(script) < 1_000_000:  # whole statements, so that no string ended early
             decoder, begin = json.JSONDecoder(), script.index("[")
@@ -131,7 +155,11 @@ def test_names_from_outside_are_text_everywhere(write_run: WriteRun, tmp_path: P
 
 
 def figure(page: Elements, id: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    (script,) = [script for script in page.scripts if script.strip().startswith(f'Plotly.newPlot("plot-{id}"')]
+    (script,) = [
+        script
+        for script in page.scripts
+        if script.strip().startswith(f'Plotly.newPlot("plot-{id}"')
+    ]
     data, end = json.JSONDecoder().raw_decode(script, script.index("["))
     layout, _ = json.JSONDecoder().raw_decode(script, script.index("{", end))
     return data, layout
@@ -155,13 +183,20 @@ def test_many_sites_are_rows_and_their_legend_does_not_squeeze_the_plots(
     assert re.search(first_rows, page.text) and f"best of each {best_of}" in page.text
     layout = figure(page, "dice")[1]
     assert layout["height"] - layout["margin"]["t"] - layout["margin"]["b"] == 210
-    assert layout["margin"]["b"] == 84 + 30 * (0 if number == 4 else 4)  # eight entries of a line each
+    assert layout["margin"]["b"] == 84 + 30 * (
+        0 if number == 4 else 4
+    )  # eight entries of a line each
 
 
-def test_a_strategys_own_quantities_are_titled_explained_and_drawn_by_round(write_run: WriteRun) -> None:
+def test_a_strategys_own_quantities_are_titled_explained_and_drawn_by_round(
+    write_run: WriteRun,
+) -> None:
     first = {"details": {"cosine": {"elm": 0.9, "oak": -0.2}, "kept": {"elm": 1.0, "oak": 0.4}}}
     second = {
-        "details": {"cosine": {"elm": 0.8, "oak": None}, "temper": {"elm": {"value": 3.0, "stderr": 0.1, "n": 4}}}
+        "details": {
+            "cosine": {"elm": 0.8, "oak": None},
+            "temper": {"elm": {"value": 3.0, "stderr": 0.1, "n": 4}},
+        }
     }
     other = {"details": {"kept": {"elm": 0.5}}}
     runs = write_run("CGSV", {"elm": 0.8, "oak": 0.7}, rounds=[first, second]), write_run(
@@ -184,9 +219,16 @@ def test_a_strategys_own_quantities_are_titled_explained_and_drawn_by_round(writ
     assert [title["text"] for title in shared["annotations"]] == ["CGSV", "FedAvg"]  # a panel each
 
 
-def test_quantities_of_the_same_name_and_another_meaning_get_figures_of_their_own(write_run: WriteRun) -> None:
+def test_quantities_of_the_same_name_and_another_meaning_get_figures_of_their_own(
+    write_run: WriteRun,
+) -> None:
     gap = [{"details": {"gap": {"elm": 0.1, "oak": 0.2}}}]
-    page = page_of(*(write_run(name, {"elm": 0.8, "oak": 0.7}, rounds=gap) for name in ("FairFed", "FedGA", "MyOwn")))
+    page = page_of(
+        *(
+            write_run(name, {"elm": 0.8, "oak": 0.7}, rounds=gap)
+            for name in ("FairFed", "FedGA", "MyOwn")
+        )
+    )
     units = [figure(page, f"quantity-{n}")[1]["yaxis"]["title"]["text"] for n in (1, 2, 3)]
     assert units == ["Distance", "Loss", "gap"]
 
@@ -207,7 +249,9 @@ VALUATION = {
 
 
 def test_valuations_are_tables_and_bars_beside_the_methods_own_shares(write_run: WriteRun) -> None:
-    runs = write_run("FedCE", {"elm": 0.8, "oak": 0.7}), write_run("FedAvg", {"elm": 0.8, "oak": 0.7})
+    runs = write_run("FedCE", {"elm": 0.8, "oak": 0.7}), write_run(
+        "FedAvg", {"elm": 0.8, "oak": 0.7}
+    )
     (runs[0] / "valuations").mkdir()
     (runs[0] / "valuations" / "one.json").write_text(json.dumps(VALUATION))
     page = page_of(*runs)
@@ -218,17 +262,25 @@ def test_valuations_are_tables_and_bars_beside_the_methods_own_shares(write_run:
     ):  # fmt: skip
         assert words in page.text, words
     own, valued = figure(page, "valued-1")[0]
-    assert (own["name"], own["y"], own["x"]) == ("its own contributions", [0.4, 0.6], ["elm", "oak"])
+    assert (own["name"], own["y"], own["x"]) == (
+        "its own contributions",
+        [0.4, 0.6],
+        ["elm", "oak"],
+    )
     assert (valued["name"], valued["y"]) == (VALUATION["name"], [0.0, 1.0])
     assert "valued-2" not in "".join(page.scripts[1:])
 
 
 @pytest.mark.parametrize("damage", ["{", '{"name": "x"}', "3"])
-def test_a_damaged_valuation_is_named_with_the_way_to_make_it_again(write_run: WriteRun, damage: str) -> None:
+def test_a_damaged_valuation_is_named_with_the_way_to_make_it_again(
+    write_run: WriteRun, damage: str
+) -> None:
     run = write_run("FedCE", {"elm": 0.8})
     (run / "valuations").mkdir()
     (run / "valuations" / "one.json").write_text(damage)
-    with pytest.raises(ConfigError, match=r"one\.json is damaged; remove it, and .*--resume True makes it again"):
+    with pytest.raises(
+        ConfigError, match=r"one\.json is damaged; remove it, and .*--resume True makes it again"
+    ):
         write_report([run])
 
 
@@ -239,13 +291,24 @@ def test_layers_and_classes_of_the_last_round_are_a_map(write_run: WriteRun) -> 
     classes = {"elm": {"0": 0.9, "1": -0.3}, "oak": {"0": 0.8}}
     page = page_of(
         write_run(
-            "FedLWR", {"elm": 0.8, "oak": 0.7}, rounds=[early, {"details": {"layer_weight": layers}}, {}], layers=order
+            "FedLWR",
+            {"elm": 0.8, "oak": 0.7},
+            rounds=[early, {"details": {"layer_weight": layers}}, {}],
+            layers=order,
         ),
-        write_run("ShapFed", {"elm": 0.8, "oak": 0.7}, rounds=[{"details": {"class_value": classes}}]),
+        write_run(
+            "ShapFed", {"elm": 0.8, "oak": 0.7}, rounds=[{"details": {"class_value": classes}}]
+        ),
     )
-    assert "Layer weights: FedLWR, round 1" in page.text and "Class values: ShapFed, round 0" in page.text
+    assert (
+        "Layer weights: FedLWR, round 1" in page.text
+        and "Class values: ShapFed, round 0" in page.text
+    )
     (weights,), layout = figure(page, "map-1")
-    assert weights["z"] == [[0.5, 0.5], [0.25, 0.75]] and layout["xaxis"]["ticktext"] == ["elm", "oak"]
+    assert weights["z"] == [[0.5, 0.5], [0.25, 0.75]] and layout["xaxis"]["ticktext"] == [
+        "elm",
+        "oak",
+    ]
     assert layout["yaxis"]["ticktext"] == ["down", "bottom"] and "%{z" in weights["hovertemplate"]
     (values,), layout = figure(page, "map-2")
     assert values["z"] == [[0.9, 0.8], [-0.3, None]] and values["zmid"] == 0
@@ -254,11 +317,18 @@ def test_layers_and_classes_of_the_last_round_are_a_map(write_run: WriteRun) -> 
 
 def test_free_rider_scores_notes_and_missing_weights_are_on_the_page(write_run: WriteRun) -> None:
     sites = ["elm", "oak", "yew"]
-    measured = {site: {"global_score": 0.5, "local_score": 0.9 if site == "yew" else 0.51} for site in sites}
+    measured = {
+        site: {"global_score": 0.5, "local_score": 0.9 if site == "yew" else 0.51} for site in sites
+    }
     gram = {"clients": sites, "whole": [[float(a == b) for a in sites] for b in sites]}
-    shares = {"aggregation": dict.fromkeys(sites, 1 / 3), "notes": {"oak": "cka absent: mean of the others used"}}
+    shares = {
+        "aggregation": dict.fromkeys(sites, 1 / 3),
+        "notes": {"oak": "cka absent: mean of the others used"},
+    }
     run = write_run(
-        "FedAvg", dict.fromkeys(sites, 0.8), rounds=[{"measurements": measured, "gram": gram, **shares}] * 3
+        "FedAvg",
+        dict.fromkeys(sites, 0.8),
+        rounds=[{"measurements": measured, "gram": gram, **shares}] * 3,
     )
     page = page_of(run, write_run("Standalone", dict.fromkeys(sites, 0.7)))
     assert "the free-rider score of yew was above 5 times" in page.text
@@ -271,7 +341,9 @@ def test_ledgers_without_details_or_scores_show_neither(page: Elements) -> None:
     assert "own quantities" not in page.text and "Free-rider" not in page.text
 
 
-def test_one_run_of_one_site_and_one_without_any_round_make_pages(write_run: WriteRun, tmp_path: Path) -> None:
+def test_one_run_of_one_site_and_one_without_any_round_make_pages(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
     write_report([write_run("FedAvg", {"elm": 0.5})])
     empty = write_run("FedCE", {"elm": 0}, rounds=(), finished=False)
     write_report([empty])
@@ -302,11 +374,15 @@ def test_without_the_extra_the_numbers_are_written_and_the_error_says_what_to_in
     monkeypatch.delitem(sys.modules, "monai_fairfl.report.figures", raising=False)
     with pytest.raises(ConfigError, match=r'pip install "monai_fairfl\[report\]"'):
         write_report([run])
-    assert {"report.json", "metrics.csv", "contributions.csv"} <= {path.name for path in run.iterdir()}
+    assert {"report.json", "metrics.csv", "contributions.csv"} <= {
+        path.name for path in run.iterdir()
+    }
     assert not (run / "report.html").exists()
 
 
-def test_the_report_goes_to_the_one_folder_or_to_what_holds_all(write_run: WriteRun, tmp_path: Path) -> None:
+def test_the_report_goes_to_the_one_folder_or_to_what_holds_all(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
     runs = [write_run("FedAvg", {"elm": 0.5}), write_run("FedCE", {"elm": 0.5})]
     write_report(runs[:1])
     assert (runs[0] / "report.html").exists()

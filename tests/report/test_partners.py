@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Runs are compared with those of the same data, split and seed, and with no others."""
 
 from __future__ import annotations
@@ -32,7 +24,9 @@ def two_seeds(write_run: WriteRun, strategies: Mapping[str, Sequence[float]]) ->
     runs = []
     for strategy, dice in strategies.items():
         for seed, value in enumerate(dice):
-            runs.append(write_run(strategy, {"oak": value}, seed=seed, folder=f"seed{seed}/{strategy}"))
+            runs.append(
+                write_run(strategy, {"oak": value}, seed=seed, folder=f"seed{seed}/{strategy}")
+            )
     return runs
 
 
@@ -60,8 +54,12 @@ def test_a_run_without_a_partner_says_so_on_the_page_in_the_text_and_in_the_json
     assert found["standalone"] is None and found["no_standalone"] == "Standalone has another seed"
     assert found["collaboration"] is None and found["sites"]["oak"]["gain"] is None
     assert not gain_columns(report)[0].values
-    told = "What FedAvg gained over training alone is not known, because Standalone has another seed"
-    assert told in report["warnings"] == json.loads((tmp_path / "report.json").read_text())["warnings"]
+    told = (
+        "What FedAvg gained over training alone is not known, because Standalone has another seed"
+    )
+    assert (
+        told in report["warnings"] == json.loads((tmp_path / "report.json").read_text())["warnings"]
+    )
     assert told in as_text(report) and told in (tmp_path / "report.html").read_text()
     assert "0.226" not in as_text(report) + (tmp_path / "report.html").read_text()
     assert "is not known, because Standalone has another seed" in report["sentences"]["oak"]
@@ -75,7 +73,9 @@ def test_a_best_number_is_marked_among_runs_of_the_same_seed_only(write_run: Wri
 
 
 def test_the_sentences_do_not_choose_the_luckiest_seed(write_run: WriteRun) -> None:
-    runs = two_seeds(write_run, {"Standalone": [0.6, 0.6], "FedAvg": [0.65, 0.9], "FedCE": [0.7, 0.8]})
+    runs = two_seeds(
+        write_run, {"Standalone": [0.6, 0.6], "FedAvg": [0.65, 0.9], "FedCE": [0.7, 0.8]}
+    )
     for run in runs:  # the focus is chosen by validation cases
         records = (run / "ledger.jsonl").read_text()
         (run / "ledger.jsonl").write_text(records.replace('"test_score"', '"score"'))
@@ -85,7 +85,9 @@ def test_the_sentences_do_not_choose_the_luckiest_seed(write_run: WriteRun) -> N
 def with_lists(run: Path, testing: Sequence[str]) -> Path:
     """The data list of oak beside the run's ledger, with these test cases."""
     parts = {"training": ["a"], "validation": ["b"], "testing": testing}
-    lists = {part: [{"image": name, "label": name} for name in names] for part, names in parts.items()}
+    lists = {
+        part: [{"image": name, "label": name} for name in names] for part, names in parts.items()
+    }
     (run / "datalists").mkdir()
     (run / "datalists" / "oak.json").write_text(json.dumps(lists | {"split": {}}))
     return run
@@ -93,7 +95,12 @@ def with_lists(run: Path, testing: Sequence[str]) -> Path:
 
 @pytest.mark.parametrize(
     ("change", "differs"),
-    [({"testing": ["d"]}, "split"), ({"data": {"oak": "/other/oak"}}, "data"), ({"seed": 5}, "seed"), ({}, "")],
+    [
+        ({"testing": ["d"]}, "split"),
+        ({"data": {"oak": "/other/oak"}}, "data"),
+        ({"seed": 5}, "seed"),
+        ({}, ""),
+    ],
 )
 def test_another_split_another_folder_and_another_seed_are_not_compared(
     change: dict[str, Any], differs: str, write_run: WriteRun
@@ -139,4 +146,6 @@ def test_a_run_that_may_be_of_several_splits_is_compared_with_none(write_run: Wr
     report = summarise(load_runs([*folds, unknown]))
     assert report["compared"] == [["Standalone (fold 0)"], ["Standalone (fold 1)"], ["FedAvg"]]
     assert report["strategies"]["FedAvg"]["sites"]["oak"]["gain"] is None
-    assert any(line.startswith("FedAvg is compared with no other run") for line in report["warnings"])
+    assert any(
+        line.startswith("FedAvg is compared with no other run") for line in report["warnings"]
+    )

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The sentences say what the numbers say, and no more."""
 
 from __future__ import annotations
@@ -32,8 +24,12 @@ def told(*runs: Path) -> dict[str, str]:
     return sentences(summarise(load_runs(runs)))
 
 
-def test_each_hospital_gets_one_sentence_with_gain_contribution_and_verdict(write_run: WriteRun) -> None:
-    alone = write_run("Standalone", {"elm": (0.7, 0.03, 8), "oak": (0.8, 0.03, 5), "yew": (0.72, 0.03, 1)})
+def test_each_hospital_gets_one_sentence_with_gain_contribution_and_verdict(
+    write_run: WriteRun,
+) -> None:
+    alone = write_run(
+        "Standalone", {"elm": (0.7, 0.03, 8), "oak": (0.8, 0.03, 5), "yew": (0.72, 0.03, 1)}
+    )
     scores = {"elm": (0.85, 0.04, 8), "oak": (0.81, 0.04, 5), "yew": (0.6, 0.04, 1)}
     found = told(alone, write_run("FedCE", scores, rounds=[SHARES]))
     assert found == {
@@ -58,7 +54,12 @@ def test_the_overview_counts_what_the_sentences_say(write_run: WriteRun, compari
         "ash": (0.8, 0.01, 20),
         "box": (0.8, 0.01, 9),
     }
-    joined = {"elm": (0.77, 0.1, 2), "oak": (0.7, 0.01, 20), "yew": (0.9, 0.03, 1), "ash": (0.9, 0.01, 20)}
+    joined = {
+        "elm": (0.77, 0.1, 2),
+        "oak": (0.7, 0.01, 20),
+        "yew": (0.9, 0.03, 1),
+        "ash": (0.9, 0.01, 20),
+    }
     runs = write_run("Standalone", alone), write_run("FedCE", joined)
     assert overview(summarise(load_runs(runs))) == (
         "FedCE, 4 hospitals: 1 better off than alone, 1 worse off, 1 within the noise of their cases, "
@@ -66,7 +67,9 @@ def test_the_overview_counts_what_the_sentences_say(write_run: WriteRun, compari
     )
     assert overview(summarise(load_runs(runs[:1]))) == ""
     report = summarise(load_runs([comparison]))
-    behind = [sentence for sentence in sentences(report).values() if "it is left behind" in sentence]
+    behind = [
+        sentence for sentence in sentences(report).values() if "it is left behind" in sentence
+    ]
     assert (f"{len(behind)} left behind" in overview(report)) == bool(behind)
 
 
@@ -78,12 +81,17 @@ def test_a_loss_is_left_behind_only_where_its_cases_can_tell(write_run: WriteRun
         "it may be left behind: its Dice is more than 0.02 below what it reaches alone, which 2 test cases cannot tell "
         "from chance."
     )
-    assert found["oak"].endswith("; it is left behind: its Dice is more than 0.02 below what it reaches alone.")
+    assert found["oak"].endswith(
+        "; it is left behind: its Dice is more than 0.02 below what it reaches alone."
+    )
 
 
 def test_equal_scores_are_neither_more_nor_less(write_run: WriteRun) -> None:
     runs = [write_run("Standalone", {"elm": 0.8}), write_run("FedAvg", {"elm": 0.8})]
-    assert "with FedAvg, the same as alone (0.800; from its cases, standard error unknown)" in told(*runs)["elm"]
+    assert (
+        "with FedAvg, the same as alone (0.800; from its cases, standard error unknown)"
+        in told(*runs)["elm"]
+    )
 
 
 def test_without_standalone_the_gain_is_unknown_and_says_why(write_run: WriteRun) -> None:
@@ -106,15 +114,17 @@ def test_missing_scores_and_missing_sites_are_said_plainly(write_run: WriteRun) 
     found = told(*runs)
     assert found["elm"] == "elm has no Dice with FedCE; it has no contribution on record."
     assert found["oak"] == "oak did not take part in FedCE."
-    assert told(write_run("Standalone", {"elm": 0}, rounds=(), finished=False, folder="empty"))["elm"] == (
-        "elm has no score yet."
-    )
+    assert told(write_run("Standalone", {"elm": 0}, rounds=(), finished=False, folder="empty"))[
+        "elm"
+    ] == ("elm has no score yet.")
 
 
 def test_fedavg_is_not_said_to_estimate_contributions(comparison: Path) -> None:
     report = summarise(load_runs([comparison]))
     found = sentences(report, "FedAvg")["elm"]
-    assert "its weight in the average is 0.11 (FedAvg does not estimate contributions)" in found  # 4 of 35 cases
+    assert (
+        "its weight in the average is 0.11 (FedAvg does not estimate contributions)" in found
+    )  # 4 of 35 cases
     assert "its contribution is" in sentences(report, "FedCE")["elm"]
 
 
@@ -123,8 +133,13 @@ def test_no_weight_is_claimed_where_none_is_on_record(name: str, write_run: Writ
     shares = {"contributions": {"elm": 1.0}}
     without = told(write_run(name, {"elm": 0.8}, rounds=[shares]))["elm"]
     assert f"; {name} does not estimate contributions; " in without and "weight" not in without
-    run = write_run(name, {"elm": 0.8}, rounds=[shares | {"aggregation": {"elm": 1.0}}], folder="weighed")
-    assert f"its weight in the average is 1.00 ({name} does not estimate contributions)" in told(run)["elm"]
+    run = write_run(
+        name, {"elm": 0.8}, rounds=[shares | {"aggregation": {"elm": 1.0}}], folder="weighed"
+    )
+    assert (
+        f"its weight in the average is 1.00 ({name} does not estimate contributions)"
+        in told(run)["elm"]
+    )
 
 
 def test_standalone_asked_for_by_name_is_told_as_training_alone(comparison: Path) -> None:
@@ -135,42 +150,60 @@ def test_standalone_asked_for_by_name_is_told_as_training_alone(comparison: Path
 
 def test_an_unfinished_run_begins_with_how_far_it_went(write_run: WriteRun) -> None:
     measured = {"measurements": {"elm": {"global_score": 0.4}}}
-    assert told(write_run("FedAvg", {"elm": 0}, rounds=[measured], finished=False))["elm"].startswith(
+    assert told(write_run("FedAvg", {"elm": 0}, rounds=[measured], finished=False))[
+        "elm"
+    ].startswith(
         "So far (unfinished, 1 of 1 rounds), elm reaches a validation Dice of 0.400 with FedAvg"
     )
 
 
 def test_a_contribution_that_is_not_of_the_last_round_says_so(write_run: WriteRun) -> None:
-    run = write_run("FedCE", {"elm": 0.8, "oak": 0.9, "yew": 0.9}, rounds=[SHARES, {"contributions": {"oak": 1.0}}])
+    run = write_run(
+        "FedCE",
+        {"elm": 0.8, "oak": 0.9, "yew": 0.9},
+        rounds=[SHARES, {"contributions": {"oak": 1.0}}],
+    )
     assert "its contribution in round 0, its last, is 0.60" in told(run)["elm"]
     # a sum over several rounds is no share of a whole
     assert "its contribution is 1.00 (share of the average);" in told(run)["oak"]
 
 
 @pytest.mark.parametrize(
-    ("strategy", "unit"), [("LeaveOneOut", " (Dice lost without the client, mean over rounds)"), ("Mine", "")]
+    ("strategy", "unit"),
+    [("LeaveOneOut", " (Dice lost without the client, mean over rounds)"), ("Mine", "")],
 )
 def test_a_contribution_comes_with_its_unit_where_the_strategy_is_known(
     strategy: str, unit: str, write_run: WriteRun
 ) -> None:
-    run = write_run(strategy, {"elm": 0.8, "oak": 0.9}, rounds=[{"contributions": {"elm": 0.02, "oak": 0.01}}])
+    run = write_run(
+        strategy, {"elm": 0.8, "oak": 0.9}, rounds=[{"contributions": {"elm": 0.02, "oak": 0.01}}]
+    )
     assert f"its contribution is 0.020{unit};" in told(run)["elm"]
 
 
-def test_small_contributions_that_are_no_shares_keep_a_digit_and_zero_has_no_sign(write_run: WriteRun) -> None:
+def test_small_contributions_that_are_no_shares_keep_a_digit_and_zero_has_no_sign(
+    write_run: WriteRun,
+) -> None:
     values = {"elm": -0.004, "oak": {"value": 0.004, "stderr": 0.001, "n": 4}, "yew": -0.0004}
-    found = told(write_run("LeaveOneOut", dict.fromkeys(values, 0.8), rounds=[{"contributions": values}]))
+    found = told(
+        write_run("LeaveOneOut", dict.fromkeys(values, 0.8), rounds=[{"contributions": values}])
+    )
     assert "its contribution is -0.004 (" in found["elm"]
     assert "its contribution is 0.004 (" in found["oak"] and "standard error 0.001)" in found["oak"]
     assert "its contribution is 0.000 (" in found["yew"]
     shares = {"contributions": {"elm": -0.004, "oak": 1.004}}
-    assert "its contribution is 0.00 (" in told(write_run("CGSV", dict.fromkeys(values, 0.8), rounds=[shares]))["elm"]
+    assert (
+        "its contribution is 0.00 ("
+        in told(write_run("CGSV", dict.fromkeys(values, 0.8), rounds=[shares]))["elm"]
+    )
 
 
 def test_a_weight_that_is_not_of_the_last_round_says_so(write_run: WriteRun) -> None:
     rounds = [{"aggregation": {"elm": 0.33, "oak": 0.67}}, {"aggregation": {"oak": 1.0}}]
     found = told(write_run("FedAvg", {"elm": 0.8, "oak": 0.9}, rounds=rounds))
-    assert "its weight in the average in round 0, its last, is 0.33 (FedAvg does not" in found["elm"]
+    assert (
+        "its weight in the average in round 0, its last, is 0.33 (FedAvg does not" in found["elm"]
+    )
     assert "its weight in the average is 1.00 (FedAvg does not" in found["oak"]
 
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """What being away costs a client, and what a strategy remembers of another run: nothing."""
 
 from __future__ import annotations
@@ -35,11 +27,20 @@ KEEPING: dict[str, Callable[[], Strategy]] = {
     "FedISM": FedISM,
 }
 UPDATE = [0.2, 0.1, 0.0, 0.3]
-MEASURED = {"local_score": 0.8, "global_score": 0.7, "global_loss": 1.0, "local_loss": 0.5, "sharpness": 0.05}
+MEASURED = {
+    "local_score": 0.8,
+    "global_score": 0.7,
+    "global_loss": 1.0,
+    "local_loss": 0.5,
+    "sharpness": 0.05,
+}
 
 
 def run(
-    strategy: Strategy, rounds: list[tuple[str, ...]], different: bool = False, known: tuple[str, ...] = ALL
+    strategy: Strategy,
+    rounds: list[tuple[str, ...]],
+    different: bool = False,
+    known: tuple[str, ...] = ALL,
 ) -> list[dict[str, float]]:
     """Weights of every round of clients that are the same in everything, or in nothing."""
     strategy.rounds_planned = len(rounds)
@@ -47,8 +48,14 @@ def run(
     found = []
     for present in rounds:
         size = {client: int(client) if different else 1 for client in present}
-        updates = {client: [value * size[client] + size[client] - 1 for value in UPDATE] for client in present}
-        measured = {client: {name: value / size[client] for name, value in MEASURED.items()} for client in present}
+        updates = {
+            client: [value * size[client] + size[client] - 1 for value in UPDATE]
+            for client in present
+        }
+        measured = {
+            client: {name: value / size[client] for name, value in MEASURED.items()}
+            for client in present
+        }
         result = play_round(strategy, updates, measured, dict.fromkeys(present, 10))
         strategy.weights, strategy.rewards = result.weights, result.rewards or {}
         found.append({client: float(weight) for client, weight in result.aggregation.items()})  # type: ignore[arg-type]
@@ -75,7 +82,9 @@ def test_a_client_that_is_away_weighs_as_much_as_its_equals_when_it_is_back(
 @pytest.mark.parametrize("name", KEEPING)
 def test_a_client_that_connects_after_the_start_weighs_as_much_as_its_equals(name: str) -> None:
     rounds = [("1", "2"), ALL, ALL]
-    assert run(KEEPING[name](), rounds, known=("1", "2"))[-1] == pytest.approx(dict.fromkeys(ALL, 1 / 3))
+    assert run(KEEPING[name](), rounds, known=("1", "2"))[-1] == pytest.approx(
+        dict.fromkeys(ALL, 1 / 3)
+    )
 
 
 @pytest.mark.parametrize("name", KEEPING)
@@ -92,7 +101,9 @@ def test_cgsv_resumed_after_an_absence_gives_the_same_bits() -> None:
     first, second = CGSV(), CGSV()
     run(first, rounds[:2], different=True)
     second.start(first.weights, ALL, SPEC)
-    second.load_state_dict({name: _sorted(value) for name, value in first.state_dict().items()})  # as from a file
+    second.load_state_dict(
+        {name: _sorted(value) for name, value in first.state_dict().items()}
+    )  # as from a file
     second._before = second.state_dict()  # ``run`` starts it once more
     assert run(second, rounds[2:], different=True) == whole[2:]
 
@@ -111,8 +122,14 @@ def test_those_who_are_away_keep_their_proportions_and_all_sum_to_one(
     total, here = sum(known.values()), sum(new.values())
     known, new = {c: k / total for c, k in known.items()}, {c: w / here for c, w in new.items()}
     joint, before = beside_absent(known, new), place(known, new)
-    assert sum(joint.values()) == pytest.approx(1) and sum(place(known, new).values()) == pytest.approx(1)
+    assert sum(joint.values()) == pytest.approx(1) and sum(
+        place(known, new).values()
+    ) == pytest.approx(1)
     away, there = sorted(set(known) - set(new)), sorted(set(known) & set(new))
     for group, of in ((away, known), (list(new), new)):
-        assert [joint[c] * of[group[0]] for c in group] == pytest.approx([of[c] * joint[group[0]] for c in group])
-    assert [before[c] * known[there[0]] for c in there] == pytest.approx([known[c] * before[there[0]] for c in there])
+        assert [joint[c] * of[group[0]] for c in group] == pytest.approx(
+            [of[c] * joint[group[0]] for c in group]
+        )
+    assert [before[c] * known[there[0]] for c in there] == pytest.approx(
+        [known[c] * before[there[0]] for c in there]
+    )

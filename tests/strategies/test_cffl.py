@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import numpy as np
@@ -59,5 +51,9 @@ def test_who_was_excluded_stays_so_when_those_who_count_are_away() -> None:
     before = dict(strategy.reputation)
     assert before["2"] == before["3"] == 0
     others = play_round(strategy, {c: UPDATES[c] for c in ("2", "3")}, poor)
-    assert others.aggregation == {"2": 0.5, "3": 0.5} and not others.notes and strategy.reputation == before
+    assert (
+        others.aggregation == {"2": 0.5, "3": 0.5}
+        and not others.notes
+        and strategy.reputation == before
+    )
     assert values(play_round(strategy, UPDATES, poor).aggregation) == [1.0, 0.0, 0.0]

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import math
@@ -37,16 +29,22 @@ def test_two_rounds_give_the_worked_steps_cosines_and_reputations() -> None:
     np.testing.assert_allclose(step, WORKED["u_N_round1"], atol=2e-6)
     np.testing.assert_allclose(values(one.details["cosine"]), WORKED["psi"], atol=2e-6)
     np.testing.assert_allclose(values(one.details["reputation"]), WORKED["r_round1"], atol=2e-6)
-    np.testing.assert_allclose((two.weights["w"] - one.weights["w"]).numpy(), WORKED["u_N_round2"], atol=2e-6)
+    np.testing.assert_allclose(
+        (two.weights["w"] - one.weights["w"]).numpy(), WORKED["u_N_round2"], atol=2e-6
+    )
     np.testing.assert_allclose(values(two.details["cosine"]), WORKED["psi_round2"], atol=2e-6)
     np.testing.assert_allclose(values(two.details["reputation"]), WORKED["r_round2"], atol=2e-6)
-    np.testing.assert_allclose(values(two.aggregation), WORKED["r_round1"], atol=2e-6)  # those of before the round
+    np.testing.assert_allclose(
+        values(two.aggregation), WORKED["r_round1"], atol=2e-6
+    )  # those of before the round
 
 
 def test_the_servers_own_model_moves_by_its_step_wherever_the_clients_models_are() -> None:
     strategy = CGSV()
     play(strategy, [UPDATES], [{}], COMMON["w0"], SAMPLES)
-    strategy.rewards = {client: {"w": vector([100.0 * int(client)] * 4)} for client in CLIENTS}  # far apart
+    strategy.rewards = {
+        client: {"w": vector([100.0 * int(client)] * 4)} for client in CLIENTS
+    }  # far apart
     before = strategy.weights["w"].clone()
     after = play_round(strategy, SECOND, {}, SAMPLES).weights["w"]
     np.testing.assert_allclose((after - before).numpy(), WORKED["u_N_round2"], atol=2e-6)
@@ -55,7 +53,11 @@ def test_the_servers_own_model_moves_by_its_step_wherever_the_clients_models_are
 @pytest.mark.parametrize("beta", [1, 2])
 @pytest.mark.parametrize(
     ("variant", "key"),
-    [("paper", "paper_floor"), ("recommended", "ceil_no_cap"), ("released", "code_ceil_cap_len_minus_1")],
+    [
+        ("paper", "paper_floor"),
+        ("recommended", "ceil_no_cap"),
+        ("released", "code_ceil_cap_len_minus_1"),
+    ],
 )
 def test_each_client_keeps_the_worked_number_of_entries(beta: int, variant: str, key: str) -> None:
     _, result = first(beta=beta, variant=variant)
@@ -82,7 +84,10 @@ def test_the_exact_contribution_is_the_shapley_value_by_all_orders() -> None:
         return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) if coalition else 0.0
 
     orders = list(permutations(range(3)))
-    direct = [np.mean([worth(o[: o.index(i) + 1]) - worth(o[: o.index(i)]) for o in orders]) for i in range(3)]
+    direct = [
+        np.mean([worth(o[: o.index(i) + 1]) - worth(o[: o.index(i)]) for o in orders])
+        for i in range(3)
+    ]
     np.testing.assert_allclose(exact, direct, atol=2e-6)
 
 
@@ -125,7 +130,8 @@ def test_a_zero_update_contributes_nothing_and_breaks_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"alpha": 1.0}, {"gamma": 0.0}, {"beta": 0.0}, {"reward": "money"}, {"variant": "x"}]
+    "arguments",
+    [{"alpha": 1.0}, {"gamma": 0.0}, {"beta": 0.0}, {"reward": "money"}, {"variant": "x"}],
 )
 def test_arguments_out_of_range_are_refused(arguments: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="|".join(arguments)):

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Every strategy through the same federation: the prostate bundle, real NIfTI files of tiny synthetic hospitals."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Every strategy through the same federation: the prostate bundle, real NIfTI files of tiny
+synthetic hospitals.
+"""
 
 from __future__ import annotations
 
@@ -52,24 +46,36 @@ MADE: dict[str, Callable[[], Strategy]] = {
     "AFL-worst": lambda: shipped.AFL(form="worst_client"),
     "FedAvg-prox": lambda: compose(shipped.FedAvg(), training={"prox_mu": 0.1}),
     "FedCE with CGSV's reward": lambda: compose(shipped.FedCE("cos"), reward=Sparsified()),
-    "ShapFed with FedISM's training": lambda: compose(shipped.ShapFed(), training={"sam_rho": 0.05, "gsam_alpha": 0.1}),
+    "ShapFed with FedISM's training": lambda: compose(
+        shipped.ShapFed(), training={"sam_rho": 0.05, "gsam_alpha": 0.1}
+    ),
 }
 
 
 class Watched(InProcess):
-    """Loses ``ABSENT`` and ``SICK``'s numbers in round 1, changes the order of replies, remembers what was asked."""
+    """Loses ``ABSENT`` and ``SICK``'s numbers in round 1, changes the order of replies, remembers
+    what was asked.
+    """
 
     def __init__(self, clients: Mapping[str, Callable[[], FairMonaiAlgo]], backwards: bool):
         super().__init__(clients)
         self.backwards, self.asked = backwards, []  # type: ignore[var-annotated]
 
     def exchange(
-        self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: float | None = None
+        self,
+        requests: Sequence[Request],
+        arrived: Callable[[Reply], None],
+        timeout: float | None = None,
     ) -> None:
         self.asked += requests
         replies: list[Reply] = []
-        super().exchange([r for r in requests if (r.client, r.round) != (ABSENT, 1)], replies.append, timeout)
-        replies = [_without_numbers(reply) if (reply.client, reply.round) == (SICK, 1) else reply for reply in replies]
+        super().exchange(
+            [r for r in requests if (r.client, r.round) != (ABSENT, 1)], replies.append, timeout
+        )
+        replies = [
+            _without_numbers(reply) if (reply.client, reply.round) == (SICK, 1) else reply
+            for reply in replies
+        ]
         for reply in reversed(replies) if self.backwards else replies:
             arrived(reply)
 
@@ -78,7 +84,9 @@ def _without_numbers(reply: Reply) -> Reply:
     return replace(reply, measurements=dict.fromkeys(reply.measurements, math.nan))
 
 
-def federation(strategy: Strategy, hospitals: Path, folder: Path, backwards: bool, **arguments: Any) -> Federation:
+def federation(
+    strategy: Strategy, hospitals: Path, folder: Path, backwards: bool, **arguments: Any
+) -> Federation:
     overrides = {**TINY, "sw_batch_size": 4}
 
     def maker(site: str) -> Callable[[], FairMonaiAlgo]:
@@ -90,11 +98,18 @@ def federation(strategy: Strategy, hospitals: Path, folder: Path, backwards: boo
             "device": "$torch.device('cpu')",
             **overrides,
         }
-        return lambda: FairMonaiAlgo(str(BUNDLE), folder / site, train_kwargs=kwargs, eval_kwargs=kwargs)
+        return lambda: FairMonaiAlgo(
+            str(BUNDLE), folder / site, train_kwargs=kwargs, eval_kwargs=kwargs
+        )
 
     transport = Watched({site: maker(site) for site in SITES}, backwards)
     return Federation(
-        strategy, transport, 2, lambda: initial_model(BUNDLE, overrides), run_dir=folder / "run", **arguments
+        strategy,
+        transport,
+        2,
+        lambda: initial_model(BUNDLE, overrides),
+        run_dir=folder / "run",
+        **arguments,
     )
 
 
@@ -110,20 +125,30 @@ def stopped_after_one_round(federation: Federation) -> Federation:
 
 
 def outcome(history: History) -> list[Any]:
-    """All that must be equal, whatever the order and the interruption; only the chain's time-free content."""
-    return [{key: value for key, value in r.items() if key not in ("previous", "hash")} for r in history.records]
+    """All that must be equal, whatever the order and the interruption; only the chain's time-free
+    content.
+    """
+    return [
+        {key: value for key, value in r.items() if key not in ("previous", "hash")}
+        for r in history.records
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
-def test_every_strategy_keeps_the_promises_of_all(name: str, hospitals: Path, tmp_path: Path) -> None:
+def test_every_strategy_keeps_the_promises_of_all(
+    name: str, hospitals: Path, tmp_path: Path
+) -> None:
     whole = federation(MADE[name](), hospitals, tmp_path / "whole", backwards=False)
     history = whole.run()
     first, second = history.rounds
 
-    # a client that is missing in the second round breaks nothing, nor does one whose numbers are not finite
+    # a client that is missing in the second round breaks nothing, nor does one whose numbers are
+    # not finite
     assert history.finished and set(first["measurements"]) == set(SITES)
-    assert set(second["missing"]) == {ABSENT} and set(second["measurements"]) == set(SITES) - {ABSENT}
+    assert set(second["missing"]) == {ABSENT} and set(second["measurements"]) == set(SITES) - {
+        ABSENT
+    }
     assert set(history.records[-1]["scores"]) == set(SITES)
 
     # weights are finite, not negative and sum to one, per layer where there are layers
@@ -135,7 +160,9 @@ def test_every_strategy_keeps_the_promises_of_all(name: str, hospitals: Path, tm
             assert set(row) <= present and all(math.isfinite(w) and w >= 0 for w in row.values())
             assert sum(row.values()) == pytest.approx(1, abs=1e-9)
         assert set(record["contributions"]) <= present
-        if rows and not whole.strategy.estimates:  # then its weights stand in the place of contributions
+        if (
+            rows and not whole.strategy.estimates
+        ):  # then its weights stand in the place of contributions
             weights = {client: sum(row[client] for row in rows) / len(rows) for client in rows[0]}
             assert record["contributions"] == pytest.approx(weights)
 
@@ -143,9 +170,12 @@ def test_every_strategy_keeps_the_promises_of_all(name: str, hospitals: Path, tm
     for request in whole.transport.asked:  # type: ignore[attr-defined]
         assert all(isinstance(value, (int, float)) for value in request.context.values())
         if "previous_weight" in request.context and request.round == 1:
-            assert request.context["previous_weight"] == pytest.approx(first["aggregation"][request.client])
+            assert request.context["previous_weight"] == pytest.approx(
+                first["aggregation"][request.client]
+            )
 
-    # the same bits when replies arrive in another order, and the run is stopped and resumed with new clients
+    # the same bits when replies arrive in another order, and the run is stopped and resumed with
+    # new clients
     broken = tmp_path / "broken"
     stopped_after_one_round(federation(MADE[name](), hospitals, broken, backwards=True)).run()
     resumed = federation(MADE[name](), hospitals, broken, backwards=True).run(resume=True)
@@ -154,7 +184,9 @@ def test_every_strategy_keeps_the_promises_of_all(name: str, hospitals: Path, tm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"local_norm": True}, {"buffers": "local"}])
-@pytest.mark.parametrize("name", ["FedAvg", "FedCE", "FedLWR", "ShapFed-personalised", "Ditto", "FedCI", "Standalone"])
+@pytest.mark.parametrize(
+    "name", ["FedAvg", "FedCE", "FedLWR", "ShapFed-personalised", "Ditto", "FedCI", "Standalone"]
+)
 def test_normalisation_may_stay_at_the_sites(
     name: str, settings: dict[str, Any], hospitals: Path, tmp_path: Path
 ) -> None:
@@ -163,7 +195,9 @@ def test_normalisation_may_stay_at_the_sites(
     spec = run.strategy.spec
     withheld = set(spec.local) if "local_norm" in settings else set(spec.buffers)
     assert withheld and not any(withheld & set(r.weights) for r in run.transport.asked)  # type: ignore[attr-defined]
-    assert history.finished and not (tmp_path / "run" / "models").exists()  # the server has no whole model
+    assert (
+        history.finished and not (tmp_path / "run" / "models").exists()
+    )  # the server has no whole model
     for site in SITES:
         assert (tmp_path / site / "run-own.pt").exists()  # each site has
         assert 0 <= history.records[-1]["scores"][site]["own"]["score"]["mean"]["value"] <= 1

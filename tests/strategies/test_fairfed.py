@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import numpy as np
@@ -21,7 +13,9 @@ WORKED = GOLDEN["fairfed"]
 
 def test_weights_follow_the_worked_gaps() -> None:
     scores = told("global_score", WORKED["acc"])
-    first, second = play(FairFed(WORKED["beta"]), [UPDATES] * 2, [scores] * 2, COMMON["w0"], SAMPLES)
+    first, second = play(
+        FairFed(WORKED["beta"]), [UPDATES] * 2, [scores] * 2, COMMON["w0"], SAMPLES
+    )
     np.testing.assert_allclose(values(first.details["gap"]), WORKED["gap"], atol=2e-6)
     np.testing.assert_allclose(values(first.aggregation), WORKED["weights"], atol=2e-6)
     step = WORKED["beta"] * (np.array(WORKED["gap"]) - np.mean(WORKED["gap"]))
@@ -31,7 +25,9 @@ def test_weights_follow_the_worked_gaps() -> None:
 
 def test_the_released_gap_is_the_worked_one() -> None:
     scores = told("global_score", WORKED["acc"])
-    (first,) = play(FairFed(WORKED["beta"], variant="released"), [UPDATES], [scores], COMMON["w0"], SAMPLES)
+    (first,) = play(
+        FairFed(WORKED["beta"], variant="released"), [UPDATES], [scores], COMMON["w0"], SAMPLES
+    )
     np.testing.assert_allclose(values(first.details["gap"]), WORKED["buggy_ffl4mia_gap"], atol=2e-6)
     np.testing.assert_allclose(values(first.aggregation), WORKED["buggy_weights"], atol=2e-6)
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import numpy as np
@@ -48,7 +40,9 @@ def test_standalone_keeps_the_model_of_a_client_that_was_away() -> None:
     present = {client: UPDATES[client] for client in ("1", "2")}
     second = play_round(strategy, present, {})
     assert second.rewards["3"] is first.rewards["3"]  # type: ignore[index]
-    np.testing.assert_allclose(second.rewards["1"]["w"].numpy(), np.add(COMMON["w0"], 2 * np.array(UPDATES["1"])))
+    np.testing.assert_allclose(
+        second.rewards["1"]["w"].numpy(), np.add(COMMON["w0"], 2 * np.array(UPDATES["1"]))
+    )
 
 
 def test_names_show_the_arguments_that_are_not_the_defaults() -> None:

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
@@ -28,8 +20,16 @@ from monai_fairfl.strategies.fedce import leave_one_out_cosines
 
 COMMON, WORKED = GOLDEN["common"], GOLDEN["fedce"]
 CLIENTS = ("1", "2", "3")
-UPDATES = [dict(zip(CLIENTS, rows, strict=True)) for rows in (COMMON["updates"], WORKED["updates_round1"])]
-ERRORS = [{}, {c: {"leave_one_out_error": 1 - d} for c, d in zip(CLIENTS, WORKED["minus_dice_round1"], strict=True)}]
+UPDATES = [
+    dict(zip(CLIENTS, rows, strict=True)) for rows in (COMMON["updates"], WORKED["updates_round1"])
+]
+ERRORS = [
+    {},
+    {
+        c: {"leave_one_out_error": 1 - d}
+        for c, d in zip(CLIENTS, WORKED["minus_dice_round1"], strict=True)
+    },
+]
 NAMES = {"paper": "paper_equations", "revised": "revised_code", "released": "original_code"}
 MODES = {"multi": "times", "sum": "plus", "cos": "cos", "err": "err"}
 CASES = [(v, m) for v in NAMES for m in MODES if MODES[m] in WORKED[NAMES[v]]]
@@ -46,7 +46,9 @@ def test_two_rounds_give_the_worked_weights(variant: str, mode: str) -> None:
 def test_leave_one_out_cosines_are_the_worked_ones_and_the_direct_ones() -> None:
     prior = dict.fromkeys(CLIENTS, 1 / 3)
     cosines = leave_one_out_cosines(replies_of(UPDATES[0]), prior)
-    np.testing.assert_allclose([cosines[c] for c in CLIENTS], WORKED["cos_round0_uniform_prior"], atol=2e-6)
+    np.testing.assert_allclose(
+        [cosines[c] for c in CLIENTS], WORKED["cos_round0_uniform_prior"], atol=2e-6
+    )
     rows = np.array(COMMON["updates"])
     for i, client in enumerate(CLIENTS):
         rest = np.delete(rows, i, axis=0).sum(0)
@@ -74,7 +76,9 @@ def test_no_error_is_asked_for_before_there_is_a_model_to_leave_anyone_out_of() 
     assert sum(request.context["previous_weight"] for request in requests) == pytest.approx(1.0)
     fresh = FedCE()
     fresh.start(strategy.weights, CLIENTS, strategy.spec)
-    assert all(r.measure == () and r.context["previous_weight"] == 0.0 for r in next(fresh.round(CLIENTS)))
+    assert all(
+        r.measure == () and r.context["previous_weight"] == 0.0 for r in next(fresh.round(CLIENTS))
+    )
 
 
 def test_each_client_is_told_its_own_weight_only() -> None:
@@ -88,12 +92,18 @@ def test_a_missing_error_becomes_the_mean_of_the_others_and_is_noted() -> None:
     partial = {c: m for c, m in ERRORS[1].items() if c != "2"}
     results = play(FedCE(), UPDATES, [{}, partial], COMMON["w0"])
     assert "leave_one_out_error absent, 0.35 used: mean of the others" in results[1].notes["2"]
-    filled = play(FedCE(), UPDATES, [{}, {**partial, "2": {"leave_one_out_error": 0.35}}], COMMON["w0"])
+    filled = play(
+        FedCE(), UPDATES, [{}, {**partial, "2": {"leave_one_out_error": 0.35}}], COMMON["w0"]
+    )
     assert results[1].aggregation == pytest.approx(filled[1].aggregation)
 
 
 def test_absence_is_no_penalty_and_the_next_context_says_so() -> None:
-    away = [{c: u for c, u in UPDATES[0].items()}, {c: UPDATES[1][c] for c in ("1", "3")}, UPDATES[0]]
+    away = [
+        {c: u for c, u in UPDATES[0].items()},
+        {c: UPDATES[1][c] for c in ("1", "3")},
+        UPDATES[0],
+    ]
     errors = [{}, ERRORS[1], ERRORS[1]]
     strategy = FedCE("sum")
     results = play(strategy, away, errors, COMMON["w0"])
@@ -107,8 +117,12 @@ def test_absence_is_no_penalty_and_the_next_context_says_so() -> None:
 
 @pytest.mark.parametrize("variant", list(NAMES))
 @pytest.mark.parametrize("updates", [[[1.0, 0.0]] * 3, [[0.0, 0.0]] * 3])
-def test_identical_or_zero_updates_give_uniform_weights(variant: str, updates: list[list[float]]) -> None:
-    (result,) = play(FedCE("cos", variant), [dict(zip(CLIENTS, updates, strict=True))], [{}], [0.0, 0.0])
+def test_identical_or_zero_updates_give_uniform_weights(
+    variant: str, updates: list[list[float]]
+) -> None:
+    (result,) = play(
+        FedCE("cos", variant), [dict(zip(CLIENTS, updates, strict=True))], [{}], [0.0, 0.0]
+    )
     assert result.aggregation == pytest.approx(dict.fromkeys(CLIENTS, 1 / 3))
 
 
@@ -121,7 +135,9 @@ def test_the_released_variant_may_sum_to_more_than_one_and_revised_never() -> No
 
 @settings(max_examples=40)
 @given(
-    rows=st.lists(st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3), min_size=2, max_size=5),
+    rows=st.lists(
+        st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3), min_size=2, max_size=5
+    ),
     mode=st.sampled_from(list(MODES)),
     variant=st.sampled_from(["paper", "revised"]),
 )
@@ -156,12 +172,17 @@ def test_contributions_carry_a_standard_error_from_the_second_round_on() -> None
         assert estimate.value == second.aggregation[client]
     # two rounds: the standard error is half the distance of the two scores, scaled like the weight
     terms = WORKED["paper_equations"]["times"]
-    score = [9 * terms["gamma_cos_round0"][0] / 3, 9 * terms["gamma_cos_round1"][0] * terms["gamma_err_round1"][0]]
+    score = [
+        9 * terms["gamma_cos_round0"][0] / 3,
+        9 * terms["gamma_cos_round1"][0] * terms["gamma_err_round1"][0],
+    ]
     expected = abs(score[0] - score[1]) / 2 * second.aggregation["1"] / np.mean(score)  # type: ignore[operator]
     assert second.contributions["1"].stderr == pytest.approx(expected, rel=1e-4)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("arguments", "says"), [({"mode": "plus"}, "'plus'"), ({"variant": "new"}, "'new'")])
+@pytest.mark.parametrize(
+    ("arguments", "says"), [({"mode": "plus"}, "'plus'"), ({"variant": "new"}, "'new'")]
+)
 def test_unknown_mode_or_variant_is_refused(arguments: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         FedCE(**arguments)
@@ -172,5 +193,9 @@ def test_statistics_averaged_with_other_weights_are_refused() -> None:
     weights = {"w": torch.zeros(2), "running_mean": torch.zeros(1)}
     for strategy, refused in ((FedCE(), True), (FedCE("err"), True), (FedCE("cos"), False)):
         strategy.buffers = "samples"
-        with pytest.raises(ConfigError, match="'aggregation' or 'local'") if refused else nullcontext():
+        with (
+            pytest.raises(ConfigError, match="'aggregation' or 'local'")
+            if refused
+            else nullcontext()
+        ):
             strategy.start(weights, ["A", "B"], spec)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """FedCE against an implementation we did not write: NVIDIA FLARE 2.9's aggregator, round by round."""
 
 from __future__ import annotations
@@ -22,7 +14,9 @@ from monai_fairfl.aggregation import Replies
 from monai_fairfl.messages import ModelSpec, Reply
 from monai_fairfl.strategies import FedCE
 
-pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'monai_fairfl[nvflare]'")
+pytest.importorskip(
+    "nvflare", reason="nvflare is not installed: pip install 'monai_fairfl[nvflare]'"
+)
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType  # noqa: E402
 from nvflare.app_opt.pt.fedce import FedCEConstants, FedCEModelAggregator  # noqa: E402
 
@@ -34,8 +28,10 @@ SPEC = ModelSpec(tuple(sorted(SHAPES)), layers={name: name.split(".")[0] for nam
 
 @pytest.mark.parametrize(("mode", "theirs"), [("multi", "times"), ("sum", "plus")])
 def test_ten_rounds_with_an_absent_client_equal_nvflare(mode: str, theirs: str) -> None:
-    """Weights and parameters within 1e-6. Buffers are left out: NVFlare sends and averages their differences in
-    float32, we average their absolute values in float64, and take the maximum of counters."""
+    """Weights and parameters within 1e-6. Buffers are left out: NVFlare sends and averages their
+    differences in float32, we average their absolute values in float64, and take the maximum of
+    counters.
+    """
     generator = np.random.default_rng(0)
     drift = {c: {k: generator.normal(size=s) for k, s in SHAPES.items()} for c in CLIENTS}
     start = {k: torch.zeros(s) for k, s in SHAPES.items()}
@@ -47,7 +43,10 @@ def test_ten_rounds_with_an_absent_client_equal_nvflare(mode: str, theirs: str) 
         present = [c for c in CLIENTS if not (c == "HK" and number == 4)]
         updates = {
             c: {
-                k: torch.tensor(0.3 * drift[c][k] + 0.1 + generator.normal(size=s) / (number + 1), dtype=torch.float32)
+                k: torch.tensor(
+                    0.3 * drift[c][k] + 0.1 + generator.normal(size=s) / (number + 1),
+                    dtype=torch.float32,
+                )
                 for k, s in SHAPES.items()
             }
             for c in present
@@ -73,13 +72,16 @@ def test_ten_rounds_with_an_absent_client_equal_nvflare(mode: str, theirs: str) 
 
         peer.reset_stats()
         for client in present:
-            # the reference client sends 1 - mean of its scores so far, the first of which is a made-up zero
+            # the reference client sends 1 - mean of its scores so far, the first of which is a
+            # made-up zero
             dice_history[client].append(dice[client] if number else 0.0)
             meta = {
                 "client_name": client,
                 FedCEConstants.MINUS_MODEL_SCORE: 1 - float(np.mean(dice_history[client])),
             }
-            peer.accept_model(FLModel(ParamsType.DIFF, params=updates[client], current_round=number, meta=meta))
+            peer.accept_model(
+                FLModel(ParamsType.DIFF, params=updates[client], current_round=number, meta=meta)
+            )
         aggregated = peer.aggregate_model()
         global_peer = {k: global_peer[k] + aggregated.params[k] for k in global_peer}
 

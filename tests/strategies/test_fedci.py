@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from dataclasses import replace
@@ -26,7 +18,9 @@ GAME = {frozenset(key.replace("empty", "")): value for key, value in GOLDEN["sha
 
 
 def clients_of(table: dict[frozenset[str], float]):  # type: ignore[no-untyped-def]
-    """Clients whose validation score of a coalition's model is its worth: it is recognised by its parameters."""
+    """Clients whose validation score of a coalition's model is its worth: it is recognised by its
+    parameters.
+    """
     w0, rows = np.array(COMMON["w0"]), {c: np.array(UPDATES[c]) for c in CLIENTS}
 
     def model(coalition: frozenset[str]) -> np.ndarray:
@@ -35,8 +29,12 @@ def clients_of(table: dict[frozenset[str], float]):  # type: ignore[no-untyped-d
 
     def answer(request: Request) -> Reply:
         if request.task == "train":
-            return Reply(request.client, {"w": vector(UPDATES[request.client])}, SAMPLES[request.client])
-        (worth,) = [v for s, v in table.items() if np.allclose(model(s), request.weights["w"].numpy())]
+            return Reply(
+                request.client, {"w": vector(UPDATES[request.client])}, SAMPLES[request.client]
+            )
+        (worth,) = [
+            v for s, v in table.items() if np.allclose(model(s), request.weights["w"].numpy())
+        ]
         return Reply(request.client, None, 0, {"score": {"mean": Estimate(worth, None, 3)}})
 
     return answer
@@ -52,7 +50,9 @@ def table() -> dict[frozenset[str], float]:
     return dict(GAME)
 
 
-def test_the_weights_are_the_shapley_values_of_the_coalitions_models(table: dict[frozenset[str], float]) -> None:
+def test_the_weights_are_the_shapley_values_of_the_coalitions_models(
+    table: dict[frozenset[str], float],
+) -> None:
     result, exchanges = drive(begun(FedCI()), CLIENTS, clients_of(table))
     worked = np.array(GOLDEN["shapley"]["exact"])
     np.testing.assert_allclose(values(result.contributions), worked, atol=1e-6)
@@ -61,11 +61,15 @@ def test_the_weights_are_the_shapley_values_of_the_coalitions_models(table: dict
 
 
 def test_values_of_rounds_add_up_and_may_decay() -> None:
-    phi = [dict(zip(CLIENTS, GOLDEN["ci_multi_round"][f"phi_round{i}"], strict=True)) for i in (1, 2)]
+    phi = [
+        dict(zip(CLIENTS, GOLDEN["ci_multi_round"][f"phi_round{i}"], strict=True)) for i in (1, 2)
+    ]
     for decay, key in ((1.0, "share"), (0.5, "normalised_then_decay_0_5")):
         strategy = begun(FedCI(decay))
         for values_of_round in phi:
-            additive = {s: 0.1 + sum(values_of_round[c] for c in s) for s in all_coalitions(CLIENTS)}
+            additive = {
+                s: 0.1 + sum(values_of_round[c] for c in s) for s in all_coalitions(CLIENTS)
+            }
             strategy.weights = {"w": vector(COMMON["w0"])}
             result, _ = drive(strategy, CLIENTS, clients_of(additive))
         got = np.array(values(result.contributions))
@@ -77,11 +81,15 @@ def test_a_round_that_gains_nothing_turns_no_signs() -> None:
     losing = {s: -0.02 * ("1" in s) - 0.01 * ("2" in s) for s in all_coalitions(CLIENTS)}
     result, _ = drive(strategy, CLIENTS, clients_of(losing))
     assert values(result.contributions) == [0.0, 0.0, 0.0]
-    np.testing.assert_allclose(values(result.details["round_value"]), [-0.02, -0.01, 0.0], atol=1e-12)
+    np.testing.assert_allclose(
+        values(result.details["round_value"]), [-0.02, -0.01, 0.0], atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", [FedCI, LeaveOneOut])
-def test_who_cannot_score_every_model_is_noted(kind: type, table: dict[frozenset[str], float]) -> None:
+def test_who_cannot_score_every_model_is_noted(
+    kind: type, table: dict[frozenset[str], float]
+) -> None:
     answer = clients_of(table)
 
     def without_foreground(request: Request) -> Reply:
@@ -94,13 +102,19 @@ def test_who_cannot_score_every_model_is_noted(kind: type, table: dict[frozenset
 
 def test_leave_one_out_weights_are_the_drops(table: dict[frozenset[str], float]) -> None:
     result, exchanges = drive(begun(LeaveOneOut()), CLIENTS, clients_of(table))
-    np.testing.assert_allclose(values(result.contributions), GOLDEN["shapley"]["leave_one_out"], atol=1e-6)
-    np.testing.assert_allclose(values(result.aggregation), GOLDEN["shapley"]["loo_share"], atol=1e-6)
+    np.testing.assert_allclose(
+        values(result.contributions), GOLDEN["shapley"]["leave_one_out"], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        values(result.aggregation), GOLDEN["shapley"]["loo_share"], atol=1e-6
+    )
     assert len(exchanges) == 2 and len(exchanges[1]) == 4 * 3
 
 
 def test_cgsv_can_reward_by_the_same_index(table: dict[frozenset[str], float]) -> None:
-    result, _ = drive(begun(CGSV(reward="contribution_index", variant="paper")), CLIENTS, clients_of(table))
+    result, _ = drive(
+        begun(CGSV(reward="contribution_index", variant="paper")), CLIENTS, clients_of(table)
+    )
     worked = np.array(GOLDEN["shapley"]["exact"])
     assert values(result.details["kept"]) == [np.floor(4 * q) / 4 for q in worked / worked.max()]
 
@@ -118,7 +132,11 @@ def test_only_clients_that_scored_every_model_count(table: dict[frozenset[str], 
     result, _ = drive(begun(FedCI()), CLIENTS, answer)
     np.testing.assert_allclose(values(result.contributions), GOLDEN["shapley"]["exact"], atol=1e-6)
     with pytest.raises(FederationError, match="no client scored every"):
-        drive(begun(FedCI()), CLIENTS, lambda r: honest(r) if r.task == "train" else Reply(r.client, None, 0))
+        drive(
+            begun(FedCI()),
+            CLIENTS,
+            lambda r: honest(r) if r.task == "train" else Reply(r.client, None, 0),
+        )
 
 
 def test_too_many_clients_are_refused_with_a_way_out() -> None:

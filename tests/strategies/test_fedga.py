@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import numpy as np
@@ -58,8 +50,14 @@ def test_a_gap_is_of_one_clients_own_two_losses_or_the_mean_of_the_others() -> N
     plain, lost = FedGA(), FedGA()
     plain.rounds_planned = lost.rounds_planned = 10
     even = [
-        {c: {"global_loss": 1.0, "local_loss": loss} for c, loss in zip(CLIENTS, (0.4, 0.5, 0.9), strict=True)},
-        {c: {"global_loss": loss + 0.05, "local_loss": loss} for c, loss in zip(CLIENTS, (0.4, 0.5, 0.9), strict=True)},
+        {
+            c: {"global_loss": 1.0, "local_loss": loss}
+            for c, loss in zip(CLIENTS, (0.4, 0.5, 0.9), strict=True)
+        },
+        {
+            c: {"global_loss": loss + 0.05, "local_loss": loss}
+            for c, loss in zip(CLIENTS, (0.4, 0.5, 0.9), strict=True)
+        },
     ]
     silent = [{**even[0], "3": {"global_loss": 1.0}}, even[1]]
     expected = values(play(plain, [UPDATES] * 2, even, COMMON["w0"])[1].aggregation)

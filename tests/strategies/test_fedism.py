@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import numpy as np
@@ -26,7 +18,9 @@ def test_weights_are_powers_of_sharpness(q: float) -> None:
     (result,) = play(FedISM(q=q), [UPDATES], [FIRST], COMMON["w0"])
     np.testing.assert_allclose(values(result.aggregation), WORKED[f"weights_q{q}"], atol=2e-6)
     if q == 2:
-        np.testing.assert_allclose(result.weights["w"], WORKED["aggregated_with_q2_round0"], atol=3e-6)
+        np.testing.assert_allclose(
+            result.weights["w"], WORKED["aggregated_with_q2_round0"], atol=3e-6
+        )
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.5, 0.3])
@@ -35,7 +29,9 @@ def test_beta_is_on_the_new_value(beta: float) -> None:
     old, new = np.array(WORKED["weights_q2"]), np.array(WORKED["raw_round1_q2"])
     np.testing.assert_allclose(values(second.aggregation), beta * new + (1 - beta) * old, atol=2e-6)
     if beta == 0.5:
-        np.testing.assert_allclose(values(second.aggregation), WORKED["moving_average_round1_beta0.5"], atol=2e-6)
+        np.testing.assert_allclose(
+            values(second.aggregation), WORKED["moving_average_round1_beta0.5"], atol=2e-6
+        )
 
 
 def test_no_sharpness_at_all_is_uniform_and_a_negative_one_weighs_least() -> None:
@@ -57,7 +53,11 @@ def test_clients_are_asked_to_train_flat_and_the_radius_of_the_later_version_gro
     }
     fresh = FedISM(reset_optimizer=False)
     fresh.start(strategy.weights, CLIENTS, strategy.spec)
-    assert next(fresh.round(CLIENTS))[0].context == {"sam_rho": 0.05, "gsam_alpha": 0.1, "reset_optimizer": 0.0}
+    assert next(fresh.round(CLIENTS))[0].context == {
+        "sam_rho": 0.05,
+        "gsam_alpha": 0.1,
+        "reset_optimizer": 0.0,
+    }
 
 
 def test_without_salt_sharpness_is_asked_for_beforehand_and_training_is_the_bundles_own() -> None:
@@ -71,8 +71,12 @@ def test_without_salt_sharpness_is_asked_for_beforehand_and_training_is_the_bund
     result, (asked, trained) = drive(strategy, CLIENTS, answer)
     np.testing.assert_allclose(values(result.aggregation), WORKED["weights_q2"], atol=2e-6)
     np.testing.assert_allclose(result.weights["w"], WORKED["aggregated_with_q2_round0"], atol=3e-6)
-    assert {(r.task, r.measure, r.context["sam_rho"]) for r in asked} == {("measure", ("sharpness",), 0.1)}
-    assert {(r.task, r.measure, tuple(r.context)) for r in trained} == {("train", (), ("reset_optimizer",))}
+    assert {(r.task, r.measure, r.context["sam_rho"]) for r in asked} == {
+        ("measure", ("sharpness",), 0.1)
+    }
+    assert {(r.task, r.measure, tuple(r.context)) for r in trained} == {
+        ("train", (), ("reset_optimizer",))
+    }
 
 
 @pytest.mark.parametrize("arguments", [{"q": -1.0}, {"beta": 0.0}, {"rho": -0.1}])

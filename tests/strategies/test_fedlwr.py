@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -28,7 +20,10 @@ from monai_fairfl.strategies.base import RoundResult
 
 WORKED = GOLDEN["fedlwr"]
 LAYERS = ("first", "second", "third")
-SPEC = ModelSpec(tuple(f"{layer}.weight" for layer in LAYERS), layers={f"{layer}.weight": layer for layer in LAYERS})
+SPEC = ModelSpec(
+    tuple(f"{layer}.weight" for layer in LAYERS),
+    layers={f"{layer}.weight": layer for layer in LAYERS},
+)
 LOCAL = dict(zip(CLIENTS, WORKED["layer1_params"], strict=True))
 SIMILARITY = dict(zip(LAYERS, WORKED["delta_layers_x_clients"], strict=True))
 
@@ -36,18 +31,25 @@ SIMILARITY = dict(zip(LAYERS, WORKED["delta_layers_x_clients"], strict=True))
 def one_round(
     strategy: Strategy, missing: Mapping[str, tuple[str, ...]] = {}, silent: str = ""
 ) -> tuple[RoundResult, list[list[Request]]]:
-    """Clients whose layers become LOCAL from zero, and whose features are alike as in the worked example."""
+    """Clients whose layers become LOCAL from zero, and whose features are alike as in the worked
+    example.
+    """
 
     def answer(request: Request) -> Reply | None:
         if request.task == "train":
-            update = {name: torch.tensor(LOCAL[request.client], dtype=torch.float64) for name in SPEC.parameters}
+            update = {
+                name: torch.tensor(LOCAL[request.client], dtype=torch.float64)
+                for name in SPEC.parameters
+            }
             return Reply(request.client, update, 1)
         if request.client == silent:
             return None
         (name,) = request.measure
         column = CLIENTS.index(request.client)
         alike = {
-            layer: row[column] for layer, row in SIMILARITY.items() if layer not in missing.get(request.client, ())
+            layer: row[column]
+            for layer, row in SIMILARITY.items()
+            if layer not in missing.get(request.client, ())
         }
         return Reply(request.client, None, 0, {name: {"mean": 0.5, **alike}} if alike else {})
 
@@ -56,7 +58,9 @@ def one_round(
     return drive(strategy, CLIENTS, answer, SPEC)
 
 
-@pytest.mark.parametrize(("variant", "key"), [("recommended", "rho_code_clipped"), ("paper", "rho_paper")])
+@pytest.mark.parametrize(
+    ("variant", "key"), [("recommended", "rho_code_clipped"), ("paper", "rho_paper")]
+)
 def test_layer_weights_are_the_worked_ones(variant: str, key: str) -> None:
     result, _ = one_round(FedLWR(variant=variant))
     rows = [[w[c] for c in CLIENTS] for w in (result.aggregation[layer] for layer in LAYERS)]  # type: ignore[index]
@@ -66,7 +70,9 @@ def test_layer_weights_are_the_worked_ones(variant: str, key: str) -> None:
 
 def test_each_layer_is_averaged_with_its_own_weights() -> None:
     result, _ = one_round(FedLWR())
-    np.testing.assert_allclose(result.weights["first.weight"], WORKED["layer1_reaggregated_code"], atol=4e-6)
+    np.testing.assert_allclose(
+        result.weights["first.weight"], WORKED["layer1_reaggregated_code"], atol=4e-6
+    )
     third = np.array(WORKED["rho_code_clipped"][2]) @ np.array(WORKED["layer1_params"])
     np.testing.assert_allclose(result.weights["third.weight"], third, atol=4e-6)
 
@@ -84,9 +90,18 @@ def test_phase_two_sends_the_plain_mean_and_asks_for_features_only() -> None:
 
 def test_one_layer_can_decide_for_the_whole_model() -> None:
     result, _ = one_round(FedLWR(layerwise=False, encoder_layer="second"))
-    assert [result.aggregation[c] for c in CLIENTS] == pytest.approx(WORKED["rho_code_clipped"][1], abs=2e-6)
-    worked = {c: dict(zip(LAYERS, row, strict=True)) for c, row in zip(CLIENTS, zip(*SIMILARITY.values()), strict=True)}
-    for client in CLIENTS:  # what is recorded is the similarity, clipped, whether or not layers decide for themselves
+    assert [result.aggregation[c] for c in CLIENTS] == pytest.approx(
+        WORKED["rho_code_clipped"][1], abs=2e-6
+    )
+    worked = {
+        c: dict(zip(LAYERS, row, strict=True))
+        for c, row in zip(CLIENTS, zip(*SIMILARITY.values()), strict=True)
+    }
+    for (
+        client
+    ) in (
+        CLIENTS
+    ):  # what is recorded is the similarity, clipped, whether or not layers decide for themselves
         clipped = {layer: min(max(value, 1e-4), 0.99) for layer, value in worked[client].items()}
         assert result.details["similarity"][client] == pytest.approx(clipped)
         assert one_round(FedLWR())[0].details["similarity"][client] == pytest.approx(clipped)
@@ -133,5 +148,7 @@ def test_what_a_client_did_not_measure_is_the_mean_of_the_others_and_noted() -> 
 
 def test_how_many_layers_are_too_alike_to_tell_is_recorded() -> None:
     result, _ = one_round(FedLWR(clip=(1e-4, 0.9)))
-    expected = {c: sum(row[i] >= 0.9 for row in SIMILARITY.values()) / 3 for i, c in enumerate(CLIENTS)}
+    expected = {
+        c: sum(row[i] >= 0.9 for row in SIMILARITY.values()) / 3 for i, c in enumerate(CLIENTS)
+    }
     assert result.details["at_clip"] == pytest.approx(expected) and len(set(expected.values())) > 1

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import math
@@ -15,7 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from driving import CLIENTS, COMMON, SAMPLES, SPEC, UPDATES, play, play_round, replies_of, values, vector
+from driving import (
+    CLIENTS,
+    COMMON,
+    SAMPLES,
+    SPEC,
+    UPDATES,
+    play,
+    play_round,
+    replies_of,
+    values,
+    vector,
+)
 from monai.bundle import ConfigParser
 
 from monai_fairfl.aggregation import Replies
@@ -54,9 +57,13 @@ def test_fedces_contribution_with_cgsvs_reward_as_config() -> None:
     (result,) = play(strategy, [UPDATES], [{}], COMMON["w0"])
     (plain,) = play(FedCE("cos"), [UPDATES], [{}], COMMON["w0"])
     assert strategy.name == "FedCE-cos-Sparsified"
-    assert values(result.aggregation) == values(plain.aggregation) and result.weights["w"].equal(plain.weights["w"])
+    assert values(result.aggregation) == values(plain.aggregation) and result.weights["w"].equal(
+        plain.weights["w"]
+    )
     worth = [math.tanh(w) for w in values(plain.aggregation)]
-    assert [4 * k for k in values(result.details["kept"])] == [math.ceil(4 * w / max(worth)) for w in worth]
+    assert [4 * k for k in values(result.details["kept"])] == [
+        math.ceil(4 * w / max(worth)) for w in worth
+    ]
     best = max(CLIENTS, key=lambda c: float(plain.aggregation[c]))  # type: ignore[arg-type]
     np.testing.assert_allclose(result.rewards[best]["w"], result.weights["w"])  # type: ignore[index]
 
@@ -65,7 +72,9 @@ def test_another_weighting_is_what_the_client_is_told_that_it_entered_with() -> 
     strategy = compose(FedCE("cos"), weighting=BySamples())
     (result,) = play(strategy, [UPDATES], [{}], COMMON["w0"], SAMPLES)
     assert values(result.aggregation) == pytest.approx(COMMON["p"])
-    assert [r.context["previous_weight"] for r in next(strategy.round(CLIENTS))] == pytest.approx(COMMON["p"])
+    assert [r.context["previous_weight"] for r in next(strategy.round(CLIENTS))] == pytest.approx(
+        COMMON["p"]
+    )
     assert [float(c) for c in result.contributions.values()] != pytest.approx(COMMON["p"])  # type: ignore[arg-type]
 
 
@@ -78,8 +87,13 @@ def test_training_of_one_method_goes_with_the_contributions_of_another() -> None
 def test_parts_belong_to_one_strategy() -> None:
     compose(FedAvg(), training={"prox_mu": 1.0}, reward=Sparsified())
     assert FedAvg().parts.words() == [] and CGSV().parts.reward is None
-    assert QFedAvg(variant="released").name == "QFedAvg-released"  # its form follows and is not said twice
-    assert compose(FedAvg(), reward=Sparsified(2.0)).name != compose(FedAvg(), reward=Sparsified()).name
+    assert (
+        QFedAvg(variant="released").name == "QFedAvg-released"
+    )  # its form follows and is not said twice
+    assert (
+        compose(FedAvg(), reward=Sparsified(2.0)).name
+        != compose(FedAvg(), reward=Sparsified()).name
+    )
 
 
 def test_who_is_away_keeps_the_model_it_had() -> None:
@@ -110,12 +124,17 @@ def test_what_one_client_is_not_given_is_not_taken_from_the_others(kind: str) ->
     for _ in range(12):
         generator = strategy.round(("1", "2"))
         requests = [replace(request, id=i) for i, request in enumerate(next(generator))]
-        replies = [Reply(r.client, {"w": vector(update[r.client])}, samples[r.client], id=r.id) for r in requests]
+        replies = [
+            Reply(r.client, {"w": vector(update[r.client])}, samples[r.client], id=r.id)
+            for r in requests
+        ]
         with pytest.raises(StopIteration) as stop:
             generator.send(Replies(replies, requests, SPEC))
         strategy.weights, strategy.rewards = stop.value.value.weights, stop.value.value.rewards
     grown = [12 * value for value in update["1"]]
     assert strategy.weights["w"].tolist() == pytest.approx(grown)
     assert strategy.rewards["1"]["w"].tolist() == pytest.approx(grown)  # it is given everything
-    withheld = [12.0, 6.0, 0.0, 0.0] if kind == "before" else grown  # floor(4 * 40 / 60) entries; the rest as trained
+    withheld = (
+        [12.0, 6.0, 0.0, 0.0] if kind == "before" else grown
+    )  # floor(4 * 40 / 60) entries; the rest as trained
     assert strategy.rewards["2"]["w"].tolist() == pytest.approx(withheld)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import numpy as np
@@ -31,7 +23,9 @@ def test_the_step_is_the_worked_one(q: int) -> None:
 @pytest.mark.parametrize("chosen", [{"form": "loss_weighted"}, {"variant": "released"}])
 def test_the_loss_weighted_form_is_a_plain_average(q: int, chosen: dict[str, str]) -> None:
     (result,) = play(QFedAvg(q=q, **chosen), [UPDATES], [LOSSES], COMMON["w0"])
-    np.testing.assert_allclose(values(result.aggregation), WORKED[f"ffl4mia_weights_q{q}"], atol=2e-6)
+    np.testing.assert_allclose(
+        values(result.aggregation), WORKED[f"ffl4mia_weights_q{q}"], atol=2e-6
+    )
     if q == 1:
         np.testing.assert_allclose(result.weights["w"], WORKED["ffl4mia_new_global_q1"], atol=2e-6)
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import math
@@ -25,8 +17,13 @@ from monai_fairfl.strategies.rewards import Mixed, Sparsified, keep_largest
 finite = st.floats(-1e3, 1e3, allow_nan=False, width=32)
 
 
-@given(arrays(np.float32, st.integers(1, 40), elements=finite), st.lists(st.integers(0, 40), min_size=1, max_size=5))
-def test_one_partition_keeps_what_a_sort_for_each_client_keeps(numbers: np.ndarray, counts: list[int]) -> None:
+@given(
+    arrays(np.float32, st.integers(1, 40), elements=finite),
+    st.lists(st.integers(0, 40), min_size=1, max_size=5),
+)
+def test_one_partition_keeps_what_a_sort_for_each_client_keeps(
+    numbers: np.ndarray, counts: list[int]
+) -> None:
     counts = [min(count, len(numbers)) for count in counts]
     order = np.argsort(-np.abs(numbers), kind="stable")  # ties go to the lower index
     for count, mask in zip(counts, keep_largest(torch.from_numpy(numbers), counts), strict=True):
@@ -36,7 +33,9 @@ def test_one_partition_keeps_what_a_sort_for_each_client_keeps(numbers: np.ndarr
 
 def test_a_share_of_one_is_the_whole_step_even_of_a_single_bias() -> None:
     replies = replies_of({"A": [1.0], "B": [0.5]})
-    models, details = Sparsified().share_out(replies, {"w": vector([0.0])}, {"w": vector([3.0])}, {"A": 1.0, "B": 0.0})
+    models, details = Sparsified().share_out(
+        replies, {"w": vector([0.0])}, {"w": vector([3.0])}, {"A": 1.0, "B": 0.0}
+    )
     assert models["A"]["w"].item() == 3.0 and models["B"]["w"].item() == 0.0
     assert details["kept"] == {"A": 1.0, "B": 0.0}
 
@@ -46,7 +45,9 @@ def test_infinite_altruism_gives_everybody_everything() -> None:
 
 
 @given(st.dictionaries(st.sampled_from("ABCDE"), st.floats(0, 1), min_size=1), st.floats(0.1, 5))
-def test_who_contributes_more_is_never_given_less(contributions: dict[str, float], beta: float) -> None:
+def test_who_contributes_more_is_never_given_less(
+    contributions: dict[str, float], beta: float
+) -> None:
     ratios = Sparsified(beta).ratios(contributions)
     assert max(ratios.values()) == 1.0 and min(ratios.values()) >= 0
     ordered = sorted(contributions, key=lambda c: contributions[c])
@@ -63,7 +64,9 @@ def test_mixed_at_one_is_the_global_model_and_at_zero_the_clients_own() -> None:
 
 def test_the_worked_personal_models() -> None:
     worked, common = GOLDEN["shapfed"], GOLDEN["common"]
-    replies = replies_of(dict(zip("123", np.array(common["w0"]) + np.array(common["updates"]), strict=True)))
+    replies = replies_of(
+        dict(zip("123", np.array(common["w0"]) + np.array(common["updates"]), strict=True))
+    )
     gamma = dict(zip("123", worked["gamma_paper"], strict=True))
     models, _ = Mixed()(replies, {}, {"w": vector(worked["w_s_paper"])}, gamma)
     for client, expected in zip("123", worked["personalised_paper"], strict=True):

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +25,10 @@ BODY = dict(zip(CLIENTS, COMMON["updates"], strict=True))
 def one_round(strategy: ShapFed, rows: Mapping[str, np.ndarray] = ROWS) -> RoundResult:
     def answer(request: Request) -> Reply:
         head = torch.tensor(rows[request.client])
-        update = {"body": torch.tensor(BODY[request.client], dtype=torch.float64), "head.weight": head[:, :2].clone()}
+        update = {
+            "body": torch.tensor(BODY[request.client], dtype=torch.float64),
+            "head.weight": head[:, :2].clone(),
+        }
         return Reply(request.client, {**update, "head.bias": head[:, 2].clone()}, 1)
 
     return drive(strategy, CLIENTS, answer, SPEC)[0]
@@ -77,15 +72,22 @@ def test_the_released_code_takes_the_raw_cosine() -> None:
 
 
 def test_the_paper_averages_with_the_weights_of_before_the_round() -> None:
-    assert column(one_round(begin(ShapFed(variant="paper"))).aggregation) == pytest.approx([1 / 3] * 3)
+    assert column(one_round(begin(ShapFed(variant="paper"))).aggregation) == pytest.approx(
+        [1 / 3] * 3
+    )
 
 
 def test_class_values_have_momentum() -> None:
     strategy = begin(ShapFed(mu=0.9))
-    smoothed = [strategy._smooth(old, new) for old, new in zip(WORKED["Gamma"], WORKED["Gamma_new"], strict=True)]
+    smoothed = [
+        strategy._smooth(old, new)
+        for old, new in zip(WORKED["Gamma"], WORKED["Gamma_new"], strict=True)
+    ]
     np.testing.assert_allclose(smoothed, WORKED["Gamma_smoothed_mu0.9"], atol=2e-6)
     one_round(strategy)
-    second = one_round(strategy, {c: -rows for c, rows in ROWS.items()})  # cosines with the server do not change sign
+    second = one_round(
+        strategy, {c: -rows for c, rows in ROWS.items()}
+    )  # cosines with the server do not change sign
     assert np.abs(np.array(class_values(second)) - np.array(WORKED["Gamma"])).max() < 0.1
 
 
@@ -117,7 +119,11 @@ def play_with(
 ) -> RoundResult:
     def answer(request: Request) -> Reply:
         head = torch.tensor(rows[request.client])
-        update = {"body": torch.zeros(4, dtype=torch.float64), "head.weight": head[:, :2], "head.bias": head[:, 2]}
+        update = {
+            "body": torch.zeros(4, dtype=torch.float64),
+            "head.weight": head[:, :2],
+            "head.bias": head[:, 2],
+        }
         return Reply(request.client, update, 1, labelled=(labelled or {}).get(request.client, ()))
 
     return drive(strategy, clients, answer, SPEC)[0]
@@ -133,7 +139,9 @@ def test_a_class_that_has_no_partner_in_a_round_keeps_its_value() -> None:
     assert strategy.classes["1"][1] == before and before is not None
     play_with(strategy, CLIENTS, {**ROWS, "1": ROWS["1"] * np.array([[1.0], [-1.0]])}, told)
     after = strategy.classes["1"][1]
-    assert after is not None and abs(after - before) <= 2 * (1 - strategy.mu)  # one cosine, by its momentum
+    assert after is not None and abs(after - before) <= 2 * (
+        1 - strategy.mu
+    )  # one cosine, by its momentum
 
 
 @pytest.mark.parametrize("variant", ["recommended", "paper", "released"])

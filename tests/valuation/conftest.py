@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Games whose values are known from elsewhere."""
 
 from __future__ import annotations
@@ -32,8 +24,8 @@ def worked() -> Callable[[], Game]:
 
 @pytest.fixture
 def airport() -> tuple[Game, Mapping[str, float]]:
-    """The airport game: a runway costs what its largest aircraft needs; each stretch is shared by those who use it
-    (Littlechild and Owen, 1973)."""
+    """The airport game: a runway costs what its largest aircraft needs; each stretch is shared by
+    those who use it (Littlechild and Owen, 1973)."""
     game = Game(COSTS, lambda coalition: max((COSTS[player] for player in coalition), default=0.0))
     order = sorted(COSTS, key=COSTS.__getitem__)
     steps = np.diff([0.0, *(COSTS[player] for player in order)]) / np.arange(len(order), 0, -1)
@@ -42,7 +34,9 @@ def airport() -> tuple[Game, Mapping[str, float]]:
 
 @pytest.fixture
 def random_game() -> Callable[[int], Game]:
-    """Makes the same game of eight players with random utilities in [0, 1], larger coalitions tending to be better."""
+    """Makes the same game of eight players with random utilities in [0, 1], larger coalitions
+    tending to be better.
+    """
 
     def make(seed: int = 0) -> Game:
         names = [f"site{i}" for i in range(8)]

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -23,7 +15,9 @@ from hypothesis.extra.numpy import arrays
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.valuation import Game, exact_shapley, shapley_values
 
-TABLES = st.integers(1, 5).flatmap(lambda n: arrays(float, 2**n, elements=st.floats(-1, 1).map(lambda x: round(x, 6))))
+TABLES = st.integers(1, 5).flatmap(
+    lambda n: arrays(float, 2**n, elements=st.floats(-1, 1).map(lambda x: round(x, 6)))
+)
 
 
 def players_of(table: np.ndarray) -> int:
@@ -52,7 +46,9 @@ def test_exact_values_meet_the_worked_example(worked: Callable[[], Game]) -> Non
     values = [value.value for value in found.values.values()]
     assert values == pytest.approx(golden["exact"], abs=2e-6)
     assert found.total == pytest.approx(golden["sum"])
-    assert [3 * value for value in values] == pytest.approx(golden["contribution_index_C1"], abs=2e-6)
+    assert [3 * value for value in values] == pytest.approx(
+        golden["contribution_index_C1"], abs=2e-6
+    )
     assert list(found.shares().values()) == pytest.approx(golden["ci_weights"], abs=2e-6)
 
 
@@ -71,7 +67,9 @@ def test_airport_game(airport: tuple[Game, Mapping[str, float]]) -> None:
 
 @pytest.mark.parametrize("right", [1, 2, 6])
 def test_glove_game_of_one_left_glove_and_several_right_ones(right: int) -> None:
-    game = Game(["left", *(f"right{i}" for i in range(right))], lambda s: float("left" in s and len(s) > 1))
+    game = Game(
+        ["left", *(f"right{i}" for i in range(right))], lambda s: float("left" in s and len(s) > 1)
+    )
     found, n = values_of(game), right + 1
     assert found.pop("left") == pytest.approx((n - 1) / n)
     assert list(found.values()) == pytest.approx([1 / (n * (n - 1))] * right)
@@ -127,7 +125,9 @@ def test_a_player_who_changes_nothing_gets_nothing(table: np.ndarray, data: st.D
 
 
 @given(TABLES, st.data())
-def test_players_who_can_replace_each_other_get_the_same(table: np.ndarray, data: st.DataObject) -> None:
+def test_players_who_can_replace_each_other_get_the_same(
+    table: np.ndarray, data: st.DataObject
+) -> None:
     i, j = data.draw(st.tuples(*[st.integers(0, players_of(table) - 1)] * 2))
     masks = np.arange(len(table))
     bits = (masks >> i & 1) ^ (masks >> j & 1)
@@ -144,7 +144,9 @@ def test_values_follow_the_players_when_they_are_renamed(table: np.ndarray, rand
     index = {name: i for i, name in enumerate(names)}
     game = Game(names, lambda s: table[sum(1 << index[name] for name in s)])
     expected = shapley_values(table)
-    assert values_of(game) == pytest.approx({name: expected[i] for name, i in index.items()}, abs=1e-12)
+    assert values_of(game) == pytest.approx(
+        {name: expected[i] for name, i in index.items()}, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("table", [[], [1.0], [1.0, 2.0, 3.0], [[1.0, 2.0], [3.0, 4.0]]])

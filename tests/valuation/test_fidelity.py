@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import csv
@@ -20,7 +12,15 @@ from scipy import stats
 
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.messages import Estimate
-from monai_fairfl.valuation import Fidelity, Game, MaxSamples, Valuation, exact_shapley, fidelity, permutation_shapley
+from monai_fairfl.valuation import (
+    Fidelity,
+    Game,
+    MaxSamples,
+    Valuation,
+    exact_shapley,
+    fidelity,
+    permutation_shapley,
+)
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
 LOO = {"fundus": "fedce_table4_loo_fundus", "prostate": "fedce_table5_loo_prostate"}
@@ -41,7 +41,11 @@ def published(task: str) -> Fidelity:
 
 @pytest.mark.parametrize("task", ["fundus", "prostate"])
 def test_the_fedavg_rows_of_fedces_table_3(task: str) -> None:
-    (row,) = [row for row in rows("fedce_table3_contribution") if (row["task"], row["method"]) == (task, "FedAvg")]
+    (row,) = [
+        row
+        for row in rows("fedce_table3_contribution")
+        if (row["task"], row["method"]) == (task, "FedAvg")
+    ]
     found = published(task)
     assert found.pearson.estimate == pytest.approx(float(row["pearson_x100"]), abs=0.005)
     assert found.p_value == pytest.approx(float(row["p_value"]), abs=0.005)
@@ -70,7 +74,9 @@ def test_measures_are_scipys_and_numpys() -> None:
 
 def test_equal_shares_are_ties_whatever_the_rounding() -> None:
     rounded = [0.30000000000000004 - 0.1, 0.2, 0.6]  # the first two differ in the last bit
-    assert fidelity(estimates(rounded), estimates([0.2, 0.2, 0.6])).spearman.estimate == pytest.approx(100)
+    assert fidelity(
+        estimates(rounded), estimates([0.2, 0.2, 0.6])
+    ).spearman.estimate == pytest.approx(100)
 
 
 def test_intervals_widen_with_the_standard_errors_and_vanish_without() -> None:
@@ -82,7 +88,9 @@ def test_intervals_widen_with_the_standard_errors_and_vanish_without() -> None:
         widths.append([part.high - part.low for part in parts])
     assert widths[0] == pytest.approx([0] * 4, abs=1e-9)
     assert all(
-        small < large for i in (0, 2, 3) for small, large in zip(np.transpose(widths)[i], np.transpose(widths)[i][1:])
+        small < large
+        for i in (0, 2, 3)
+        for small, large in zip(np.transpose(widths)[i], np.transpose(widths)[i][1:])
     )
 
 
@@ -90,9 +98,13 @@ def test_intervals_widen_with_the_standard_errors_and_vanish_without() -> None:
 def test_the_interval_of_a_distance_is_that_of_the_normal_distribution(level: float) -> None:
     """One value's error is all there is, and small: the distance is linear in it."""
     contributions = {"a": Estimate(0.6, 0.01), "b": Estimate(0.4, 0.0)}
-    found = fidelity(contributions, {"a": Estimate(0.3, 0.0), "b": Estimate(0.7, 0.0)}, level, draws=1000).euclidean
+    found = fidelity(
+        contributions, {"a": Estimate(0.3, 0.0), "b": Estimate(0.7, 0.0)}, level, draws=1000
+    ).euclidean
     half = stats.norm.ppf((1 + level) / 2) * math.sqrt(2) * 0.4 * 0.01
-    assert [found.estimate - found.low, found.high - found.estimate] == pytest.approx([half, half], rel=0.15)
+    assert [found.estimate - found.low, found.high - found.estimate] == pytest.approx(
+        [half, half], rel=0.15
+    )
 
 
 def test_the_interval_holds_what_repeated_sampling_gives() -> None:
@@ -102,9 +114,12 @@ def test_the_interval_holds_what_repeated_sampling_gives() -> None:
     exact = exact_shapley(game)
     reported = fidelity(permutation_shapley(game, MaxSamples(40), seed=100), exact)
     again = [
-        fidelity(permutation_shapley(game, MaxSamples(40), seed), exact, draws=1).pearson.estimate for seed in range(40)
+        fidelity(permutation_shapley(game, MaxSamples(40), seed), exact, draws=1).pearson.estimate
+        for seed in range(40)
     ]
-    inside = np.mean([reported.pearson.low <= value <= max(reported.pearson.high, 100) for value in again])
+    inside = np.mean(
+        [reported.pearson.low <= value <= max(reported.pearson.high, 100) for value in again]
+    )
     assert inside >= 0.9
     assert 90 < reported.pearson.low < reported.pearson.high < 100
 
@@ -112,7 +127,11 @@ def test_the_interval_holds_what_repeated_sampling_gives() -> None:
 def test_two_clients_have_a_distance_but_no_correlation() -> None:
     found = fidelity(estimates([0.6, 0.4], 0.01), estimates([0.7, 0.3], 0.01), draws=50)
     assert all(math.isnan(value) for value in (*found.pearson, *found.spearman, found.p_value))
-    assert found.euclidean.low < found.euclidean.estimate == pytest.approx(math.dist([0.6, 0.4], [0.7, 0.3]))
+    assert (
+        found.euclidean.low
+        < found.euclidean.estimate
+        == pytest.approx(math.dist([0.6, 0.4], [0.7, 0.3]))
+    )
 
 
 @pytest.mark.parametrize("constant", [0, 1])
@@ -125,7 +144,11 @@ def test_uniform_shares_have_no_correlation_but_a_distance(constant: int) -> Non
 
 
 def test_draws_in_which_nobody_is_worth_anything_do_not_spoil_the_interval() -> None:
-    values = {"a": Estimate(0.010, 0.02, 9), "b": Estimate(0.005, 0.02, 9), "c": Estimate(-0.010, 0.02, 9)}
+    values = {
+        "a": Estimate(0.010, 0.02, 9),
+        "b": Estimate(0.005, 0.02, 9),
+        "c": Estimate(-0.010, 0.02, 9),
+    }
     found = fidelity(
         Valuation("permutation", values, 8, None, 0.005),
         {"a": Estimate(0.6, 0.0), "b": Estimate(0.3, 0.0), "c": Estimate(0.1, 0.0)},
@@ -149,7 +172,9 @@ def test_unknown_errors_leave_the_interval_open() -> None:
 def test_a_valuation_is_compared_by_its_shares_in_whatever_unit() -> None:
     values = {"a": Estimate(30.0, 1.0, 9), "b": Estimate(10.0, 1.0, 9), "c": Estimate(-5.0, 1.0, 9)}
     valuation = Valuation("permutation", values, 8, None, 35.0)
-    found = fidelity(valuation, {"a": Estimate(0.75, 0.0), "b": Estimate(0.25, 0.0), "c": Estimate(0.0, 0.0)})
+    found = fidelity(
+        valuation, {"a": Estimate(0.75, 0.0), "b": Estimate(0.25, 0.0), "c": Estimate(0.0, 0.0)}
+    )
     assert found.euclidean.estimate == 0 and found.cosine.estimate == pytest.approx(1)
     assert 0 < found.euclidean.high < 0.2
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import logging
@@ -44,7 +36,12 @@ class OfOneModel(RunValuation):
 
     def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
         names = [f"site{i:02d}" for i in range(self.players)]
-        return [Game(names, lambda s: evaluate("game", s, lambda: run.train(frozenset(), None, run.run_dir)))]
+        return [
+            Game(
+                names,
+                lambda s: evaluate("game", s, lambda: run.train(frozenset(), None, run.run_dir)),
+            )
+        ]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +50,11 @@ class OfOneModel(RunValuation):
         ("exact", 3, "model 8 of 8, 0:00:00 left"),
         ("leave_one_out", 3, "model 4 of 4, 0:00:00 left"),
         ("permutation", 3, "model 4 of at most 8, at most 0:00:00 left"),
-        ("permutation", 60, "model 61"),  # of 2^60: no bound that tells anything, and more days than can be written
+        (
+            "permutation",
+            60,
+            "model 61",
+        ),  # of 2^60: no bound that tells anything, and more days than can be written
     ],
 )
 def test_each_model_has_a_line_that_says_how_many_are_left(
@@ -66,18 +67,23 @@ def test_each_model_has_a_line_that_says_how_many_are_left(
     assert caplog.messages[-1].endswith(f"; {last}") and len(caplog.messages) == found.evaluations
 
 
-def test_what_was_measured_before_counts_as_done(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_measured_before_counts_as_done(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     run = LinearRun(tmp_path).finished()
     OfOneModel("leave_one_out").value(run)
     with caplog.at_level(logging.INFO, "monai_fairfl"):
         OfOneModel("exact").value(run)
     assert [message.rpartition("; ")[2].split(",")[0] for message in caplog.messages] == [
-        f"model {number} of 8" for number in (1, 2, 3, 5)  # the fourth is of two players, and so are the sixth, seventh
+        f"model {number} of 8"
+        for number in (1, 2, 3, 5)  # the fourth is of two players, and so are the sixth, seventh
     ]
 
 
 @pytest.mark.parametrize("method", ["permutation", "stratified"])
-def test_every_round_is_sampled_with_a_seed_of_its_own(method: str, random_game: Callable[[int], Game]) -> None:
+def test_every_round_is_sampled_with_a_seed_of_its_own(
+    method: str, random_game: Callable[[int], Game]
+) -> None:
     found = OfOneModel(method, stop=MaxSamples(2), seed=5).play([random_game(0), random_game(0)])
     sample = {"permutation": permutation_shapley, "stratified": stratified_shapley}[method]
     alone = [sample(random_game(0), MaxSamples(2), seed) for seed in (5, 6)]

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
@@ -22,7 +14,12 @@ from monai_fairfl.errors import FairFLError
 from monai_fairfl.ledger import Ledger, read_ledger
 from monai_fairfl.messages import Estimate
 from monai_fairfl.strategies import CGSV
-from monai_fairfl.valuation import flag_free_riders, free_rider_history, free_rider_scores, global_cosines
+from monai_fairfl.valuation import (
+    flag_free_riders,
+    free_rider_history,
+    free_rider_scores,
+    global_cosines,
+)
 
 EXAMPLE = GOLDEN["fedce"]["free_rider_example"]
 UPDATES = np.array(GOLDEN["common"]["updates"])
@@ -37,12 +34,17 @@ def by_client(values: list[float]) -> dict[str, float]:
 def test_scores_meet_the_worked_example_from_the_gram_matrix_on(form: str, key: str) -> None:
     cosines = global_cosines(UPDATES @ UPDATES.T, WEIGHTS, "123")
     assert cosines == pytest.approx(by_client(EXAMPLE["cos_local_global"]), abs=2e-6)
-    scores = free_rider_scores(cosines, by_client(EXAMPLE["global_err"]), by_client(EXAMPLE["local_err"]), form)
+    scores = free_rider_scores(
+        cosines, by_client(EXAMPLE["global_err"]), by_client(EXAMPLE["local_err"]), form
+    )
     assert scores == pytest.approx(by_client(EXAMPLE[key]), abs=2e-6)
 
 
 def test_an_update_of_zero_has_cosine_zero() -> None:
-    assert global_cosines([[1.0, 0.0], [0.0, 0.0]], {"a": 0.5, "b": 0.5}, ["a", "b"]) == {"a": 1.0, "b": 0.0}
+    assert global_cosines([[1.0, 0.0], [0.0, 0.0]], {"a": 0.5, "b": 0.5}, ["a", "b"]) == {
+        "a": 1.0,
+        "b": 0.0,
+    }
 
 
 def test_who_was_not_averaged_is_not_in_the_global_update() -> None:
@@ -79,7 +81,9 @@ def test_absence_neither_adds_to_a_run_nor_ends_it() -> None:
 
 
 def test_nobody_stands_out_where_most_score_nothing() -> None:
-    """Early on most models may find no gland at all, globally and locally: who finds a little is no free rider."""
+    """Early on most models may find no gland at all, globally and locally: who finds a little is no
+    free rider.
+    """
     assert flag_free_riders([{"a": 0.0, "b": 0.0, "c": 0.02}] * 3) == {}
     assert flag_free_riders([{"a": 0.0, "b": 0.001, "c": 0.02}] * 3) == {"c": 2}
 
@@ -109,7 +113,9 @@ def record(number: int, gram: np.ndarray | None = None, **changes: Any) -> dict[
     }
 
 
-def test_a_ledger_gives_scores_and_flags_and_rounds_without_measurements_are_skipped(tmp_path: Path) -> None:
+def test_a_ledger_gives_scores_and_flags_and_rounds_without_measurements_are_skipped(
+    tmp_path: Path,
+) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.append({"kind": "start"})
     for entry in (
@@ -147,8 +153,14 @@ def test_a_client_without_measurements_has_no_score_that_round() -> None:
 
 
 def test_weights_per_layer_count_by_their_mean() -> None:
-    layers = {"conv": {c: 0.5 * w for c, w in WEIGHTS.items()}, "head": {c: 1.5 * w for c, w in WEIGHTS.items()}}
-    plain, layered = (json.loads(json.dumps([r], default=vars)) for r in (record(0), record(0, aggregation=layers)))
+    layers = {
+        "conv": {c: 0.5 * w for c, w in WEIGHTS.items()},
+        "head": {c: 1.5 * w for c, w in WEIGHTS.items()},
+    }
+    plain, layered = (
+        json.loads(json.dumps([r], default=vars))
+        for r in (record(0), record(0, aggregation=layers))
+    )
     expected = free_rider_history(plain).scores
     assert {c: s[0] for c, s in free_rider_history(layered).scores.items()} == pytest.approx(
         {c: s[0] for c, s in expected.items()}
@@ -156,7 +168,9 @@ def test_weights_per_layer_count_by_their_mean() -> None:
 
 
 def test_rounds_without_the_measurements_or_an_average_have_no_scores() -> None:
-    found = free_rider_history([{"kind": "start"}, record(0, measurements={}), record(1, aggregation={})])
+    found = free_rider_history(
+        [{"kind": "start"}, record(0, measurements={}), record(1, aggregation={})]
+    )
     assert (found.rounds, found.scores, found.flagged) == ([], {}, {})
 
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections import Counter
@@ -43,14 +35,18 @@ def test_bit_i_of_the_tables_index_is_player_i_by_name() -> None:
     assert game.table().tolist() == [0, 1, 10, 11, 100, 101, 110, 111]
 
 
-def test_a_game_goes_on_from_what_is_known_without_evaluating_it_again(worked: Callable[[], Game]) -> None:
+def test_a_game_goes_on_from_what_is_known_without_evaluating_it_again(
+    worked: Callable[[], Game],
+) -> None:
     game = worked()
     game("12")
     game("")
     resumed = Game(game.players, game.utility, game.known)
     assert resumed.known == game.known
     assert exact_shapley(resumed).values == exact_shapley(worked()).values
-    assert resumed.evaluations == 8 - 2 and len(game.known) == 2  # what follows is the new game's own
+    assert (
+        resumed.evaluations == 8 - 2 and len(game.known) == 2
+    )  # what follows is the new game's own
 
 
 def test_an_unknown_player_is_refused_and_named() -> None:
@@ -109,7 +105,9 @@ def test_updates_without_a_direction_have_cosine_zero() -> None:
     assert cosine_game([[1, -1], [-1, 1]], [0.5, 0.5], ["a", "b"]).table().tolist() == [0, 0, 0, 0]
 
 
-def test_rounding_errors_of_a_gram_matrix_give_neither_cosines_above_one_nor_roots_of_negative_numbers() -> None:
+def test_rounding_errors_of_a_gram_matrix_give_neither_cosines_above_one_nor_roots_of_negative_numbers() -> (
+    None
+):
     with np.errstate(invalid="raise"):
         opposed = cosine_game([[1, -1 - 1e-12], [-1 - 1e-12, 1]], [0.5, 0.5], ["a", "b"])
         assert opposed.table().tolist() == [0, 0, 0, 0]
@@ -127,6 +125,8 @@ def test_rounding_errors_of_a_gram_matrix_give_neither_cosines_above_one_nor_roo
         (np.eye(2), [1.0, np.nan], "not finite"),
     ],
 )
-def test_a_cosine_game_needs_a_row_and_a_weight_per_name(gram: np.ndarray, weights: list[float], words: str) -> None:
+def test_a_cosine_game_needs_a_row_and_a_weight_per_name(
+    gram: np.ndarray, weights: list[float], words: str
+) -> None:
     with pytest.raises(FairFLError, match=words):
         cosine_game(gram, weights, ["a", "b"])

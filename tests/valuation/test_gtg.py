@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
@@ -28,18 +20,29 @@ def numbers(found) -> list[float]:  # type: ignore[no-untyped-def]
 
 def saturating(count: int = 8) -> Game:
     """Few players bring nearly all there is, as in training; those after them can be cut off."""
-    return Game([f"site{i}" for i in range(count)], lambda s: 1 - 0.2 ** sum(1 + int(name[4:]) % 3 for name in s))
+    return Game(
+        [f"site{i}" for i in range(count)],
+        lambda s: 1 - 0.2 ** sum(1 + int(name[4:]) % 3 for name in s),
+    )
 
 
-def test_truncated_walks_over_given_permutations_meet_the_worked_example(worked: Callable[[], Game]) -> None:
+def test_truncated_walks_over_given_permutations_meet_the_worked_example(
+    worked: Callable[[], Game],
+) -> None:
     found = gtg_shapley([worked()], within=0.06, orders=lambda players, rng: ["123", "213", "321"])
-    assert numbers(found) == pytest.approx(GOLDEN["shapley"]["gtg_eps0_06_perms_123_213_321"], abs=2e-6)
+    assert numbers(found) == pytest.approx(
+        GOLDEN["shapley"]["gtg_eps0_06_perms_123_213_321"], abs=2e-6
+    )
     assert found.total == pytest.approx(GOLDEN["shapley"]["sum"])
     (spent,) = found.rounds
-    assert spent.permutations == 9 and spent.truncated == 6 and not spent.skipped  # 9: the first pass at 0.8 * 2^3
+    assert (
+        spent.permutations == 9 and spent.truncated == 6 and not spent.skipped
+    )  # 9: the first pass at 0.8 * 2^3
 
 
-def test_without_truncation_it_is_the_shapley_value_up_to_its_error(random_game: Callable[[int], Game]) -> None:
+def test_without_truncation_it_is_the_shapley_value_up_to_its_error(
+    random_game: Callable[[int], Game],
+) -> None:
     found = gtg_shapley([random_game(0)], within=0.0)
     expected = exact_shapley(random_game(0)).values
     assert all(abs(v.value - expected[p].value) < 4 * v.stderr for p, v in found.values.items())  # type: ignore[operator]
@@ -56,21 +59,33 @@ def test_truncation_saves_evaluations_and_moves_values_by_little() -> None:
     assert all(abs(a - b) < e for a, b, e in zip(numbers(cut), exact, error))
 
 
-def test_a_round_that_gains_nothing_costs_two_evaluations_and_is_worth_nothing(worked: Callable[[], Game]) -> None:
+def test_a_round_that_gains_nothing_costs_two_evaluations_and_is_worth_nothing(
+    worked: Callable[[], Game],
+) -> None:
     flat = Game("123", lambda s: 0.5 + 0.0005 * (len(s) == 3))
-    found = gtg_shapley([worked(), flat], within=0.06, orders=lambda players, rng: ["123", "213", "321"])
+    found = gtg_shapley(
+        [worked(), flat], within=0.06, orders=lambda players, rng: ["123", "213", "321"]
+    )
     alone = gtg_shapley([worked()], within=0.06, orders=lambda players, rng: ["123", "213", "321"])
     assert numbers(found) == numbers(alone)
-    assert (found.rounds[1].skipped, found.rounds[1].evaluations, found.rounds[1].permutations) == (True, 2, 0)
+    assert (found.rounds[1].skipped, found.rounds[1].evaluations, found.rounds[1].permutations) == (
+        True,
+        2,
+        0,
+    )
     assert found.rounds[1].gain == pytest.approx(0.0005)
     assert gtg_shapley([flat], between=0.0001).rounds[0].skipped is False
 
 
 def test_a_standard_error_is_the_spread_over_seeds(random_game: Callable[[int], Game]) -> None:
-    """Within a pass each player comes first once: permutations of one pass vary less than drawn ones."""
+    """Within a pass each player comes first once: permutations of one pass vary less than drawn
+    ones.
+    """
     values = random_game(0)
     values.table()
-    first = Game(values.players, lambda s: values(s) + len(s) ** 0.2)  # who comes first matters most
+    first = Game(
+        values.players, lambda s: values(s) + len(s) ** 0.2
+    )  # who comes first matters most
     found = [gtg_shapley([first], within=0.0, seed=seed) for seed in range(60)]
     spread = np.std([numbers(valuation) for valuation in found], axis=0, ddof=1)
     claimed = np.sqrt(np.mean([[v.stderr**2 for v in f.values.values()] for f in found], axis=0))  # type: ignore[operator]
@@ -81,7 +96,9 @@ def test_a_standard_error_is_the_spread_over_seeds(random_game: Callable[[int], 
 def test_rounds_are_summed_also_where_players_differ() -> None:
     first, second = Game("ab", lambda s: 0.1 * len(s)), Game("bc", lambda s: 0.2 * len(s))
     found = gtg_shapley([first, second])
-    assert {p: float(v) for p, v in found.values.items()} == pytest.approx({"a": 0.1, "b": 0.3, "c": 0.2})
+    assert {p: float(v) for p, v in found.values.items()} == pytest.approx(
+        {"a": 0.1, "b": 0.3, "c": 0.2}
+    )
     assert found.total == pytest.approx(0.6) and found.evaluations == 8
     assert found.rank_stability == 1
 
@@ -112,7 +129,8 @@ def test_it_ends_after_the_pass_in_which_the_last_ten_running_means_agree(
     game = random_game(seed)
     gtg_shapley([game], within=0.0, seed=seed, orders=orders)
     rows = [
-        [game(order[: order.index(p) + 1]) - game(order[: order.index(p)]) for p in game.players] for order in walked
+        [game(order[: order.index(p) + 1]) - game(order[: order.index(p)]) for p in game.players]
+        for order in walked
     ]
 
     def changes(count: int) -> list[float]:
@@ -130,7 +148,9 @@ def test_more_than_thirty_players_walk_through_more_permutations_than_there_are_
 
 
 @pytest.mark.parametrize(("players", "permutations"), [(1, 2), (2, 4), (3, 9), (4, 16), (5, 30)])
-def test_few_players_have_a_cap_of_four_fifths_of_their_coalitions(players: int, permutations: int) -> None:
+def test_few_players_have_a_cap_of_four_fifths_of_their_coalitions(
+    players: int, permutations: int
+) -> None:
     found = gtg_shapley([Game([str(i) for i in range(players)], lambda s: float(len(s)))])
     assert found.rounds[0].permutations == permutations
 

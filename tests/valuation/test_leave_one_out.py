@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -21,7 +13,9 @@ from monai_fairfl.valuation import Game, leave_one_out
 
 def test_drops_and_shares_meet_the_worked_example(worked: Callable[[], Game]) -> None:
     golden, found = GOLDEN["shapley"], leave_one_out(worked())
-    assert [value.value for value in found.values.values()] == pytest.approx(golden["leave_one_out"])
+    assert [value.value for value in found.values.values()] == pytest.approx(
+        golden["leave_one_out"]
+    )
     assert list(found.shares().values()) == pytest.approx(golden["loo_share"])
     assert found.total == pytest.approx(sum(golden["leave_one_out"]))
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
@@ -57,15 +49,21 @@ def after(rounds: int) -> np.ndarray:
 def test_a_rounds_model_of_a_coalition_is_its_members_mean_step_by_images(run: LinearRun) -> None:
     models = MultiRound(recorded_rounds(run.folder))
     assert models(0, frozenset())["w"].tolist() == START
-    assert models(0, frozenset("AB"))["w"].tolist() == pytest.approx([1 + 0.4 / 3, -1 + 0.3 * 2 / 3])
-    assert models(1, frozenset("C"))["w"].tolist() == pytest.approx(model_of("C", after(1).tolist(), 2.0))
+    assert models(0, frozenset("AB"))["w"].tolist() == pytest.approx(
+        [1 + 0.4 / 3, -1 + 0.3 * 2 / 3]
+    )
+    assert models(1, frozenset("C"))["w"].tolist() == pytest.approx(
+        model_of("C", after(1).tolist(), 2.0)
+    )
     assert models(1, frozenset("ABC"))["w"].tolist() == pytest.approx(after(2))
 
 
 def test_the_whole_runs_model_of_a_coalition_sums_its_rounds(run: LinearRun) -> None:
     models = OneRound(recorded_rounds(run.folder))
     for coalition in ("", "A", "BC", "ABC"):
-        assert models(frozenset(coalition))["w"].tolist() == pytest.approx(model_of(coalition, START, 3.0))
+        assert models(frozenset(coalition))["w"].tolist() == pytest.approx(
+            model_of(coalition, START, 3.0)
+        )
 
 
 def test_a_client_that_sat_a_round_out_adds_nothing_to_it(tmp_path: Path) -> None:
@@ -82,7 +80,9 @@ def test_a_client_that_sat_a_round_out_adds_nothing_to_it(tmp_path: Path) -> Non
     assert set(values.values) == {"A", "B", "C"} and values.values["B"].n == 4
 
 
-def test_multi_round_values_are_those_of_the_definition_and_share_out_what_the_run_gained(run: LinearRun) -> None:
+def test_multi_round_values_are_those_of_the_definition_and_share_out_what_the_run_gained(
+    run: LinearRun,
+) -> None:
     found = Reconstruction("exact").value(run.finished())
     rounds = [
         shapley(lambda s: mean_score(model_of(s, after(0).tolist(), 1.0))),
@@ -91,8 +91,14 @@ def test_multi_round_values_are_those_of_the_definition_and_share_out_what_the_r
     assert {c: float(v) for c, v in found.values.items()} == pytest.approx(
         {c: rounds[0][c] + rounds[1][c] for c in "ABC"}
     )
-    gained = mean_score(after(2)) - mean_score(np.array(START))  # FedAvg: the gains of the rounds telescope
-    assert sum(float(v) for v in found.values.values()) == pytest.approx(gained) == pytest.approx(found.total)
+    gained = mean_score(after(2)) - mean_score(
+        np.array(START)
+    )  # FedAvg: the gains of the rounds telescope
+    assert (
+        sum(float(v) for v in found.values.values())
+        == pytest.approx(gained)
+        == pytest.approx(found.total)
+    )
     assert found.evaluations == 16 == run.models_measured
 
 
@@ -109,7 +115,9 @@ def test_a_decay_weighs_the_rounds_by_what_they_gained(run: LinearRun) -> None:
 
 
 @pytest.mark.parametrize("method", ["exact", "leave_one_out", "gtg", "permutation"])
-def test_a_second_valuation_measures_nothing_and_finds_the_same_bits(run: LinearRun, method: str) -> None:
+def test_a_second_valuation_measures_nothing_and_finds_the_same_bits(
+    run: LinearRun, method: str
+) -> None:
     stop = MaxSamples(5) if method == "permutation" else None
     first = Reconstruction(method, stop=stop).value(run.finished())
     assert run.models_measured > 0
@@ -128,7 +136,9 @@ def test_other_utilities_and_methods_reuse_what_was_measured(run: LinearRun) -> 
     assert run.models_measured == 8
 
 
-def test_an_interrupted_valuation_goes_on_where_it_stopped_to_the_same_bits(run: LinearRun, tmp_path: Path) -> None:
+def test_an_interrupted_valuation_goes_on_where_it_stopped_to_the_same_bits(
+    run: LinearRun, tmp_path: Path
+) -> None:
     stop = MaxSamples(3)
     other = LinearRun(tmp_path / "other")
     other.federate(other.folder)
@@ -147,12 +157,20 @@ def test_an_interrupted_valuation_goes_on_where_it_stopped_to_the_same_bits(run:
     run.lose = lambda request: False
     assert Reconstruction("permutation", stop=stop).value(run.finished()) == whole
     lines = [json.loads(line) for line in cache.read_text().splitlines()[1:]]
-    assert run.models_measured == len(lines) + 1 == len({(row["game"], *row["coalition"]) for row in lines}) + 1
+    assert (
+        run.models_measured
+        == len(lines) + 1
+        == len({(row["game"], *row["coalition"]) for row in lines}) + 1
+    )
 
 
 def test_a_client_that_cannot_score_is_named_and_nothing_is_lost(run: LinearRun) -> None:
-    run.lose = lambda request: request.client == "B" and len(run.asked) >= 6  # from the third model on
-    with pytest.raises(FederationError, match="client 'B' did not measure 'score': timeout.*same clients"):
+    run.lose = (
+        lambda request: request.client == "B" and len(run.asked) >= 6
+    )  # from the third model on
+    with pytest.raises(
+        FederationError, match="client 'B' did not measure 'score': timeout.*same clients"
+    ):
         Reconstruction("exact").value(run.finished())
     run.lose = lambda request: False
     run.asked.clear()
@@ -161,7 +179,9 @@ def test_a_client_that_cannot_score_is_named_and_nothing_is_lost(run: LinearRun)
 
 
 def test_models_are_scored_by_the_same_clients_also_after_one_left(run: LinearRun) -> None:
-    """C dies in the middle; what it scored before is not mixed with what the others score then, and is kept."""
+    """C dies in the middle; what it scored before is not mixed with what the others score then, and
+    is kept.
+    """
     run.lose = lambda request: request.client == "C" and run.models_asked >= 4
     with pytest.raises(FederationError, match="client 'C' did not measure"):
         Reconstruction("exact").value(run.finished())
@@ -195,19 +215,28 @@ def recorded(
     record_round(folder, number, start, Replies(replies, requests, spec), policy)
     labelled = {reply.client: reply.labelled for reply in replies}
     images = {reply.client: reply.num_samples for reply in replies}
-    return RecordedRound(folder / f"updates/round-{number:04d}", number, images, policy, spec, labelled)
+    return RecordedRound(
+        folder / f"updates/round-{number:04d}", number, images, policy, spec, labelled
+    )
 
 
 @pytest.mark.parametrize("policy", ["aggregation", "samples"])
-def test_statistics_of_normalisation_layers_are_the_coalitions_own_of_the_round(tmp_path: Path, policy: str) -> None:
-    spec = ModelSpec(("w",), buffers=("mean", "count"), layers={"w": "n", "mean": "n", "count": "n"})
+def test_statistics_of_normalisation_layers_are_the_coalitions_own_of_the_round(
+    tmp_path: Path, policy: str
+) -> None:
+    spec = ModelSpec(
+        ("w",), buffers=("mean", "count"), layers={"w": "n", "mean": "n", "count": "n"}
+    )
     start = {"w": vector([0.0]), "mean": vector([0.0]), "count": torch.tensor(0)}
 
     def sent(images: int, mean: float) -> dict[str, Any]:
         buffers = {"mean": vector([mean]), "count": torch.tensor(images)}
         return {"update": {"w": vector([2.0])}, "num_samples": images, "buffers": buffers}
 
-    rounds = [recorded(tmp_path, t, policy, start, spec, A=sent(1, 4.0), B=sent(3, 8.0 + t)) for t in (0, 1)]
+    rounds = [
+        recorded(tmp_path, t, policy, start, spec, A=sent(1, 4.0), B=sent(3, 8.0 + t))
+        for t in (0, 1)
+    ]
     alone = MultiRound(rounds)(0, frozenset("B"))
     assert {k: v.tolist() for k, v in alone.items()} == {"w": [2.0], "mean": [8.0], "count": 3}
     assert MultiRound(rounds)(0, frozenset("AB"))["mean"].tolist() == [7.0]
@@ -218,20 +247,40 @@ def test_statistics_of_normalisation_layers_are_the_coalitions_own_of_the_round(
 def test_a_class_is_averaged_over_the_members_that_label_it(tmp_path: Path) -> None:
     spec = ModelSpec(("head.weight",), layers={"head.weight": "head"}, output=("head", 0))
     start = {"head.weight": torch.zeros(2, 1)}
-    first, second = {"head.weight": torch.tensor([[1.0], [1.0]])}, {"head.weight": torch.tensor([[5.0], [7.0]])}
+    first, second = {"head.weight": torch.tensor([[1.0], [1.0]])}, {
+        "head.weight": torch.tensor([[5.0], [7.0]])
+    }
     rounds = [
-        recorded(tmp_path, t, "samples", start, spec, A={"update": first}, B={"update": second, "labelled": told})
+        recorded(
+            tmp_path,
+            t,
+            "samples",
+            start,
+            spec,
+            A={"update": first},
+            B={"update": second, "labelled": told},
+        )
         for t, told in enumerate([(True, False), (), (True, False)])
     ]
     both = frozenset("AB")
-    assert [MultiRound(rounds)(t, both)["head.weight"].tolist() for t in (0, 1)] == [[[3.0], [1.0]], [[3.0], [4.0]]]
+    assert [MultiRound(rounds)(t, both)["head.weight"].tolist() for t in (0, 1)] == [
+        [[3.0], [1.0]],
+        [[3.0], [4.0]],
+    ]
     assert OneRound(rounds)(both)["head.weight"].tolist() == [[9.0], [6.0]]
 
 
-def test_a_whole_run_is_summed_in_double_precision_and_scored_in_the_models_own(tmp_path: Path) -> None:
+def test_a_whole_run_is_summed_in_double_precision_and_scored_in_the_models_own(
+    tmp_path: Path,
+) -> None:
     spec, start = ModelSpec(("w",), layers={"w": "fc"}), {"w": torch.zeros(1)}
     steps = [{"w": torch.tensor([step])} for step in (2.0**25, 1.0, -(2.0**25))]
-    model = OneRound([recorded(tmp_path, t, "samples", start, spec, A={"update": s}) for t, s in enumerate(steps)])
+    model = OneRound(
+        [
+            recorded(tmp_path, t, "samples", start, spec, A={"update": s})
+            for t, s in enumerate(steps)
+        ]
+    )
     assert torch.equal(model(frozenset("A"))["w"], torch.ones(1))
 
 

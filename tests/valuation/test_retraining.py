@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from dataclasses import replace
@@ -42,13 +34,19 @@ def test_leave_one_out_scores_each_coalitions_own_training_at_all_clients(tmp_pa
     assert {p.name for p in (tmp_path / "retrained" / "FedAvg").iterdir()} == {
         *("all", "without-A", "without-B", "without-C", "measured.jsonl")
     }
-    assert read_ledger(tmp_path / "retrained/FedAvg/without-B/ledger.jsonl")[0]["clients"] == ["A", "C"]
+    assert read_ledger(tmp_path / "retrained/FedAvg/without-B/ledger.jsonl")[0]["clients"] == [
+        "A",
+        "C",
+    ]
 
 
 def test_exact_values_by_retraining_share_out_what_training_gained(tmp_path: Path) -> None:
     found = Retraining("exact").value(LinearRun(tmp_path).finished())
     assert found.total == pytest.approx(utility("ABC") - mean_score(np.array(START)))
-    assert sum(float(v) for v in found.values.values()) == pytest.approx(found.total) and found.evaluations == 8
+    assert (
+        sum(float(v) for v in found.values.values()) == pytest.approx(found.total)
+        and found.evaluations == 8
+    )
 
 
 def test_a_kill_between_and_within_coalitions_trains_nothing_twice(tmp_path: Path) -> None:
@@ -67,13 +65,17 @@ def test_a_kill_between_and_within_coalitions_trains_nothing_twice(tmp_path: Pat
     run.lose = lambda request: False
     run.asked.clear()
     assert Retraining().value(run.finished()) == whole
-    assert trained(run) == ["without-B 1", "without-C 0", "without-C 1"] and run.models_measured == 2
+    assert (
+        trained(run) == ["without-B 1", "without-C 0", "without-C 1"] and run.models_measured == 2
+    )
     run.asked.clear()
     assert Retraining().value(run.finished()) == whole
     assert not run.asked
 
 
-def test_a_coalition_that_was_trained_and_not_yet_scored_is_not_trained_again(tmp_path: Path) -> None:
+def test_a_coalition_that_was_trained_and_not_yet_scored_is_not_trained_again(
+    tmp_path: Path,
+) -> None:
     run = LinearRun(tmp_path)
     run.lose = lambda request: request.run == "valuation"
     with pytest.raises(Exception, match="client 'A' did not measure"):
@@ -84,7 +86,9 @@ def test_a_coalition_that_was_trained_and_not_yet_scored_is_not_trained_again(tm
     assert not any(line.startswith("all") for line in trained(run))
 
 
-def test_the_clients_that_score_are_let_go_before_others_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clients_that_score_are_let_go_before_others_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     linear, events = LinearRun(tmp_path), []
     run = linear.finished()
     monkeypatch.setattr(run.panel, "close", lambda: events.append("closed"))

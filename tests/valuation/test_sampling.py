@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -85,7 +77,10 @@ def test_a_standard_error_is_the_spread_over_seeds(
 ) -> None:
     whole = random_game(0)
     whole.table()
-    found = [method(Game(whole.players, whole.utility, whole.known), MaxSamples(10), seed) for seed in range(60)]
+    found = [
+        method(Game(whole.players, whole.utility, whole.known), MaxSamples(10), seed)
+        for seed in range(60)
+    ]
     spread = np.std([numbers(valuation) for valuation in found], axis=0, ddof=1)
     claimed = np.sqrt(np.mean([errors(valuation) ** 2 for valuation in found], axis=0))
     assert np.mean(spread / claimed) == pytest.approx(1, abs=0.15)
@@ -94,7 +89,11 @@ def test_a_standard_error_is_the_spread_over_seeds(
 def test_every_permutation_shares_out_everything(random_game: Callable[[int], Game]) -> None:
     found = permutation_shapley(random_game(0), MaxSamples(5))
     game = random_game(0)
-    assert numbers(found).sum() == pytest.approx(game(game.players) - game("")) == pytest.approx(found.total)
+    assert (
+        numbers(found).sum()
+        == pytest.approx(game(game.players) - game(""))
+        == pytest.approx(found.total)
+    )
 
 
 def test_strata_remove_the_spread_between_sizes() -> None:
@@ -105,7 +104,9 @@ def test_strata_remove_the_spread_between_sizes() -> None:
 
 
 @each_method
-def test_the_seed_decides_and_the_order_of_the_players_does_not(method: Callable[..., Valuation]) -> None:
+def test_the_seed_decides_and_the_order_of_the_players_does_not(
+    method: Callable[..., Valuation],
+) -> None:
     names, worth = ["c", "a", "b"], {"a": 1.0, "b": 4.0, "c": 9.0}
 
     def game(order: list[str]) -> Game:
@@ -150,7 +151,11 @@ def test_sampling_goes_on_until_the_ranking_is_stable() -> None:
     worth = {"a": 1.0, "b": 2.0, "c": 4.0}
     game = Game(worth, lambda s: max((worth[player] for player in s), default=0.0))
     found = permutation_shapley(game, RankStable(0.99) | MaxSamples(2000))
-    assert found.values["a"].n < 2000 and found.rank_stability is not None and found.rank_stability >= 0.99
+    assert (
+        found.values["a"].n < 2000
+        and found.rank_stability is not None
+        and found.rank_stability >= 0.99
+    )
     assert sorted(worth, key=lambda p: float(found.values[p])) == ["a", "b", "c"]
 
 
@@ -177,4 +182,6 @@ def test_running_mean_is_numpys_even_far_from_zero() -> None:
         running.add(row)
     found = running.estimates("abc")
     assert [e.value for e in found.values()] == pytest.approx(rows.mean(axis=0), rel=1e-12)
-    assert [e.stderr for e in found.values()] == pytest.approx(rows.std(axis=0, ddof=1) / np.sqrt(50), rel=1e-6)
+    assert [e.stderr for e in found.values()] == pytest.approx(
+        rows.std(axis=0, ddof=1) / np.sqrt(50), rel=1e-6
+    )

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import math
@@ -41,7 +33,10 @@ class Fixed(StoppingRule):
 def progress(
     *values: tuple[float, float | None], samples: int = 100, evaluations: int = 0, unseen: int = 1
 ) -> Progress:
-    estimates = {str(i): Estimate(value, error, samples) for i, (value, error) in enumerate(values or [(0.1, 0.1)])}
+    estimates = {
+        str(i): Estimate(value, error, samples)
+        for i, (value, error) in enumerate(values or [(0.1, 0.1)])
+    }
     return Progress(estimates, samples, evaluations, unseen)
 
 

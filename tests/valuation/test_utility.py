@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from pathlib import Path
@@ -28,7 +20,9 @@ MEASURED: dict[str, Measurement] = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), [("mean", 0.7), ("pooled", 0.8), ("worst", 0.5), ("cup", 0.625)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("mean", 0.7), ("pooled", 0.8), ("worst", 0.5), ("cup", 0.625)]
+)
 def test_a_utility_is_one_number_of_what_the_sites_measured(name: str, value: float) -> None:
     assert Utility(name)(MEASURED) == pytest.approx(value)
 
@@ -54,7 +48,9 @@ def test_a_utility_knows_its_measurement(utility: Utility, measurement: str) -> 
 
 
 def test_a_class_that_is_not_scored_is_refused_with_those_that_are() -> None:
-    with pytest.raises(ConfigError, match=r"'rim' is neither.*'worst'.*which are \['cup', 'disc'\]"):
+    with pytest.raises(
+        ConfigError, match=r"'rim' is neither.*'worst'.*which are \['cup', 'disc'\]"
+    ):
         Utility("rim")(MEASURED)
     with pytest.raises(ConfigError, match="'validation' or 'test', got 'all'"):
         Utility("mean", "all")
@@ -67,12 +63,17 @@ def test_a_panel_asks_all_clients_for_the_one_measurement_and_nothing_else(tmp_p
     panel = run.finished().panel
     measured = panel.measure({"w": vector([1.0, 2.0])}, "score")
     assert {client: float(value["mean"]) for client, value in measured.items()} == {"A": 1.0, "B": 4.0, "C": 3.0}  # type: ignore[index]
-    assert [(r.client, r.task, r.measure) for r in run.asked] == [(c, "measure", ("score",)) for c in "ABC"]
+    assert [(r.client, r.task, r.measure) for r in run.asked] == [
+        (c, "measure", ("score",)) for c in "ABC"
+    ]
 
 
 @pytest.mark.parametrize(
     ("reply", "says"),
-    [({"error": "no GPU"}, "error: no GPU"), ({"measurements": {"score": float("nan")}}, "no finite value")],
+    [
+        ({"error": "no GPU"}, "error: no GPU"),
+        ({"measurements": {"score": float("nan")}}, "no finite value"),
+    ],
 )
 def test_a_client_that_fails_is_named_with_its_reason(reply: dict[str, object], says: str) -> None:
     class Failing:
@@ -94,7 +95,9 @@ def test_an_answer_that_comes_late_is_not_taken_for_one_about_the_next_model() -
         def exchange(self, requests, arrived, timeout=None) -> None:  # type: ignore[no-untyped-def]
             (asked,) = requests
             score = {"score": float(asked.weights["w"])}
-            self.answers.append(Reply("A", None, 0, score, id=asked.id, run=asked.run, round=asked.round))
+            self.answers.append(
+                Reply("A", None, 0, score, id=asked.id, run=asked.run, round=asked.round)
+            )
             for reply in self.answers if len(self.answers) > 1 else []:
                 arrived(reply)
 
@@ -108,7 +111,9 @@ def test_an_answer_that_comes_late_is_not_taken_for_one_about_the_next_model() -
 
 
 def test_what_was_measured_is_read_back_and_a_line_cut_short_is_not(tmp_path: Path) -> None:
-    path, key = tmp_path / "measured.jsonl", Key("round 0", frozenset("AB"), "score", frozenset(MEASURED))
+    path, key = tmp_path / "measured.jsonl", Key(
+        "round 0", frozenset("AB"), "score", frozenset(MEASURED)
+    )
     models = MeasuredModels(path, "run")
     assert key not in models
     models.add(key, MEASURED)

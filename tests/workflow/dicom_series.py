@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A DICOM series as a scanner would send it: single-frame MR images with their geometry, written with pydicom."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A DICOM series as a scanner would send it: single-frame MR images with their geometry, written
+with pydicom.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +103,11 @@ def write_series(
         _write_image(
             folder / names.format(number),
             pixels,
-            {**common, "InstanceNumber": number, "ImagePositionPatient": list(np.add(origin, normal * step * place))},
+            {
+                **common,
+                "InstanceNumber": number,
+                "ImagePositionPatient": list(np.add(origin, normal * step * place)),
+            },
         )
         for pixels, place, number in zip(volume, places, order)
     ]
@@ -118,7 +116,9 @@ def write_series(
 def write_enhanced(
     path: Path, datasets: Sequence[FileDataset], order: Sequence[int] | None = None, **uids: str
 ) -> None:
-    """Write the images of a series into one file of several frames, by highdicom, and put the frames in this order."""
+    """Write the images of a series into one file of several frames, by highdicom, and put the
+    frames in this order.
+    """
     highdicom = pytest.importorskip("highdicom")
     path.parent.mkdir(parents=True, exist_ok=True)
     for dataset in datasets:
@@ -148,7 +148,12 @@ def _write_image(path: Path, pixels: np.ndarray, tags: dict[str, Any]) -> FileDa
     for name, value in tags.items():
         if value is None:
             continue
-        if name in ("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing", "SliceThickness"):
+        if name in (
+            "ImagePositionPatient",
+            "ImageOrientationPatient",
+            "PixelSpacing",
+            "SliceThickness",
+        ):
             value = pydicom.multival.MultiValue(float, np.atleast_1d(value).tolist())
             value = [pydicom.valuerep.DSfloat(number, auto_format=True) for number in value]
             value = value[0] if name == "SliceThickness" else value

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The table of a run and its exit codes, and outputs that fail without stopping a run."""
 
 from __future__ import annotations
@@ -37,7 +29,10 @@ class Counts(CaseOutput):
 
 @pytest.fixture
 def cases(tmp_path: Path) -> Cases:
-    return Cases([Case(name, f"in/{name}.png", image=f"in/{name}.png") for name in "ab"], tmp_path / "out/table.json")
+    return Cases(
+        [Case(name, f"in/{name}.png", image=f"in/{name}.png") for name in "ab"],
+        tmp_path / "out/table.json",
+    )
 
 
 def prediction(of: str) -> dict[str, MetaTensor]:
@@ -56,7 +51,12 @@ def test_a_run_that_went_well_returns_and_leaves_its_table(cases: Cases) -> None
     cases.require()
     cases.finish()
     assert table(cases)["summary"] == {"segmented": 2}
-    assert table(cases)["cases"][1] == {"case": "b", "status": "segmented", "source": "in/b.png", "pixels": 9}
+    assert table(cases)["cases"][1] == {
+        "case": "b",
+        "status": "segmented",
+        "source": "in/b.png",
+        "pixels": 9,
+    }
 
 
 def test_a_skipped_case_is_not_an_image_and_makes_the_exit_code_3(cases: Cases) -> None:

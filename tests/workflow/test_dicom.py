@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""DICOM series: their geometry by the standard's equation and by highdicom, and every fault by its name."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DICOM series: their geometry by the standard's equation and by highdicom, and every fault by its
+name.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +32,9 @@ from workflow.dicom_series import (  # noqa: E402
 from monai_fairfl.workflow import Case, Cases, find_images  # noqa: E402
 from monai_fairfl.workflow.dicom import read_frames  # noqa: E402
 
-VOLUME = np.random.default_rng(0).integers(-200, 3000, (6, 10, 14)).astype(np.int16)  # slices, rows, columns
+VOLUME = (
+    np.random.default_rng(0).integers(-200, 3000, (6, 10, 14)).astype(np.int16)
+)  # slices, rows, columns
 SPACING, STEP, ORIGIN = (0.75, 0.5), 3.3, (-12.5, -20.25, 31.0)
 SHUFFLED = (4, 1, 6, 2, 5, 3)
 
@@ -58,7 +54,9 @@ def loaded(cases: Cases) -> tuple[np.ndarray, np.ndarray]:
     return np.asanyarray(image.dataobj), image.affine
 
 
-@pytest.mark.parametrize("order", [None, (6, 5, 4, 3, 2, 1), SHUFFLED], ids=["in order", "reversed", "shuffled"])
+@pytest.mark.parametrize(
+    "order", [None, (6, 5, 4, 3, 2, 1), SHUFFLED], ids=["in order", "reversed", "shuffled"]
+)
 @pytest.mark.parametrize(
     "orientation",
     [AXIAL, oblique(), SAGITTAL, CORONAL, oblique(40, 160)],
@@ -68,7 +66,13 @@ def test_series_has_the_geometry_of_its_headers(
     orientation: Sequence[float], order: Sequence[int] | None, tmp_path: Path
 ) -> None:
     write_series(
-        tmp_path / "in", VOLUME, orientation=orientation, order=order, spacing=SPACING, step=STEP, origin=ORIGIN
+        tmp_path / "in",
+        VOLUME,
+        orientation=orientation,
+        order=order,
+        spacing=SPACING,
+        step=STEP,
+        origin=ORIGIN,
     )
     values, affine = loaded(found(tmp_path / "in"))
     np.testing.assert_allclose(affine, affine_of(orientation, SPACING, STEP, ORIGIN), atol=1e-5)
@@ -77,7 +81,9 @@ def test_series_has_the_geometry_of_its_headers(
 
 def test_series_agrees_with_highdicom_voxel_by_voxel_in_the_patient(tmp_path: Path) -> None:
     highdicom = pytest.importorskip("highdicom")
-    datasets = write_series(tmp_path / "in", VOLUME, orientation=oblique(25, 35), order=SHUFFLED, spacing=SPACING)
+    datasets = write_series(
+        tmp_path / "in", VOLUME, orientation=oblique(25, 35), order=SHUFFLED, spacing=SPACING
+    )
     values, affine = loaded(found(tmp_path / "in"))
     theirs = highdicom.get_volume_from_series(datasets)
     to_ours = np.linalg.inv(affine) @ np.diag([-1, -1, 1, 1]) @ theirs.affine  # theirs is LPS
@@ -89,19 +95,34 @@ def test_series_agrees_with_highdicom_voxel_by_voxel_in_the_patient(tmp_path: Pa
 
 def test_intensities_are_rescaled_as_the_headers_say(tmp_path: Path) -> None:
     write_series(tmp_path / "in", VOLUME, RescaleSlope=2.5, RescaleIntercept=-7)
-    np.testing.assert_allclose(loaded(found(tmp_path / "in"))[0], VOLUME.transpose(2, 1, 0) * 2.5 - 7)
+    np.testing.assert_allclose(
+        loaded(found(tmp_path / "in"))[0], VOLUME.transpose(2, 1, 0) * 2.5 - 7
+    )
 
 
 @pytest.mark.parametrize("order", [range(6), (4, 1, 5, 2, 0, 3)], ids=["in order", "shuffled"])
-@pytest.mark.parametrize("orientation", [AXIAL, oblique(25, 35), SAGITTAL], ids=["ax", "oblique", "sag"])
+@pytest.mark.parametrize(
+    "orientation", [AXIAL, oblique(25, 35), SAGITTAL], ids=["ax", "oblique", "sag"]
+)
 def test_frames_of_one_file_are_read_as_if_each_were_a_file(
     orientation: Sequence[float], order: Sequence[int], tmp_path: Path
 ) -> None:
-    tags = {"RescaleSlope": 2.5, "RescaleIntercept": -7, "RescaleType": "US", "spacing": SPACING, "step": STEP}
+    tags = {
+        "RescaleSlope": 2.5,
+        "RescaleIntercept": -7,
+        "RescaleType": "US",
+        "spacing": SPACING,
+        "step": STEP,
+    }
     datasets = write_series(tmp_path / "in" / "files", VOLUME, orientation=orientation, **tags)
     write_enhanced(tmp_path / "in" / "frames" / "all.dcm", datasets, order)
     files, frames = cases = found(tmp_path / "in")
-    assert (files.name, frames.name, len(files.files), len(frames.files)) == ("files", "frames", 6, 1)
+    assert (files.name, frames.name, len(files.files), len(frames.files)) == (
+        "files",
+        "frames",
+        6,
+        1,
+    )
     assert files.problems == frames.problems and len(cases.images) == 2
     one, other = (nib.Nifti1Image.from_filename(case.image) for case in cases)
     np.testing.assert_allclose(one.affine, other.affine, atol=1e-5)
@@ -124,7 +145,9 @@ def test_a_scanners_enhanced_image_lies_where_nibabel_says(tmp_path: Path) -> No
     assert ours.shape == theirs.image_shape == (256, 256, 176)
     # theirs: row, column, and slices from the other end
     column_row_slice = [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, -1, 175], [0, 0, 0, 1]]
-    np.testing.assert_allclose(ours.affine, np.diag([-1, -1, 1, 1]) @ theirs.affine @ column_row_slice, atol=2e-3)
+    np.testing.assert_allclose(
+        ours.affine, np.diag([-1, -1, 1, 1]) @ theirs.affine @ column_row_slice, atol=2e-3
+    )
 
 
 def test_without_highdicom_several_frames_are_skipped_with_what_to_install(
@@ -167,16 +190,24 @@ def test_names_stay_apart_when_folders_and_numbers_do_not_tell_series_apart(tmp_
 def test_series_whose_uids_end_alike_keep_their_own_images(tmp_path: Path) -> None:
     for patient, level in enumerate((0, 5000)):  # as Siemens numbers them
         uid = f"1.3.12.2.1107.5.2.32.35177.201307171154187683412037{patient}.0.0.0"
-        write_series(tmp_path / "in", VOLUME + level, names=f"{patient}{{}}.dcm", SeriesInstanceUID=uid)
+        write_series(
+            tmp_path / "in", VOLUME + level, names=f"{patient}{{}}.dcm", SeriesInstanceUID=uid
+        )
     cases = found(tmp_path / "in")
     images = [nib.Nifti1Image.from_filename(image["image"]).get_fdata() for image in cases.images]
-    np.testing.assert_array_equal(images, [VOLUME.transpose(2, 1, 0), VOLUME.transpose(2, 1, 0) + 5000])
+    np.testing.assert_array_equal(
+        images, [VOLUME.transpose(2, 1, 0), VOLUME.transpose(2, 1, 0) + 5000]
+    )
 
 
-def test_a_series_whose_name_another_case_has_is_skipped_and_overwrites_nothing(tmp_path: Path) -> None:
+def test_a_series_whose_name_another_case_has_is_skipped_and_overwrites_nothing(
+    tmp_path: Path,
+) -> None:
     write_series(tmp_path / "in", VOLUME, names="a{}.dcm", SeriesInstanceUID="1.2.3")
     write_series(tmp_path / "in", VOLUME, names="b{}.dcm", SeriesInstanceUID="1.2.4")
-    nib.save(nib.Nifti1Image(VOLUME.astype(np.float32), np.eye(4)), tmp_path / "in" / "series5_1.2.3.nii")
+    nib.save(
+        nib.Nifti1Image(VOLUME.astype(np.float32), np.eye(4)), tmp_path / "in" / "series5_1.2.3.nii"
+    )
     cases = found(tmp_path / "in")
     assert [(case.name, bool(case.image)) for case in cases] == [
         ("series5_1.2.3", True),
@@ -186,18 +217,31 @@ def test_a_series_whose_name_another_case_has_is_skipped_and_overwrites_nothing(
     assert "its outputs would have the names of another's; rename" in cases.cases[1].problems[0]
 
 
-def test_folders_whose_names_joined_are_too_long_for_a_file_give_a_short_one(tmp_path: Path) -> None:
-    deep = tmp_path / "in" / ("研究用患者名前" * 5) / ("前立腺検査部位名" * 4) / ("シリーズ説明文字列" * 3)
+def test_folders_whose_names_joined_are_too_long_for_a_file_give_a_short_one(
+    tmp_path: Path,
+) -> None:
+    deep = (
+        tmp_path
+        / "in"
+        / ("研究用患者名前" * 5)
+        / ("前立腺検査部位名" * 4)
+        / ("シリーズ説明文字列" * 3)
+    )
     for number, level in (("1", 0), ("2", 7)):
         write_series(deep, VOLUME + level, names=f"{number}_{{}}.dcm", SeriesNumber=number)
     cases = found(tmp_path / "in")
     names = [case.name for case in cases]
     assert all(case.image and Path(case.image).is_file() for case in cases)
-    assert len(set(names)) == 2 and max(len(os.fsencode(f"{name}_overlay.png")) for name in names) <= 255
+    assert (
+        len(set(names)) == 2
+        and max(len(os.fsencode(f"{name}_overlay.png")) for name in names) <= 255
+    )
     assert all(name.startswith("研究用患者名前") for name in names)
 
 
-def test_a_copy_that_cannot_be_written_costs_its_series_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_cannot_be_written_costs_its_series_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(image: nib.Nifti1Image, path: Path) -> None:
         if "P1" in str(path):
             raise OSError(28, "No space left on device")
@@ -208,7 +252,10 @@ def test_a_copy_that_cannot_be_written_costs_its_series_only(tmp_path: Path, mon
         write_series(tmp_path / "in" / patient, VOLUME)
     first, second = found(tmp_path / "in")
     assert first.status == "skipped" and second.image
-    assert "No space left on device; make room in" in first.problems[0] and "--output_dir" in first.problems[0]
+    assert (
+        "No space left on device; make room in" in first.problems[0]
+        and "--output_dir" in first.problems[0]
+    )
 
 
 def test_folders_that_are_links_are_searched_once_and_loops_end(tmp_path: Path) -> None:
@@ -217,7 +264,10 @@ def test_folders_that_are_links_are_searched_once_and_loops_end(tmp_path: Path) 
     (tmp_path / "in" / "P2").symlink_to(tmp_path / "archive" / "P2")
     (tmp_path / "in" / "A").symlink_to(tmp_path / "in" / "P1")
     (tmp_path / "in" / "P1" / "up").symlink_to(tmp_path / "in")
-    assert [(case.name, len(case.files)) for case in found(tmp_path / "in")] == [("P1", 6), ("P2", 6)]
+    assert [(case.name, len(case.files)) for case in found(tmp_path / "in")] == [
+        ("P1", 6),
+        ("P2", 6),
+    ]
 
 
 def test_files_need_no_extension_and_documents_of_a_study_are_left_out(tmp_path: Path) -> None:
@@ -309,13 +359,25 @@ FAULTS = {
     "CT": (series(Modality="CT"), "modality CT, and this model reads MR"),
     "localiser": (series(ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"]), "ImageType LOCALIZER"),
     "few slices": (series(volume=VOLUME[:2]), "2 slice(s), fewer than 3"),
-    "missing slice": (series(places=[0, 1, 2, 4, 5, 6]), "1 slice is missing: from IM0003.dcm to IM0004.dcm are 6 mm"),
+    "missing slice": (
+        series(places=[0, 1, 2, 4, 5, 6]),
+        "1 slice is missing: from IM0003.dcm to IM0004.dcm are 6 mm",
+    ),
     "uneven": (series(places=[0, 1, 2, 3.4, 4.4, 5.4]), "steps between slices from 3 to 4.2 mm"),
-    "duplicate": (series(places=[0, 1, 2, 2, 3, 4]), "IM0003.dcm and IM0004.dcm lie at the same position"),
-    "mixed orientations": (changed("ImageOrientationPatient", list(SAGITTAL)), "different ImageOrientationPatient"),
+    "duplicate": (
+        series(places=[0, 1, 2, 2, 3, 4]),
+        "IM0003.dcm and IM0004.dcm lie at the same position",
+    ),
+    "mixed orientations": (
+        changed("ImageOrientationPatient", list(SAGITTAL)),
+        "different ImageOrientationPatient",
+    ),
     "mixed spacing": (changed("PixelSpacing", [0.75, 0.9]), "PixelSpacing from 0.5 to 0.9 mm"),
     "mixed size": (smaller_slice, "slices of different Rows and Columns"),
-    "broken orientation": (series(orientation=(1, 0, 0, 1, 0, 0), places=range(6)), "no perpendicular unit vectors"),
+    "broken orientation": (
+        series(orientation=(1, 0, 0, 1, 0, 0), places=range(6)),
+        "no perpendicular unit vectors",
+    ),
     "no position": (changed("ImagePositionPatient", None), "IM0003.dcm lacks ImagePositionPatient"),
     "no spacing": (series(PixelSpacing=None), "IM0001.dcm lacks PixelSpacing"),
     "colour": (colour, "PhotometricInterpretation RGB"),
@@ -325,16 +387,24 @@ FAULTS = {
         enhanced(places=[0, 1, 2, 2, 3, 4]),
         "Multiple frames found at one or more plane positions.); export it as single-frame images",
     ),
-    "missing frame": (enhanced(places=[0, 1, 2, 4, 5, 6]), "Frame positions do not form a regularly-spaced volume"),
+    "missing frame": (
+        enhanced(places=[0, 1, 2, 4, 5, 6]),
+        "Frame positions do not form a regularly-spaced volume",
+    ),
     "few frames": (enhanced(volume=VOLUME[:2]), "2 slice(s), fewer than 3"),
     "several files of frames": (enhanced(files=2), "several files of several frames"),
     "pixels cut short": (cut_short, "IM0004.dcm cannot be decoded"),
-    "constant": (series(volume=np.full_like(VOLUME, 3)), "pixels that are not finite, or all the same"),
+    "constant": (
+        series(volume=np.full_like(VOLUME, 3)),
+        "pixels that are not finite, or all the same",
+    ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faulty_series_is_skipped_with_its_fault_and_the_others_go_on(fault: str, tmp_path: Path) -> None:
+def test_faulty_series_is_skipped_with_its_fault_and_the_others_go_on(
+    fault: str, tmp_path: Path
+) -> None:
     make, message = FAULTS[fault]
     make(tmp_path / "in" / "bad")
     write_series(tmp_path / "in" / "good", VOLUME)
@@ -353,13 +423,17 @@ def test_scanners_test_image_of_another_modality_is_refused(tmp_path: Path) -> N
 
 def test_file_that_is_no_dicom_is_named_and_its_neighbours_are_doubted(tmp_path: Path) -> None:
     write_series(tmp_path / "in" / "T2", VOLUME)
-    (tmp_path / "in" / "T2" / "IM0006.dcm").write_bytes(b"\0" * 300)  # an end slice: the others are an even stack
+    (tmp_path / "in" / "T2" / "IM0006.dcm").write_bytes(
+        b"\0" * 300
+    )  # an end slice: the others are an even stack
     series, broken = found(tmp_path / "in")
     assert len(series.files) == 5 and "IM0006.dcm beside it cannot be read" in series.problems[0]
     assert (broken.name, broken.status) == ("T2_IM0006.dcm", "skipped")
 
 
-def test_a_slice_that_is_a_link_to_nothing_is_named_and_its_neighbours_are_doubted(tmp_path: Path) -> None:
+def test_a_slice_that_is_a_link_to_nothing_is_named_and_its_neighbours_are_doubted(
+    tmp_path: Path,
+) -> None:
     write_series(tmp_path / "in" / "T2", VOLUME)
     last = tmp_path / "in" / "T2" / "IM0006.dcm"
     last.unlink(missing_ok=True)
@@ -370,7 +444,9 @@ def test_a_slice_that_is_a_link_to_nothing_is_named_and_its_neighbours_are_doubt
 
 
 @pytest.mark.parametrize(("orientation", "plane"), [(SAGITTAL, "sagittal"), (CORONAL, "coronal")])
-def test_other_planes_are_segmented_with_a_warning(orientation: Sequence[float], plane: str, tmp_path: Path) -> None:
+def test_other_planes_are_segmented_with_a_warning(
+    orientation: Sequence[float], plane: str, tmp_path: Path
+) -> None:
     write_series(tmp_path / "in", VOLUME, orientation=orientation)
     case = only(found(tmp_path / "in"))
     assert case.image and case.problems[0].startswith(f"{plane} slices")

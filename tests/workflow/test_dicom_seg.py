@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """DICOM Segmentation objects, read back with highdicom and judged by DICOM's own code lists."""
 
 from __future__ import annotations
@@ -24,9 +16,17 @@ highdicom = pytest.importorskip("highdicom")
 
 from workflow.dicom_series import SAGITTAL, oblique, write_enhanced, write_series  # noqa: E402
 
-from monai_fairfl.workflow import Case, Cases, SaveDicomSegd, find_images, write_dicom_seg  # noqa: E402
+from monai_fairfl.workflow import (  # noqa: E402
+    Case,
+    Cases,
+    SaveDicomSegd,
+    find_images,
+    write_dicom_seg,
+)
 
-VOLUME = np.random.default_rng(1).integers(0, 500, (6, 10, 14)).astype(np.int16)  # slices, rows, columns
+VOLUME = (
+    np.random.default_rng(1).integers(0, 500, (6, 10, 14)).astype(np.int16)
+)  # slices, rows, columns
 MASK = np.random.default_rng(2).random((14, 10, 6)) > 0.5
 MASK[..., 0] = False
 
@@ -46,31 +46,49 @@ def test_mask_comes_back_pixel_by_pixel_on_every_image_of_the_series(
     assert {source[2] for source in seg.get_source_image_uids()} == set(uids)
     (referenced,) = seg.ReferencedSeriesSequence
     assert referenced.SeriesInstanceUID == sent[0].SeriesInstanceUID
-    assert {item.ReferencedSOPInstanceUID for item in referenced.ReferencedInstanceSequence} == set(uids)
+    assert {item.ReferencedSOPInstanceUID for item in referenced.ReferencedInstanceSequence} == set(
+        uids
+    )
 
 
 @pytest.mark.parametrize("order", [range(6), (4, 1, 5, 2, 0, 3)], ids=["in order", "shuffled"])
-def test_mask_of_a_file_of_several_frames_lies_on_its_frames(order: Sequence[int], tmp_path: Path) -> None:
+def test_mask_of_a_file_of_several_frames_lies_on_its_frames(
+    order: Sequence[int], tmp_path: Path
+) -> None:
     sent = write_series(tmp_path / "single", VOLUME, orientation=oblique())
     write_enhanced(tmp_path / "in" / "all.dcm", sent, order)
     (case,) = find_images(tmp_path / "in", tmp_path / "volumes.json")
     write_dicom_seg(MASK, case.files, tmp_path / "seg.dcm")
-    seg, source = highdicom.seg.segread(tmp_path / "seg.dcm"), pydicom.dcmread(tmp_path / "in" / "all.dcm")
+    seg, source = highdicom.seg.segread(tmp_path / "seg.dcm"), pydicom.dcmread(
+        tmp_path / "in" / "all.dcm"
+    )
     frames = seg.get_pixels_by_source_frame(
-        source.SOPInstanceUID, range(1, 7), combine_segments=True, assert_missing_frames_are_empty=True
+        source.SOPInstanceUID,
+        range(1, 7),
+        combine_segments=True,
+        assert_missing_frames_are_empty=True,
     )
     for drawn, shown in zip(frames, source.pixel_array, strict=True):
         (index,) = (index for index in range(6) if np.array_equal(VOLUME[index], shown))
         np.testing.assert_array_equal(drawn.T, MASK[..., index])
 
 
-def test_object_lies_where_the_series_lies_and_belongs_to_its_patient_and_study(tmp_path: Path) -> None:
+def test_object_lies_where_the_series_lies_and_belongs_to_its_patient_and_study(
+    tmp_path: Path,
+) -> None:
     sent = write_series(tmp_path / "in", VOLUME, orientation=oblique(20, 30))
     write_dicom_seg(MASK, [dataset.filename for dataset in sent], tmp_path / "seg.dcm")
     seg = highdicom.seg.segread(tmp_path / "seg.dcm")
     theirs, source = seg.get_volume(combine_segments=True), highdicom.get_volume_from_series(sent)
     np.testing.assert_allclose(theirs.affine, source.affine, atol=1e-5)
-    for name in ("PatientID", "PatientName", "StudyInstanceUID", "FrameOfReferenceUID", "AccessionNumber", "StudyDate"):
+    for name in (
+        "PatientID",
+        "PatientName",
+        "StudyInstanceUID",
+        "FrameOfReferenceUID",
+        "AccessionNumber",
+        "StudyDate",
+    ):
         assert seg[name].value == sent[0][name].value, name
     assert seg.SeriesInstanceUID != sent[0].SeriesInstanceUID and seg.Modality == "SEG"
 
@@ -83,14 +101,28 @@ def test_segment_has_the_codes_of_the_standards_lists(tmp_path: Path) -> None:
     segment = seg.get_segment_description(1)
     assert segment.segment_label == "Prostate" and segment.algorithm_type.value == "AUTOMATIC"
     lists = pydicom.sr.codedict
-    assert segment.segmented_property_category in list(lists.Collection("CID7150").concepts.values())
+    assert segment.segmented_property_category in list(
+        lists.Collection("CID7150").concepts.values()
+    )
     assert segment.segmented_property_type in list(lists.Collection("CID7151").concepts.values())
     assert segment.segmented_property_type.value == "41216001"
 
 
-def test_series_that_lost_its_patient_to_deidentification_still_gets_an_object(tmp_path: Path) -> None:
-    gone = ("PatientID", "PatientName", "PatientBirthDate", "PatientSex", "StudyID", "StudyDate", "AccessionNumber")
-    sent = write_series(tmp_path / "in", VOLUME, **dict.fromkeys((*gone, "StudyTime", "SeriesNumber")))
+def test_series_that_lost_its_patient_to_deidentification_still_gets_an_object(
+    tmp_path: Path,
+) -> None:
+    gone = (
+        "PatientID",
+        "PatientName",
+        "PatientBirthDate",
+        "PatientSex",
+        "StudyID",
+        "StudyDate",
+        "AccessionNumber",
+    )
+    sent = write_series(
+        tmp_path / "in", VOLUME, **dict.fromkeys((*gone, "StudyTime", "SeriesNumber"))
+    )
     write_dicom_seg(MASK, [dataset.filename for dataset in sent], tmp_path / "seg.dcm")
     assert not highdicom.seg.segread(tmp_path / "seg.dcm").PatientID
 

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Stacks of slices: even ones pass, and each fault is named."""
 
 from __future__ import annotations
@@ -28,17 +20,25 @@ def problem(places: list[float], step: float = 3.0) -> str:
 
 
 @given(slices=st.integers(3, 30), step=st.floats(0.3, 12), seed=st.integers(0, 99))
-def test_even_stacks_pass_with_headers_rounded_to_a_hundredth_of_a_step(slices: int, step: float, seed: int) -> None:
+def test_even_stacks_pass_with_headers_rounded_to_a_hundredth_of_a_step(
+    slices: int, step: float, seed: int
+) -> None:
     noise = np.random.default_rng(seed).uniform(-0.01, 0.01, slices)
     assert not problem(list(np.arange(slices) + noise), step)
 
 
-@given(slices=st.integers(5, 30), step=st.floats(0.3, 12), missing=st.sets(st.integers(2, 27), min_size=1, max_size=2))
+@given(
+    slices=st.integers(5, 30),
+    step=st.floats(0.3, 12),
+    missing=st.sets(st.integers(2, 27), min_size=1, max_size=2),
+)
 def test_missing_slices_are_counted(slices: int, step: float, missing: set[int]) -> None:
     inside = {place for place in missing if place < slices - 1}
     places: list[float] = [place for place in range(slices) if place not in inside]
     expected = {0: "", 1: "1 slice is missing", 2: "2 slices are missing"}[len(inside)]
-    assert problem(places, step).startswith(expected) and bool(problem(places, step)) == bool(inside)
+    assert problem(places, step).startswith(expected) and bool(problem(places, step)) == bool(
+        inside
+    )
 
 
 def test_the_gap_is_shown_with_the_files_beside_it() -> None:

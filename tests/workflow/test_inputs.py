@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """NIfTI files of a folder: the good ones are found, the others are named with their fault."""
 
 from __future__ import annotations
@@ -43,33 +35,48 @@ def test_volumes_are_found_compressed_or_not_and_masks_left_out(tmp_path: Path) 
         save(tmp_path / "in" / name, VOLUME)
     (tmp_path / "in" / "notes.txt").write_text("not an image")
     cases = found(tmp_path / "in", tmp_path)
-    assert cases.images == [{"image": str(tmp_path / "in" / name)} for name in ("a.nii", "b.nii.gz")]
+    assert cases.images == [
+        {"image": str(tmp_path / "in" / name)} for name in ("a.nii", "b.nii.gz")
+    ]
     assert [case.name for case in cases] == ["a", "b"]
-    assert [case.name for case in found(tmp_path / "in", tmp_path, pattern="**/*.nii.gz")] == ["b", "c"]
+    assert [case.name for case in found(tmp_path / "in", tmp_path, pattern="**/*.nii.gz")] == [
+        "b",
+        "c",
+    ]
 
 
 def test_endings_in_capital_letters_are_found_too(tmp_path: Path) -> None:
     for name in ("a.NII.GZ", "b.NII", "deeper/c.NII.GZ"):
         save(tmp_path / "in" / name.lower(), VOLUME).rename(tmp_path / "in" / name)
     assert [case.name for case in found(tmp_path / "in", tmp_path)] == ["a", "b"]
-    assert [case.name for case in found(tmp_path / "in", tmp_path, pattern="**/*.nii.gz")] == ["a", "c"]
+    assert [case.name for case in found(tmp_path / "in", tmp_path, pattern="**/*.nii.gz")] == [
+        "a",
+        "c",
+    ]
 
 
 def test_hidden_files_and_outputs_of_an_earlier_run_are_no_images(tmp_path: Path) -> None:
     for name in ("a.nii.gz", "deeper/b.nii.gz", "out/a_pred.nii.gz", "out/old/b_pred.nii.gz"):
         save(tmp_path / "in" / name, VOLUME)
     (tmp_path / "in" / "._a.nii.gz").write_bytes(b"what macOS keeps beside a file")
-    for report in (tmp_path / "in" / "out" / "volumes.json", tmp_path / "in" / "out" / "new" / "volumes.json"):
+    for report in (
+        tmp_path / "in" / "out" / "volumes.json",
+        tmp_path / "in" / "out" / "new" / "volumes.json",
+    ):
         cases = find_images(tmp_path / "in", report, pattern="**/*.nii*")
         names = ["a", "b"] if report.parent.name == "out" else ["a", "a_pred", "b", "b_pred"]
         assert [case.name for case in cases] == names and len(cases.images) == len(names)
 
 
 @pytest.mark.parametrize("find", [find_images, find_photographs])
-def test_outputs_may_not_lie_among_the_images(find: Callable[[Path, Path], Cases], tmp_path: Path) -> None:
+def test_outputs_may_not_lie_among_the_images(
+    find: Callable[[Path, Path], Cases], tmp_path: Path
+) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "in")
-    with pytest.raises(ConfigError, match="link is the folder of the images and of the outputs.*--output_dir"):
+    with pytest.raises(
+        ConfigError, match="link is the folder of the images and of the outputs.*--output_dir"
+    ):
         find(tmp_path / "link", tmp_path / "in" / "table.json")
 
 
@@ -99,21 +106,35 @@ def cut_short(path: Path) -> None:
 
 
 FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "4D": (lambda path: save(path, np.stack([VOLUME] * 3, axis=-1)), "4D with shape (12, 10, 5, 3)"),
+    "4D": (
+        lambda path: save(path, np.stack([VOLUME] * 3, axis=-1)),
+        "4D with shape (12, 10, 5, 3)",
+    ),
     "2D": (lambda path: save(path, VOLUME[..., 0]), "2D with shape (12, 10)"),
     "colour": (colour, "store one 3D volume of real numbers"),
     "not a number": (not_a_number, "values that are not finite"),
     "cut short": (cut_short, "cannot be read ("),
-    "broken link": (lambda path: path.symlink_to(path.parent / "archive" / path.name), "cannot be read ("),
+    "broken link": (
+        lambda path: path.symlink_to(path.parent / "archive" / path.name),
+        "cannot be read (",
+    ),
     "text": (lambda path: path.write_text("no image"), "cannot be read ("),
-    "constant": (lambda path: save(path, np.full((6, 6, 4), 7.0)), "the same value in all 144 voxels"),
-    "contradicted header": (contradicted, "has voxels of 1 x 1 x 1 mm by its pixdim, of 0.5 x 0.5 x 3 by its sform"),
+    "constant": (
+        lambda path: save(path, np.full((6, 6, 4), 7.0)),
+        "the same value in all 144 voxels",
+    ),
+    "contradicted header": (
+        contradicted,
+        "has voxels of 1 x 1 x 1 mm by its pixdim, of 0.5 x 0.5 x 3 by its sform",
+    ),
     "flat affine": (flat, "an affine without volume"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faulty_volume_is_skipped_with_its_fault_and_the_others_go_on(fault: str, tmp_path: Path) -> None:
+def test_faulty_volume_is_skipped_with_its_fault_and_the_others_go_on(
+    fault: str, tmp_path: Path
+) -> None:
     save(tmp_path / "in" / "good.nii.gz", VOLUME)
     make, message = FAULTS[fault]
     make(tmp_path / "in" / "bad.nii.gz")
@@ -132,7 +153,9 @@ def test_two_volumes_whose_masks_would_have_one_name_are_not_both_segmented(tmp_
 
 
 @pytest.mark.parametrize("folder", ["empty", "nowhere"])
-def test_folder_without_images_is_an_error_that_says_which_argument_names_it(folder: str, tmp_path: Path) -> None:
+def test_folder_without_images_is_an_error_that_says_which_argument_names_it(
+    folder: str, tmp_path: Path
+) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=f"{folder}.*--dataset_dir"):
         found(tmp_path / folder, tmp_path)
@@ -149,7 +172,9 @@ def test_without_pydicom_nifti_is_found_and_dicom_refused_with_the_way_to_get_it
         (tmp_path / "in" / name).write_bytes(bytes(128) + b"DICM")
     dicom, nifti = found(tmp_path / "in", tmp_path)
     assert nifti.image and dicom.status == "skipped"
-    assert dicom.problems == ["2 DICOM files, which need pydicom to be read: pip install 'monai-fairfl[dicom]'"]
+    assert dicom.problems == [
+        "2 DICOM files, which need pydicom to be read: pip install 'monai-fairfl[dicom]'"
+    ]
 
 
 @pytest.mark.parametrize("find", [find_images, find_photographs])
@@ -159,7 +184,9 @@ def test_a_file_in_place_of_the_folder_of_outputs_is_named(
 ) -> None:
     save(tmp_path / "in" / "a.nii", VOLUME)
     (tmp_path / "out").write_text("a file")
-    with pytest.raises(ConfigError, match="out.* cannot be the folder of the outputs .*--output_dir"):
+    with pytest.raises(
+        ConfigError, match="out.* cannot be the folder of the outputs .*--output_dir"
+    ):
         find(tmp_path / "in", tmp_path / "out" / below / "table.json")
 
 

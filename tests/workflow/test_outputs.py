@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Measures of a mask, and overlays written for volumes and for photographs."""
 
 from __future__ import annotations
@@ -29,7 +21,9 @@ from monai_fairfl.workflow.overlays import COLOURS
 
 def measured(mask: np.ndarray, affine: np.ndarray, folder: Path) -> Case:
     case = Case("a", source="a.nii", image="a.nii")
-    pred = MetaTensor(torch.as_tensor(mask, dtype=torch.uint8)[None], affine=torch.as_tensor(affine))
+    pred = MetaTensor(
+        torch.as_tensor(mask, dtype=torch.uint8)[None], affine=torch.as_tensor(affine)
+    )
     pred.meta["filename_or_obj"] = "a.nii"
     MeasureVolumed("pred", Cases([case], folder / "volumes.json"))({"pred": pred})
     return case
@@ -40,7 +34,9 @@ def test_slices_are_axial_and_millilitres_the_same_however_the_file_was_stored(
     order: tuple[int, int, int], tmp_path: Path
 ) -> None:
     a = np.radians(20)
-    turned = np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]]) @ np.diag([0.5, 0.8, 3.0])
+    turned = np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]]) @ np.diag(
+        [0.5, 0.8, 3.0]
+    )
     affine = np.eye(4)
     affine[:3, :3] = turned[:, order]
     mask = np.zeros((10, 12, 8))
@@ -59,7 +55,9 @@ def test_empty_mask_is_noted_and_counts_as_segmented(tmp_path: Path) -> None:
 
 
 def test_photographs_get_overlays_too(tmp_path: Path) -> None:
-    photograph = np.random.default_rng(0).integers(0, 200, (40, 60, 3), dtype=np.uint8)  # rows, columns
+    photograph = np.random.default_rng(0).integers(
+        0, 200, (40, 60, 3), dtype=np.uint8
+    )  # rows, columns
     Image.fromarray(photograph).save(tmp_path / "eye.png")
     case = Case("eye", source="eye.png", image=str(tmp_path / "eye.png"))
     disc = np.zeros((40, 60), bool)
@@ -79,14 +77,20 @@ def test_photographs_get_overlays_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "P", "L"])
-def test_photographs_of_every_mode_get_the_overlay_of_their_colours(mode: str, tmp_path: Path) -> None:
-    colours = Image.fromarray(np.random.default_rng(0).integers(0, 200, (40, 60, 3), dtype=np.uint8)).convert(mode)
+def test_photographs_of_every_mode_get_the_overlay_of_their_colours(
+    mode: str, tmp_path: Path
+) -> None:
+    colours = Image.fromarray(
+        np.random.default_rng(0).integers(0, 200, (40, 60, 3), dtype=np.uint8)
+    ).convert(mode)
     pictures = []
     for name, photograph in (("stored", colours), ("rgb", colours.convert("RGB"))):
         photograph.save(tmp_path / f"{name}.png")
         case = Case(name, source=f"{name}.png", image=str(tmp_path / f"{name}.png"))
         pred = MetaTensor(torch.zeros(1, 60, 40), meta={"filename_or_obj": case.image})
-        SaveOverlayd("pred", Cases([case], tmp_path / "table.json"), tmp_path, reader="PILReader")({"pred": pred})
+        SaveOverlayd("pred", Cases([case], tmp_path / "table.json"), tmp_path, reader="PILReader")(
+            {"pred": pred}
+        )
         assert case.status == "segmented", case.problems
         with Image.open(tmp_path / case.results["overlay"]) as opened:
             pictures.append(np.asarray(opened))
@@ -95,8 +99,14 @@ def test_photographs_of_every_mode_get_the_overlay_of_their_colours(mode: str, t
 
 def prediction(shape: tuple[int, ...], affine: np.ndarray) -> MetaTensor:
     mask = np.random.default_rng(0).random(shape) > 0.5
-    pred = MetaTensor(torch.as_tensor(mask, dtype=torch.float32)[None], affine=torch.as_tensor(affine))
-    pred.meta |= {"filename_or_obj": "in/a.nii.gz", "spatial_shape": np.array(shape), "original_affine": affine}
+    pred = MetaTensor(
+        torch.as_tensor(mask, dtype=torch.float32)[None], affine=torch.as_tensor(affine)
+    )
+    pred.meta |= {
+        "filename_or_obj": "in/a.nii.gz",
+        "spatial_shape": np.array(shape),
+        "original_affine": affine,
+    }
     return pred
 
 
@@ -109,9 +119,15 @@ def saved(pred: MetaTensor, folder: Path) -> Path:
 
 @pytest.mark.parametrize("kind", ["straight", "oblique", "sheared", "left-handed"])
 def test_a_mask_is_the_file_that_monai_would_write(kind: str, tmp_path: Path) -> None:
-    axes = {"straight": np.diag([-0.6, -0.6, 3.0]), "sheared": np.diag([0.6, 0.7, 3.0]), "left-handed": np.eye(3)}
+    axes = {
+        "straight": np.diag([-0.6, -0.6, 3.0]),
+        "sheared": np.diag([0.6, 0.7, 3.0]),
+        "left-handed": np.eye(3),
+    }
     affine = np.eye(4)
-    affine[:3, :3] = axes.get(kind, np.array([[0.58, -0.2, 0.1], [0.2, 0.6, -0.3], [0.02, 0.3, 2.9]]))
+    affine[:3, :3] = axes.get(
+        kind, np.array([[0.58, -0.2, 0.1], [0.2, 0.6, -0.3], [0.02, 0.3, 2.9]])
+    )
     affine[:3, 3] = 11.5, -37.25, 4.1
     if kind == "sheared":
         affine[0, 2] = 0.15
@@ -134,4 +150,8 @@ def test_a_mask_that_cannot_be_written_costs_this_output_only(tmp_path: Path) ->
     case = Case("a", source="a.nii", image="a.nii")
     pred = MetaTensor(torch.ones(1, 4, 4, 3), meta={"filename_or_obj": "a.nii"})
     SaveNiftid("pred", Cases([case], tmp_path / "volumes.json"), tmp_path)({"pred": pred})
-    assert case.status == "incomplete" and "SaveNiftid failed" in case.problems[0] and "mask" not in case.results
+    assert (
+        case.status == "incomplete"
+        and "SaveNiftid failed" in case.problems[0]
+        and "mask" not in case.results
+    )

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Outlines: where the mask is, in which slices, and the patient the right way round."""
 
 from __future__ import annotations
@@ -29,7 +21,9 @@ def coloured(picture: np.ndarray, channel: int = 0) -> np.ndarray:
 
 
 def volume(values: np.ndarray, affine: np.ndarray = RAS) -> MetaTensor:
-    return MetaTensor(torch.as_tensor(values, dtype=torch.float32)[None], affine=torch.as_tensor(affine))
+    return MetaTensor(
+        torch.as_tensor(values, dtype=torch.float32)[None], affine=torch.as_tensor(affine)
+    )
 
 
 def test_outlines_of_a_photograph_enclose_each_channel() -> None:
@@ -47,24 +41,34 @@ def test_outlines_of_a_photograph_enclose_each_channel() -> None:
 def test_the_patients_left_is_on_the_right_and_the_front_above() -> None:
     mask = np.zeros((40, 40, 1))
     mask[2:10, 30:38] = 1
-    rows, columns = np.nonzero(coloured(overlay(volume(mask), volume(mask))))  # x grows to the right, y to the front
+    rows, columns = np.nonzero(
+        coloured(overlay(volume(mask), volume(mask)))
+    )  # x grows to the right, y to the front
     assert columns.min() > SIDE / 2 > rows.max()
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
 @pytest.mark.parametrize("flipped", [0, 1, 2])
-def test_the_picture_does_not_depend_on_how_the_file_was_stored(order: tuple[int, int, int], flipped: int) -> None:
+def test_the_picture_does_not_depend_on_how_the_file_was_stored(
+    order: tuple[int, int, int], flipped: int
+) -> None:
     image, mask = np.random.default_rng(0).random((20, 30, 6)), np.zeros((20, 30, 6))
     mask[5:12, 8:20, 2:5] = 1
     stored = RAS[:, [*order, 3]].copy()
     stored[:, 3] += stored[:, flipped] * (image.transpose(order).shape[flipped] - 1)
     stored[:, flipped] *= -1
-    turned = [volume(np.flip(values.transpose(order), flipped).copy(), stored) for values in (image, mask)]
-    np.testing.assert_array_equal(overlay(turned[0], turned[1]), overlay(volume(image), volume(mask)))
+    turned = [
+        volume(np.flip(values.transpose(order), flipped).copy(), stored) for values in (image, mask)
+    ]
+    np.testing.assert_array_equal(
+        overlay(turned[0], turned[1]), overlay(volume(image), volume(mask))
+    )
 
 
 @pytest.mark.parametrize(("gland", "tiles"), [(0, 9), (1, 1), (4, 4), (5, 6), (20, 9)])
-def test_at_most_nine_slices_with_gland_are_shown_and_the_middle_ones_without_any(gland: int, tiles: int) -> None:
+def test_at_most_nine_slices_with_gland_are_shown_and_the_middle_ones_without_any(
+    gland: int, tiles: int
+) -> None:
     image, mask = np.random.default_rng(0).random((16, 16, 24)) + 1, np.zeros((16, 16, 24))
     mask[4:12, 4:12, 2 : 2 + gland] = 1
     picture = overlay(volume(image), volume(mask))
@@ -79,5 +83,7 @@ def test_at_most_nine_slices_with_gland_are_shown_and_the_middle_ones_without_an
 def test_pixels_keep_their_proportions() -> None:
     mask = np.zeros((20, 20, 1))
     mask[5:15, 5:15] = 1
-    rows, columns = np.nonzero(coloured(overlay(*[volume(mask, np.diag([1.0, 2.0, 3.0, 1.0]))] * 2)))
+    rows, columns = np.nonzero(
+        coloured(overlay(*[volume(mask, np.diag([1.0, 2.0, 3.0, 1.0]))] * 2))
+    )
     assert np.ptp(rows) / np.ptp(columns) == pytest.approx(2, rel=0.02)

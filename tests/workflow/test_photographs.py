@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Photographs of a folder: the good ones are found, the others are named with their fault."""
 
 from __future__ import annotations
@@ -38,7 +30,9 @@ def deep_and_big_endian(path: Path) -> None:
     Image.frombytes("I;16B", (60, 40), np.asarray(COLOURS)[..., :2].tobytes()).save(path, "TIFF")
 
 
-def test_a_wide_photograph_is_noted_as_taken_for_a_stereo_pair_unless_it_is_said_what_it_is(tmp_path: Path) -> None:
+def test_a_wide_photograph_is_noted_as_taken_for_a_stereo_pair_unless_it_is_said_what_it_is(
+    tmp_path: Path,
+) -> None:
     COLOURS.save(tmp_path / "single.png")
     COLOURS.resize((80, 40)).save(tmp_path / "wide.png")
     single, wide = find_photographs(tmp_path, tmp_path / "out" / "ratios.json")
@@ -50,7 +44,10 @@ def test_a_wide_photograph_is_noted_as_taken_for_a_stereo_pair_unless_it_is_said
 
 
 FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "turned": (turned, "is shown turned (EXIF orientation 6), but read as it lies in the file; save it upright"),
+    "turned": (
+        turned,
+        "is shown turned (EXIF orientation 6), but read as it lies in the file; save it upright",
+    ),
     "16 bits": (deep, "mode 'I;16' instead of colour of 8 bits; export the colour photograph"),
     "16 bits, big-endian": (deep_and_big_endian, "mode 'I;16B' instead of colour of 8 bits"),
     "for print": (lambda path: COLOURS.convert("CMYK").save(path, "TIFF"), "has the colours CMYK"),
@@ -58,9 +55,16 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_photograph_that_would_be_read_wrongly_is_skipped_with_its_fault(fault: str, tmp_path: Path) -> None:
+def test_a_photograph_that_would_be_read_wrongly_is_skipped_with_its_fault(
+    fault: str, tmp_path: Path
+) -> None:
     make, message = FAULTS[fault]
     make(tmp_path / "bad.png")
     COLOURS.save(tmp_path / "GOOD.PNG")
     good, bad = find_photographs(tmp_path, tmp_path / "out" / "ratios.json")
-    assert good.image and not good.problems and bad.status == "skipped" and bad.problems[0].startswith(message)
+    assert (
+        good.image
+        and not good.problems
+        and bad.status == "skipped"
+        and bad.problems[0].startswith(message)
+    )

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""From DICOM series to masks, DICOM-SEG, volumes and overlays, through the prostate bundle's own inference.json."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""From DICOM series to masks, DICOM-SEG, volumes and overlays, through the prostate bundle's own
+inference.json.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +63,11 @@ def bright(tmp_path: Path) -> dict[str, Any]:
         **recipe.values,  # the file has no recipe, so every value must be given
         "network_def": {"_target_": "torch.nn.Identity"},
         "ckpt_path": str(tmp_path / "identity.pt"),
-        "activation": {"_target_": "Activationsd", "keys": "pred", "other": "$lambda x: torch.sigmoid(4 * x - 8)"},
+        "activation": {
+            "_target_": "Activationsd",
+            "keys": "pred",
+            "other": "$lambda x: torch.sigmoid(4 * x - 8)",
+        },
         "size": [96, 96],
         "field_of_view": 1.0,
     }
@@ -82,7 +80,11 @@ def infer(data: Path, **settings: Any) -> int:
         meta_file=str(BUNDLE / "configs" / "metadata.json"),
         logging_file=False,
         workflow_type="infer",
-        **{"bundle_root": str(BUNDLE), "dataset_dir": str(data), "output_dir": str(data.parent / "out")},
+        **{
+            "bundle_root": str(BUNDLE),
+            "dataset_dir": str(data),
+            "output_dir": str(data.parent / "out"),
+        },
         **{"device": "cpu", **settings},
     )
     made.initialize()
@@ -113,7 +115,9 @@ def check_outputs(case: dict[str, Any], sent: list[Any], out: Path) -> np.ndarra
     frames = seg.get_pixels_by_source_instance(uids, combine_segments=False)[..., 0]
     np.testing.assert_array_equal(frames.transpose(2, 1, 0), mask)
     (referenced,) = seg.ReferencedSeriesSequence
-    assert {item.ReferencedSOPInstanceUID for item in referenced.ReferencedInstanceSequence} == set(uids)
+    assert {item.ReferencedSOPInstanceUID for item in referenced.ReferencedInstanceSequence} == set(
+        uids
+    )
     with Image.open(out / case["overlay"]) as overlay:
         assert overlay.mode == "RGB" and max(overlay.size) <= 960
     return mask
@@ -123,7 +127,9 @@ def check_outputs(case: dict[str, Any], sent: list[Any], out: Path) -> np.ndarra
 def test_series_gives_mask_segmentation_volume_and_overlay_that_agree(
     order: tuple[int, ...] | None, model: Path, tmp_path: Path
 ) -> None:
-    sent = write_series(tmp_path / "in" / "P1", prostate()[0], origin=ORIGIN, order=order, **GEOMETRY)
+    sent = write_series(
+        tmp_path / "in" / "P1", prostate()[0], origin=ORIGIN, order=order, **GEOMETRY
+    )
     assert infer(tmp_path / "in", ckpt_path=str(model)) == 0
     mask = check_outputs(lines(tmp_path / "out")["P1"], sent, tmp_path / "out")
     assert 0 < mask.mean() < 1
@@ -133,7 +139,9 @@ def test_series_gives_mask_segmentation_volume_and_overlay_that_agree(
 
 def test_gland_of_a_series_is_found_where_it_is(bright: dict[str, Any], tmp_path: Path) -> None:
     image, blob = prostate()
-    sent = write_series(tmp_path / "in", image, origin=ORIGIN, order=range(9, 0, -1), SeriesNumber=3, **GEOMETRY)
+    sent = write_series(
+        tmp_path / "in", image, origin=ORIGIN, order=range(9, 0, -1), SeriesNumber=3, **GEOMETRY
+    )
     assert infer(tmp_path / "in", **bright) == 0
     mask = check_outputs(lines(tmp_path / "out")["series3"], sent, tmp_path / "out")
     truth = blob.transpose(2, 1, 0)
@@ -147,7 +155,10 @@ def test_series_and_its_nifti_copy_give_one_mask(model: Path, tmp_path: Path) ->
     nib.save(nib.Nifti1Image(image.transpose(2, 1, 0), affine), tmp_path / "in" / "copy.nii.gz")
     assert infer(tmp_path / "in", ckpt_path=str(model)) == 0
     cases = lines(tmp_path / "out")
-    masks = [nib.Nifti1Image.from_filename(tmp_path / "out" / case["mask"]).get_fdata() for case in cases.values()]
+    masks = [
+        nib.Nifti1Image.from_filename(tmp_path / "out" / case["mask"]).get_fdata()
+        for case in cases.values()
+    ]
     np.testing.assert_array_equal(*masks)
     assert masks[0].any() and cases["copy"]["millilitres"] == cases["series"]["millilitres"]
     assert "dicom_seg" not in cases["copy"]
@@ -157,10 +168,20 @@ def write_mixture(root: Path) -> dict[str, str]:
     """A hospital's export: one good series among faulty ones. Returns the faults by case."""
     image, _ = prostate()
     write_series(root / "P1" / "STUDY" / "T2", image, origin=ORIGIN, **GEOMETRY)
-    write_series(root / "P1" / "STUDY" / "LOC", image[:3], ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"])
+    write_series(
+        root / "P1" / "STUDY" / "LOC", image[:3], ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"]
+    )
     write_series(root / "P2", image, Modality="CT", SeriesNumber=1, names="ct{}.dcm")
-    write_series(root / "P2", image, places=[0, 1, 2, 3, 5, 6, 7, 8, 9], SeriesNumber=2, names="a{}.dcm")
-    write_series(root / "P2", image, places=[0, 1, 2, 3, 4.5, 5.5, 6.5, 7.5, 8.5], SeriesNumber=3, names="b{}.dcm")
+    write_series(
+        root / "P2", image, places=[0, 1, 2, 3, 5, 6, 7, 8, 9], SeriesNumber=2, names="a{}.dcm"
+    )
+    write_series(
+        root / "P2",
+        image,
+        places=[0, 1, 2, 3, 4.5, 5.5, 6.5, 7.5, 8.5],
+        SeriesNumber=3,
+        names="b{}.dcm",
+    )
     (root / "P3").mkdir()
     (root / "P3" / "IM1.dcm").write_bytes(b"no DICOM")
     nib.save(nib.Nifti1Image(np.full((9, 9, 5), np.nan, np.float32), np.eye(4)), root / "P4.nii.gz")
@@ -177,27 +198,37 @@ def write_mixture(root: Path) -> dict[str, str]:
 def check_mixture(out: Path, faults: dict[str, str]) -> None:
     cases = lines(out)
     good = cases.pop("P1_STUDY_T2")
-    assert good["status"] == "segmented" and (out / good["mask"]).is_file() and (out / good["dicom_seg"]).is_file()
+    assert (
+        good["status"] == "segmented"
+        and (out / good["mask"]).is_file()
+        and (out / good["dicom_seg"]).is_file()
+    )
     assert cases.keys() == faults.keys()
     for name, fault in faults.items():
         (problem,) = cases[name]["problems"]
         assert cases[name]["status"] == "skipped" and fault in problem, name
 
 
-def test_faulty_series_are_skipped_with_a_reason_and_the_good_one_is_segmented(model: Path, tmp_path: Path) -> None:
+def test_faulty_series_are_skipped_with_a_reason_and_the_good_one_is_segmented(
+    model: Path, tmp_path: Path
+) -> None:
     faults = write_mixture(tmp_path / "in")
     assert infer(tmp_path / "in", ckpt_path=str(model)) == 3
     check_mixture(tmp_path / "out", faults)
 
 
-def test_a_folder_of_faulty_series_ends_with_code_2_and_a_table(model: Path, tmp_path: Path) -> None:
+def test_a_folder_of_faulty_series_ends_with_code_2_and_a_table(
+    model: Path, tmp_path: Path
+) -> None:
     write_series(tmp_path / "in" / "P1", prostate()[0], Modality="CT")
     assert infer(tmp_path / "in", ckpt_path=str(model)) == 2
     assert lines(tmp_path / "out")["P1"]["status"] == "skipped"
 
 
 def command(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    """The command of the README, in the bundle's folder; ``before`` runs in the same interpreter first."""
+    """The command of the README, in the bundle's folder; ``before`` runs in the same interpreter
+    first.
+    """
     start = ["-c", f"{before}; import runpy; runpy.run_module('monai.bundle', run_name='__main__')"]
     return subprocess.run(
         [sys.executable, *(start if before else ["-m", "monai.bundle"]), *arguments],
@@ -212,14 +243,22 @@ def command(*arguments: str, before: str = "") -> subprocess.CompletedProcess[st
 def readme(data: Path, model: Path) -> list[str]:
     """The arguments of the README's command, with this data, this model and its small network."""
     text = (BUNDLE / "docs" / "README.md").read_text()
-    line = next(line for line in text.splitlines() if "configs/inference.json --bundle_root . --dataset_dir" in line)
+    line = next(
+        line
+        for line in text.splitlines()
+        if "configs/inference.json --bundle_root . --dataset_dir" in line
+    )
     places = {"IMAGES": str(data), "OUT": str(data.parent / "out"), "models/model.pt": str(model)}
-    arguments = [places.get(word, word) for word in line.removeprefix("python -m monai.bundle ").split()]
+    arguments = [
+        places.get(word, word) for word in line.removeprefix("python -m monai.bundle ").split()
+    ]
     return [*arguments, "--device", "cpu"]
 
 
 @pytest.mark.slow
-def test_command_of_the_readme_takes_an_export_to_masks_and_says_what_it_skipped(model: Path, tmp_path: Path) -> None:
+def test_command_of_the_readme_takes_an_export_to_masks_and_says_what_it_skipped(
+    model: Path, tmp_path: Path
+) -> None:
     faults = write_mixture(tmp_path / "in")
     done = command(*readme(tmp_path / "in", model))
     assert done.returncode == 3, done.stderr[-2000:]
@@ -231,7 +270,9 @@ def test_command_of_the_readme_takes_an_export_to_masks_and_says_what_it_skipped
 
 
 @pytest.mark.slow
-def test_command_of_the_readme_ends_with_code_0_when_all_went_well(model: Path, tmp_path: Path) -> None:
+def test_command_of_the_readme_ends_with_code_0_when_all_went_well(
+    model: Path, tmp_path: Path
+) -> None:
     sent = write_series(tmp_path / "in" / "P1", prostate()[0], origin=ORIGIN, **GEOMETRY)
     done = command(*readme(tmp_path / "in", model))
     assert done.returncode == 0, done.stderr[-2000:]

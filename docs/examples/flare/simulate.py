@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A federation of generated hospitals in NVFlare's simulator."""
 
 from __future__ import annotations
@@ -20,7 +12,12 @@ from nvflare.recipe.utils import add_experiment_tracking
 from monai_fairfl.data.layouts import sites_at
 from monai_fairfl.transports.flare import FairFLRecipe
 
-SMALL = {"size": [32, 32], "channels": [4, 8], "batch_size": 2, "slices_per_volume": 4}  # a first try; not for results
+SMALL = {
+    "size": [32, 32],
+    "channels": [4, 8],
+    "batch_size": 2,
+    "slices_per_volume": 4,
+}  # a first try; not for results
 
 
 def main() -> None:
@@ -29,7 +26,9 @@ def main() -> None:
     parser.add_argument("--sites", nargs="+", help="those that take part (default: all)")
     parser.add_argument("--strategy", default="FedCE", help="see monai-fairfl strategies")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--threads", type=int, help="clients at work at the same time (default: all)")
+    parser.add_argument(
+        "--threads", type=int, help="clients at work at the same time (default: all)"
+    )
     parser.add_argument("--workspace", required=True, help="gets everything that the run writes")
     args = parser.parse_args()
 
@@ -44,7 +43,9 @@ def main() -> None:
         overrides=SMALL,
     )
     add_experiment_tracking(recipe, "tensorboard")
-    run = recipe.execute(SimEnv(clients=sites, num_threads=args.threads, workspace_root=args.workspace))
+    run = recipe.execute(
+        SimEnv(clients=sites, num_threads=args.threads, workspace_root=args.workspace)
+    )
     print(run.get_result())
 
 

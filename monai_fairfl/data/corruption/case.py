@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """What both corruptions need of a case: its identity, what is random in it, its voxels."""
 
 from __future__ import annotations
@@ -37,11 +29,15 @@ def file_of(value: object) -> str | None:
 
 def generator_of(seed: int, identity: str) -> np.random.Generator:
     """Of a case: the same for the same ``identity`` in every process and order."""
-    return np.random.default_rng(int.from_bytes(hashlib.sha256(f"{seed}/{identity}".encode()).digest(), "big"))
+    return np.random.default_rng(
+        int.from_bytes(hashlib.sha256(f"{seed}/{identity}".encode()).digest(), "big")
+    )
 
 
 def array_of(key: Hashable, value: Any, dtype: type) -> np.ndarray:
-    """Voxels of an image or label, C x H x W or C x H x W x D; another number of axes is a :class:`DataError`."""
+    """Voxels of an image or label, C x H x W or C x H x W x D; another number of axes is a
+    :class:`DataError`.
+    """
     array: np.ndarray = convert_data_type(value, np.ndarray, dtype=dtype)[0]
     if array.ndim not in (3, 4):
         raise DataError(

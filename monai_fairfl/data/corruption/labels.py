@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Wrong labels: blobs anywhere, structures moved, too small or too large."""
 
 from __future__ import annotations
@@ -28,8 +20,11 @@ from monai_fairfl.data.partition import pick
 from monai_fairfl.errors import ConfigError, DataError
 
 
-def corrupted_cases(cases: Sequence[Case], share: float, seed: int = 0, key: str = "label") -> list[Case]:
-    """Choose which cases' labels are corrupted: floor(share n + 1/2) of n, at least one if ``share`` is above 0.
+def corrupted_cases(
+    cases: Sequence[Case], share: float, seed: int = 0, key: str = "label"
+) -> list[Case]:
+    """Choose which cases' labels are corrupted: floor(share n + 1/2) of n, at least one if
+    ``share`` is above 0.
 
     A larger share has the same cases and more; their order does not matter.
 
@@ -37,7 +32,8 @@ def corrupted_cases(cases: Sequence[Case], share: float, seed: int = 0, key: str
         cases: a client's cases.
         share: of them, from 0 to 1.
         seed: of the choice.
-        key: whose file, ``FOLDER/NAME``, is the case's identity; what has the same one counts as one case.
+        key: whose file, ``FOLDER/NAME``, is the case's identity; what has the same one counts as
+            one case.
 
     Returns:
         The chosen cases, in the order of ``cases``.
@@ -50,7 +46,9 @@ def corrupted_cases(cases: Sequence[Case], share: float, seed: int = 0, key: str
     (1, 3)
     """
     if any(key not in case for case in cases):
-        raise ConfigError(f"a case has no {key!r}: give the training cases, as $@datalist['training'].")
+        raise ConfigError(
+            f"a case has no {key!r}: give the training cases, as $@datalist['training']."
+        )
     chosen = set(pick([name_of(case[key]) for case in cases], share, seed))
     return [case for case in cases if name_of(case[key]) in chosen]
 
@@ -90,7 +88,9 @@ def _erode_dilate(label: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _random_blob(label: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     planes = label.transpose(0, 3, 1, 2)
     areas = planes.sum(axis=(2, 3))
-    field = ndimage.gaussian_filter(rng.standard_normal(planes.shape[2:]), np.sqrt(areas.max()) / 2, mode="wrap")
+    field = ndimage.gaussian_filter(
+        rng.standard_normal(planes.shape[2:]), np.sqrt(areas.max()) / 2, mode="wrap"
+    )
     blobs = np.stack([[_top(field, area) for area in channel] for channel in areas])
     return blobs.transpose(0, 2, 3, 1)
 
@@ -105,31 +105,35 @@ _LABEL_KINDS: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]]
 class CorruptLabeld(MapTransform):
     """Make the labels of a share of a client's cases wrong; all other labels stay as they are.
 
-    CGSV (Xu et al., NeurIPS 2021, Fig. 2) gives clients 20, 40 or 60 % wrong digits. A label image can be wrong in
-    more than one way; A is the structure, in one channel and image plane where not said otherwise, and Dice is that of
-    the wrong with the true label:
+    CGSV (Xu et al., NeurIPS 2021, Fig. 2) gives clients 20, 40 or 60 % wrong digits. A label image
+    can be wrong in more than one way; A is the structure, in one channel and image plane where not
+    said otherwise, and Dice is that of the wrong with the true label:
 
-    - ``random_blob``: a smooth blob of |A| pixels anywhere, the nearest to a wrong digit: the |A| highest pixels of
-      Gaussian noise smoothed with sqrt(|A_max|) / 2. One noise for all channels and planes of a case, so a cup stays
-      inside its disc and planes fit together. Dice is chance: on average the structure's share of the plane.
-    - ``shift``: everything is moved in plane by half of its own height and width, (h / 2 sin t, w / 2 cos t) with a
-      direction t of the case, rounded up to whole pixels; where the image would end, to the side with more room. Dice
-      is 0.39 for an ellipse and 0.31 for an ellipsoid of many pixels, at most 0.5 for a rectangle, unless both sides
-      have too little room.
-    - ``erode_dilate``: all too small or all too large, with equal probability: the |A| / 3 pixels deepest inside, or A
-      and the 2 |A| nearest outside. Dice is 1/2. Where 3 |A| pixels exceed the plane, it is too small.
+    - ``random_blob``: a smooth blob of |A| pixels anywhere, the nearest to a wrong digit: the |A|
+      highest pixels of Gaussian noise smoothed with sqrt(|A_max|) / 2. One noise for all channels
+      and planes of a case, so a cup stays inside its disc and planes fit together. Dice is chance:
+      on average the structure's share of the plane.
+    - ``shift``: everything is moved in plane by half of its own height and width, (h / 2 sin t, w /
+      2 cos t) with a direction t of the case, rounded up to whole pixels; where the image would
+      end, to the side with more room. Dice is 0.39 for an ellipse and 0.31 for an ellipsoid of many
+      pixels, at most 0.5 for a rectangle, unless both sides have too little room.
+    - ``erode_dilate``: all too small or all too large, with equal probability: the |A| / 3 pixels
+      deepest inside, or A and the 2 |A| nearest outside. Dice is 1/2. Where 3 |A| pixels exceed the
+      plane, it is too small.
 
-    Only the ``cases`` given can be chosen, so with the training cases the transform may stand among transforms that
-    validation and test cases pass too: these keep their true labels. An empty label stays empty.
+    Only the ``cases`` given can be chosen, so with the training cases the transform may stand among
+    transforms that validation and test cases pass too: these keep their true labels. An empty label
+    stays empty.
 
     Args:
-        keys: keys of the labels, C x H x W or C x H x W x D of zeros and ones; a channel of -1 stays: it says
-            that the structure is not labelled.
+        keys: keys of the labels, C x H x W or C x H x W x D of zeros and ones; a channel of -1
+            stays: it says that the structure is not labelled.
         cases: the client's training cases, in a config ``$@datalist['training']``.
         kind: ``"random_blob"``, ``"shift"`` or ``"erode_dilate"``.
         share: of the cases, 0 to 1, see :func:`corrupted_cases`.
         seed: decides with the cases' files which are chosen and how they are corrupted.
-        channels: numbers of the structures that are corrupted, 1 for the cup of disc and cup; ``None``: all.
+        channels: numbers of the structures that are corrupted, 1 for the cup of disc and cup;
+            ``None``: all.
         allow_missing_keys: whether keys may be absent.
 
     Returns (of a call):
@@ -191,7 +195,9 @@ class CorruptLabeld(MapTransform):
                 " before this transform."
             )
         if self.channels is not None and not set(self.channels) <= set(range(len(label))):
-            raise ConfigError(f"channels={list(self.channels)}: {key!r} has the channels 0 to {len(label) - 1}.")
+            raise ConfigError(
+                f"channels={list(self.channels)}: {key!r} has the channels 0 to {len(label) - 1}."
+            )
         labelled = label.reshape(len(label), -1).min(axis=1) >= 0
         truth = label[labelled].reshape(-1, *label.shape[1:3], int(np.prod(label.shape[3:]))) > 0
         if truth.any():

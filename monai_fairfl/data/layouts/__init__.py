@@ -1,14 +1,7 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""The layouts of public data sets, each recognised by its files: one module each, with ``recognises`` and ``find``.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The layouts of public data sets, each recognised by its files: one module each, with
+``recognises`` and ``find``.
 
 A layout of your own is one more module, named in :data:`LAYOUTS`.
 """
@@ -26,7 +19,17 @@ from monai_fairfl.data.layouts.base import PARTS, Case, Found, Layout
 from monai_fairfl.data.layouts.files import is_image, stem
 from monai_fairfl.errors import DataError
 
-__all__ = ["LAYOUTS", "PARTS", "Case", "Found", "Layout", "find", "layout_of", "site_folders", "sites_at"]
+__all__ = [
+    "LAYOUTS",
+    "PARTS",
+    "Case",
+    "Found",
+    "Layout",
+    "find",
+    "layout_of",
+    "site_folders",
+    "sites_at",
+]
 
 LAYOUTS: Mapping[str, Layout] = {
     "saml": saml,
@@ -56,15 +59,21 @@ def layout_of(site_dir: str | os.PathLike[str]) -> str:
     """
     site = Path(site_dir)
     if not site.exists():
-        raise DataError(f"{site} is not a folder. Give the folder that holds the site's images and labels.")
+        raise DataError(
+            f"{site} is not a folder. Give the folder that holds the site's images and labels."
+        )
     names = [name for name, layout in LAYOUTS.items() if layout.recognises(site)]
     if len(names) == 1:
         return names[0]
     if names:
         kinds = "; ".join(f"{name} ({LAYOUTS[name].EXPECTS})" for name in names)
-        raise DataError(f"{site} could be {len(names)} layouts: {kinds}. Move the files of all but one elsewhere.")
+        raise DataError(
+            f"{site} could be {len(names)} layouts: {kinds}. Move the files of all but one elsewhere."
+        )
     expected = "\n".join(f"- {name}: {layout.EXPECTS}" for name, layout in LAYOUTS.items())
-    raise DataError(f"{site} holds no case. There is {_describe(site)}. A site's folder is one of\n{expected}")
+    raise DataError(
+        f"{site} holds no case. There is {_describe(site)}. A site's folder is one of\n{expected}"
+    )
 
 
 def find(site_dir: str | os.PathLike[str]) -> Found:
@@ -75,9 +84,10 @@ def find(site_dir: str | os.PathLike[str]) -> Found:
 def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, Path]:
     """The sites under ``root``, each with what its ``dataset_dir`` must be.
 
-    That is one folder per site, each of any layout, and the data lists of ``root/datalist_2D``, where a list is a site
-    and the folders of its images are none. A folder that was meant to be a site, such as one with ``images/`` but no
-    masks, is one: its check says what is missing. Other folders are left out, with a warning where they hold images.
+    That is one folder per site, each of any layout, and the data lists of ``root/datalist_2D``,
+    where a list is a site and the folders of its images are none. A folder that was meant to be a
+    site, such as one with ``images/`` but no masks, is one: its check says what is missing. Other
+    folders are left out, with a warning where they hold images.
 
     Args:
         root: the folder of all sites.
@@ -87,7 +97,8 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
         Site -> its folder or data list, sorted.
 
     Raises:
-        DataError: ``root`` is no folder, there is no site in it, or a list and a folder have one name.
+        DataError: ``root`` is no folder, there is no site in it, or a list and a folder have one
+            name.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, write_sites
@@ -102,18 +113,31 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
     lists = nvflare.lists(root)
     listed = {folder for file in lists.values() for folder in nvflare.folders_of(file.absolute())}
     others = [p for p in root.iterdir() if p.is_dir() and p.absolute() not in listed]
-    sites = {p.name: p for p in others if _is_site(p) and not (lists and p.name.startswith("datalist"))}
+    sites = {
+        p.name: p for p in others if _is_site(p) and not (lists and p.name.startswith("datalist"))
+    }
     idle = [p for p in sorted(set(others) - set(sites.values())) if _holds_images(p)]
     idle = [p for p in idle if not any(p.absolute() in inner.parents for inner in listed)]
-    notes = [f"{p} holds images but is no site (see docs/data.md), and takes no part: {_describe(p)}" for p in idle]
+    notes = [
+        f"{p} holds images but is no site (see docs/data.md), and takes no part: {_describe(p)}"
+        for p in idle
+    ]
     if twice := sorted(sites.keys() & lists.keys()):
-        raise DataError(f"{lists[twice[0]]} and {sites[twice[0]]} are two sites {twice[0]!r}. Rename one of them.")
+        raise DataError(
+            f"{lists[twice[0]]} and {sites[twice[0]]} are two sites {twice[0]!r}. Rename one of them."
+        )
     sites = dict(sorted((sites | lists).items()))
     if must and not sites:
         itself = [name for name, layout in LAYOUTS.items() if layout.recognises(root)]
-        hint = f" It is a site itself ({itself[0]}): give the folder that holds it." if itself else " Check the path."
+        hint = (
+            f" It is a site itself ({itself[0]}): give the folder that holds it."
+            if itself
+            else " Check the path."
+        )
         raise DataError(
-            "\n- ".join([f"{root} has no site: none of its folders holds images with labels.{hint}", *notes])
+            "\n- ".join(
+                [f"{root} has no site: none of its folders holds images with labels.{hint}", *notes]
+            )
         )
     for note in notes:
         warnings.warn(note, stacklevel=2)
@@ -129,7 +153,11 @@ def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
     path = Path(path)
     if path.is_file():
         return {path.stem: path}
-    one = path.is_dir() and _is_site(path) and not (nvflare.lists(path) and len(site_folders(path)) > 1)
+    one = (
+        path.is_dir()
+        and _is_site(path)
+        and not (nvflare.lists(path) and len(site_folders(path)) > 1)
+    )
     return {path.name: path} if one else site_folders(path)
 
 
@@ -141,14 +169,19 @@ def _is_site(folder: Path) -> bool:
 
 
 def _holds_images(folder: Path) -> bool:
-    """Whether there are images of any kind in a folder or up to two folders deeper, which nobody hid."""
+    """Whether there are images of any kind in a folder or up to two folders deeper, which nobody
+    hid.
+    """
     if folder.name.startswith("."):
         return False
-    return any(is_image(path.name) for depth in ("*", "*/*", "*/*/*") for path in folder.glob(depth))
+    return any(
+        is_image(path.name) for depth in ("*", "*/*", "*/*/*") for path in folder.glob(depth)
+    )
 
 
 def _describe(site: Path) -> str:
-    """What a folder holds, in a few words, and which half of ``images/`` and ``masks/`` is not there.
+    """What a folder holds, in a few words, and which half of ``images/`` and ``masks/`` is not
+    there.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())

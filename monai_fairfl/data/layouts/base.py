@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """What a layout is, and what it finds in a site's folder."""
 
 from __future__ import annotations
@@ -31,8 +23,10 @@ class Found:
 
     Args:
         cases: all of them.
-        parts: the split that came with the data: some of ``training``, ``validation`` and ``testing``. ``None``: none.
-        patients: image -> patient, where several cases are of one; every other case is a patient of its own.
+        parts: the split that came with the data: some of ``training``, ``validation`` and
+            ``testing``. ``None``: none.
+        patients: image -> patient, where several cases are of one; every other case is a patient of
+            its own.
         channels: names of the channels of an image, where the layout states them.
         notes: what a user should know, in sentences.
     """
@@ -57,7 +51,8 @@ class Layout(Protocol):
         """Its cases.
 
         Raises:
-            DataError: files that do not pair, are missing or cannot be understood; all of them are named.
+            DataError: files that do not pair, are missing or cannot be understood; all of them are
+                named.
         """
 
 

@@ -1,17 +1,9 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A domain of the multi-site fundus set of DoFE, with its own test images.
 
-The layout is that of Wang et al., *DoFE*, IEEE TMI 2020 (https://github.com/emma-sjwang/Dofe): four domains, crops
-around the optic disc, masks that are bright outside of it.
+The layout is that of Wang et al., *DoFE*, IEEE TMI 2020 (https://github.com/emma-sjwang/Dofe): four
+domains, crops around the optic disc, masks that are bright outside of it.
 """
 
 from __future__ import annotations
@@ -22,7 +14,9 @@ from monai_fairfl.data.layouts.base import Found
 from monai_fairfl.data.layouts.files import as_cases, images_in, pair, patients_of
 from monai_fairfl.errors import DataError
 
-EXPECTS = "train/ROIs/image/NAME.png, train/ROIs/mask/NAME.png and the same under test/ (DoFE's DomainN)"
+EXPECTS = (
+    "train/ROIs/image/NAME.png, train/ROIs/mask/NAME.png and the same under test/ (DoFE's DomainN)"
+)
 OWN = {"training": "train", "testing": "test"}
 
 
@@ -39,10 +33,14 @@ def find(folder: Path) -> Found:
         images, masks = images_in(rois / "image"), images_in(rois / "mask")
         if bool(images) != bool(masks):
             lacking = rois / ("mask" if images else "image")
-            raise DataError(f"{lacking} holds no images, though its partner does. Unpack the archive again.")
+            raise DataError(
+                f"{lacking} holds no images, though its partner does. Unpack the archive again."
+            )
         parts[part] = as_cases(pair(images, masks, str(rois)))
     if not parts["training"]:
-        raise DataError(f"{folder / 'train' / 'ROIs' / 'image'} holds no image. Unpack the archive again.")
+        raise DataError(
+            f"{folder / 'train' / 'ROIs' / 'image'} holds no image. Unpack the archive again."
+        )
     cases = sorted(parts["training"] + parts["testing"], key=lambda case: case["image"])
     own = {"training": parts["training"], "testing": parts["testing"]} if parts["testing"] else None
     return Found(cases, own, patients_of(cases))

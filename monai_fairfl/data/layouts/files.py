@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Image files: their endings, their pixels, and images paired with masks by name."""
 
 from __future__ import annotations
@@ -46,14 +38,31 @@ __all__ = [
 ]
 
 WORKERS = min(4, os.cpu_count() or 1)  # each holds one image
-MODES = ("1", "L", "P", "LA", "RGB", "RGBA", "I", "I;16", "I;16B", "F")  # of Pillow; greys or colours of light
+MODES = (
+    "1",
+    "L",
+    "P",
+    "LA",
+    "RGB",
+    "RGBA",
+    "I",
+    "I;16",
+    "I;16B",
+    "F",
+)  # of Pillow; greys or colours of light
 HEADER_TOLERANCE = 0.1  # mm, at the corners of a volume: rounding stays below
 
-_IMAGE = re.compile(r"(?P<stem>.+)(?P<ending>\.nii(\.gz)?|\.png|\.jpe?g|\.tiff?|\.bmp)", re.IGNORECASE)
-_OTHER = re.compile(
-    r".+\.(mha|mhd|nrrd|mg[hz]|img|npy|npz|dcm|ima|gif|webp|hei[cf]|avif|jp2|jxl|pgm|ppm)", re.IGNORECASE
+_IMAGE = re.compile(
+    r"(?P<stem>.+)(?P<ending>\.nii(\.gz)?|\.png|\.jpe?g|\.tiff?|\.bmp)", re.IGNORECASE
 )
-_UNLABELLED = ("imagests", "labelsts")  # test cases of the Decathlon and of nnU-Net, which need not be told
+_OTHER = re.compile(
+    r".+\.(mha|mhd|nrrd|mg[hz]|img|npy|npz|dcm|ima|gif|webp|hei[cf]|avif|jp2|jxl|pgm|ppm)",
+    re.IGNORECASE,
+)
+_UNLABELLED = (
+    "imagests",
+    "labelsts",
+)  # test cases of the Decathlon and of nnU-Net, which need not be told
 _SUFFIX = re.compile(r"[_\-. ][A-Za-z_\-. ]+")  # _mask, _OD; not _2, which is another image
 _EYE = re.compile(r"[_\- ](L|R|OD|OS|left|right)", re.IGNORECASE)
 
@@ -83,14 +92,21 @@ def is_image(name: str) -> bool:
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The NIfTI, PNG, JPEG, TIFF and BMP files of a folder, sorted, without hidden ones; with broken links."""
+    """The NIfTI, PNG, JPEG, TIFF and BMP files of a folder, sorted, without hidden ones; with
+    broken links.
+    """
     if not folder.is_dir():
         return []
-    return sorted(p for p in folder.iterdir() if _IMAGE.fullmatch(p.name) and p.name[0] != "." and not p.is_dir())
+    return sorted(
+        p
+        for p in folder.iterdir()
+        if _IMAGE.fullmatch(p.name) and p.name[0] != "." and not p.is_dir()
+    )
 
 
 def left_out(cases: Sequence[Case], site: Path | None = None) -> list[str]:
-    """A note for each folder with images that lies beside those of the cases, but holds none of theirs.
+    """A note for each folder with images that lies beside those of the cases, but holds none of
+    theirs.
 
     And for each kind of image beside the cases that cannot be read.
 
@@ -104,11 +120,22 @@ def left_out(cases: Sequence[Case], site: Path | None = None) -> list[str]:
         beside |= {folder, *_folders_in(folder)}
     near = sorted(folder for folder in beside - folders if folder.name.lower() not in _UNLABELLED)
     counts = {folder: len(images_in(folder)) for folder in near}
-    notes = [f"{n} image(s) in {folder} are left out; move them to the cases" for folder, n in counts.items() if n]
+    notes = [
+        f"{n} image(s) in {folder} are left out; move them to the cases"
+        for folder, n in counts.items()
+        if n
+    ]
     for folder in sorted(filter(Path.is_dir, folders)):
-        names = [entry.name for entry in os.scandir(folder) if entry.name[0] != "." and _OTHER.fullmatch(entry.name)]
+        names = [
+            entry.name
+            for entry in os.scandir(folder)
+            if entry.name[0] != "." and _OTHER.fullmatch(entry.name)
+        ]
         kinds = Counter(name.rsplit(".", 1)[1].upper() for name in names)
-        notes += [f"{n} {kind} file(s) in {folder} are left out; convert them" for kind, n in sorted(kinds.items())]
+        notes += [
+            f"{n} {kind} file(s) in {folder} are left out; convert them"
+            for kind, n in sorted(kinds.items())
+        ]
     return notes
 
 
@@ -128,13 +155,16 @@ def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
         nifti = nib.load(path)
         return nifti, np.asanyarray(nifti.dataobj)  # type: ignore[return-value, attr-defined]
     except Exception as error:  # a damaged file makes readers raise of many kinds
-        raise DataError(f"{path} cannot be read as NIfTI ({error}); copy it again from its source") from error
+        raise DataError(
+            f"{path} cannot be read as NIfTI ({error}); copy it again from its source"
+        ) from error
 
 
 def header_fault(path: str | Path) -> str:
     """Why programs place a NIfTI volume differently, and the fix; empty when they do not.
 
-    Where the voxel sizes of pixdim are not those of the sform, MONAI's reader takes the qform, most viewers the sform.
+    Where the voxel sizes of pixdim are not those of the sform, MONAI's reader takes the qform, most
+    viewers the sform.
 
     Args:
         path: of a volume.
@@ -149,9 +179,13 @@ def header_fault(path: str | Path) -> str:
     ''
     """
     try:
-        nifti, read = nib.load(path), correct_nifti_header_if_necessary(nib.load(path))  # which changes its argument
+        nifti, read = nib.load(path), correct_nifti_header_if_necessary(
+            nib.load(path)
+        )  # which changes its argument
     except Exception as error:  # a damaged file makes readers raise of many kinds
-        raise DataError(f"{path} cannot be read as NIfTI ({error}); copy it again from its source") from error
+        raise DataError(
+            f"{path} cannot be read as NIfTI ({error}); copy it again from its source"
+        ) from error
     affine = nifti.affine  # type: ignore[attr-defined]
     corners = np.array([(*corner, 1) for corner in product(*((0, size - 1) for size in nifti.shape[:3]))])  # type: ignore[attr-defined]
     gap = np.linalg.norm(corners @ (affine - read.affine)[:3].T, axis=1).max()
@@ -169,7 +203,8 @@ def fault_of(picture: Image.Image) -> str:
     """Why the pixels of a picture are not what its viewers show, and the fix; empty when they are.
 
     Args:
-        picture: opened, not loaded: Pillow turns a TIFF as it loads it, and forgets that it was turned.
+        picture: opened, not loaded: Pillow turns a TIFF as it loads it, and forgets that it was
+            turned.
 
     >>> fault_of(Image.new("CMYK", (2, 2)))
     'has the colours CMYK, which programs make grey in different ways; save it in grey or RGB'
@@ -183,7 +218,8 @@ def fault_of(picture: Image.Image) -> str:
 
 
 def as_stored(picture: Image.Image) -> Image.Image:
-    """A picture whose values numpy takes as they are stored. The check and the training both read through it.
+    """A picture whose values numpy takes as they are stored. The check and the training both read
+    through it.
 
     Args:
         picture: opened; palette images keep the numbers of their colours.
@@ -196,7 +232,9 @@ def as_stored(picture: Image.Image) -> Image.Image:
     """
     if fault := fault_of(picture):
         raise DataError(f"{getattr(picture, 'filename', '') or 'a picture'} {fault}")
-    return picture.convert("I") if picture.mode == "I;16B" else picture  # whose bytes torch does not take
+    return (
+        picture.convert("I") if picture.mode == "I;16B" else picture
+    )  # whose bytes torch does not take
 
 
 def read(path: str | Path) -> np.ndarray:
@@ -209,7 +247,8 @@ def read(path: str | Path) -> np.ndarray:
         H x W or H x W x C of a picture, the volume of a NIfTI file.
 
     Raises:
-        DataError: it cannot be read to its end, has several pages, or has a :func:`fault_of` a picture.
+        DataError: it cannot be read to its end, has several pages, or has a :func:`fault_of` a
+            picture.
     """
     if is_nifti(path):
         return read_nifti(path)[1]
@@ -220,14 +259,17 @@ def read(path: str | Path) -> np.ndarray:
     except DataError:
         raise
     except Exception as error:  # a damaged file makes readers raise of many kinds
-        raise DataError(f"{path} cannot be read as a picture ({error}); copy it again from its source") from error
+        raise DataError(
+            f"{path} cannot be read as a picture ({error}); copy it again from its source"
+        ) from error
     if pages > 1:
         raise DataError(f"{path} has {pages} pages; store one image in each file")
     return pixels
 
 
 def grey(pixels: np.ndarray) -> np.ndarray | None:
-    """A picture H x W or H x W x C as H x W where its colours are equal, without alpha; ``None`` for a coloured one.
+    """A picture H x W or H x W x C as H x W where its colours are equal, without alpha; ``None``
+    for a coloured one.
 
     >>> grey(np.full((4, 5, 3), 255, np.uint8)).shape
     (4, 5)
@@ -239,7 +281,8 @@ def grey(pixels: np.ndarray) -> np.ndarray | None:
 
 
 def pair(images: Sequence[Path], masks: Sequence[Path], where: str) -> list[tuple[Path, Path]]:
-    """Images with the masks of the same stem, or of the same stem and a suffix that all masks share.
+    """Images with the masks of the same stem, or of the same stem and a suffix that all masks
+    share.
 
     Args:
         images: image files.
@@ -247,7 +290,8 @@ def pair(images: Sequence[Path], masks: Sequence[Path], where: str) -> list[tupl
         where: the site, for errors.
 
     Raises:
-        DataError: files that do not pair, a stem that occurs twice, or several suffixes; all are named.
+        DataError: files that do not pair, a stem that occurs twice, or several suffixes; all are
+            named.
 
     >>> [(image.name, mask.name) for image, mask in pair([Path("im/7.jpg")], [Path("ma/7_OD.tif")], "elm")]
     [('7.jpg', '7_OD.tif')]
@@ -270,15 +314,21 @@ def pair(images: Sequence[Path], masks: Sequence[Path], where: str) -> list[tupl
         by_stem.setdefault(stem(path), ([], []))[0].append(path)
     for path in masks:
         name = stem(path)
-        by_stem.setdefault(name if name in names else name.removesuffix(suffix), ([], []))[1].append(path)
+        by_stem.setdefault(name if name in names else name.removesuffix(suffix), ([], []))[
+            1
+        ].append(path)
     problems = []
     for name, (pictures, labels) in sorted(by_stem.items()):
         if not labels or not pictures:
             lone, kind = (pictures or labels)[0], "image" if labels else "mask"
-            problems.append(f"{lone.parent.name}/{lone.name} has no {kind}; add it, or remove the file")
+            problems.append(
+                f"{lone.parent.name}/{lone.name} has no {kind}; add it, or remove the file"
+            )
         for kind, files in (("images", pictures), ("masks", labels)):
             if len(files) > 1:
-                problems.append(f"{name} has {len(files)} {kind}, {' and '.join(p.name for p in files)}; keep one")
+                problems.append(
+                    f"{name} has {len(files)} {kind}, {' and '.join(p.name for p in files)}; keep one"
+                )
     if problems:
         raise DataError(f"{where}: {all_named(problems)}.")
     return [(pictures[0], labels[0]) for _, (pictures, labels) in sorted(by_stem.items())]
@@ -290,11 +340,16 @@ def as_cases(pairs: Sequence[tuple[Path, Path]]) -> list[Case]:
 
 
 def patients_of(cases: Sequence[Case]) -> dict[str, str]:
-    """Image -> patient, where file names tell left eyes from right ones (``_L``, ``-R``, ``_OD``, ``_left``, ...).
+    """Image -> patient, where file names tell left eyes from right ones (``_L``, ``-R``, ``_OD``,
+    ``_left``, ...).
 
     >>> patients_of([{"image": "im/G-1-L.png"}, {"image": "im/G-1-R.png"}, {"image": "im/V0001.png"}])
     {'im/G-1-L.png': 'G-1', 'im/G-1-R.png': 'G-1'}
     """
     names = {case["image"]: stem(Path(case["image"])) for case in cases}
-    eyes = {image: match[0] for image, name in names.items() if (match := re.search(_EYE.pattern + "$", name, re.I))}
+    eyes = {
+        image: match[0]
+        for image, name in names.items()
+        if (match := re.search(_EYE.pattern + "$", name, re.I))
+    }
     return {image: names[image].removesuffix(eye) for image, eye in eyes.items()}

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Images in one folder and masks in another, with names that agree."""
 
 from __future__ import annotations
@@ -25,7 +17,11 @@ MASKS = ("masks", "mask", "labels", "label")
 
 def _children(folder: Path, names: tuple[str, ...]) -> list[Path]:
     """Folders with one of the names, in any case of letters."""
-    return sorted(p for p in folder.iterdir() if p.name.lower() in names and p.is_dir()) if folder.is_dir() else []
+    return (
+        sorted(p for p in folder.iterdir() if p.name.lower() in names and p.is_dir())
+        if folder.is_dir()
+        else []
+    )
 
 
 def recognises(folder: Path) -> bool:
@@ -39,7 +35,9 @@ def find(folder: Path) -> Found:
     for names in (IMAGES, MASKS):
         full = [child for child in _children(folder, names) if images_in(child)]
         if len(full) > 1:
-            raise DataError(f"{folder} has {' and '.join(f'{p.name}/' for p in full)}. Keep one, move the other away.")
+            raise DataError(
+                f"{folder} has {' and '.join(f'{p.name}/' for p in full)}. Keep one, move the other away."
+            )
         chosen.append(full[0])
     cases = as_cases(pair(images_in(chosen[0]), images_in(chosen[1]), str(folder)))
     return Found(cases, patients=patients_of(cases))

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A task of the Medical Segmentation Decathlon (Antonelli et al., Nature Communications 2022, http://medicaldecathlon.com)."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A task of the Medical Segmentation Decathlon (Antonelli et al., Nature Communications 2022,
+http://medicaldecathlon.com).
+"""
 
 from __future__ import annotations
 
@@ -40,12 +34,18 @@ def find(folder: Path) -> Found:
     """The cases under ``"training"``; those under ``"test"`` have no labels and are left out."""
     listed, modality = about(folder)["training"], about(folder).get("modality", {})
     try:
-        cases: list[Case] = [{key: str(folder / case[key]) for key in ("image", "label")} for case in listed]
+        cases: list[Case] = [
+            {key: str(folder / case[key]) for key in ("image", "label")} for case in listed
+        ]
     except (TypeError, KeyError) as error:
-        raise DataError(f'{folder}/dataset.json: "training" must hold {{"image": path, "label": path}}.') from error
+        raise DataError(
+            f'{folder}/dataset.json: "training" must hold {{"image": path, "label": path}}.'
+        ) from error
     missing = [path for case in cases for path in case.values() if not Path(path).is_file()]
     if missing or not cases:
         problems = [f"{path} does not exist" for path in missing] or ["it lists no case"]
-        raise DataError(f"{folder}/dataset.json: {all_named(problems)}. Unpack the archive again, or mend the list.")
+        raise DataError(
+            f"{folder}/dataset.json: {all_named(problems)}. Unpack the archive again, or mend the list."
+        )
     channels = tuple(map(str, modality.values())) if isinstance(modality, dict) else ()
     return Found(sorted(cases, key=lambda case: case["image"]), channels=channels)

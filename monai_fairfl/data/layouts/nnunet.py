@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A raw data set of nnU-Net (Isensee et al., Nature Methods 2021, https://github.com/MIC-DKFZ/nnUNet)."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A raw data set of nnU-Net (Isensee et al., Nature Methods 2021,
+https://github.com/MIC-DKFZ/nnUNet).
+"""
 
 from __future__ import annotations
 
@@ -20,9 +14,7 @@ from monai_fairfl.data.layouts.files import images_in
 from monai_fairfl.data.layouts.msd import about
 from monai_fairfl.errors import DataError
 
-EXPECTS = (
-    'dataset.json with "channel_names" and "file_ending", imagesTr/CASE_0000.nii.gz, labelsTr/CASE.nii.gz (nnU-Net)'
-)
+EXPECTS = 'dataset.json with "channel_names" and "file_ending", imagesTr/CASE_0000.nii.gz, labelsTr/CASE.nii.gz (nnU-Net)'
 
 
 def recognises(folder: Path) -> bool:
@@ -33,14 +25,30 @@ def recognises(folder: Path) -> bool:
 def find(folder: Path) -> Found:
     """Pair each label with the first channel of its image."""
     ending, channels = about(folder)["file_ending"], about(folder).get("channel_names", {})
-    names = [p.name.removesuffix(ending) for p in images_in(folder / "imagesTr") if p.name.endswith(ending)]
+    names = [
+        p.name.removesuffix(ending)
+        for p in images_in(folder / "imagesTr")
+        if p.name.endswith(ending)
+    ]
     images = {match[1] for name in names if (match := re.fullmatch(r"(.+)_0000", name))}
-    labels = {p.name.removesuffix(ending) for p in images_in(folder / "labelsTr") if p.name.endswith(ending)}
-    problems = [f"imagesTr/{case}_0000{ending} has no labelsTr/{case}{ending}" for case in sorted(images - labels)]
-    problems += [f"labelsTr/{case}{ending} has no imagesTr/{case}_0000{ending}" for case in sorted(labels - images)]
+    labels = {
+        p.name.removesuffix(ending)
+        for p in images_in(folder / "labelsTr")
+        if p.name.endswith(ending)
+    }
+    problems = [
+        f"imagesTr/{case}_0000{ending} has no labelsTr/{case}{ending}"
+        for case in sorted(images - labels)
+    ]
+    problems += [
+        f"labelsTr/{case}{ending} has no imagesTr/{case}_0000{ending}"
+        for case in sorted(labels - images)
+    ]
     if problems or not images:
         problems = problems or [f"imagesTr/ and labelsTr/ hold no case with the ending {ending}"]
-        raise DataError(f"{folder}: {all_named(problems)}. Add the files, or remove their partners.")
+        raise DataError(
+            f"{folder}: {all_named(problems)}. Add the files, or remove their partners."
+        )
     cases: list[Case] = [
         {
             "image": str(folder / "imagesTr" / f"{case}_0000{ending}"),

@@ -1,17 +1,10 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """``CaseNN.nii.gz`` beside its mask, as in the public six-site prostate set.
 
-The layout is that of Liu et al., *MS-Net*, IEEE TMI 2020 (https://liuquande.github.io/SAML/). A mask is named
-``CaseNN_segmentation`` or ``CaseNN_Segmentation``; both spellings occur in the published folders.
+The layout is that of Liu et al., *MS-Net*, IEEE TMI 2020 (https://liuquande.github.io/SAML/). A
+mask is named ``CaseNN_segmentation`` or ``CaseNN_Segmentation``; both spellings occur in the
+published folders.
 """
 
 from __future__ import annotations
@@ -32,7 +25,9 @@ def _scan(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
     masks: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
         match = _NIFTI.fullmatch(path.name)
-        if match and not path.name.startswith(".") and not path.is_dir():  # a broken link is named as unreadable
+        if (
+            match and not path.name.startswith(".") and not path.is_dir()
+        ):  # a broken link is named as unreadable
             (masks if match["mask"] else images).setdefault(match["case"], []).append(path)
     return images, masks
 
@@ -48,15 +43,22 @@ def find(folder: Path) -> Found:
     problems = []
     for case in sorted(images.keys() | masks.keys()):
         names = {
-            kind: [path.name for path in found.get(case, [])] for kind, found in (("image", images), ("label", masks))
+            kind: [path.name for path in found.get(case, [])]
+            for kind, found in (("image", images), ("label", masks))
         }
         if not names["label"]:
-            problems.append(f"{names['image'][0]} has no label; add {case}_segmentation.nii.gz or remove the image")
+            problems.append(
+                f"{names['image'][0]} has no label; add {case}_segmentation.nii.gz or remove the image"
+            )
         elif not names["image"]:
-            problems.append(f"{names['label'][0]} has no image; add {case}.nii.gz or remove the label")
+            problems.append(
+                f"{names['label'][0]} has no image; add {case}.nii.gz or remove the label"
+            )
         for kind, found in names.items():
             if len(found) > 1:
                 problems.append(f"{case} has {len(found)} {kind}s, {' and '.join(found)}; keep one")
     if problems:
         raise DataError(f"{folder}: " + "; ".join(problems) + ".")
-    return Found([{"image": str(images[case][0]), "label": str(masks[case][0])} for case in sorted(images)])
+    return Found(
+        [{"image": str(images[case][0]), "label": str(masks[case][0])} for case in sorted(images)]
+    )

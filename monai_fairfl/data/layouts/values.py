@@ -1,16 +1,9 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Which pixel values of a site's masks are which structure, read from the masks themselves.
 
-Sites code the same structures differently: 0 and 255, 0 to 2 in a palette, dark on white, with the noise of JPEG.
+Sites code the same structures differently: 0 and 255, 0 to 2 in a palette, dark on white, with the
+noise of JPEG.
 """
 
 from __future__ import annotations
@@ -94,7 +87,9 @@ def coding_of(pixels: np.ndarray, file: str = "") -> Coding:
     if len(levels) < len(values):  # noise, or what looks like it
         hidden = _hidden(mask, values, counts, levels)
         levels = levels if hidden else tuple(map(_usual, levels))
-    edge = np.concatenate([mask[0].ravel(), mask[-1].ravel(), mask[:, 0].ravel(), mask[:, -1].ravel()])
+    edge = np.concatenate(
+        [mask[0].ravel(), mask[-1].ravel(), mask[:, 0].ravel(), mask[:, -1].ravel()]
+    )
     background = Counter(_nearest(edge, levels).tolist()).most_common(1)[0][0]
     return Coding(file, levels, background, _depth(mask, levels, background), len(values), hidden)
 
@@ -111,13 +106,17 @@ def _levels(values: np.ndarray, counts: np.ndarray) -> tuple[int, ...]:
     if (values != np.round(values)).any() or values[0] < 0:
         return ()
     values = values.astype(int)
-    if values[-1] < INDICES or (len(values) <= 3 and np.diff(values).min(initial=INDICES) >= INDICES):
+    if values[-1] < INDICES or (
+        len(values) <= 3 and np.diff(values).min(initial=INDICES) >= INDICES
+    ):
         return tuple(values.tolist())
     levels = [int(values[counts.argmax()])]
     outside = np.abs(values - levels[0]) > RINGING
     foreground = max(1, counts[outside].sum())
     for value in values[outside][np.argsort(-counts[outside], kind="stable")].tolist():
-        around, at = (counts[np.abs(values - value) <= width].sum() for width in (RINGING, RINGING // 4))
+        around, at = (
+            counts[np.abs(values - value) <= width].sum() for width in (RINGING, RINGING // 4)
+        )
         enough = around >= LEAST * foreground and at >= PEAKED * around
         if enough and min(abs(value - level) for level in levels) > 3 * RINGING:
             levels.append(value)
@@ -125,15 +124,21 @@ def _levels(values: np.ndarray, counts: np.ndarray) -> tuple[int, ...]:
     return tuple(sorted(levels)) if counts[stray].sum() <= STRAY * foreground else ()
 
 
-def _hidden(mask: np.ndarray, values: np.ndarray, counts: np.ndarray, levels: Sequence[int]) -> tuple[int, ...]:
-    """The values that are no levels but fill areas, 3 x 3 pixels and more, with ``LEAST`` of the foreground."""
+def _hidden(
+    mask: np.ndarray, values: np.ndarray, counts: np.ndarray, levels: Sequence[int]
+) -> tuple[int, ...]:
+    """The values that are no levels but fill areas, 3 x 3 pixels and more, with ``LEAST`` of the
+    foreground.
+    """
     least = LEAST * max(1, counts[np.abs(values - values[counts.argmax()]) > RINGING].sum())
     often = set(values[counts >= least].tolist()).difference(levels)
     if not often:
         return ()
     size = (3, 3, 1)[: mask.ndim]
     flat, areas = _histogram(mask[minimum_filter(mask, size) == maximum_filter(mask, size)])
-    return tuple(int(value) for value, area in zip(flat.tolist(), areas) if value in often and area >= least)
+    return tuple(
+        int(value) for value, area in zip(flat.tolist(), areas) if value in often and area >= least
+    )
 
 
 def _usual(level: int) -> int:
@@ -147,13 +152,19 @@ def _nearest(pixels: np.ndarray, levels: Sequence[int]) -> np.ndarray:
 
 
 def _depth(mask: np.ndarray, levels: Sequence[int], background: int) -> dict[int, float]:
-    """How deep inside the foreground each level lies, on a grid that tells a ring from what it surrounds."""
+    """How deep inside the foreground each level lies, on a grid that tells a ring from what it
+    surrounds.
+    """
     if len(levels) < 3:
         return {level: 0.0 for level in levels if level != background}
     step = max(1, max(mask.shape[:2]) // GRID)
     coarse = np.pad(_nearest(mask[::step, ::step], levels), 1, constant_values=background)
     distance = distance_transform_edt(coarse != background)
-    return {v: float(distance[coarse == v].mean()) for v in levels if v != background and (coarse == v).any()}
+    return {
+        v: float(distance[coarse == v].mean())
+        for v in levels
+        if v != background and (coarse == v).any()
+    }
 
 
 def combine(codings: Sequence[Coding], structures: Sequence[str], site: str = "") -> Values:
@@ -165,11 +176,12 @@ def combine(codings: Sequence[Coding], structures: Sequence[str], site: str = ""
         site: for errors.
 
     Returns:
-        Structure -> ``[lowest, highest]``; an outer structure includes the inner ones, and one that no mask shows is
-        absent.
+        Structure -> ``[lowest, highest]``; an outer structure includes the inner ones, and one that
+        no mask shows is absent.
 
     Raises:
-        DataError: masks that cannot be read so or that disagree; names the file, its values and the fix.
+        DataError: masks that cannot be read so or that disagree; names the file, its values and the
+            fix.
 
     >>> combine([Coding("7.png", (0, 128, 255), 0, {128: 2.0, 255: 9.0})], ["disc", "cup"])
     {'disc': [64, 255], 'cup': [192, 255]}
@@ -177,8 +189,12 @@ def combine(codings: Sequence[Coding], structures: Sequence[str], site: str = ""
     most = max(2, len(structures))
     kinds = Counter(coding.foreground for coding in codings if 0 < len(coding.foreground) <= most)
     covered = {kind: sum(n for other, n in kinds.items() if other <= kind) for kind in kinds}
-    levels = max(kinds, key=lambda kind: (covered[kind], -len(kind), sorted(kind)), default=frozenset())
-    ground = Counter(coding.background for coding in codings if coding.levels and coding.foreground <= levels)
+    levels = max(
+        kinds, key=lambda kind: (covered[kind], -len(kind), sorted(kind)), default=frozenset()
+    )
+    ground = Counter(
+        coding.background for coding in codings if coding.levels and coding.foreground <= levels
+    )
     usual = ground.most_common(1)[0][0] if ground else 0
     nested = [coding for coding in codings if coding.foreground == levels]
     order = sorted(levels, key=lambda level: sum(coding.depth.get(level, 0.0) for coding in nested))
@@ -191,11 +207,16 @@ def combine(codings: Sequence[Coding], structures: Sequence[str], site: str = ""
             )
     if not order:
         raise DataError(f"{site}: all masks are empty. Check that the right files were exported.")
-    return {name: _interval(order[i:], [*order, usual], site) for i, name in enumerate(structures[: len(order)])}
+    return {
+        name: _interval(order[i:], [*order, usual], site)
+        for i, name in enumerate(structures[: len(order)])
+    }
 
 
 def _disagrees(coding: Coding, order: Sequence[int], background: int, most: int) -> str:
-    """Why a mask is not coded as ``background`` and ``order`` (the outermost level first) say; empty when it is."""
+    """Why a mask is not coded as ``background`` and ``order`` (the outermost level first) say;
+    empty when it is.
+    """
     usual = f"the other masks have {background} outside and {' around '.join(map(str, order)) or 'nothing'} inside"
     if not coding.levels:
         return f"has {coding.colours} different values that do not gather at a few levels"
@@ -254,7 +275,9 @@ def _coding_of_version(file: str, changed: int, size: int) -> Coding:
     return coding_of(read(file), file)
 
 
-def check_values(values: Mapping[str, Sequence[int]], structures: Sequence[str], site: str = "") -> Values:
+def check_values(
+    values: Mapping[str, Sequence[int]], structures: Sequence[str], site: str = ""
+) -> Values:
     """Values given by hand, as they go into a data list.
 
     Raises:
@@ -270,5 +293,7 @@ def check_values(values: Mapping[str, Sequence[int]], structures: Sequence[str],
                 f"{site}: values name {name!r}, but the structures are {list(structures)}. Use their names."
             )
         if not usable or not bounds[0] <= bounds[1]:
-            raise DataError(f"{site}: values of {name!r} are {bounds!r}. Give [lowest, highest], as [128, 255].")
+            raise DataError(
+                f"{site}: values of {name!r} are {bounds!r}. Give [lowest, highest], as [128, 255]."
+            )
     return {name: [int(bounds[0]), int(bounds[1])] for name, bounds in values.items()}

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA FLARE 2.9: the same federation over its server and clients. Needs the extra ``nvflare``."""
 
 from __future__ import annotations
@@ -32,7 +24,9 @@ if find_spec("nvflare") is None:
 
 
 def __getattr__(name: str) -> Any:
-    """Each class from its module when it is asked for: a server needs not the sites' part, and MONAI is large."""
+    """Each class from its module when it is asked for: a server needs not the sites' part, and
+    MONAI is large.
+    """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{name.removeprefix('FairFL').lower()}"), name)

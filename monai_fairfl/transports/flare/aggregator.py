@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A strategy as the aggregator of NVFlare's own FedAvg workflow, for those who keep it."""
 
 from __future__ import annotations
@@ -61,21 +53,24 @@ class FairFLAggregator(ModelAggregator):
     >>> averaging.aggregate_model().params["w"].tolist()
     [1.0, 1.0]
 
-    That workflow sends one model, and one ``meta``, to all, and asks once a round; so strategies of one model and one
-    exchange work: FedAvg, FedCE, and, where scripts send what they need among their ``metrics``, QFedAvg and AFL
-    (``global_loss``) and FairFed (the key metric). With FedCE every client receives the weights of **all** under
-    ``meta["fedce_coef"]``, as with NVFlare's own aggregator; :class:`~monai_fairfl.transports.flare.FairFLRecipe` sends
-    each its own only.
+    That workflow sends one model, and one ``meta``, to all, and asks once a round; so strategies of
+    one model and one exchange work: FedAvg, FedCE, and, where scripts send what they need among
+    their ``metrics``, QFedAvg and AFL (``global_loss``) and FairFed (the key metric). With FedCE
+    every client receives the weights of **all** under ``meta["fedce_coef"]``, as with NVFlare's own
+    aggregator; :class:`~monai_fairfl.transports.flare.FairFLRecipe` sends each its own only.
 
-    Results may come in any order, as ``DIFF`` or ``FULL``; the same results give the same bits. One that is malformed
-    or not finite is left out, which the log says. What the strategy remembers is in the file :data:`STATE` of the job's
-    run directory, for a server that is started again, and for you; clients do not receive it.
+    Results may come in any order, as ``DIFF`` or ``FULL``; the same results give the same bits. One
+    that is malformed or not finite is left out, which the log says. What the strategy remembers is
+    in the file :data:`STATE` of the job's run directory, for a server that is started again, and
+    for you; clients do not receive it.
 
     Args:
         strategy: one of ``monai_fairfl.strategies``, or your own.
-        trainable_param_names: tensors that make contributions; all others are buffers: averaged, counters take the
-            maximum. ``None``: every floating-point tensor but BatchNorm's statistics.
-        key_metric: the entry of ``metrics`` that scores the received model, ``global_score`` for strategies.
+        trainable_param_names: tensors that make contributions; all others are buffers: averaged,
+            counters take the maximum. ``None``: every floating-point tensor but BatchNorm's
+            statistics.
+        key_metric: the entry of ``metrics`` that scores the received model, ``global_score`` for
+            strategies.
         weighting: in place of the strategy's own, see :func:`~monai_fairfl.strategies.compose`.
 
     Raises:
@@ -93,7 +88,11 @@ class FairFLAggregator(ModelAggregator):
         if not isinstance(strategy, Strategy):
             raise ConfigError(f"strategy must be a monai_fairfl Strategy, got {strategy!r}")
         # NVFlare writes a job's configuration from attributes that are named as the arguments
-        self.strategy, self.trainable_param_names, self.key_metric = strategy, trainable_param_names, key_metric
+        self.strategy, self.trainable_param_names, self.key_metric = (
+            strategy,
+            trainable_param_names,
+            key_metric,
+        )
         self.weighting = weighting or strategy.parts.weighting
         compose(strategy, self.weighting, strategy.parts.reward, strategy.parts.training)
         tried = try_round(strategy)
@@ -102,9 +101,12 @@ class FairFLAggregator(ModelAggregator):
         self._sent: Mapping[str, torch.Tensor] | None = None
         self._results: dict[str, FLModel] = {}
         self._refused: dict[str, str] = {}
-        self._origin: dict[str, torch.Tensor] = {}  # the sent model, from which all differences are told
+        self._origin: dict[str, torch.Tensor] = (
+            {}
+        )  # the sent model, from which all differences are told
 
-    # ---- what NVFlare calls -----------------------------------------------------------------------------------
+    # ---- what NVFlare calls
+    # -----------------------------------------------------------------------------------
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Remember the model that goes out: results in full are compared with it."""
@@ -121,13 +123,18 @@ class FairFLAggregator(ModelAggregator):
         """Take in one client's result.
 
         Raises:
-            FederationError: when it cannot take part in the round; NVFlare logs that and goes on without it.
+            FederationError: when it cannot take part in the round; NVFlare logs that and goes on
+                without it.
         """
         client = str((model.meta or {}).get("client_name") or "")
         if not client:
-            raise FederationError("a result lacks meta['client_name'], which NVFlare's server writes: whose is it?")
+            raise FederationError(
+                "a result lacks meta['client_name'], which NVFlare's server writes: whose is it?"
+            )
         if client in self._results:
-            raise FederationError(f"client {client} sent a second result in this round: the first one counts")
+            raise FederationError(
+                f"client {client} sent a second result in this round: the first one counts"
+            )
         try:
             self._results[client] = self._as_difference(model)
         except (FederationError, TypeError) as error:
@@ -141,7 +148,9 @@ class FairFLAggregator(ModelAggregator):
             FederationError: when no result of the round can be used; it says why each cannot.
         """
         if not self._results:
-            raise FederationError(f"no client's result of this round can be used: {self._refused or 'none came'}")
+            raise FederationError(
+                f"no client's result of this round can be used: {self._refused or 'none came'}"
+            )
         if not self._origin:
             self._start()
         self.strategy.clients = sorted({*self.strategy.clients, *self._results})
@@ -149,7 +158,9 @@ class FairFLAggregator(ModelAggregator):
         if result.rewards is not None:
             _refuse_models(self.strategy)
         self._state.keep(self._number(), result, {**self._replies.missing, **self._refused})
-        arrays = isinstance(next(iter(self._results[self._replies.clients[0]].params.values())), np.ndarray)
+        arrays = isinstance(
+            next(iter(self._results[self._replies.clients[0]].params.values())), np.ndarray
+        )
         return FLModel(
             ParamsType.DIFF,
             {name: tensor.numpy() if arrays else tensor for name, tensor in result.weights.items()},
@@ -176,16 +187,29 @@ class FairFLAggregator(ModelAggregator):
         fits = {name: name in sent and sent[name].shape == local[name].shape for name in local}
         changes = {name: local[name] - sent[name] if fits[name] else local[name] for name in local}
         params = {name: change.numpy() if arrays else change for name, change in changes.items()}
-        return FLModel(ParamsType.DIFF, params, None, model.metrics, None, model.current_round, None, model.meta)
+        return FLModel(
+            ParamsType.DIFF,
+            params,
+            None,
+            model.metrics,
+            None,
+            model.current_round,
+            None,
+            model.meta,
+        )
 
     def _start(self) -> None:
         """The tensors of the first results are the model's: those that most clients sent."""
         shapes = {client: _shapes(model) for client, model in sorted(self._results.items())}
         common = Counter(shapes.values()).most_common(1)[0][0]
-        example = Arriving(next(self._results[client].params for client in shapes if shapes[client] == common))
+        example = Arriving(
+            next(self._results[client].params for client in shapes if shapes[client] == common)
+        )
         self._origin = {name: torch.zeros_like(example[name]) for name in sorted(example)}
         floating = [name for name, tensor in self._origin.items() if tensor.is_floating_point()]
-        names = self.trainable_param_names or [n for n in floating if n.rpartition(".")[2] not in STATISTICS]
+        names = self.trainable_param_names or [
+            n for n in floating if n.rpartition(".")[2] not in STATISTICS
+        ]
         unknown = sorted(set(names) - set(floating))
         if unknown or not names:
             raise ConfigError(
@@ -203,7 +227,9 @@ class FairFLAggregator(ModelAggregator):
 
     def _answer(self, requests: list[Request]) -> Replies:
         """The results as replies, checked and guarded as everywhere."""
-        asked = [replace(request, id=id, weights=self._origin) for id, request in enumerate(requests)]
+        asked = [
+            replace(request, id=id, weights=self._origin) for id, request in enumerate(requests)
+        ]
         inbox = Inbox(asked, self.strategy.spec, self._origin, _log_refusal)
         for request in asked:
             model = self._results[request.client]
@@ -217,7 +243,9 @@ class FairFLAggregator(ModelAggregator):
         return self._replies
 
     def _metrics(self, aggregation: Aggregation) -> dict[str, Any] | None:
-        """The clients' metrics, averaged with the weights of the round; ``None`` when one of them has none."""
+        """The clients' metrics, averaged with the weights of the round; ``None`` when one of them
+        has none.
+        """
         plain = all(isinstance(weight, (int, float)) for weight in aggregation.values())
         weights: Mapping[str, Any] = aggregation if plain else uniform(self._replies.clients)
         helper = WeightedAggregationHelper()
@@ -225,11 +253,18 @@ class FairFLAggregator(ModelAggregator):
             metrics = self._results[client].metrics
             if metrics is None:
                 return None
-            helper.add(filter_aggregatable_metrics(metrics), max(weights[client], 1e-12), client, self._number())
+            helper.add(
+                filter_aggregatable_metrics(metrics),
+                max(weights[client], 1e-12),
+                client,
+                self._number(),
+            )
         return helper.get_result() or None
 
     def _meta(self) -> dict[str, Any]:
-        """Each client's weight in the model that is sent next, where the method's clients need to know it."""
+        """Each client's weight in the model that is sent next, where the method's clients need to
+        know it.
+        """
         playing = self.strategy.round(self.strategy.clients)
         coefficients = {request.client: coefficient(request) for request in next(playing)}
         playing.close()
@@ -238,11 +273,20 @@ class FairFLAggregator(ModelAggregator):
 
     def _known_clients(self) -> list[str]:
         engine = self.fl_ctx.get_engine() if self.fl_ctx is not None else None
-        return sorted({*self._results, *(client.name for client in (engine.get_clients() if engine else ()))})
+        return sorted(
+            {*self._results, *(client.name for client in (engine.get_clients() if engine else ()))}
+        )
 
     def _number(self) -> int | None:
         """The round, as NVFlare counts; ``None`` when it does not say."""
-        return next((model.current_round for model in self._results.values() if model.current_round is not None), None)
+        return next(
+            (
+                model.current_round
+                for model in self._results.values()
+                if model.current_round is not None
+            ),
+            None,
+        )
 
 
 def _refuse_models(strategy: Strategy) -> None:

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""What an aggregator of NVFlare's own FedAvg workflow remembers between rounds: a file of the job's run directory."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What an aggregator of NVFlare's own FedAvg workflow remembers between rounds: a file of the job's
+run directory.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +21,13 @@ from monai_fairfl.strategies import RoundResult, Strategy
 __all__ = ["STATE", "AggregatorState"]
 
 STATE = "fairfl_aggregator.json"
-"""At the server: what the strategy remembers, and each round's weights. Clients do not receive it."""
+"""At the server: what the strategy remembers, and each round's weights. Clients do not receive it.
+"""
 
 
 class AggregatorState:
-    """The strategy's state and the record of every round, for a server that is started again, and for you.
+    """The strategy's state and the record of every round, for a server that is started again, and
+    for you.
 
     Args:
         strategy: whose state it is.
@@ -56,7 +52,11 @@ class AggregatorState:
             }
         )
         if self.file is not None:
-            kept = {"strategy": self.strategy.name, "state": self.strategy.state_dict(), "rounds": self.rounds}
+            kept = {
+                "strategy": self.strategy.name,
+                "state": self.strategy.state_dict(),
+                "rounds": self.rounds,
+            }
             write_atomically(self.file, json.dumps(kept, indent=1).encode())
 
     def resume(self, number: int | None) -> None:
@@ -73,4 +73,8 @@ class AggregatorState:
                 f"{self.file} was written by {kept['strategy']}, now it is {self.strategy.name}: delete it"
             )
         self.strategy.load_state_dict(kept["state"])
-        self.rounds = [record for record in kept["rounds"] if record["round"] is None or record["round"] < number]
+        self.rounds = [
+            record
+            for record in kept["rounds"]
+            if record["round"] is None or record["round"] < number
+        ]

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A job of a bundle: what its sites are given, and what runs there."""
 
 from __future__ import annotations
@@ -24,7 +16,12 @@ from nvflare.job_config.file_source import FileSource
 
 from monai_fairfl import preflight
 from monai_fairfl.bundles import bundle_names, locate_bundle
-from monai_fairfl.federate import bundle_recipe, digests_of_configs, initial_model, warn_of_other_training
+from monai_fairfl.federate import (
+    bundle_recipe,
+    digests_of_configs,
+    initial_model,
+    warn_of_other_training,
+)
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_recipe import ModelRecipe
 from monai_fairfl.site import has_evaluation
@@ -63,17 +60,25 @@ class BundleSites:
         folder: Path,
     ):
         self.root, shipped = locate_bundle(bundle), bundle in bundle_names()
-        self.settings: dict[str, Any] = {**settings, "bundle": bundle if shipped else str(self.root)}
+        self.settings: dict[str, Any] = {
+            **settings,
+            "bundle": bundle if shipped else str(self.root),
+        }
         self.custom_code, self.options, self.folder = custom_code, options, folder
-        train = preflight.train_config(self.root, self.settings["overrides"], self.settings["config"])
+        train = preflight.train_config(
+            self.root, self.settings["overrides"], self.settings["config"]
+        )
         preflight.check_strategies([strategy], [f"client {i}" for i in range(min_clients)], train)
         self.check({})
         self.name = f"{self.root.name}-{strategy.name}"
-        self.federation = {"final": ["score", "test_score"] if has_evaluation(self.root) else ["score"]}
+        self.federation = {
+            "final": ["score", "test_score"] if has_evaluation(self.root) else ["score"]
+        }
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What the run's ``config.json`` records: the job's settings and the bundle's full run, as the lead has them.
+        """What the run's ``config.json`` records: the job's settings and the bundle's full run, as
+        the lead has them.
 
         A site's own ``local/fairfl.json`` may set other values, which only the site knows.
         """
@@ -96,12 +101,16 @@ class BundleSites:
         return model
 
     def recipe(self, per_site: Mapping[str, Mapping[str, Any]]) -> ModelRecipe | None:
-        """How the sites train; what a site sets in its own ``local/fairfl.json`` the job does not know."""
+        """How the sites train; what a site sets in its own ``local/fairfl.json`` the job does not
+        know.
+        """
         of_sites = {}
         for site, settings in per_site.items():
             config = settings.get("config", self.settings["config"])
             of_sites[site] = {**settings.get("overrides", {}), "config": config}
-        return bundle_recipe(self.root, self.settings["overrides"], self.settings["config"], of_sites)
+        return bundle_recipe(
+            self.root, self.settings["overrides"], self.settings["config"], of_sites
+        )
 
     def check(self, config: Mapping[str, Mapping[str, Any]]) -> None:
         """Refuse settings of single sites that no site knows.
@@ -116,7 +125,11 @@ class BundleSites:
         """Give every site its settings and what answers its tasks."""
         for site, own in (per_site or {"": {}}).items():
             settings = {**self.settings, **own}
-            add = job.to_clients if not site else lambda obj, site=site, **options: job.to(obj, site, **options)
+            add = (
+                job.to_clients
+                if not site
+                else lambda obj, site=site, **options: job.to(obj, site, **options)
+            )
             if not self.custom_code:
                 add(FairFLExecutor(settings), tasks=["*"])
                 continue
@@ -133,7 +146,10 @@ class BundleSites:
         options = dict(self.options)
         arguments: dict[str, Any]
         if options.pop("launch_external_process"):
-            mode, command = ExecutionMode.EXTERNAL_PROCESS, f"{options.pop('command')} custom/{SCRIPT_NAME}"
+            mode, command = (
+                ExecutionMode.EXTERNAL_PROCESS,
+                f"{options.pop('command')} custom/{SCRIPT_NAME}",
+            )
             arguments = {"command": command, **options}
         else:
             mode = ExecutionMode.IN_PROCESS

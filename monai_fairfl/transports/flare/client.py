@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A site by NVFlare's Client API: what the job's script runs, in NVFlare's process or in one of its own."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site by NVFlare's Client API: what the job's script runs, in NVFlare's process or in one of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +35,16 @@ def main(script: str) -> None:
     Args:
         script: the path of the running script, ``WORKSPACE/JOB/APP/custom/NAME.py``.
     """
-    logging.basicConfig(level=logging.WARNING)  # in a process of its own; in NVFlare's, logs go where NVFlare's go
+    logging.basicConfig(
+        level=logging.WARNING
+    )  # in a process of its own; in NVFlare's, logs go where NVFlare's go
     logging.getLogger("monai_fairfl").setLevel(logging.INFO)
     app = Path(script).absolute().parents[1]
     register_tensors()
     flare.init()
-    site = Site(flare.get_site_name(), app.parents[1], json.loads((app / "config" / SETTINGS).read_text()))
+    site = Site(
+        flare.get_site_name(), app.parents[1], json.loads((app / "config" / SETTINGS).read_text())
+    )
     try:
         while flare.is_running():
             model = flare.receive()

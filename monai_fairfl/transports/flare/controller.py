@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The server: an NVFlare workflow that runs a federation, its clients being the job's."""
 
 from __future__ import annotations
@@ -24,7 +16,10 @@ from typing import Any
 from nvflare.apis.controller_spec import ClientTask, Task
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
-from nvflare.app_common.utils.tensor_disk_offload_context import cleanup_tensor_disk_offload, setup_tensor_disk_offload
+from nvflare.app_common.utils.tensor_disk_offload_context import (
+    cleanup_tensor_disk_offload,
+    setup_tensor_disk_offload,
+)
 from nvflare.app_common.workflows.model_controller import ModelController
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
@@ -36,7 +31,12 @@ from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.strategies import Reward, Strategy, Weighting, compose
 from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.foreign import Scripts
-from monai_fairfl.transports.flare.initial import INITIAL, read_initial, read_initial_recipe, read_job_settings
+from monai_fairfl.transports.flare.initial import (
+    INITIAL,
+    read_initial,
+    read_initial_recipe,
+    read_job_settings,
+)
 from monai_fairfl.transports.flare.kept import kept_folder
 from monai_fairfl.transports.flare.policy import NEEDS
 from monai_fairfl.transports.flare.tracking import EarlyStop, scalars_of, show
@@ -48,7 +48,8 @@ UNTOLD = "its task failed or its process ended; the log of the site says why"
 
 
 class FlareTransport:
-    """Requests as NVFlare tasks, one for each, of one client each; replies in the order in which they come.
+    """Requests as NVFlare tasks, one for each, of one client each; replies in the order in which
+    they come.
 
     Args:
         controller: whose job it is.
@@ -65,9 +66,13 @@ class FlareTransport:
         return sorted(client.name for client in self.controller.engine.get_clients())
 
     def exchange(
-        self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: float | None = None
+        self,
+        requests: Sequence[Request],
+        arrived: Callable[[Reply], None],
+        timeout: float | None = None,
     ) -> None:
-        """Send every request to its client, and wait until all were answered or ``timeout`` seconds are over.
+        """Send every request to its client, and wait until all were answered or ``timeout`` seconds
+        are over.
 
         Raises:
             TransportAborted: when the job was aborted.
@@ -99,7 +104,9 @@ class FlareTransport:
                     arrived(failed(request, UNTOLD))
 
     def _take_in(self, model: FLModel, request: Request, arrived: Callable[[Reply], None]) -> bool:
-        """Hand over a reply. What cannot be read is an error of its client: NVFlare would swallow the exception."""
+        """Hand over a reply. What cannot be read is an error of its client: NVFlare would swallow
+        the exception.
+        """
         try:
             reply = self.messages.reply_of(model, request)
             arrived(reply)
@@ -117,9 +124,11 @@ class FlareTransport:
 
 
 class _EachOnce(list[ClientTask]):
-    """What was sent of a task. NVFlare 2.9 adds it again when it is sent again while a task of another site waits.
+    """What was sent of a task. NVFlare 2.9 adds it again when it is sent again while a task of
+    another site waits.
 
-    Its keeper of tasks then ends with a ``KeyError`` on removing it twice, and the job waits for ever.
+    Its keeper of tasks then ends with a ``KeyError`` on removing it twice, and the job waits for
+    ever.
     """
 
     def append(self, sent: ClientTask) -> None:
@@ -130,9 +139,10 @@ class _EachOnce(list[ClientTask]):
 class FairFLController(ModelController):
     """Runs a :class:`~monai_fairfl.federation.Federation` as the workflow of an NVFlare job.
 
-    All that it keeps is in ``fairfl/RUN_NAME`` of the server's workspace, and a copy of the results (models, ledger,
-    report) goes into the job's folder, so that ``nvflare job download`` brings them. A job that is submitted again goes
-    on after the last whole round of a run that did not end; once it ended, a new run, ``RUN_NAME-2``, begins.
+    All that it keeps is in ``fairfl/RUN_NAME`` of the server's workspace, and a copy of the results
+    (models, ledger, report) goes into the job's folder, so that ``nvflare job download`` brings
+    them. A job that is submitted again goes on after the last whole round of a run that did not
+    end; once it ended, a new run, ``RUN_NAME-2``, begins.
 
     Args:
         strategy: one of ``monai_fairfl.strategies``, or your own.
@@ -140,22 +150,27 @@ class FairFLController(ModelController):
         min_clients: fewest clients that must answer every exchange.
         run_name: name of the run's folder.
         resume: go on with what an earlier job of this name left unfinished.
-        timeout: seconds that an exchange may take, the start of the clients included; 0: no limit. Who is late is
-            missing in this round, and is asked again in the next.
-        weighting: in place of the strategy's own, as are the next two; see :func:`~monai_fairfl.strategies.compose`.
+        timeout: seconds that an exchange may take, the start of the clients included; 0: no limit.
+            Who is late is missing in this round, and is asked again in the next.
+        weighting: in place of the strategy's own, as are the next two; see
+            :func:`~monai_fairfl.strategies.compose`.
         reward: model that each client continues from.
         training: context of every training request.
         federation: further arguments of :class:`~monai_fairfl.federation.Federation`, plain values.
-        stop_cond: the clients' mean of a measurement that ends the run early, such as ``"global_score >= 0.8"``.
+        stop_cond: the clients' mean of a measurement that ends the run early, such as
+            ``"global_score >= 0.8"``.
         patience: rounds without a better mean after which it ends, too.
         best_model_filename: of the best global model among the results, ``best.pt`` by default.
         enable_tensor_disk_offload: let arriving tensors wait on disk, and read them one at a time.
-        memory_gc_rounds: free memory after every so many rounds, as NVFlare's FedAvg does; 0: leave it to Python.
-        scripts: arguments of :class:`~monai_fairfl.transports.flare.foreign.Scripts` where the clients run scripts that
-            know nothing of this package; ``None``: they are of this package.
+        memory_gc_rounds: free memory after every so many rounds, as NVFlare's FedAvg does; 0: leave
+            it to Python.
+        scripts: arguments of :class:`~monai_fairfl.transports.flare.foreign.Scripts` where the
+            clients run scripts that know nothing of this package; ``None``: they are of this
+            package.
         needs: said to those whose policy refuses this class.
 
-    :class:`FairFLRecipe` puts the initial model and its specification beside the server's configuration.
+    :class:`FairFLRecipe` puts the initial model and its specification beside the server's
+    configuration.
     """
 
     _always_serialize_args = ("needs",)
@@ -186,15 +201,22 @@ class FairFLController(ModelController):
         self.run_name, self.resume, self.timeout = run_name, resume, timeout
         self.weighting, self.reward, self.training = weighting, reward, training
         self.federation, self.stop_cond, self.patience = federation, stop_cond, patience
-        self.best_model_filename, self.enable_tensor_disk_offload = best_model_filename, enable_tensor_disk_offload
+        self.best_model_filename, self.enable_tensor_disk_offload = (
+            best_model_filename,
+            enable_tensor_disk_offload,
+        )
         self.memory_gc_rounds, self.scripts = memory_gc_rounds, scripts
         self.needs = needs
 
     def run(self) -> None:
         """Run the federation; an error of its own ends the job, and says how to go on."""
         wire.register_tensors()
-        offload = setup_tensor_disk_offload(self.engine, self.enable_tensor_disk_offload, self.fl_ctx.get_job_id("job"))
-        folder = run_folder(kept_folder(self.engine.get_workspace().get_root_dir()), self.run_name, self.resume)
+        offload = setup_tensor_disk_offload(
+            self.engine, self.enable_tensor_disk_offload, self.fl_ctx.get_job_id("job")
+        )
+        folder = run_folder(
+            kept_folder(self.engine.get_workspace().get_root_dir()), self.run_name, self.resume
+        )
         try:
             history = self._federation(folder).run(resume=folder.exists())
             self.info(f"{len(history.rounds)} rounds are done: {folder}")
@@ -207,7 +229,9 @@ class FairFLController(ModelController):
             self._hand_over(folder)
 
     def broadcast(self, task: Task, *arguments: Any, **options: Any) -> None:
-        """Schedule a task so that a site may ask for it twice: its process was started anew, or an answer came late."""
+        """Schedule a task so that a site may ask for it twice: its process was started anew, or an
+        answer came late.
+        """
         task.client_tasks = _EachOnce()
         super().broadcast(task, *arguments, **options)
 
@@ -218,7 +242,11 @@ class FairFLController(ModelController):
         initial = Path(self.get_app_dir()) / "config" / INITIAL
         federation = Federation(
             strategy,
-            FlareTransport(self, self.num_rounds, None if self.scripts is None else Scripts(strategy, **self.scripts)),
+            FlareTransport(
+                self,
+                self.num_rounds,
+                None if self.scripts is None else Scripts(strategy, **self.scripts),
+            ),
             self.num_rounds,
             partial(read_initial, initial),
             run_dir=folder,
@@ -245,19 +273,30 @@ class FairFLController(ModelController):
             with self.engine.new_context() as fl_ctx:
                 show(fl_ctx, scalar)
         self._stopping.told(record)
-        if self.memory_gc_rounds and record["kind"] == "round" and (record["round"] + 1) % self.memory_gc_rounds == 0:
+        if (
+            self.memory_gc_rounds
+            and record["kind"] == "round"
+            and (record["round"] + 1) % self.memory_gc_rounds == 0
+        ):
             cleanup_memory()
 
     def _hand_over(self, folder: Path) -> None:
-        """A copy of the results in the job's folder; the states to go on from stay in the workspace."""
+        """A copy of the results in the job's folder; the states to go on from stay in the
+        workspace.
+        """
         if not (folder / "ledger.jsonl").exists():
             return
-        from monai_fairfl.report import write_report_if_possible  # plotly and all: not before the end
+        from monai_fairfl.report import (  # plotly and all: not before the end
+            write_report_if_possible,
+        )
 
         write_report_if_possible([folder], folder)
         target = Path(self.get_run_dir()) / "fairfl"
         shutil.copytree(
-            folder, target, ignore=shutil.ignore_patterns("checkpoints", "updates", ".*"), dirs_exist_ok=True
+            folder,
+            target,
+            ignore=shutil.ignore_patterns("checkpoints", "updates", ".*"),
+            dirs_exist_ok=True,
         )
         best = target / "models" / "best.pt"
         if self.best_model_filename and best.exists():

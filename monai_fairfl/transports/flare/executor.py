@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A site without code in the job: an NVFlare executor, for hospitals that allow installed packages only."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site without code in the job: an NVFlare executor, for hospitals that allow installed packages
+only.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +29,8 @@ class FairFLExecutor(Executor):
     """Answers a federation's tasks in the client's job process.
 
     Args:
-        settings: of the job for its sites, see :class:`~monai_fairfl.transports.flare.site.SiteSettings`.
+        settings: of the job for its sites, see
+            :class:`~monai_fairfl.transports.flare.site.SiteSettings`.
         needs: said to those whose policy refuses this class.
     """
 
@@ -55,7 +50,9 @@ class FairFLExecutor(Executor):
         if event_type == EventType.END_RUN and self._site is not None:
             self._site.close()
 
-    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
         """Carry out one task."""
         assert self._site is not None
         return FLModelUtils.to_shareable(self._site.answer(FLModelUtils.from_shareable(shareable)))

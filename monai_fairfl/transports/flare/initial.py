@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The initial model of a job: two files beside the server's configuration."""
 
 from __future__ import annotations
@@ -47,7 +39,8 @@ def write_initial(
         weights: parameters and buffers, without aliases.
         spec: of the model.
         recipe: how the sites train it, where the bundle says so; ``recipe.json``.
-        settings: of the job, for the run's ``config.json``, where a bundle is trained; ``job.json``.
+        settings: of the job, for the run's ``config.json``, where a bundle is trained;
+            ``job.json``.
     """
     write_atomically(Path(folder) / MODEL, tensors_as_bytes(weights))
     write_atomically(Path(folder) / SPEC, json.dumps(spec.to_json(), indent=1).encode())
@@ -86,7 +79,9 @@ def read_initial(folder: str | Path) -> tuple[Weights, ModelSpec]:
     """
     folder = Path(folder)
     try:
-        tensors, spec = load_file(folder / MODEL), ModelSpec.from_json(json.loads((folder / SPEC).read_text()))
+        tensors, spec = load_file(folder / MODEL), ModelSpec.from_json(
+            json.loads((folder / SPEC).read_text())
+        )
         return {name: tensors[name] for name in (*spec.parameters, *spec.buffers)}, spec
     except (OSError, KeyError, ValueError) as error:
         raise FederationError(

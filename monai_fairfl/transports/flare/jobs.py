@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A federation as a job folder that NVFlare's own command line submits, or at once in NVFlare's simulator."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A federation as a job folder that NVFlare's own command line submits, or at once in NVFlare's
+simulator.
+"""
 
 from __future__ import annotations
 
@@ -62,14 +56,20 @@ def export_job(out: str | Path, **arguments: Any) -> Path:
 
 
 def simulate_job(
-    workspace: str | Path, sites_root: str | Path, site_names: Sequence[str] | None = None, **arguments: Any
+    workspace: str | Path,
+    sites_root: str | Path,
+    site_names: Sequence[str] | None = None,
+    **arguments: Any,
 ) -> Path:
-    """Run a federation in NVFlare's simulator: a server and a process for each site on this machine.
+    """Run a federation in NVFlare's simulator: a server and a process for each site on this
+    machine.
 
-    NVFlare's simulator empties its workspace at every start; what must outlive that is kept beside it.
+    NVFlare's simulator empties its workspace at every start; what must outlive that is kept beside
+    it.
 
     Args:
-        workspace: gets ``nvflare``, the simulator's own folder, and ``kept``; a run that did not end goes on.
+        workspace: gets ``nvflare``, the simulator's own folder, and ``kept``; a run that did not
+            end goes on.
         sites_root: one folder per site.
         site_names: those that take part; all by default.
         arguments: of :class:`~monai_fairfl.transports.flare.recipe.FairFLRecipe`.
@@ -84,7 +84,9 @@ def simulate_job(
     sites = preflight.site_names(Path(sites_root), site_names, {})
     recipe = FairFLRecipe(sites_root=sites_root, **{"min_clients": len(sites), **arguments})
     folder = Path(workspace).absolute()
-    environment = SimEnv(clients=sites, workspace_root=str(folder / "nvflare"), log_config="concise")
+    environment = SimEnv(
+        clients=sites, workspace_root=str(folder / "nvflare"), log_config="concise"
+    )
     run = run_folder(folder / "kept" / "server", recipe.name, arguments.get("resume", True))
     before = os.environ.get(HOME)
     os.environ[HOME] = str(folder / "kept")
@@ -101,7 +103,9 @@ def simulate_job(
     records = read_ledger(run / "ledger.jsonl") if (run / "ledger.jsonl").exists() else []
     if not records or records[-1]["kind"] != "end":
         log = folder / "nvflare" / recipe.name / "server" / "log.txt"
-        raise FederationError(f"the run did not end, {log} says why; the same command goes on where it stopped")
+        raise FederationError(
+            f"the run did not end, {log} says why; the same command goes on where it stopped"
+        )
     return run
 
 

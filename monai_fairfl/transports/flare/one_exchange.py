@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Which strategies can do with one exchange a round, of training and nothing else: all that a foreign script does."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Which strategies can do with one exchange a round, of training and nothing else: all that a
+foreign script does.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +27,11 @@ TOLD = frozenset({"leave_one_out_error", "global_score"})
 PACKAGE = "use FairFLRecipe(bundle=...), whose sites can"
 
 
-def one_exchange(strategy: Strategy, clients: Sequence[str], answer: Callable[[list[Request]], Replies]) -> RoundResult:
-    """Play a round that asks every client once, to train from a model and nothing else: all that a script can do.
+def one_exchange(
+    strategy: Strategy, clients: Sequence[str], answer: Callable[[list[Request]], Replies]
+) -> RoundResult:
+    """Play a round that asks every client once, to train from a model and nothing else: all that a
+    script can do.
 
     Raises:
         ConfigError: when the strategy asks for more; it is named.
@@ -62,7 +59,8 @@ def one_exchange(strategy: Strategy, clients: Sequence[str], answer: Callable[[l
 
 
 def try_round(strategy: Strategy) -> RoundResult | None:
-    """The first round of a copy of ``strategy``, on a model of two numbers; ``None`` where that is no model for it.
+    """The first round of a copy of ``strategy``, on a model of two numbers; ``None`` where that is
+    no model for it.
 
     Raises:
         ConfigError: when it asks for more than a script can do.
@@ -80,9 +78,13 @@ def try_round(strategy: Strategy) -> RoundResult | None:
 
     def answer(requests: list[Request]) -> Replies:
         asked = [replace(request, id=id) for id, request in enumerate(requests)]
-        changes = [dict.fromkeys(weights, torch.tensor([[1.0], [1.0 + request.id]])) for request in asked]
+        changes = [
+            dict.fromkeys(weights, torch.tensor([[1.0], [1.0 + request.id]])) for request in asked
+        ]
         told = [dict.fromkeys(request.measure, 0.5) for request in asked]
-        replies = [Reply(r.client, change, 1, own, id=r.id) for r, change, own in zip(asked, changes, told)]
+        replies = [
+            Reply(r.client, change, 1, own, id=r.id) for r, change, own in zip(asked, changes, told)
+        ]
         return Replies(replies, asked, spec)
 
     trial.rounds_planned = 2
@@ -109,5 +111,7 @@ def check_strategy(strategy: Strategy, min_clients: int) -> None:
             f"no more than its key metric and 'fedce_minus_val': {PACKAGE}"
         )
     if min_clients < strategy.min_clients:
-        raise ConfigError(f"{strategy.name} needs min_clients of at least {strategy.min_clients}, got {min_clients}")
+        raise ConfigError(
+            f"{strategy.name} needs min_clients of at least {strategy.min_clients}, got {min_clients}"
+        )
     try_round(strategy)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """A strategy of one's own in a job: whether its code travels along, and what the server must have."""
 
 from __future__ import annotations
@@ -23,11 +15,12 @@ __all__ = ["installed_packages", "needs_of", "own_classes"]
 
 
 def own_classes(strategy: Strategy) -> list[str]:
-    """The dotted paths of the classes of a strategy, and of its parts, that are not of this package.
+    """The dotted paths of the classes of a strategy, and of its parts, that are not of this
+    package.
 
     Raises:
-        ConfigError: when one does not store an argument under its name: NVFlare writes a job from these
-            attributes, and the server would use the default instead.
+        ConfigError: when one does not store an argument under its name: NVFlare writes a job from
+            these attributes, and the server would use the default instead.
 
     >>> from monai_fairfl.strategies import FedCE
     >>> own_classes(FedCE())
@@ -56,7 +49,8 @@ def _check_stored_arguments(component: object, path: str) -> None:
 
 
 def installed_packages(own: Sequence[str], custom_code: bool) -> list[str]:
-    """The packages whose code does not travel with the job, since server and sites have them installed.
+    """The packages whose code does not travel with the job, since server and sites have them
+    installed.
 
     Code of one's own travels along, unless the job must bring none: then the server must have it.
 
@@ -72,7 +66,8 @@ def installed_packages(own: Sequence[str], custom_code: bool) -> list[str]:
 
 
 def needs_of(own: Sequence[str], custom_code: bool) -> str:
-    """What a job needs, written into its configuration: NVFlare shows it when a class of it cannot be built.
+    """What a job needs, written into its configuration: NVFlare shows it when a class of it cannot
+    be built.
 
     Args:
         own: what :func:`own_classes` found.

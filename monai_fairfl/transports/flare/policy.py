@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""What a server or site without custom code must allow: one entry of NVFlare's ``class_allow_list``."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a server or site without custom code must allow: one entry of NVFlare's
+``class_allow_list``.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +29,8 @@ NEEDS = (
 
 
 def allowed(kit: str | Path, also: Sequence[str] = ()) -> bool:
-    """Whether the startup kit's policy lets a job without code of its own build this package's classes.
+    """Whether the startup kit's policy lets a job without code of its own build this package's
+    classes.
 
     Args:
         kit: folder of a server or client, with ``local/``.
@@ -48,9 +43,11 @@ def allowed(kit: str | Path, also: Sequence[str] = ()) -> bool:
 
 
 def allow(kit: str | Path, also: Sequence[str] = ()) -> Path:
-    """Add the entry to ``local/resources.json``, which is made of ``resources.json.default`` if it is missing.
+    """Add the entry to ``local/resources.json``, which is made of ``resources.json.default`` if it
+    is missing.
 
-    A list in this file replaces NVFlare's own, so all of that goes in too. Restart the server or client afterwards.
+    A list in this file replaces NVFlare's own, so all of that goes in too. Restart the server or
+    client afterwards.
 
     Args:
         kit: folder of a server or client, with ``local/``.
@@ -89,7 +86,9 @@ def _policy(kit: Path) -> tuple[Path, dict[str, Any]]:
                     f"{file} is no JSON ({error}): mend it, or delete it to begin anew from the default"
                 ) from None
             if not isinstance(policy, dict) or not isinstance(policy.get(LIST, []), list):
-                raise ConfigError(f"{file} must be an object whose {LIST!r}, if it has any, is a list: mend it by hand")
+                raise ConfigError(
+                    f"{file} must be an object whose {LIST!r}, if it has any, is a list: mend it by hand"
+                )
             return own, policy
     raise ConfigError(
         f"{kit} is no startup kit of a server or client: it has no local/resources.json.default. Give the folder that "

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A federation as an NVFlare recipe: runs in the simulator, in POC and in production, or becomes a job folder."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A federation as an NVFlare recipe: runs in the simulator, in POC and in production, or becomes a
+job folder.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +38,9 @@ __all__ = ["FairFLRecipe", "strategy_of"]
 OF_THE_LEAD = (
     "guards retries evaluate final seed threads buffers local_norm clients_per_round keep record_updates groups"
 ).split()
-"""Arguments of ``Federation`` that ``federation`` may set: the others the recipe or the engine does."""
+"""Arguments of ``Federation`` that ``federation`` may set: the others the recipe or the engine
+does.
+"""
 
 
 class FairFLRecipe(Recipe):
@@ -55,28 +51,33 @@ class FairFLRecipe(Recipe):
     >>> recipe.name
     'prostate_mri_segmentation-FedCE'
 
-    In place of a bundle it takes the arguments of NVFlare's ``FedCERecipe``: ``model`` and a ``train_script`` of the
-    Client API, unchanged; see docs/flare_migrating.md.
+    In place of a bundle it takes the arguments of NVFlare's ``FedCERecipe``: ``model`` and a
+    ``train_script`` of the Client API, unchanged; see docs/flare_migrating.md.
 
-    Run it with ``recipe.execute(SimEnv(clients=[...]))``, ``PocEnv`` or ``ProdEnv``; ``recipe.export(DIR)`` writes the
-    job folder. Whatever NVFlare has for recipes stays usable: filters, ``add_experiment_tracking``, log streaming.
+    Run it with ``recipe.execute(SimEnv(clients=[...]))``, ``PocEnv`` or ``ProdEnv``;
+    ``recipe.export(DIR)`` writes the job folder. Whatever NVFlare has for recipes stays usable:
+    filters, ``add_experiment_tracking``, log streaming.
 
     Args:
-        bundle: name of a bundle of this package, or the path of one; a site may have its own copy elsewhere.
-        strategy: one of ``monai_fairfl.strategies``, its name, or its configuration with ``_target_``; one of your
-            own, its dotted path, or its configuration; ``None``: FedCE,
-            and with a ``train_script`` NVFlare's form of it, which ``fedce_mode`` (``"plus"``, ``"times"``) chooses.
+        bundle: name of a bundle of this package, or the path of one; a site may have its own copy
+            elsewhere.
+        strategy: one of ``monai_fairfl.strategies``, its name, or its configuration with
+            ``_target_``; one of your own, its dotted path, or its configuration; ``None``: FedCE,
+            and with a ``train_script`` NVFlare's form of it, which ``fedce_mode`` (``"plus"``,
+            ``"times"``) chooses.
         min_clients: fewest clients that begin a round and must answer it.
         num_rounds: rounds in all.
         name: of the job and the run.
         model: in place of a bundle, an ``nn.Module``, whose values are those to begin from, or
             ``{"class_path": ..., "args": {...}}``, which is built under ``seed``.
-        train_script, train_args: what every site runs. ``sites_root``, ``config``, ``overrides``, ``local_epochs``,
-            ``device``, ``amp``, ``check`` and ``custom_code`` are a bundle's only.
+        train_script, train_args: what every site runs. ``sites_root``, ``config``, ``overrides``,
+            ``local_epochs``, ``device``, ``amp``, ``check`` and ``custom_code`` are a bundle's
+            only.
         trainable_param_names: the parameters of ``model``, if not those that require a gradient.
-        key_metric, key_metric_mode: the entry of a script's ``metrics`` that scores the received model, and whether
-            ``"max"`` or ``"min"`` of it is best.
-        sites_root: a folder with the data of every site, for the simulator and POC; elsewhere each site names its own.
+        key_metric, key_metric_mode: the entry of a script's ``metrics`` that scores the received
+            model, and whether ``"max"`` or ``"min"`` of it is best.
+        sites_root: a folder with the data of every site, for the simulator and POC; elsewhere each
+            site names its own.
         config: training configuration, files relative to the bundle.
         overrides: of the configuration, plain values, for every site and the initial model.
         local_epochs: of one round.
@@ -85,24 +86,27 @@ class FairFLRecipe(Recipe):
         threads: of torch, at the server and the sites.
         groups: name -> sites.
         check: let every site read all its images before the first round.
-        custom_code: the sites run a script of the job (NVFlare calls that BYOC); ``False``: an executor of the
-            installed package, which each site must allow, see ``monai-fairfl flare-policy``.
+        custom_code: the sites run a script of the job (NVFlare calls that BYOC); ``False``: an
+            executor of the installed package, which each site must allow, see
+            ``monai-fairfl flare-policy``.
         timeout, resume: see :class:`FairFLController`.
-        task_interval: seconds that a site waits before it asks for its next task; NVFlare's own 2 is most of a small
-            round.
+        task_interval: seconds that a site waits before it asks for its next task; NVFlare's own 2
+            is most of a small round.
         initial_ckpt: a ``state_dict`` file to begin from, in place of a model built under ``seed``.
         seed: of everything.
-        stop_cond, patience, best_model_filename, enable_tensor_disk_offload: see :class:`FairFLController`.
+        stop_cond, patience, best_model_filename, enable_tensor_disk_offload: see
+            :class:`FairFLController`.
         server_memory_gc_rounds: free the server's memory after every so many rounds.
-        launch_external_process: run the script in a process of its own, which ``launch_once=False`` starts for every
-            task: then a site whose training was killed is back in the next round.
-        command, launch_once, shutdown_timeout, server_expected_format, client_memory_gc_rounds, cuda_empty_cache,
-            per_site_config: as in NVFlare's recipes; ``per_site_config`` holds settings of
-            :class:`~monai_fairfl.transports.flare.site.SiteSettings` by site.
+        launch_external_process: run the script in a process of its own, which ``launch_once=False``
+            starts for every task: then a site whose training was killed is back in the next round.
+        command, launch_once, shutdown_timeout, server_expected_format, client_memory_gc_rounds,
+            cuda_empty_cache, per_site_config: as in NVFlare's recipes; ``per_site_config`` holds
+            settings of :class:`~monai_fairfl.transports.flare.site.SiteSettings` by site.
         federation: further arguments of :class:`~monai_fairfl.federation.Federation`, plain values.
 
     Raises:
-        ConfigError: when bundle or script, strategy, overrides and number of clients do not go together.
+        ConfigError: when bundle or script, strategy, overrides and number of clients do not go
+            together.
     """
 
     def __init__(
@@ -163,9 +167,13 @@ class FairFLRecipe(Recipe):
         _one_of(of_a_bundle, of_a_script)
         unknown = sorted(set(federation or {}) - set(OF_THE_LEAD))
         if unknown:
-            raise ConfigError(f"federation sets {unknown[0]!r}; what may stand there is {', '.join(OF_THE_LEAD)}")
+            raise ConfigError(
+                f"federation sets {unknown[0]!r}; what may stand there is {', '.join(OF_THE_LEAD)}"
+            )
         if not timeout >= 0:
-            raise ConfigError(f"timeout is a number of seconds, or 0 to wait for all; got {timeout}")
+            raise ConfigError(
+                f"timeout is a number of seconds, or 0 to wait for all; got {timeout}"
+            )
         self.min_clients, self.custom_code = min_clients, custom_code
         self.train_args, self.command = train_args, command  # NVFlare warns of secrets in them
         self.per_site: dict[str, dict[str, Any]] = {}
@@ -180,9 +188,18 @@ class FairFLRecipe(Recipe):
         if bundle is None:
             self.strategy = strategy_of(fedce_of(fedce_mode) if strategy is None else strategy)
             check_federation(federation or {})
-            scripts = {"key_metric": key_metric, "key_metric_mode": key_mode(key_metric, key_metric_mode, stop_cond)}
+            scripts = {
+                "key_metric": key_metric,
+                "key_metric_mode": key_mode(key_metric, key_metric_mode, stop_cond),
+            }
             self._sites = ScriptSites(
-                str(train_script), train_args, options, model, trainable_param_names, self.strategy, min_clients
+                str(train_script),
+                train_args,
+                options,
+                model,
+                trainable_param_names,
+                self.strategy,
+                min_clients,
             )
         else:
             self.strategy = strategy_of("FedCE" if strategy is None else strategy)
@@ -192,7 +209,13 @@ class FairFLRecipe(Recipe):
                 "device": device, "amp": amp, "threads": threads, "groups": dict(groups or {}), "check": check,
             }  # fmt: skip
             self._sites = BundleSites(
-                str(bundle), self.strategy, min_clients, settings, custom_code, options, Path(self._files.name)
+                str(bundle),
+                self.strategy,
+                min_clients,
+                settings,
+                custom_code,
+                options,
+                Path(self._files.name),
             )
         with own_random_state(seed):
             initial = self._sites.initial(initial_ckpt)
@@ -234,12 +257,15 @@ class FairFLRecipe(Recipe):
             )
         )
         job.to_server({"server": {"task_request_interval": task_interval}})
-        job.add_file_to_server(str(Path(self._files.name) / INITIAL), dest_dir=INITIAL, app_folder_type="config")
+        job.add_file_to_server(
+            str(Path(self._files.name) / INITIAL), dest_dir=INITIAL, app_folder_type="config"
+        )
         super().__init__(job)
         if per_site_config:
             self.set_per_site_config(per_site_config)
 
-    # ---- what NVFlare's Recipe asks for -----------------------------------------------------------------------
+    # ---- what NVFlare's Recipe asks for
+    # -----------------------------------------------------------------------
 
     def _apply_per_site_config(self, config: dict[str, dict[str, Any]]) -> None:
         self._sites.check(config)
@@ -252,7 +278,9 @@ class FairFLRecipe(Recipe):
         """The simulator is the user's own: there, what a job without code needs is allowed."""
         if isinstance(env, SimEnv) and not self.custom_code:
             local = Path(env.workspace_root) / self.name / "local"
-            if not any((local / name).exists() for name in ("resources.json", "resources.json.default")):
+            if not any(
+                (local / name).exists() for name in ("resources.json", "resources.json.default")
+            ):
                 write_atomically(local / "resources.json.default", b'{"format_version": 2}')
             allow(local.parent, self.own_classes)
 
@@ -266,7 +294,8 @@ class FairFLRecipe(Recipe):
             )
 
     def add_client_output_filter(self, filter: Filter, *arguments: Any, **options: Any) -> None:
-        """A filter of what leaves the sites, such as NVFlare's ``PercentilePrivacy``; it sees the update.
+        """A filter of what leaves the sites, such as NVFlare's ``PercentilePrivacy``; it sees the
+        update.
 
         Raises:
             ConfigError: for homomorphic encryption, under which the strategy cannot work.
@@ -282,7 +311,9 @@ class FairFLRecipe(Recipe):
 
 def _one_of(of_a_bundle: Mapping[str, bool], of_a_script: Mapping[str, bool]) -> None:
     """Either a bundle and what belongs to it was given, or a model with its script."""
-    bundles, scripts = ([name for name, given in names.items() if given] for names in (of_a_bundle, of_a_script))
+    bundles, scripts = (
+        [name for name, given in names.items() if given] for names in (of_a_bundle, of_a_script)
+    )
     if bundles and scripts:
         raise ConfigError(
             f"{', '.join(bundles)} belong to a bundle, {', '.join(scripts)} to a training script of your own: leave "
@@ -290,7 +321,9 @@ def _one_of(of_a_bundle: Mapping[str, bool], of_a_script: Mapping[str, bool]) ->
         )
     lacking = [name for name in ("model", "train_script") if not of_a_script[name]]
     if not of_a_bundle["bundle"] and lacking:
-        raise ConfigError(f"{', '.join(lacking)} must be given: a job needs a bundle, or a model and a train_script")
+        raise ConfigError(
+            f"{', '.join(lacking)} must be given: a job needs a bundle, or a model and a train_script"
+        )
 
 
 def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
@@ -319,5 +352,7 @@ def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
         except Exception as error:  # whatever a constructor raises
             raise ConfigError(f"strategy {config} cannot be made: {in_words(error)}") from error
     if not isinstance(given, Strategy):
-        raise ConfigError(f"strategy must be a Strategy, its name, its dotted path or its configuration, got {given!r}")
+        raise ConfigError(
+            f"strategy must be a Strategy, its name, its dotted path or its configuration, got {given!r}"
+        )
     return given

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A job of the user's own model and training script, as NVFlare's FedCE and FedAvg recipes take them."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A job of the user's own model and training script, as NVFlare's FedCE and FedAvg recipes take
+them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +30,14 @@ from monai_fairfl.transports.flare.one_exchange import PACKAGE, check_strategy
 __all__ = ["ScriptSites", "check_federation", "fedce_of", "initial_of", "key_mode"]
 
 PER_SITE = (
-    *("train_script", "train_args", "launch_external_process", "command", "framework", "server_expected_format"),
+    *(
+        "train_script",
+        "train_args",
+        "launch_external_process",
+        "command",
+        "framework",
+        "server_expected_format",
+    ),
     *("params_transfer_type", "launch_once", "launch_timeout", "shutdown_timeout"),
 )
 
@@ -72,7 +73,11 @@ class ScriptSites:
     ):
         check_strategy(strategy, min_clients)
         self.train_script, self.train_args, self.options = train_script, train_args, options
-        self.model, self.trainable_param_names, self.name = model, trainable_param_names, strategy.name
+        self.model, self.trainable_param_names, self.name = (
+            model,
+            trainable_param_names,
+            strategy.name,
+        )
 
     def initial(self, file: str | None) -> tuple[Weights, ModelSpec]:
         """The user's model, or the values of ``file``."""
@@ -143,13 +148,18 @@ def check_federation(arguments: Mapping[str, Any]) -> None:
     """
     for name in ("final", "evaluate", "local_norm"):
         if arguments.get(name):
-            raise ConfigError(f"federation sets {name!r}, which scripts of NVFlare's Client API cannot do: {PACKAGE}")
+            raise ConfigError(
+                f"federation sets {name!r}, which scripts of NVFlare's Client API cannot do: {PACKAGE}"
+            )
     if arguments.get("buffers") == "local":
-        raise ConfigError(f"buffers 'local' keeps tensors at the sites, and a script waits for all of them: {PACKAGE}")
+        raise ConfigError(
+            f"buffers 'local' keeps tensors at the sites, and a script waits for all of them: {PACKAGE}"
+        )
 
 
 def key_mode(key_metric: str, mode: str | None, stop_cond: str | None) -> str:
-    """Whether a high or a low key metric is good: as said, else as ``stop_cond`` says of the same metric, else high.
+    """Whether a high or a low key metric is good: as said, else as ``stop_cond`` says of the same
+    metric, else high.
 
     Raises:
         ConfigError: when the two contradict each other, or the mode is unknown.
@@ -164,25 +174,33 @@ def key_mode(key_metric: str, mode: str | None, stop_cond: str | None) -> str:
         try:
             name, _, compare = parse_compare_criteria(stop_cond)
         except ValueError as error:
-            raise ConfigError(f"stop_cond {stop_cond!r} must be such as '{key_metric} >= 0.8': {error}") from error
+            raise ConfigError(
+                f"stop_cond {stop_cond!r} must be such as '{key_metric} >= 0.8': {error}"
+            ) from error
         low, high = (operator.lt, operator.le), (operator.gt, operator.ge)
         implied = "min" if compare in low else "max" if compare in high else None
         implied = implied if name == key_metric else None
     if mode and implied and mode != implied:
-        raise ConfigError(f"key_metric_mode {mode!r} contradicts stop_cond {stop_cond!r}: leave one of them out")
+        raise ConfigError(
+            f"key_metric_mode {mode!r} contradicts stop_cond {stop_cond!r}: leave one of them out"
+        )
     return mode or implied or "max"
 
 
 def initial_of(
-    model: nn.Module | Mapping[str, Any] | None, names: Sequence[str] | None = None, file: str | None = None
+    model: nn.Module | Mapping[str, Any] | None,
+    names: Sequence[str] | None = None,
+    file: str | None = None,
 ) -> tuple[Weights, ModelSpec]:
     """The values to begin from and what each tensor is.
 
     Args:
-        model: an instance, whose values are taken as they are, or ``{"class_path": ..., "args": {...}}``, which is
-            built here, under the caller's seed.
-        names: of the parameters; all other tensors are buffers. ``None``: those that require a gradient.
-        file: a ``state_dict`` whose values replace the built ones, bare or under the key ``model`` as NVFlare writes.
+        model: an instance, whose values are taken as they are, or
+            ``{"class_path": ..., "args": {...}}``, which is built here, under the caller's seed.
+        names: of the parameters; all other tensors are buffers. ``None``: those that require a
+            gradient.
+        file: a ``state_dict`` whose values replace the built ones, bare or under the key ``model``
+            as NVFlare writes.
 
     Raises:
         ConfigError: when the model cannot be built, lacks a name, or the file does not fit.
@@ -208,14 +226,19 @@ def initial_of(
 def _built(model: Mapping[str, Any] | None) -> nn.Module:
     if not isinstance(model, Mapping) or not (path := model.get("class_path") or model.get("path")):
         raise ConfigError(
-            'model must be an nn.Module or {"class_path": "module.Class", "args": {...}}, got ' f"{model!r}"
+            'model must be an nn.Module or {"class_path": "module.Class", "args": {...}}, got '
+            f"{model!r}"
         )
     kind = locate(str(path))
     if kind is None:
-        raise ConfigError(f"model class {path!r} cannot be imported here: put the folder of its module on PYTHONPATH")
+        raise ConfigError(
+            f"model class {path!r} cannot be imported here: put the folder of its module on PYTHONPATH"
+        )
     network = kind(**(model.get("args") or {}))  # type: ignore[operator]
     if not isinstance(network, nn.Module):
-        raise ConfigError(f"model class {path!r} makes a {type(network).__name__}, not an nn.Module")
+        raise ConfigError(
+            f"model class {path!r} makes a {type(network).__name__}, not an nn.Module"
+        )
     return network
 
 

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""A site of an NVFlare job: its own bundle and data, the job's plain settings, and one client that answers tasks."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site of an NVFlare job: its own bundle and data, the job's plain settings, and one client that
+answers tasks.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +39,8 @@ SITE_FILE = "local/fairfl.json"
 
 @dataclass(frozen=True)
 class SiteSettings:
-    """What a site needs to know; a job says some of it, the site's own ``local/fairfl.json`` the rest.
+    """What a site needs to know; a job says some of it, the site's own ``local/fairfl.json`` the
+    rest.
 
     Args:
         bundle: name of a bundle of this package, or the path of one on the site.
@@ -74,15 +69,18 @@ class SiteSettings:
     check: bool = True
 
     @classmethod
-    def of(cls, job: Mapping[str, Any], own: Mapping[str, Any], where: str = SITE_FILE) -> SiteSettings:
+    def of(
+        cls, job: Mapping[str, Any], own: Mapping[str, Any], where: str = SITE_FILE
+    ) -> SiteSettings:
         """The job's settings, then the site's own; the overrides of both count.
 
-        What the site sets, as a setting or an override, no override of the job replaces, at whatever depth. A site that
-        says where its data is is not sent to other files by a job.
+        What the site sets, as a setting or an override, no override of the job replaces, at
+        whatever depth. A site that says where its data is is not sent to other files by a job.
 
         Raises:
-            ConfigError: for an unknown key, a value of the wrong type, or an override of the job that is an expression,
-                which would be the job's code, run by the site, or names a file of the site.
+            ConfigError: for an unknown key, a value of the wrong type, or an override of the job
+                that is an expression, which would be the job's code, run by the site, or names a
+                file of the site.
 
         >>> SiteSettings.of({"bundle": "a", "overrides": {"amp": True}}, {"bundle": "/data/b"}).bundle
         '/data/b'
@@ -95,8 +93,12 @@ class SiteSettings:
         for source, keys in (("the job", job), (where, own)):
             unknown = sorted(set(keys) - set(known))
             if unknown:
-                raise ConfigError(f"{source} sets {unknown[0]!r}, which no site knows; known are {', '.join(known)}")
-        overrides, own_overrides = dict(job.get("overrides") or {}), dict(own.get("overrides") or {})
+                raise ConfigError(
+                    f"{source} sets {unknown[0]!r}, which no site knows; known are {', '.join(known)}"
+                )
+        overrides, own_overrides = dict(job.get("overrides") or {}), dict(
+            own.get("overrides") or {}
+        )
         if code := _code_in(overrides):
             raise ConfigError(
                 f"the job's overrides hold the expression or class {code!r}, and a job's settings must not bring code: "
@@ -104,9 +106,15 @@ class SiteSettings:
             )
         for file in job.get("config") or ():
             if Path(file).is_absolute() or ".." in Path(file).parts:
-                raise ConfigError(f"the job's config {file!r} must be a file of the bundle, such as configs/train.json")
+                raise ConfigError(
+                    f"the job's config {file!r} must be a file of the bundle, such as configs/train.json"
+                )
         fixed = {*own, *own_overrides}
-        overrides = {key: value for key, value in overrides.items() if fixed.isdisjoint((key, _last_part(key)))}
+        overrides = {
+            key: value
+            for key, value in overrides.items()
+            if fixed.isdisjoint((key, _last_part(key)))
+        }
         if "dataset_dir" in own and (file := _file_in(overrides)):
             raise ConfigError(
                 f"the job's overrides name the file or folder {file!r}, and the site's own dataset_dir says where its "
@@ -116,16 +124,20 @@ class SiteSettings:
         for name, (fits, meaning) in MUST_BE.items():
             if name in values and not fits(values[name]):
                 source = where if name in own else "the job"
-                raise ConfigError(f"{source} sets {name} to {values[name]!r}, and it must be {meaning}")
+                raise ConfigError(
+                    f"{source} sets {name} to {values[name]!r}, and it must be {meaning}"
+                )
         return cls(**{**values, "config": tuple(values.get("config") or cls.config)})
 
 
 class Site:
-    """Answers the tasks of one job. Its state is on disk, so a new process goes on where the last one was.
+    """Answers the tasks of one job. Its state is on disk, so a new process goes on where the last
+    one was.
 
     Args:
         name: of the site, as the engine authenticated it.
-        workspace: the site's NVFlare workspace: ``local/fairfl.json`` is read there, states are kept in ``fairfl``.
+        workspace: the site's NVFlare workspace: ``local/fairfl.json`` is read there, states are
+            kept in ``fairfl``.
         job: the job's settings, see :class:`SiteSettings`.
     """
 
@@ -136,7 +148,9 @@ class Site:
             logging.getLogger(noisy).setLevel(logging.WARNING)
 
     def answer(self, model: FLModel) -> FLModel:
-        """Carry out one task; whatever goes wrong is told in the reply, and the site waits for the next task."""
+        """Carry out one task; whatever goes wrong is told in the reply, and the site waits for the
+        next task.
+        """
         try:
             request = request_of(model, self.name)
         except Exception as error:
@@ -146,7 +160,9 @@ class Site:
             self._prepare(request, rounds=model.total_rounds or 1)
             return reply_model(self._client.answer(request))
         except Exception as error:
-            logger.exception("site %s cannot do task %d of round %d", self.name, request.id, request.round)
+            logger.exception(
+                "site %s cannot do task %d of round %d", self.name, request.id, request.round
+            )
             return reply_model(failed(request, in_words(error)))
 
     def close(self) -> None:
@@ -154,7 +170,8 @@ class Site:
         if "_client" in self.__dict__:
             self._client.finalize()
 
-    # ---- set-up, when the first task comes --------------------------------------------------------------------
+    # ---- set-up, when the first task comes
+    # --------------------------------------------------------------------
 
     @cached_property
     def settings(self) -> SiteSettings:
@@ -185,14 +202,21 @@ class Site:
         if self.name not in found:
             raise ConfigError(
                 f'site {self.name}: where are its images? Write {{"dataset_dir": "/path"}} into '
-                f"{self.workspace / SITE_FILE}" + (f"; {settings.sites_root} holds {sorted(found)}" if found else "")
+                f"{self.workspace / SITE_FILE}"
+                + (f"; {settings.sites_root} holds {sorted(found)}" if found else "")
             )
         return found[self.name]
 
     def _prepare(self, request: Request, rounds: int) -> None:
-        torch.set_num_threads(self.settings.threads)  # of this thread: NVFlare may use another for each task
+        torch.set_num_threads(
+            self.settings.threads
+        )  # of this thread: NVFlare may use another for each task
         self._rounds = rounds
-        if not self._checked and self.settings.check and not self._client.states.before(request.run, request.round):
+        if (
+            not self._checked
+            and self.settings.check
+            and not self._client.states.before(request.run, request.round)
+        ):
             self._check()  # a site with a state of an earlier round passed it, in a process before this one
         self._checked = True
 
@@ -248,7 +272,10 @@ MUST_BE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "threads": (_is_count, "a whole number from 1"),
     "amp": (lambda value: isinstance(value, bool), "true or false"),
     "device": (_is_device, "a device of torch, such as 'cuda:0' or 'cpu'"),
-    "groups": (_are_groups, "names -> sites, each name of letters, digits, '_', '-', '.' and spaces"),
+    "groups": (
+        _are_groups,
+        "names -> sites, each name of letters, digits, '_', '-', '.' and spaces",
+    ),
 }
 """Settings that become part of a configuration, where another text than these could be code."""
 
@@ -267,7 +294,9 @@ def _file_in(value: Any) -> str:
 
 
 def _code_in(value: Any) -> str:
-    """The first text in ``value`` with which MONAI would run something: an expression, a reference, or a class."""
+    """The first text in ``value`` with which MONAI would run something: an expression, a reference,
+    or a class.
+    """
     if isinstance(value, Mapping):
         keys = (str(key) for key in value)
         named = next((key for key in keys if "_target_" in key or key.startswith("imports")), "")

@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""What a run tells while it goes on: curves for NVFlare's receivers of metrics, and when it is enough."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a run tells while it goes on: curves for NVFlare's receivers of metrics, and when it is
+enough.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +26,9 @@ Scalar = tuple[str, str, float, int]
 def scalars_of(record: Mapping[str, Any]) -> Iterator[Scalar]:
     """(site, tag, value, round) of everything in a ledger's record that makes a curve.
 
-    A tag is the name of a measurement, ``aggregation_weight`` or ``contribution``; at the end of a run ``final_`` and a
-    measurement's name, of the model that the site would use. ``MEASUREMENT/mean`` is of no site, whose name is empty.
+    A tag is the name of a measurement, ``aggregation_weight`` or ``contribution``; at the end of a
+    run ``final_`` and a measurement's name, of the model that the site would use.
+    ``MEASUREMENT/mean`` is of no site, whose name is empty.
 
     >>> list(scalars_of({"kind": "round", "round": 1, "aggregation": {"elm": 0.4}, "contributions": {},
     ...                  "measurements": {"elm": {"global_score": {"mean": {"value": 0.5}, "gland": 0.5}}}}))
@@ -42,7 +37,10 @@ def scalars_of(record: Mapping[str, Any]) -> Iterator[Scalar]:
     if record["kind"] == "round":
         step = record["round"]
         yield from _by_measurement(record["measurements"], "", step)
-        for tag, values in (("aggregation_weight", "aggregation"), ("contribution", "contributions")):
+        for tag, values in (
+            ("aggregation_weight", "aggregation"),
+            ("contribution", "contributions"),
+        ):
             for site, value in record[values].items():
                 if (number := number_in(value)) is not None:
                     yield site, tag, number, step
@@ -52,12 +50,16 @@ def scalars_of(record: Mapping[str, Any]) -> Iterator[Scalar]:
 
 
 def show(fl_ctx: FLContext, scalar: Scalar) -> None:
-    """Hand one point of a curve to NVFlare's receivers: to a site's, as if the site had sent it, or to the server's.
+    """Hand one point of a curve to NVFlare's receivers: to a site's, as if the site had sent it, or
+    to the server's.
 
-    MLflow's receiver has curves of sites only; TensorBoard's and Weights & Biases' have the means, too.
+    MLflow's receiver has curves of sites only; TensorBoard's and Weights & Biases' have the means,
+    too.
     """
     site, tag, value, step = scalar
-    data = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step).to_shareable()
+    data = create_analytic_dxo(
+        tag, value, AnalyticsDataType.SCALAR, global_step=step
+    ).to_shareable()
     event, scope = ANALYTIC_EVENT_TYPE, EventScope.LOCAL
     if site:
         event, scope = f"fed.{ANALYTIC_EVENT_TYPE}", EventScope.FEDERATION
@@ -84,14 +86,18 @@ class EarlyStop:
 
     def __init__(self, condition: str | None, patience: int | None, conclude: Callable[[], None]):
         if patience is not None and not condition:
-            raise ConfigError(f"patience {patience} needs stop_cond, which names the measurement to watch")
+            raise ConfigError(
+                f"patience {patience} needs stop_cond, which names the measurement to watch"
+            )
         self.name, self.target = "", 0.0
         self.reached: Callable[[float, float], bool] | None = None
         try:
             if condition:
                 self.name, self.target, self.reached = parse_compare_criteria(condition)
         except ValueError as error:
-            raise ConfigError(f"stop_cond {condition!r} must be such as 'global_score >= 0.8': {error}") from error
+            raise ConfigError(
+                f"stop_cond {condition!r} must be such as 'global_score >= 0.8': {error}"
+            ) from error
         self.patience, self.conclude = patience, conclude
         self.sign = -1.0 if condition and "<" in condition else 1.0
         self.best, self.since = -float("inf"), 0
@@ -109,11 +115,15 @@ class EarlyStop:
         value = sum(known.values()) / len(known)
         better = self.sign * value > self.best
         self.best, self.since = (self.sign * value, 0) if better else (self.best, self.since + 1)
-        if self.reached(value, self.target) or (self.patience is not None and self.since >= self.patience):
+        if self.reached(value, self.target) or (
+            self.patience is not None and self.since >= self.patience
+        ):
             self.conclude()
 
 
-def _by_measurement(found: Mapping[str, Mapping[str, Any]], prefix: str, step: int) -> Iterator[Scalar]:
+def _by_measurement(
+    found: Mapping[str, Mapping[str, Any]], prefix: str, step: int
+) -> Iterator[Scalar]:
     for name in sorted({name for values in found.values() for name in values}):
         known = _known(found, name)
         for site, number in known.items():

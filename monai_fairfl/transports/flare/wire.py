@@ -1,14 +1,8 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Requests and replies as NVFlare's ``FLModel``: tensors in ``params``, everything else plain values in ``meta``."""
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and replies as NVFlare's ``FLModel``: tensors in ``params``, everything else plain
+values in ``meta``.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +27,19 @@ TOLD = ("num_samples", "num_cases", "num_steps", "labelled", "id", "run", "round
 
 
 def register_tensors() -> None:
-    """Let NVFlare carry torch tensors; both ends must, else the other waits for ever. Never a pickle: safetensors.
+    """Let NVFlare carry torch tensors; both ends must, else the other waits for ever. Never a
+    pickle: safetensors.
 
-    NVFlare's own types come first: a type that is met before it is registered would be carried in another way.
+    NVFlare's own types come first: a type that is met before it is registered would be carried in
+    another way.
     """
     flare_decomposers.register()
     fobs.register(TensorDecomposer)
 
 
 class Arriving(Mapping[str, torch.Tensor]):
-    """Tensors of a received model: arrays become tensors, and what NVFlare left on disk is read when it is looked at.
+    """Tensors of a received model: arrays become tensors, and what NVFlare left on disk is read
+    when it is looked at.
 
     >>> Arriving({"w": np.ones(2, np.float32)})["w"]
     tensor([1., 1.])
@@ -74,7 +71,13 @@ def request_model(request: Request, rounds: int) -> FLModel:
     asked = {name: getattr(request, name) for name in ASKED} | {"measure": list(request.measure)}
     asked["context"] = dict(request.context)
     params = dict(request.weights)
-    return FLModel(ParamsType.FULL, params, current_round=request.round, total_rounds=rounds, meta={META: asked})
+    return FLModel(
+        ParamsType.FULL,
+        params,
+        current_round=request.round,
+        total_rounds=rounds,
+        meta={META: asked},
+    )
 
 
 def request_of(model: FLModel, site: str) -> Request:
@@ -85,36 +88,52 @@ def request_of(model: FLModel, site: str) -> Request:
     """
     asked = (model.meta or {}).get(META)
     if not isinstance(asked, Mapping):
-        raise ValueError("this task is not of a FairFLController: the job's server runs another workflow")
+        raise ValueError(
+            "this task is not of a FairFLController: the job's server runs another workflow"
+        )
     asked = {**asked, "measure": tuple(asked["measure"])}
     weights = dict(Arriving(model.params or {}))
     return Request(site, weights=weights, **{name: asked[name] for name in ASKED})
 
 
 def reply_model(reply: Reply) -> FLModel:
-    """A reply on its way to the server: an update as ``DIFF``, which is what NVFlare's privacy filters look for."""
+    """A reply on its way to the server: an update as ``DIFF``, which is what NVFlare's privacy
+    filters look for.
+    """
     told = {name: getattr(reply, name) for name in TOLD} | {"labelled": list(reply.labelled)}
     told["measurements"] = {name: _plain(value) for name, value in reply.measurements.items()}
     meta: dict[str, Any] = {META: told}
     if reply.update is None:
         return FLModel(metrics={}, current_round=max(reply.round, 0), meta=meta)
-    meta |= {BUFFERS: dict(reply.buffers or {}), FLMetaKey.NUM_STEPS_CURRENT_ROUND: max(reply.num_steps, 1)}
-    return FLModel(ParamsType.DIFF, dict(reply.update), current_round=max(reply.round, 0), meta=meta)
+    meta |= {
+        BUFFERS: dict(reply.buffers or {}),
+        FLMetaKey.NUM_STEPS_CURRENT_ROUND: max(reply.num_steps, 1),
+    }
+    return FLModel(
+        ParamsType.DIFF, dict(reply.update), current_round=max(reply.round, 0), meta=meta
+    )
 
 
 def reply_of(model: FLModel, request: Request) -> Reply:
-    """What came back from the client that was sent ``request``; what it calls itself is not looked at.
+    """What came back from the client that was sent ``request``; what it calls itself is not looked
+    at.
 
     Nothing of it is trusted: what cannot be read is a reply with an ``error``.
     """
     try:
         told, meta = model.meta[META], model.meta
-        if told["error"] is not None:  # which request it answers it may not know, having failed to read it
+        if (
+            told["error"] is not None
+        ):  # which request it answers it may not know, having failed to read it
             return failed(request, str(told["error"]))
-        known = {name: told[name] for name in TOLD} | {"labelled": tuple(map(bool, told["labelled"]))}
+        known = {name: told[name] for name in TOLD} | {
+            "labelled": tuple(map(bool, told["labelled"]))
+        }
         update = None if model.params is None else Arriving(model.params)
         buffers = dict(Arriving(meta[BUFFERS])) if BUFFERS in meta else None
-        measurements = {str(name): _measurement(value) for name, value in told["measurements"].items()}
+        measurements = {
+            str(name): _measurement(value) for name, value in told["measurements"].items()
+        }
         return Reply(request.client, update, measurements=measurements, buffers=buffers, **known)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return failed(request, f"its answer cannot be read ({type(error).__name__}: {error})")

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Images and masks are paired by their names; files are read as they are stored."""
 
 from __future__ import annotations
@@ -21,24 +13,43 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
 
-from monai_fairfl.data.layouts.files import as_cases, grey, images_in, left_out, pair, patients_of, read
+from monai_fairfl.data.layouts.files import (
+    as_cases,
+    grey,
+    images_in,
+    left_out,
+    pair,
+    patients_of,
+    read,
+)
 from monai_fairfl.errors import DataError
 
 
 def names(images: list[str], masks: list[str]) -> list[tuple[str, str]]:
-    pairs = pair([Path("images", name) for name in images], [Path("masks", name) for name in masks], "elm")
+    pairs = pair(
+        [Path("images", name) for name in images], [Path("masks", name) for name in masks], "elm"
+    )
     return [(image.name, mask.name) for image, mask in pairs]
 
 
 @settings(max_examples=50)
 @given(
-    stems=st.lists(st.from_regex(r"[a-z]{1,4}(_[0-9]{1,2})?", fullmatch=True), min_size=1, unique=True),
+    stems=st.lists(
+        st.from_regex(r"[a-z]{1,4}(_[0-9]{1,2})?", fullmatch=True), min_size=1, unique=True
+    ),
     suffix=st.sampled_from(["", "_mask", "_segmentation", "_OD", "-seg", "_cup_disc"]),
-    endings=st.sampled_from([(".png", ".png"), (".jpg", ".tif"), (".nii.gz", ".nii"), (".JPG", ".bmp")]),
+    endings=st.sampled_from(
+        [(".png", ".png"), (".jpg", ".tif"), (".nii.gz", ".nii"), (".JPG", ".bmp")]
+    ),
 )
-def test_every_image_meets_the_mask_made_for_it(stems: list[str], suffix: str, endings: tuple[str, str]) -> None:
+def test_every_image_meets_the_mask_made_for_it(
+    stems: list[str], suffix: str, endings: tuple[str, str]
+) -> None:
     expected = [(f"{stem}{endings[0]}", f"{stem}{suffix}{endings[1]}") for stem in sorted(stems)]
-    assert names([image for image, _ in expected], [mask for _, mask in reversed(expected)]) == expected
+    assert (
+        names([image for image, _ in expected], [mask for _, mask in reversed(expected)])
+        == expected
+    )
 
 
 def test_a_longer_name_does_not_take_the_mask_of_a_shorter_one() -> None:
@@ -56,7 +67,11 @@ def test_a_longer_name_does_not_take_the_mask_of_a_shorter_one() -> None:
         (["7.png", "7.jpg"], ["7.png"], "7 has 2 images, 7.png and 7.jpg; keep one"),
         (["7.png"], ["7.png", "7_mask.png"], "7 has 2 masks"),
         (["7.png"], ["7_2.png"], "images/7.png has no mask.*masks/7_2.png has no image"),
-        (["7.png"], ["7_disc.png", "7_cup.png"], "elm: masks end differently, 7_cup.png and 7_disc.png. Keep"),
+        (
+            ["7.png"],
+            ["7_disc.png", "7_cup.png"],
+            "elm: masks end differently, 7_cup.png and 7_disc.png. Keep",
+        ),
     ],
 )
 def test_files_that_do_not_pair_are_named(images: list[str], masks: list[str], words: str) -> None:
@@ -78,7 +93,9 @@ def test_pixels_are_those_that_are_stored(tmp_path: Path) -> None:
     palette.save(tmp_path / "palette.png")
     assert np.array_equal(read(tmp_path / "palette.png"), codes)
     for ending in (".png", ".bmp", ".tif"):
-        assert np.array_equal(read(made.write(tmp_path / f"x{ending}", made.photo(1))), made.photo(1))
+        assert np.array_equal(
+            read(made.write(tmp_path / f"x{ending}", made.photo(1))), made.photo(1)
+        )
     Image.fromarray(codes > 0).save(tmp_path / "bits.png")
     bits = read(tmp_path / "bits.png")
     assert bits.dtype == np.uint8 and np.array_equal(bits, codes > 0)
@@ -107,14 +124,20 @@ def test_unreadable_pictures_are_named(tmp_path: Path) -> None:
 
 def test_files_damaged_in_their_first_bytes_are_named(tmp_path: Path) -> None:
     content = bytearray(made.write(tmp_path / "a.nii", made.volume(1)).read_bytes())
-    content[108:112] = np.float32(np.inf).tobytes()  # where the voxels begin: nibabel raises OverflowError
+    content[108:112] = np.float32(
+        np.inf
+    ).tobytes()  # where the voxels begin: nibabel raises OverflowError
     (tmp_path / "a.nii").write_bytes(content)
     with pytest.raises(DataError, match=r"a.nii cannot be read as NIfTI \(.*copy it again"):
         read(tmp_path / "a.nii")
     content = bytearray(made.write(tmp_path / "a.tif", made.mask(1)).read_bytes())
-    end = 10 + 12 * int.from_bytes(content[8:10], "little")  # of the list of tags, where the next page's place is
+    end = 10 + 12 * int.from_bytes(
+        content[8:10], "little"
+    )  # of the list of tags, where the next page's place is
     content[end : end + 4] = len(content).to_bytes(4, "little")
-    (tmp_path / "a.tif").write_bytes(content + bytes(8))  # a page without tags: Pillow raises TypeError
+    (tmp_path / "a.tif").write_bytes(
+        content + bytes(8)
+    )  # a page without tags: Pillow raises TypeError
     with pytest.raises(DataError, match=r"a.tif cannot be read as a picture \(.*copy it again"):
         read(tmp_path / "a.tif")
 
@@ -124,7 +147,10 @@ def test_a_picture_that_viewers_show_turned_is_refused(tmp_path: Path) -> None:
     exif[ExifTags.Base.Orientation] = 6
     for ending in ("jpg", "png", "tif"):
         Image.fromarray(made.mask(3)[:, :30]).save(tmp_path / f"a.{ending}", exif=exif)
-        with pytest.raises(DataError, match=rf"a.{ending} is shown turned \(EXIF orientation 6\).*; save it upright"):
+        with pytest.raises(
+            DataError,
+            match=rf"a.{ending} is shown turned \(EXIF orientation 6\).*; save it upright",
+        ):
             read(tmp_path / f"a.{ending}")
 
 
@@ -133,8 +159,15 @@ def test_folders_with_images_beside_those_of_the_cases_are_noted(tmp_path: Path)
         made.write(tmp_path / name, made.mask(1))
     (tmp_path / "masks" / "notes").mkdir()
     cases = as_cases([(tmp_path / "images" / "7.png", tmp_path / "masks" / "7.png")])
-    assert left_out(cases) == [f"1 image(s) in {tmp_path}/images/batch2 are left out; move them to the cases"]
-    for name in ("images_2024/8.png", "batch2/images/8.png", "batch2/masks/8.png", "imagesTs/9.png"):
+    assert left_out(cases) == [
+        f"1 image(s) in {tmp_path}/images/batch2 are left out; move them to the cases"
+    ]
+    for name in (
+        "images_2024/8.png",
+        "batch2/images/8.png",
+        "batch2/masks/8.png",
+        "imagesTs/9.png",
+    ):
         made.write(tmp_path / name, made.mask(1))
     for name in ("8.webp", "9.WEBP", "9.mha", "._9.mha", "Thumbs.db"):
         (tmp_path / "images" / name).touch()
@@ -148,7 +181,9 @@ def test_folders_with_images_beside_those_of_the_cases_are_noted(tmp_path: Path)
     ]
 
 
-@pytest.mark.parametrize(("left", "right"), [("G-1-L", "G-1-R"), ("p7_OD", "p7_OS"), ("p7 left", "p7 right")])
+@pytest.mark.parametrize(
+    ("left", "right"), [("G-1-L", "G-1-R"), ("p7_OD", "p7_OS"), ("p7 left", "p7 right")]
+)
 def test_both_eyes_are_of_one_patient(left: str, right: str) -> None:
     cases = [{"image": f"im/{name}.jpg"} for name in (left, right, "V0001", "model")]
     found = patients_of(cases)

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """Each layout is recognised by its files, and by no other's; what is not recognised is explained."""
 
 from __future__ import annotations
@@ -34,18 +26,30 @@ CASES = {"saml": 4, "folders": 4, "dofe": 8, "nvflare": 8, "msd": 4, "nnunet": 4
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_layout_is_recognised_alone_and_all_of_its_cases_are_found(name: str, tmp_path: Path) -> None:
+def test_a_layout_is_recognised_alone_and_all_of_its_cases_are_found(
+    name: str, tmp_path: Path
+) -> None:
     site = made.ONE_SITE[name](tmp_path / "site")
-    assert [other for other, layout in LAYOUTS.items() if layout.recognises(site)] == [name] == [layout_of(site)]
+    assert (
+        [other for other, layout in LAYOUTS.items() if layout.recognises(site)]
+        == [name]
+        == [layout_of(site)]
+    )
     cases = find_cases(site)
     assert len(cases) == CASES[name] == check_cases(site)["num_cases"]
-    assert all(set(case) == {"image", "label"} and Path(path).is_file() for case in cases for path in case.values())
+    assert all(
+        set(case) == {"image", "label"} and Path(path).is_file()
+        for case in cases
+        for path in case.values()
+    )
     assert cases == sorted(cases, key=lambda case: case["image"])
     assert all(site_datalist(site)[part] for part in ("training", "validation", "testing"))
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_data_list_is_read_as_it_was_written_wherever_the_site_was_moved(name: str, tmp_path: Path) -> None:
+def test_a_data_list_is_read_as_it_was_written_wherever_the_site_was_moved(
+    name: str, tmp_path: Path
+) -> None:
     site = made.ONE_SITE[name](tmp_path / "old")
     first = site_datalist(site, tmp_path / "list.json", seed=2)
     assert site_datalist(site, tmp_path / "list.json", seed=2) == first
@@ -53,11 +57,18 @@ def test_a_data_list_is_read_as_it_was_written_wherever_the_site_was_moved(name:
     moved = tmp_path / "new" / site.relative_to(tmp_path / "old")
     again = site_datalist(moved, tmp_path / "list.json", seed=2)
     assert not any(
-        Path(path).is_absolute() for path in json.loads((tmp_path / "list.json").read_text())["testing"][0].values()
+        Path(path).is_absolute()
+        for path in json.loads((tmp_path / "list.json").read_text())["testing"][0].values()
     )
     assert all(".." not in case["image"] for cases in again.values() for case in cases)
-    names = [[Path(case["image"]).relative_to(tmp_path / "new") for case in again[part]] for part in again]
-    old = [[Path(case["image"]).relative_to(tmp_path / "old") for case in first[part]] for part in first]
+    names = [
+        [Path(case["image"]).relative_to(tmp_path / "new") for case in again[part]]
+        for part in again
+    ]
+    old = [
+        [Path(case["image"]).relative_to(tmp_path / "old") for case in first[part]]
+        for part in first
+    ]
     assert names == old
 
 
@@ -87,7 +98,11 @@ def test_a_hospital_whose_folder_is_no_site_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no site") as caught:
         site_folders(tmp_path)
     told = str(caught.value).splitlines()[1:]
-    found = ["BIDMC .* takes no part: nifti/ with 8 NII.GZ", "HK .*: 7/ with no files", "UCL .*: 1 NRRD"]
+    found = [
+        "BIDMC .* takes no part: nifti/ with 8 NII.GZ",
+        "HK .*: 7/ with no files",
+        "UCL .*: 1 NRRD",
+    ]
     assert len(told) == 3 and all(re.search(words, line) for words, line in zip(found, told)), told
     made.saml(tmp_path / "RUNMC")
     with pytest.warns(UserWarning) as warned:
@@ -96,14 +111,21 @@ def test_a_hospital_whose_folder_is_no_site_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("images", ["dataset_2D", "."])
-def test_each_list_of_nvflare_is_a_site_and_the_merged_list_is_not(tmp_path: Path, images: str) -> None:
+def test_each_list_of_nvflare_is_a_site_and_the_merged_list_is_not(
+    tmp_path: Path, images: str
+) -> None:
     made.nvflare(tmp_path, images=images)
-    lists = {f"client_{name}": tmp_path / "datalist_2D" / f"client_{name}.json" for name in ("I2CVB", "MSD")}
+    lists = {
+        f"client_{name}": tmp_path / "datalist_2D" / f"client_{name}.json"
+        for name in ("I2CVB", "MSD")
+    }
     assert site_folders(tmp_path) == lists == site_folders(tmp_path / "datalist_2D")
     parts = site_datalist(lists["client_MSD"])
     given = json.loads(lists["client_MSD"].read_text())
     for part in given:
-        assert [c["image"] for c in parts[part]] == [str(tmp_path / images / c["image"]) for c in given[part]]
+        assert [c["image"] for c in parts[part]] == [
+            str(tmp_path / images / c["image"]) for c in given[part]
+        ]
 
 
 def test_lists_beside_the_images_are_sites_too(tmp_path: Path) -> None:
@@ -115,12 +137,16 @@ def test_lists_beside_the_images_are_sites_too(tmp_path: Path) -> None:
     assert len(site_datalist(tmp_path / "client_MSD.json")["training"]) == 4
 
 
-def test_lists_that_this_package_wrote_or_that_belong_to_a_folder_are_no_sites(tmp_path: Path) -> None:
+def test_lists_that_this_package_wrote_or_that_belong_to_a_folder_are_no_sites(
+    tmp_path: Path,
+) -> None:
     made.saml(tmp_path / "elm")
     site_datalist(tmp_path / "elm", tmp_path / "elm.json")
     site_datalist(tmp_path / "elm", tmp_path / "datalist" / "elm.json")
     hand = site_datalist(tmp_path / "elm")
-    relative = {part: [{k: Path(v).name for k, v in case.items()} for case in hand[part]] for part in hand}
+    relative = {
+        part: [{k: Path(v).name for k, v in case.items()} for case in hand[part]] for part in hand
+    }
     (tmp_path / "hand.json").write_text(json.dumps(relative))
     (tmp_path / "datalists").mkdir()
     shutil.copy(tmp_path / "hand.json", tmp_path / "datalists" / "elm.json")
@@ -133,11 +159,17 @@ def test_lists_and_folders_lie_side_by_side(tmp_path: Path) -> None:
         root = made.nvflare(tmp_path / name, images=images)
         made.folders(root / "HK")
         made.saml(root / "UCL")
-        assert find_sites(root) == ["HK", "UCL", "client_I2CVB", "client_MSD"] == sorted(sites_at(root))
+        assert (
+            find_sites(root)
+            == ["HK", "UCL", "client_I2CVB", "client_MSD"]
+            == sorted(sites_at(root))
+        )
         (root / "datalist_2D" / "client_MSD.json").unlink()
         assert {"HK", "UCL", "client_I2CVB"} <= set(sites_at(root))
     (root / "datalist_2D" / "client_I2CVB.json").rename(root / "datalist_2D" / "HK.json")
-    with pytest.raises(DataError, match=r"datalist_2D/HK.json and .*/HK are two sites 'HK'. Rename one"):
+    with pytest.raises(
+        DataError, match=r"datalist_2D/HK.json and .*/HK are two sites 'HK'. Rename one"
+    ):
         find_sites(root)
 
 
@@ -175,7 +207,9 @@ def test_a_list_may_name_its_labels_and_begin_with_the_mark_of_windows(tmp_path:
     assert layout_of(task.parent) == "msd" and sites_at(task.parent) == {"Task05": task.parent}
 
 
-def test_a_federation_sees_lists_as_sites_and_an_empty_folder_as_one_whose_data_is_missing(tmp_path: Path) -> None:
+def test_a_federation_sees_lists_as_sites_and_an_empty_folder_as_one_whose_data_is_missing(
+    tmp_path: Path,
+) -> None:
     made.nvflare(tmp_path / "flare")
     (tmp_path / "flare" / "empty").mkdir()
     assert site_names(tmp_path / "flare", None, {}) == ["client_I2CVB", "client_MSD"]
@@ -196,13 +230,17 @@ def test_one_site_or_all_sites_may_be_named(tmp_path: Path) -> None:
 
 def test_the_page_shows_every_layout() -> None:
     page = (CHECKOUT / "docs" / "data.md").read_text()
-    assert [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")] == list(LAYOUTS)
+    assert [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")] == list(
+        LAYOUTS
+    )
 
 
 # explanations
 
 
-def test_half_a_site_is_a_site_whose_error_says_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
+def test_half_a_site_is_a_site_whose_error_says_what_is_there_and_what_is_missing(
+    tmp_path: Path,
+) -> None:
     made.folders(tmp_path / "elm", cases=12)
     made.folders(tmp_path / "oak", cases=12)
     shutil.rmtree(tmp_path / "oak" / "masks")
@@ -224,17 +262,23 @@ def test_files_of_a_kind_that_cannot_be_read_are_counted(tmp_path: Path) -> None
 
 def test_two_layouts_in_one_folder_are_refused_by_name(tmp_path: Path) -> None:
     made.saml(made.folders(tmp_path))
-    with pytest.raises(DataError, match=r"could be 2 layouts: saml \(.*\); folders \(.*Move the files"):
+    with pytest.raises(
+        DataError, match=r"could be 2 layouts: saml \(.*\); folders \(.*Move the files"
+    ):
         find_cases(tmp_path)
 
 
 def test_roots_that_are_sites_or_hold_several_lists_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no site: .* It is a site itself \(saml\)"):
         find_sites(made.saml(tmp_path / "elm"))
-    with pytest.raises(DataError, match="a list for each of 2 sites; give one of them, such as .*client_I2CVB.json"):
+    with pytest.raises(
+        DataError, match="a list for each of 2 sites; give one of them, such as .*client_I2CVB.json"
+    ):
         find_cases(made.nvflare(tmp_path / "flare"))
     shutil.copytree(tmp_path / "flare" / "datalist_2D", tmp_path / "flare" / "datalist")
-    with pytest.raises(DataError, match="has lists in datalist and datalist_2D. Give one of these folders"):
+    with pytest.raises(
+        DataError, match="has lists in datalist and datalist_2D. Give one of these folders"
+    ):
         find_sites(tmp_path / "flare")
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(DataError, match="a file that is no data list"):
@@ -244,7 +288,9 @@ def test_roots_that_are_sites_or_hold_several_lists_are_told_apart(tmp_path: Pat
 # what each layout adds
 
 
-@pytest.mark.parametrize("names", [("image", "mask"), ("Images", "Masks"), ("imgs", "labels"), ("images", "masks")])
+@pytest.mark.parametrize(
+    "names", [("image", "mask"), ("Images", "Masks"), ("imgs", "labels"), ("images", "masks")]
+)
 def test_folders_go_by_several_names(names: tuple[str, str], tmp_path: Path) -> None:
     assert len(find_cases(made.folders(tmp_path, names=names))) == 4
 
@@ -257,7 +303,11 @@ def test_two_folders_for_masks_are_refused(tmp_path: Path) -> None:
 
 def test_test_cases_of_dofe_stay_test_cases_and_the_others_are_split(tmp_path: Path) -> None:
     parts = site_datalist(made.dofe(tmp_path / "Domain4", train=10, test=3))
-    assert {part: len(cases) for part, cases in parts.items()} == {"training": 8, "validation": 2, "testing": 3}
+    assert {part: len(cases) for part, cases in parts.items()} == {
+        "training": 8,
+        "validation": 2,
+        "testing": 3,
+    }
     assert all("/test/ROIs/image/" in case["image"] for case in parts["testing"])
     assert not any("/test/" in case["image"] for case in parts["training"] + parts["validation"])
 
@@ -277,10 +327,14 @@ def test_dofe_without_its_masks_or_images_is_named(tmp_path: Path) -> None:
 def test_a_list_of_nvflare_names_what_it_lacks(tmp_path: Path) -> None:
     file = made.ONE_SITE["nvflare"](tmp_path)
     (tmp_path / "dataset_2D" / "MSD" / "Mask" / "Case1" / "0.png").unlink()
-    with pytest.raises(DataError, match="client_MSD.json: .*MSD/Mask/Case1/0.png does not exist. Export"):
+    with pytest.raises(
+        DataError, match="client_MSD.json: .*MSD/Mask/Case1/0.png does not exist. Export"
+    ):
         find_cases(file)
     shutil.rmtree(tmp_path / "dataset_2D")
-    with pytest.raises(DataError, match=r"client_MSD.json: its images are neither in .* nor in a folder dataset\*"):
+    with pytest.raises(
+        DataError, match=r"client_MSD.json: its images are neither in .* nor in a folder dataset\*"
+    ):
         find_cases(file)
     made.nvflare(tmp_path)
     content = json.loads(file.read_text())
@@ -300,7 +354,9 @@ def test_images_in_one_folder_are_not_of_one_patient(tmp_path: Path) -> None:
     for n in range(4):
         for key in ("image", "mask"):
             made.write(tmp_path / "dataset_2D" / "all" / key / f"{n}.png", made.mask(n))
-        flat["testing" if n == 3 else "training"].append({"image": f"all/image/{n}.png", "label": f"all/mask/{n}.png"})
+        flat["testing" if n == 3 else "training"].append(
+            {"image": f"all/image/{n}.png", "label": f"all/mask/{n}.png"}
+        )
     file.write_text(json.dumps(flat))
     assert find(file).patients == {}
     assert {part: len(cases) for part, cases in site_datalist(file, validation=0.4).items()} == {
@@ -314,7 +370,9 @@ def test_a_list_by_hand_for_a_site_that_is_a_list_begins_from_its_folder(tmp_pat
     file = made.ONE_SITE["nvflare"](tmp_path)
     one = {key: f"../dataset_2D/MSD/{key.title()}/Case0/0.png" for key in ("image", "mask")}
     case = {"image": one["image"], "label": one["mask"]}
-    (tmp_path / "hand.json").write_text(json.dumps({"training": [case], "validation": [case], "testing": []}))
+    (tmp_path / "hand.json").write_text(
+        json.dumps({"training": [case], "validation": [case], "testing": []})
+    )
     (used,) = site_datalist(file, tmp_path / "hand.json")["training"]
     assert used["image"] == str(tmp_path / "dataset_2D" / "MSD" / "Image" / "Case0" / "0.png")
 
@@ -322,7 +380,9 @@ def test_a_list_by_hand_for_a_site_that_is_a_list_begins_from_its_folder(tmp_pat
 def test_a_task_of_the_decathlon_keeps_its_channels_and_names_missing_files(tmp_path: Path) -> None:
     assert find(made.msd(tmp_path)).channels == ("T2", "ADC")
     (tmp_path / "labelsTr" / "prostate_02.nii.gz").unlink()
-    with pytest.raises(DataError, match=r"dataset.json: .*labelsTr/prostate_02.nii.gz does not exist"):
+    with pytest.raises(
+        DataError, match=r"dataset.json: .*labelsTr/prostate_02.nii.gz does not exist"
+    ):
         find_cases(tmp_path)
     (tmp_path / "dataset.json").write_text('{"training": ["imagesTr/prostate_00.nii.gz"]}')
     with pytest.raises(DataError, match='"training" must hold'):
@@ -339,12 +399,15 @@ def test_nnunet_takes_the_first_channel_and_names_files_that_do_not_pair(tmp_pat
     colour = made.nnunet(tmp_path / "colour", channels=1, ending=".png")
     about = json.loads((colour / "dataset.json").read_text())
     names = {"0": "R", "1": "G", "2": "B"}  # three channels in one file need no choice
-    (colour / "dataset.json").write_text(json.dumps(about | {"channel_names": names, "training": [{"image": "x"}]}))
+    (colour / "dataset.json").write_text(
+        json.dumps(about | {"channel_names": names, "training": [{"image": "x"}]})
+    )
     assert layout_of(colour) == "nnunet" and not find(colour).notes
     (site / "labelsTr" / "case_000.nii.gz").unlink()
     (site / "imagesTr" / "case_002_0000.nii.gz").unlink()
     with pytest.raises(
-        DataError, match="case_000_0000.nii.gz has no labelsTr.*labelsTr/case_002.nii.gz has no imagesTr"
+        DataError,
+        match="case_000_0000.nii.gz has no labelsTr.*labelsTr/case_002.nii.gz has no imagesTr",
     ):
         find_cases(site)
     assert len(find_cases(made.nnunet(tmp_path / "pictures", channels=1, ending=".png"))) == 4
@@ -362,12 +425,20 @@ def test_a_federation_trains_on_the_lists_of_nvflare(hospitals: Path, tmp_path: 
         shutil.copytree(hospitals / site, root / "dataset" / site)
         split = site_datalist(root / "dataset" / site)
         listed = {
-            part: [{key: os.path.relpath(path, root / "dataset") for key, path in case.items()} for case in cases]
+            part: [
+                {key: os.path.relpath(path, root / "dataset") for key, path in case.items()}
+                for case in cases
+            ]
             for part, cases in split.items()
         }
         (root / "datalist" / f"client_{site}.json").write_text(json.dumps(listed))
     (history,) = federation(root, tmp_path / "run", FedAvg(), rounds=1, check=check_cases).run()
-    assert history.finished and set(history.rounds[0]["samples"]) == {"client_alder", "client_cedar"}
+    assert history.finished and set(history.rounds[0]["samples"]) == {
+        "client_alder",
+        "client_cedar",
+    }
     used = json.loads((tmp_path / "run" / "datalists" / "client_cedar.json").read_text())
     assert used["split"] == {"kept": ["training", "validation", "testing"]}
-    assert used["testing"] == [{key: f"../dataset/{path}" for key, path in case.items()} for case in listed["testing"]]
+    assert used["testing"] == [
+        {key: f"../dataset/{path}" for key, path in case.items()} for case in listed["testing"]
+    ]

@@ -1,13 +1,5 @@
-# Copyright (c) MONAI FairFL contributors
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#     http://www.apache.org/licenses/LICENSE-2.0
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
 """The pixel values of disc and cup are found in the masks, however they are coded."""
 
 from __future__ import annotations
@@ -74,7 +66,9 @@ def test_codings_in_use_are_read(coding: tuple[int, ...], expected: dict[str, li
     radius=st.floats(24, 44),
     ratio=st.floats(0.3, 0.85),
 )
-def test_jpeg_does_not_hide_the_values(coding: tuple[int, ...], quality: int, radius: float, ratio: float) -> None:
+def test_jpeg_does_not_hide_the_values(
+    coding: tuple[int, ...], quality: int, radius: float, ratio: float
+) -> None:
     drawn = made.mask(2, coding, size=128, radius=radius, cup=ratio * radius)
     assert values_of(jpeg(drawn, quality)) == values_of(drawn)
 
@@ -88,7 +82,9 @@ def test_blurred_edges_are_no_structure(coding: tuple[int, ...]) -> None:
 
 def test_masks_without_a_cup_or_without_anything_agree_with_those_that_have_one() -> None:
     empty = np.zeros((48, 48), np.uint8)
-    found = values_of(made.mask(0, (0, 128)), empty, made.mask(1, (0, 128)), made.mask(2, (0, 128, 255)))
+    found = values_of(
+        made.mask(0, (0, 128)), empty, made.mask(1, (0, 128)), made.mask(2, (0, 128, 255))
+    )
     assert found == {"disc": [64, 255], "cup": [192, 255]}
 
 
@@ -113,11 +109,16 @@ def test_a_mask_is_read_once_a_process(tmp_path: Path, monkeypatch: pytest.Monke
     files, opened = [str(made.write(tmp_path / f"{n}.png", made.mask(n))) for n in range(3)], []
     monkeypatch.setattr(values, "read", lambda file: opened.append(file) or read(file))
     found = [recognise(files, STRUCTURES) for _ in range(3)]
-    assert sorted(opened) == files and found[0] == found[1] == found[2] == {"disc": [64, 255], "cup": [192, 255]}
+    assert sorted(opened) == files and found[0] == found[1] == found[2] == {
+        "disc": [64, 255],
+        "cup": [192, 255],
+    }
 
 
 def test_a_mask_that_vanished_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="gone.png cannot be read as a picture .* copy it again from its source"):
+    with pytest.raises(
+        DataError, match="gone.png cannot be read as a picture .* copy it again from its source"
+    ):
         recognise([str(tmp_path / "gone.png")], STRUCTURES)
 
 
@@ -131,46 +132,73 @@ def test_a_mask_that_vanished_is_named(tmp_path: Path) -> None:
         (made.mask(9, (2, 1, 0)), r"has the values \[0, 1, 2\] with 2 along its border"),
         (made.mask(9, (0, 2)), r"has the values \[0, 2\], where"),
         (made.mask(9, (0, 2, 1)), r"has the values \[0, 1, 2\] nested the other way round"),
-        (np.arange(48 * 48, dtype=np.uint8).reshape(48, 48), "has 256 different values that do not gather"),
+        (
+            np.arange(48 * 48, dtype=np.uint8).reshape(48, 48),
+            "has 256 different values that do not gather",
+        ),
         (made.photo(9), "has 2[0-9]{3} different values that do not gather"),
     ],
 )
-def test_a_mask_that_disagrees_is_named_with_its_values_and_the_fix(odd: np.ndarray, words: str) -> None:
-    codings = [coding_of(made.mask(n, made.PALETTE), f"{n}.png") for n in range(3)] + [coding_of(odd, "odd.png")]
-    with pytest.raises(DataError, match=rf"elm: odd.png {words}.* give values=\{{'disc': \[lowest, highest\], 'cup'"):
+def test_a_mask_that_disagrees_is_named_with_its_values_and_the_fix(
+    odd: np.ndarray, words: str
+) -> None:
+    codings = [coding_of(made.mask(n, made.PALETTE), f"{n}.png") for n in range(3)] + [
+        coding_of(odd, "odd.png")
+    ]
+    with pytest.raises(
+        DataError,
+        match=rf"elm: odd.png {words}.* give values=\{{'disc': \[lowest, highest\], 'cup'",
+    ):
         combine(codings, STRUCTURES, "elm")
 
 
 @pytest.mark.parametrize(
     ("coding", "near"),
-    [((0, 1, 255), "1"), ((0, 240, 255), "255"), ((255, 254, 0), "254"), ((0, 16, 255), "16"), ((255, 1, 0), "0")],
+    [
+        ((0, 1, 255), "1"),
+        ((0, 240, 255), "255"),
+        ((255, 254, 0), "254"),
+        ((0, 16, 255), "16"),
+        ((255, 1, 0), "0"),
+    ],
 )
 def test_numbers_of_classes_among_grey_levels_are_refused_and_not_taken_for_noise(
     coding: tuple[int, ...], near: str
 ) -> None:
     words = rf"has the values \[{', '.join(map(str, sorted(coding)))}\], of which {near} could be the noise of JPEG"
-    with pytest.raises(DataError, match=rf"elm: 0.png {words}.*give values=\{{'disc': \[lowest, highest\]"):
+    with pytest.raises(
+        DataError, match=rf"elm: 0.png {words}.*give values=\{{'disc': \[lowest, highest\]"
+    ):
         values_of(made.mask(0, coding))
 
 
 def test_classes_with_a_rim_of_unsure_pixels_are_refused() -> None:
     mask = made.mask(0, made.PALETTE, size=96, radius=30, cup=14)
     mask[(made.mask(0, (0, 1), 96, 32) > 0) & (made.mask(0, (0, 1), 96, 28) == 0)] = 255
-    with pytest.raises(DataError, match=r"has the values \[0, 1, 2, 255\], of which 1, 2 could be the noise"):
+    with pytest.raises(
+        DataError, match=r"has the values \[0, 1, 2, 255\], of which 1, 2 could be the noise"
+    ):
         values_of(mask)
-    assert check_values({"disc": [1, 2], "cup": [2, 2]}, STRUCTURES) == {"disc": [1, 2], "cup": [2, 2]}
+    assert check_values({"disc": [1, 2], "cup": [2, 2]}, STRUCTURES) == {
+        "disc": [1, 2],
+        "cup": [2, 2],
+    }
 
 
 @pytest.mark.parametrize("quality", [50, 75, 95])
 def test_a_level_that_jpeg_has_moved_hides_nothing(quality: int) -> None:
     for coding in ((0, 240), (0, 100, 200), (20, 250)):
-        assert coding_of(jpeg(made.mask(2, coding, size=128, radius=40, cup=20), quality)).hidden == ()
+        assert (
+            coding_of(jpeg(made.mask(2, coding, size=128, radius=40, cup=20), quality)).hidden == ()
+        )
 
 
 def test_more_levels_than_nested_structures_are_refused() -> None:
     four = made.mask(0, (0, 1, 2))
     four[:3, :3] = 3
-    with pytest.raises(DataError, match=r"0.png has the values \[0, 1, 2, 3\], more than background and 2 nested"):
+    with pytest.raises(
+        DataError, match=r"0.png has the values \[0, 1, 2, 3\], more than background and 2 nested"
+    ):
         values_of(four)
 
 
@@ -180,7 +208,9 @@ def test_masks_that_are_all_empty_are_refused() -> None:
 
 
 def test_a_background_between_the_structures_is_refused() -> None:
-    with pytest.raises(DataError, match="elm: masks have 128 outside and 255 around 0 inside, which no interval"):
+    with pytest.raises(
+        DataError, match="elm: masks have 128 outside and 255 around 0 inside, which no interval"
+    ):
         values_of(made.mask(0, (128, 255, 0)))
 
 
@@ -190,7 +220,9 @@ def test_one_structure_of_two_includes_the_inner_one() -> None:
 
 def test_noise_is_no_coding() -> None:
     noise = np.random.default_rng(0).normal(100, 20, (64, 64)).clip(0, 255).astype(np.uint8)
-    view = made.mask(0, (0, 1), size=96, radius=40)  # a grey photograph: a dim scene in a black surround
+    view = made.mask(
+        0, (0, 1), size=96, radius=40
+    )  # a grey photograph: a dim scene in a black surround
     view[view > 0] = np.random.default_rng(0).normal(110, 14, (view > 0).sum())
     assert coding_of(view).levels == ()
     assert coding_of(noise).levels == () and coding_of(np.full((4, 4), 0.5)).levels == ()
@@ -213,14 +245,19 @@ def test_a_list_whose_masks_are_coded_anew_is_refused(tmp_path: Path) -> None:
     parts = site_datalist(site, file, structures=STRUCTURES)
     made.folders(site, values=made.PALETTE)
     with pytest.raises(
-        DataError, match=r"elm.json has \{'disc': \[64, 255\].* but in the masks \{'disc': \[1, 2\].*Delete"
+        DataError,
+        match=r"elm.json has \{'disc': \[64, 255\].* but in the masks \{'disc': \[1, 2\].*Delete",
     ):
         site_datalist(site, file, structures=STRUCTURES)
     hand = parts["training"][0]["values"]
-    assert site_datalist(site, file, structures=STRUCTURES, values=hand) == parts  # whoever says so means it
+    assert (
+        site_datalist(site, file, structures=STRUCTURES, values=hand) == parts
+    )  # whoever says so means it
     file.unlink()
     again = site_datalist(site, file, structures=STRUCTURES)
-    assert [case["image"] for case in again["testing"]] == [case["image"] for case in parts["testing"]]
+    assert [case["image"] for case in again["testing"]] == [
+        case["image"] for case in parts["testing"]
+    ]
 
 
 def test_a_list_is_compared_with_a_few_masks_and_refused_for_all_of_them_only(
@@ -231,7 +268,9 @@ def test_a_list_is_compared_with_a_few_masks_and_refused_for_all_of_them_only(
     looked: list[int] = []
     monkeypatch.setattr(datalist, "A_FEW", 2)
     monkeypatch.setattr(
-        datalist, "recognise", lambda files, *more: looked.append(len(files)) or recognise(files, *more)
+        datalist,
+        "recognise",
+        lambda files, *more: looked.append(len(files)) or recognise(files, *more),
     )
     assert site_datalist(site, file, structures=STRUCTURES) == parts and looked == [2]
     for case in (case for cases in parts.values() for case in cases[:1]):  # no cup in these
@@ -249,13 +288,19 @@ def test_values_by_hand_help_where_masks_cannot_be_read(tmp_path: Path) -> None:
     parts = site_datalist(site, file, structures=STRUCTURES, values={"disc": (1, 255)})
     assert all(case["values"] == {"disc": [1, 255]} for cases in parts.values() for case in cases)
     assert site_datalist(site, file, structures=STRUCTURES, values={"disc": (1, 255)}) == parts
-    with pytest.raises(DataError, match="elm.json: .*masks/eye01.png has the values .* or give values="):
+    with pytest.raises(
+        DataError, match="elm.json: .*masks/eye01.png has the values .* or give values="
+    ):
         site_datalist(site, file, structures=STRUCTURES)
-    with pytest.raises(DataError, match=r"elm.json has \{'disc': \[1, 255\]\} for .*not \{'disc': \[1, 2\]\}"):
+    with pytest.raises(
+        DataError, match=r"elm.json has \{'disc': \[1, 255\]\} for .*not \{'disc': \[1, 2\]\}"
+    ):
         site_datalist(site, file, structures=STRUCTURES, values={"disc": [1, 2]})
 
 
-@pytest.mark.parametrize("values", [{"disk": [1, 2]}, {"disc": [2, 1]}, {"disc": [1]}, {"disc": "12"}])
+@pytest.mark.parametrize(
+    "values", [{"disk": [1, 2]}, {"disc": [2, 1]}, {"disc": [1]}, {"disc": "12"}]
+)
 def test_unusable_values_by_hand_are_refused(values: dict) -> None:
     with pytest.raises(DataError, match="elm: values"):
         check_values(values, STRUCTURES, "elm")
