@@ -48,8 +48,8 @@ test-all: lint ## lint, then every test, servers and clients with mTLS on loopba
 test-quick: $(READY) ## the tests of less than about 3 seconds each
 	$(PYTEST) -m "not slow"
 
-lint: $(READY) ## check format, imports, style and types
-	@failed=; for check in "black --check ." "isort --quiet --check ." "ruff check --quiet ." mypy; do \
+lint: $(READY) ## check format, imports, style, types and who imports whom
+	@failed=; for check in "black --check ." "isort --quiet --check ." "ruff check --quiet ." mypy lint-imports; do \
 		echo "$(BIN)/$$check"; $(BIN)/$$check || failed="$$failed $${check%% *}"; done; \
 		test -z "$$failed" || { echo "not in order:$$failed; 'make format' mends what it can" >&2; exit 1; }
 

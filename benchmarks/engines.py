@@ -30,12 +30,12 @@ from typing import Any
 import psutil
 import torch
 
-from monai_fairfl import preflight
-from monai_fairfl.bundles import find_bundle
+from monai_fairfl.bundle import preflight
+from monai_fairfl.bundle.federation import BundleFederation, initial_model
+from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.data.synthetic import SITES, write_sites
-from monai_fairfl.federate import BundleFederation, initial_model
-from monai_fairfl.random_state import own_random_state
 from monai_fairfl.strategies import FedAvg, FedCE
+from monai_fairfl.utils.random_state import own_random_state
 
 CLIENTS = ["alder", "birch", "cedar"]
 BUNDLE = "prostate_mri_segmentation"

@@ -23,8 +23,8 @@ from monai.fl.utils.exchange_object import ExchangeObject
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.fedce import PTFedCEHelper
 
-from monai_fairfl.client_training import one_round
-from monai_fairfl.random_state import seed_of
+from monai_fairfl.client.training import one_round
+from monai_fairfl.utils.random_state import seed_of
 
 
 def client_of(site: str, settings: dict[str, Any]) -> MonaiAlgo:

@@ -20,8 +20,9 @@ from typing import Any
 
 import torch
 
-from monai_fairfl.exchange import Inbox
-from monai_fairfl.messages import ModelSpec, Reply
+from monai_fairfl.protocol.messages import Reply
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.server.exchange import Inbox
 from monai_fairfl.strategies import FedAvg, FedCE, Strategy
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from study import HERE, Study
 
-from monai_fairfl.fairness import performance
-from monai_fairfl.intervals import Interval, bootstrap_site_mean
+from monai_fairfl.statistics.fairness import performance
+from monai_fairfl.statistics.intervals import Interval, bootstrap_site_mean
 
 __all__ = [
     "NotFinished",

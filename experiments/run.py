@@ -25,7 +25,7 @@ from study import ROOT, Cell, Study, studies, write_result
 from summary import summary
 
 import monai_fairfl
-from monai_fairfl.ledger import read_ledger
+from monai_fairfl.run_folder.ledger import read_ledger
 
 
 def plan(names: Sequence[str]) -> str:

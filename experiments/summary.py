@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.files import read_state_dict
-from monai_fairfl.ledger import number_in, read_ledger
-from monai_fairfl.spreadsheets import read_csv_text
+from monai_fairfl.run_folder.ledger import number_in, read_ledger
+from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.spreadsheets import read_csv_text
 from monai_fairfl.valuation.free_riders import FORMS, free_rider_history
 
 __all__ = ["summary"]

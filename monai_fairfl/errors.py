@@ -7,17 +7,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = [
-    "ConfigError",
-    "DataError",
-    "FairFLError",
-    "FederationError",
-    "TransportAborted",
-    "closest",
-    "did_you_mean",
-    "in_words",
-]
-
 
 class FairFLError(Exception):
     """Base of all errors raised on purpose by this package."""

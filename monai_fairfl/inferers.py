@@ -14,8 +14,6 @@ from torch.nn.functional import interpolate
 
 from monai_fairfl.data.fundus import square_around
 
-__all__ = ["CoarseToFineInferer", "MirroredSliceInferer"]
-
 FAR = -20.0  # logit outside of the second pass: certainly not
 
 

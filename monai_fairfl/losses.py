@@ -9,8 +9,6 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-__all__ = ["LabelledLoss", "labelled_channels"]
-
 
 class LabelledLoss(nn.Module):
     r"""Mean of a loss over the structures that are labelled, each on the images that label it.

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from conftest import CHECKOUT, TINY
 
-from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.federate import initial_model
-from monai_fairfl.messages import Reply, Request
+from monai_fairfl.bundle.federation import initial_model
+from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.protocol.messages import Reply, Request
 
 NETWORK = {"size": TINY["size"], "channels": TINY["channels"]}
 

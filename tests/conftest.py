@@ -56,7 +56,7 @@ def prostate_client(hospitals: Path, tmp_path: Path):  # type: ignore[no-untyped
     """Maker of clients of the prostate bundle on tiny images:
     ``prostate_client("elm", learning_rate=0.01)``.
     """
-    from monai_fairfl.client import FairMonaiAlgo
+    from monai_fairfl.client.algo import FairMonaiAlgo
 
     def make(
         site: str = "alder", state: str = "state", bundle: str = "", **overrides: object

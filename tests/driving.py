@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from monai_fairfl.aggregation import Replies
-from monai_fairfl.checkpoint import Checkpoint
-from monai_fairfl.federation import Federation
-from monai_fairfl.messages import Measure, ModelSpec, Reply, Request
+from monai_fairfl.protocol.messages import Measure, Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.run_folder.checkpoint import Checkpoint
+from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import RoundResult, Strategy
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "golden_values.json").read_text())

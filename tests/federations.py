@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from conftest import TINY
 
-from monai_fairfl.bundles import find_bundle
-from monai_fairfl.federate import BundleFederation
-from monai_fairfl.files import read_state_dict
-from monai_fairfl.ledger import read_ledger
-from monai_fairfl.transports.flare.recipe import FairFLRecipe, strategy_of
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.shipped import find_bundle
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.transports.flare.job.recipe import FairFLRecipe, strategy_of
+from monai_fairfl.utils.files import read_state_dict
 
 BUNDLE = "prostate_mri_segmentation"
 CLIENTS = ["alder", "birch", "cedar"]

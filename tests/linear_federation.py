@@ -13,10 +13,11 @@ import pytest
 import torch
 from driving import SPEC, vector
 
-from monai_fairfl import federate
-from monai_fairfl.federate import BundleFederation
-from monai_fairfl.federation import Federation
-from monai_fairfl.messages import Estimate, Measurement, Reply, Request, Weights
+from monai_fairfl.bundle import federation as federate
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.values import Estimate, Measurement, Weights
+from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import FedAvg, Strategy
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.valuation import FinishedRun, Panel

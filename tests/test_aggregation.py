@@ -11,8 +11,10 @@ from driving import GOLDEN, replies_of, vector
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monai_fairfl.aggregation import Replies, normalise, sample_shares, weighted_mean
-from monai_fairfl.messages import ModelSpec, Reply, Request
+from monai_fairfl.protocol.averages import normalise, sample_shares, weighted_mean
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
 
 SPEC = ModelSpec(
     ("bn.weight", "fc.weight"),

@@ -17,7 +17,7 @@ pytest.importorskip("nvflare")
 from conftest import TINY  # noqa: E402
 
 from benchmarks import engines  # noqa: E402
-from monai_fairfl.files import read_state_dict
+from monai_fairfl.utils.files import read_state_dict
 
 
 @pytest.mark.slow

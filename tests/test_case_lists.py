@@ -18,13 +18,14 @@ from client_requests import tiny_model
 from conftest import CHECKOUT
 from driving import SPEC, vector
 
-from monai_fairfl.aggregation import Replies
-from monai_fairfl.case_lists import IN_TRAINING, IN_VALIDATION, overlap_of
-from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.closing import closing_requests, closing_scores
-from monai_fairfl.federate import BundleFederation
-from monai_fairfl.ledger import read_ledger
-from monai_fairfl.messages import Estimate, Measurement, Reply, Request
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.client.case_lists import overlap_of
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Estimate, Measurement
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.server.closing import closing_requests, closing_scores
 from monai_fairfl.strategies import Ditto, FedAvg
 
 Maker = Callable[..., FairMonaiAlgo]

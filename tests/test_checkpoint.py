@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from monai_fairfl.checkpoint import Checkpoint, Checkpoints
 from monai_fairfl.errors import FederationError
-from monai_fairfl.model_recipe import save_model_file
+from monai_fairfl.model_files.recipe import save_model_file
+from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
 
 
 def checkpoint(number: int, **rewards: float) -> Checkpoint:

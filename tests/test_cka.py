@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ortho_group
 
-from monai_fairfl.cka import centred_gram, cka, cka_of_grams, hsic, hsic_unbiased, minibatch_cka
+from monai_fairfl.measurements.cka import (
+    centred_gram,
+    cka,
+    cka_of_grams,
+    hsic,
+    hsic_unbiased,
+    minibatch_cka,
+)
 
 FEDLWR = GOLDEN["fedlwr"]
 U, V = vector(FEDLWR["U"]), vector(FEDLWR["V"])

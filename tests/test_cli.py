@@ -21,12 +21,12 @@ from driving import SPEC, LeastSquares, vector
 from monai.bundle import ConfigParser
 
 from monai_fairfl import __version__
-from monai_fairfl.catalogue import shipped
 from monai_fairfl.cli import main
-from monai_fairfl.federation import Federation
-from monai_fairfl.ledger import Ledger
 from monai_fairfl.report.collect import find_runs
+from monai_fairfl.run_folder.ledger import Ledger
+from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import FedAvg, FedISM, Standalone, Strategy
+from monai_fairfl.strategies.catalogue import shipped
 from monai_fairfl.transports.in_process import InProcess
 
 CHECKOUT = Path(__file__).parents[1]
@@ -101,7 +101,7 @@ def test_help_of_every_command_has_an_example_that_it_understands(
     examples = re.findall(
         r"^  monai-fairfl (.*?)(?: +#.*)?$", capsys.readouterr().out, re.MULTILINE
     )
-    from monai_fairfl.cli import _parser
+    from monai_fairfl.cli.program import _parser
 
     assert examples and all(_parser().parse_args(example.split()).command for example in examples)
 

@@ -24,14 +24,16 @@ from ignite.engine import Events
 from monai.fl.utils.constants import WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 
-from monai_fairfl.client import STATE_KEYS, FairMonaiAlgo
-from monai_fairfl.client_state import ClientState, Past, state_of
-from monai_fairfl.client_training import TRAINING_HANDLERS
+from monai_fairfl.client.algo import STATE_KEYS, FairMonaiAlgo
+from monai_fairfl.client.state import ClientState, Past, state_of
+from monai_fairfl.client.training import TRAINING_HANDLERS
 from monai_fairfl.errors import ConfigError, TransportAborted
-from monai_fairfl.files import read_state_dict
-from monai_fairfl.measurements import leave_one_out_model
-from monai_fairfl.messages import CONTEXT_KEYS, Reply, Request, refusal, value_of
-from monai_fairfl.spec import read_spec
+from monai_fairfl.measurements.table import leave_one_out_model
+from monai_fairfl.protocol.checks import refusal
+from monai_fairfl.protocol.messages import CONTEXT_KEYS, Reply, Request
+from monai_fairfl.protocol.model_spec import read_spec
+from monai_fairfl.protocol.values import value_of
+from monai_fairfl.utils.files import read_state_dict
 
 Maker = Callable[..., FairMonaiAlgo]
 

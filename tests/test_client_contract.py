@@ -26,8 +26,8 @@ from monai.fl.utils.constants import ExtraItems, FlStatistics, ModelType, Weight
 from monai.fl.utils.exchange_object import ExchangeObject
 from monai.handlers import StatsHandler
 
-from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.client_training import discard_interrupted_run
+from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.client.training import discard_interrupted_run
 from monai_fairfl.errors import ConfigError, TransportAborted
 
 PROSTATE = CHECKOUT / "bundles" / "prostate_mri_segmentation"

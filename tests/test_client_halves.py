@@ -15,9 +15,10 @@ import pytest
 import torch
 from client_requests import after, measure, same, tiny_model, train
 
-from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.messages import Estimate, Request, value_of
-from monai_fairfl.spec import read_spec
+from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.model_spec import read_spec
+from monai_fairfl.protocol.values import Estimate, value_of
 
 Maker = Callable[..., FairMonaiAlgo]
 

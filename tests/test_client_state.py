@@ -15,9 +15,9 @@ from monai.handlers import LrScheduleHandler
 from small_trainers import conv_net, image_batches, trainer_of
 from torch import nn
 
-from monai_fairfl.client_state import ClientState, Past, load_state, state_of
+from monai_fairfl.client.state import ClientState, Past, load_state, state_of
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.spreadsheets import read_csv_text
+from monai_fairfl.utils.spreadsheets import read_csv_text
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from small_trainers import (
 )
 from torch import nn
 
-from monai_fairfl.client_state import load_state, state_of
-from monai_fairfl.client_training import (
+from monai_fairfl.client.state import load_state, state_of
+from monai_fairfl.client.training import (
     check_schedules,
     chosen_handlers,
     discard_interrupted_run,

@@ -21,16 +21,17 @@ from conftest import CHECKOUT, TINY
 from driving import SPEC, vector
 from linear_federation import START, in_place_of_training
 
-from monai_fairfl import federate
+from monai_fairfl.bundle import federation as federate
+from monai_fairfl.bundle.configuration import train_config
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.preflight import check_images, check_strategies
 from monai_fairfl.data import CLINICS, write_clinics
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.federate import BundleFederation
-from monai_fairfl.federation import History
-from monai_fairfl.files import held
-from monai_fairfl.messages import ModelSpec
-from monai_fairfl.preflight import check_images, check_strategies, train_config
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedCI, FedGA, FedLWR, Standalone, Strategy
 from monai_fairfl.strategies.base import Rounds
+from monai_fairfl.utils.files import held
 from monai_fairfl.valuation import Reconstruction
 
 PROSTATE = CHECKOUT / "bundles" / "prostate_mri_segmentation"

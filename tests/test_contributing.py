@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from monai_fairfl.catalogue import shipped
+from monai_fairfl.strategies.catalogue import shipped
 
 CHECKOUT = Path(__file__).parents[1]
 GUIDE = (CHECKOUT / "CONTRIBUTING.md").read_text()
@@ -51,9 +51,9 @@ def steps() -> str:
 
 
 def test_the_steps_name_the_files_that_are_followed_below() -> None:
-    assert set(re.findall(r"`([\w/]+\.(?:py|md))`", steps())) == {
+    assert set(re.findall(r"`([\w/]+\.(?:pyi?|md))`", steps())) == {
         "monai_fairfl/strategies/inverse_loss.py",
-        "monai_fairfl/strategies/__init__.py",
+        "monai_fairfl/strategies/__init__.pyi",
         "tests/strategies/test_inverse_loss.py",
         "docs/methods/inverse_loss.md",
         "docs/methods/README.md",
@@ -106,12 +106,9 @@ def test_the_steps_are_enough_and_pages_that_are_left_out_are_named(checkout: Pa
     # Steps 1 and 2: the class, and its name. What comes after them is asked for by the tests.
     package = checkout / "monai_fairfl" / "strategies"
     shutil.copy(checkout / "docs" / "examples" / "inverse_loss.py", package / "inverse_loss.py")
-    line = "from monai_fairfl.strategies.leave_one_out import LeaveOneOut\n"
-    imported = "from monai_fairfl.strategies.inverse_loss import InverseLoss\n"
-    edit(package / "__init__.py", line, imported + line)
-    edit(
-        package / "__init__.py", '    "LeaveOneOut",\n', '    "InverseLoss",\n    "LeaveOneOut",\n'
-    )
+    line = "from .leave_one_out import LeaveOneOut as LeaveOneOut\n"
+    named = "from .inverse_loss import InverseLoss as InverseLoss\n"
+    edit(package / "__init__.pyi", line, named + line)
     done = run_tests(checkout)
     assert "add a row for InverseLoss" in done and "add `InverseLoss` to the table" in done
 

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monai_fairfl.cup_to_disc import CupToDiscErrorMetric, vertical_cup_to_disc_ratio
 from monai_fairfl.inferers import FAR, CoarseToFineInferer
+from monai_fairfl.metrics.cup_to_disc import CupToDiscErrorMetric, vertical_cup_to_disc_ratio
 
 
 def ellipses(disc: tuple[float, float], cup: tuple[float, float], size: int = 200) -> torch.Tensor:

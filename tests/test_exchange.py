@@ -7,9 +7,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_fairfl.exchange import Inbox, guarded
 from monai_fairfl.guards import DEFAULT
-from monai_fairfl.messages import Measure, ModelSpec, Reply, Request, Train
+from monai_fairfl.protocol.messages import Measure, Reply, Request, Train
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.server.exchange import Inbox, guarded
 
 SPEC = ModelSpec(("w",), layers={"w": "w"})
 MODEL = {"w": torch.zeros(2)}

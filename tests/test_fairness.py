@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.fairness import (
+from monai_fairfl.statistics.fairness import (
     agreement,
     gain,
     leave_one_out_shares,

@@ -12,8 +12,8 @@ from monai.inferers import Inferer, SimpleInferer, SliceInferer
 from monai.networks.nets import DynUNet, UNet
 from torch import nn
 
-from monai_fairfl import features
-from monai_fairfl.features import network_inputs, paired_features, scored_layers
+from monai_fairfl.measurements import features
+from monai_fairfl.measurements.features import network_inputs, paired_features, scored_layers
 
 
 def evaluator_of(volumes: list[torch.Tensor], inferer: Inferer) -> SupervisedEvaluator:

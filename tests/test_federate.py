@@ -26,17 +26,18 @@ from conftest import CHECKOUT, TINY
 from driving import SPEC, vector
 from linear_federation import START, LinearClient
 
-from monai_fairfl import federate
-from monai_fairfl.bundles import copy_bundle
+from monai_fairfl.bundle import federation as federate
+from monai_fairfl.bundle.configuration import train_config
+from monai_fairfl.bundle.federation import BundleFederation, initial_model
+from monai_fairfl.bundle.preflight import check_groups, check_strategies, site_names
+from monai_fairfl.bundle.shipped import copy_bundle
 from monai_fairfl.errors import ConfigError, DataError, FederationError
-from monai_fairfl.federate import BundleFederation, initial_model
-from monai_fairfl.federation import History
-from monai_fairfl.files import held, read_state_dict
-from monai_fairfl.ledger import read_ledger
-from monai_fairfl.messages import Reply, Request
-from monai_fairfl.preflight import check_groups, check_strategies, site_names, train_config
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.utils.files import held, read_state_dict
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 OVERRIDES = {k: v for k, v in TINY.items() if k != "decay_epochs"}
@@ -295,7 +296,7 @@ def test_a_strategy_outside_the_package_works_by_its_target_alone(
     three: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "my_methods.py").write_text(
-        "from monai_fairfl.messages import Train\n"
+        "from monai_fairfl.protocol.messages import Train\n"
         "from monai_fairfl.strategies import Strategy\n"
         "class FirstOnly(Strategy):\n"
         "    def round(self, clients):\n"

@@ -18,12 +18,13 @@ import torch
 from driving import SPEC, LeastSquares, crash_before_checkpoint, vector
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.federation import Federation
-from monai_fairfl.ledger import read_ledger
-from monai_fairfl.messages import Estimate, Measure, Reply, Request, Train
-from monai_fairfl.random_state import seed_of
+from monai_fairfl.protocol.messages import Measure, Reply, Request, Train
+from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import FedAvg, FedCE, FedCI, LeaveOneOut, Rounds, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.utils.random_state import seed_of
 
 TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0], "C": [2.0, 2.0]}
 
@@ -377,7 +378,9 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_
 
 
 def test_a_folder_is_free_again_when_its_run_was_killed(tmp_path: Path) -> None:
-    held = "import os, signal; from pathlib import Path; from monai_fairfl.files import held\n"
+    held = (
+        "import os, signal; from pathlib import Path; from monai_fairfl.utils.files import held\n"
+    )
     code = (
         held + f"with held(Path({str(tmp_path / 'run')!r})): os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -15,13 +15,13 @@ from conftest import CHECKOUT
 from driving import SPEC, vector
 from linear_federation import START, LinearClient
 
-from monai_fairfl import federate
-from monai_fairfl.bundles import bundle_names, find_bundle
+from monai_fairfl.bundle import federation as federate
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.shipped import bundle_names, find_bundle
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.federate import BundleFederation
-from monai_fairfl.federation import Federation
-from monai_fairfl.full_run import FullRun, full_command
-from monai_fairfl.schedule import Schedule
+from monai_fairfl.run_folder.full_run import FullRun, full_command
+from monai_fairfl.run_folder.schedule import Schedule
+from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import FedAvg
 from monai_fairfl.transports.in_process import InProcess
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from monai_fairfl.geometry import Geometry, UpdateMatrix, cosine
-from monai_fairfl.messages import ModelSpec
+from monai_fairfl.protocol.geometry import Geometry, UpdateMatrix, cosine
+from monai_fairfl.protocol.model_spec import ModelSpec
 
 SPEC = ModelSpec(
     ("a.weight", "head.bias", "head.weight"),

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from monai_fairfl.catalogue import find
+from monai_fairfl.bundle.preflight import check_targets
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.importing import load_by_path
-from monai_fairfl.preflight import check_targets
 from monai_fairfl.strategies import FedAvg, FedCE
+from monai_fairfl.strategies.catalogue import find
+from monai_fairfl.utils.importing import load_by_path
 
 
 @pytest.fixture

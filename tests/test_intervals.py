@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.intervals import bootstrap_interval, bootstrap_site_mean
+from monai_fairfl.statistics.intervals import bootstrap_interval, bootstrap_site_mean
 
 
 @pytest.mark.parametrize(

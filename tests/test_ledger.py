@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.ledger import Ledger, digest_of, head_of, read_ledger
-from monai_fairfl.messages import Estimate
+from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.run_folder.ledger import Ledger, digest_of, head_of, read_ledger
 
 
 def write(path: Path, count: int = 3) -> Ledger:

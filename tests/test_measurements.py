@@ -11,10 +11,10 @@ from monai.engines import SupervisedEvaluator
 from monai.handlers import HausdorffDistance, MeanDice, from_engine
 from torch import nn
 
-from monai_fairfl.cka import cka as cka_of_features
-from monai_fairfl.measurements import MEASUREMENTS, Memory
-from monai_fairfl.messages import Estimate, value_of
-from monai_fairfl.probe import Probe
+from monai_fairfl.measurements.cka import cka as cka_of_features
+from monai_fairfl.measurements.probe import Probe
+from monai_fairfl.measurements.table import MEASUREMENTS, Memory
+from monai_fairfl.protocol.values import Estimate, value_of
 
 
 class Two(nn.Module):

@@ -8,18 +8,10 @@ import math
 import pytest
 import torch
 
-from monai_fairfl.messages import (
-    Estimate,
-    Measure,
-    ModelSpec,
-    Reply,
-    Request,
-    Train,
-    refusal,
-    to_json,
-    usable_measurements,
-    value_of,
-)
+from monai_fairfl.protocol.checks import refusal, usable_measurements
+from monai_fairfl.protocol.messages import Measure, Reply, Request, Train
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.values import Estimate, to_json, value_of
 
 SPEC = ModelSpec(("b", "w"), {}, ("count", "mean"), {"b": "fc", "w": "fc"}, ("fc", 0))
 SENT = {

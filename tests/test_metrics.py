@@ -20,7 +20,12 @@ from monai.transforms import AsDiscreted, Compose, EnsureChannelFirstd, LoadImag
 from scipy.ndimage import binary_erosion, distance_transform_edt
 
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.metrics import SliceDice, SliceDiceMetric, SpacedHausdorff, SpacedHausdorffMetric
+from monai_fairfl.metrics.segmentation import (
+    SliceDice,
+    SliceDiceMetric,
+    SpacedHausdorff,
+    SpacedHausdorffMetric,
+)
 
 torch.set_num_threads(1)
 SPACING = (0.5, 0.75, 3.0)
@@ -259,11 +264,11 @@ def test_handlers_measure_in_a_real_evaluator_built_from_configuration(
     parser = ConfigParser(
         {
             "dice_slices": {
-                "_target_": "monai_fairfl.metrics.SliceDice",
+                "_target_": "monai_fairfl.metrics.segmentation.SliceDice",
                 "output_transform": output_transform,
             },
             "hd95": {
-                "_target_": "monai_fairfl.metrics.SpacedHausdorff",
+                "_target_": "monai_fairfl.metrics.segmentation.SpacedHausdorff",
                 "output_transform": output_transform,
             },
         }

@@ -18,15 +18,15 @@ import torch
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import WeightType
 
-from monai_fairfl.exchange import Transport
-from monai_fairfl.federate import initial_model
-from monai_fairfl.federation import Federation
-from monai_fairfl.files import read_state_dict
-from monai_fairfl.ledger import digest_of, read_ledger
-from monai_fairfl.messages import to_json
-from monai_fairfl.site import bundle_client
+from monai_fairfl.bundle.federation import initial_model
+from monai_fairfl.bundle.site import bundle_client
+from monai_fairfl.protocol.values import to_json
+from monai_fairfl.run_folder.ledger import digest_of, read_ledger
+from monai_fairfl.server.exchange import Transport
+from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import FedCE
 from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.utils.files import read_state_dict
 
 PAGE = Path(__file__).parents[1] / "docs" / "own_loop.md"
 SITES = ("alder", "birch", "cedar")

@@ -22,7 +22,7 @@ import pytest
 import setuptools
 from packaging.requirements import Requirement
 
-from monai_fairfl.cli import _parser
+from monai_fairfl.cli.program import _parser
 
 CHECKOUT = Path(__file__).parents[1]
 HEADER = (CHECKOUT / "monai_fairfl" / "errors.py").read_text().partition('"""')[0]
@@ -138,7 +138,8 @@ def test_the_package_alone_loads_nothing_heavy(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_strategies_and_guards_know_neither_client_nor_engine(tmp_path: Path) -> None:
     loaded = modules_after(
-        "import monai_fairfl.strategies, monai_fairfl.guards, monai_fairfl.fairness", tmp_path
+        "import monai_fairfl.strategies, monai_fairfl.guards, monai_fairfl.statistics.fairness",
+        tmp_path,
     )
     assert not {"monai", "ignite", "nvflare", "flwr"} & loaded
 
@@ -177,7 +178,7 @@ sys.exit(main(['flare-policy', '--json']))
 
 
 def test_a_server_of_nvflare_does_not_load_monai(tmp_path: Path) -> None:
-    loaded = modules_after("import monai_fairfl.transports.flare.controller", tmp_path)
+    loaded = modules_after("import monai_fairfl.transports.flare.server.controller", tmp_path)
     assert "nvflare" in loaded and not {"monai", "ignite", "nibabel", "plotly"} & loaded
 
 

@@ -16,10 +16,12 @@ from monai.losses import DiceCELoss, DiceLoss
 from monai.utils import CommonKeys
 from torch import nn
 
-from monai_fairfl.aggregation import Replies
 from monai_fairfl.handlers import TrainLoss
 from monai_fairfl.losses import LabelledLoss
-from monai_fairfl.messages import ModelSpec, Reply, Request, refusal
+from monai_fairfl.protocol.checks import refusal
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies import CGSV, FedCE, ShapFed
 
 AXES = {0: (2, 3), 1: (3, 2)}  # shape of the output layer's weight by its class axis

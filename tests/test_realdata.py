@@ -15,7 +15,7 @@ import pytest
 from test_federate import command, infer, run
 
 from monai_fairfl.data import check_cases, find_sites
-from monai_fairfl.ledger import read_ledger
+from monai_fairfl.run_folder.ledger import read_ledger
 
 
 def test_real_sites_pass_the_preflight(realdata: Path) -> None:

@@ -11,12 +11,13 @@ import torch
 from driving import SPEC, LeastSquares, crash_before_checkpoint
 from safetensors.torch import load_file
 
-from monai_fairfl.aggregation import Replies
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.federation import Federation
-from monai_fairfl.ledger import Ledger, digest_of
-from monai_fairfl.messages import ModelSpec, Reply, Request
-from monai_fairfl.recording import record_round, recorded_rounds
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.run_folder.ledger import Ledger, digest_of
+from monai_fairfl.run_folder.recording import record_round, recorded_rounds
+from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import FedAvg, FedISM, Strategy
 from monai_fairfl.transports.in_process import InProcess
 

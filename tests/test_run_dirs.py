@@ -15,9 +15,9 @@ import pytest
 from conftest import CHECKOUT
 from linear_federation import in_place_of_training
 
+from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.federate import BundleFederation
-from monai_fairfl.federation import History
+from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import FedAvg, FedGA, Standalone, Strategy
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"

@@ -8,7 +8,7 @@ from driving import GOLDEN, vector
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monai_fairfl.sharpness import gsam_direction, perturbation, total_norm
+from monai_fairfl.measurements.sharpness import gsam_direction, perturbation, total_norm
 
 NUMBERS = st.lists(st.floats(-10, 10), min_size=3, max_size=3).map(vector)
 

@@ -7,7 +7,7 @@ import torch
 from monai.networks.nets import DynUNet, UNet
 from torch import nn
 
-from monai_fairfl.spec import read_spec
+from monai_fairfl.protocol.model_spec import read_spec
 
 IMAGE = torch.zeros(1, 1, 32, 32)
 

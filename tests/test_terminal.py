@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from monai_fairfl.terminal import quiet, stopping_on_signals
+from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -46,7 +46,7 @@ def test_other_loggers_are_quiet_ours_is_not_and_all_is_as_before_afterwards() -
         with quiet():
             heard = [
                 logging.getLogger(name).isEnabledFor(logging.INFO)
-                for name in (*names, "monai_fairfl.progress")
+                for name in (*names, "monai_fairfl.server.progress")
             ]
             warnings.warn("executing the bundle config under /bundle", stacklevel=1)
             warnings.warn("the disk is full", stacklevel=1)

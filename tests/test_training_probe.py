@@ -23,8 +23,8 @@ from small_trainers import (
 from torch import nn
 from torch.utils.data import Subset, WeightedRandomSampler
 
-from monai_fairfl.client_training import one_round
-from monai_fairfl.training_probe import TrainingProbe, same_batches
+from monai_fairfl.client.training import one_round
+from monai_fairfl.measurements.training_probe import TrainingProbe, same_batches
 
 QUADRATIC = GOLDEN["fedism"]["quadratic"]
 

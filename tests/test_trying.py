@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from monai_fairfl import trying
-from monai_fairfl.cli import main
+from monai_fairfl.cli import main, trying
+from monai_fairfl.cli.trying import SMALL, Small, bundle_for, try_sites
 from monai_fairfl.data import CLINICS, write_clinics
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.trying import SMALL, Small, bundle_for, try_sites
 
 
 @pytest.fixture(scope="module")

@@ -17,14 +17,14 @@ from conftest import CHECKOUT
 from linear_federation import LinearRun
 from test_federate import BUNDLE, command, federation, run
 
-from monai_fairfl.client import FairMonaiAlgo
+from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.ledger import read_ledger
-from monai_fairfl.messages import Reply, Request
+from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.report import write_report
+from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.strategies import FedAvg, QFedAvg, Standalone
 from monai_fairfl.valuation import Reconstruction, Retraining
-from monai_fairfl.valuing import check_valuations, own_contributions, value_run
+from monai_fairfl.valuation.run import check_valuations, own_contributions, value_run
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,7 @@ def test_after_a_site_left_all_is_what_the_others_train_and_a_failed_valuation_l
     def fail(*arguments: Any) -> None:
         raise FederationError("client 'cedar' did not measure")
 
-    monkeypatch.setattr("monai_fairfl.federate.value_run", fail)
+    monkeypatch.setattr("monai_fairfl.bundle.federation.value_run", fail)
     with pytest.raises(FederationError, match="cedar"):
         federation(
             root, tmp_path / "failed", FedAvg(), report=True, **{**stayed, "rounds": 1}

@@ -22,9 +22,9 @@ from figures import PALETTE, panels
 from matplotlib.figure import Figure
 from reading import markdown, measurement
 
-from monai_fairfl.fairness import agreement
-from monai_fairfl.geometry import Geometry, UpdateMatrix
-from monai_fairfl.messages import ModelSpec
+from monai_fairfl.protocol.geometry import Geometry, UpdateMatrix
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.statistics.fairness import agreement
 from monai_fairfl.valuation import Game, Hoeffding, cosine_game, exact_shapley, permutation_shapley
 
 STUDIES = ()

@@ -22,11 +22,12 @@ import torch
 from reading import markdown, measurement
 from study import ROOT
 
-from monai_fairfl.aggregation import Replies, sample_shares
+from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.data import write_sites
-from monai_fairfl.federate import BundleFederation
-from monai_fairfl.geometry import Geometry
-from monai_fairfl.recording import recorded_rounds
+from monai_fairfl.protocol.averages import sample_shares
+from monai_fairfl.protocol.geometry import Geometry
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.run_folder.recording import recorded_rounds
 from monai_fairfl.strategies import FedAvg
 from monai_fairfl.strategies.base import Rounds
 from monai_fairfl.valuation import (

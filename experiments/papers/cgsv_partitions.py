@@ -27,7 +27,7 @@ from reading import (
 )
 from study import Study
 
-from monai_fairfl.fairness import pearson
+from monai_fairfl.statistics.fairness import pearson
 
 STUDIES = ("rewards", "rewards_volumes")
 

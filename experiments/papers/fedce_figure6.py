@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from reading import cases, difference, interval_of, joined, markdown, site_means, words
 
-from monai_fairfl.fairness import performance
+from monai_fairfl.statistics.fairness import performance
 
 STUDIES = ("six_prostate", "six_fundus", "prostate", "prostate_other_folds", "fundus")
 SHOWN = {study: (study,) for study in STUDIES[:2]} | {

@@ -22,7 +22,7 @@ from monai.bundle import ConfigParser
 from reading import measurement
 from study import ROOT, Cell, Study
 
-from monai_fairfl.files import read_state_dict
+from monai_fairfl.utils.files import read_state_dict
 
 STUDIES = ("six_prostate", "six_fundus")
 FOLD = 2

@@ -20,7 +20,7 @@ from reading import (
     words,
 )
 
-from monai_fairfl.fairness import performance
+from monai_fairfl.statistics.fairness import performance
 
 STUDIES = ("six_prostate", "six_fundus", "prostate", "fundus")
 

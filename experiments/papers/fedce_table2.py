@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from reading import cases, markdown, read, shown_name, site_means, words
 
-from monai_fairfl.fairness import performance_distance, performance_fairness_pearson
-from monai_fairfl.intervals import Interval
+from monai_fairfl.statistics.fairness import performance_distance, performance_fairness_pearson
+from monai_fairfl.statistics.intervals import Interval
 
 STUDIES = ("prostate", "fundus")
 Means = Mapping[str, float]

@@ -18,7 +18,7 @@ import numpy as np
 from reading import markdown, over_folds, read, shares, shown_name, words
 from scipy.stats import spearmanr
 
-from monai_fairfl.fairness import agreement, leave_one_out_shares
+from monai_fairfl.statistics.fairness import agreement, leave_one_out_shares
 
 STUDIES = ("six_prostate", "six_fundus")
 Fold = tuple[Mapping[str, float], Mapping[str, float]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from papers.fedce_table3 import drops, mean_of
 from reading import markdown, over_folds, read, words
 
-from monai_fairfl.fairness import leave_one_out_shares
+from monai_fairfl.statistics.fairness import leave_one_out_shares
 
 STUDIES = ("six_prostate", "six_fundus")
 

@@ -22,11 +22,11 @@ from reading import markdown, measurement, over_folds, words
 from study import ROOT, Cell, Study
 from torch import nn
 
-from monai_fairfl.files import read_state_dict
-from monai_fairfl.messages import value_of
-from monai_fairfl.preflight import train_config
-from monai_fairfl.site import bundle_client
+from monai_fairfl.bundle.configuration import train_config
+from monai_fairfl.bundle.site import bundle_client
+from monai_fairfl.protocol.values import value_of
 from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.utils.files import read_state_dict
 from monai_fairfl.valuation.utility import Panel
 
 STUDIES = ("quality",)

@@ -29,7 +29,7 @@ from reading import (
 )
 from study import Study
 
-from monai_fairfl.intervals import Interval
+from monai_fairfl.statistics.intervals import Interval
 
 STUDIES = ("quality", "quality_volumes")
 SETTINGS = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from reading import cases, difference, interval_of, markdown, read, site_means, words
 
-from monai_fairfl.fairness import performance
+from monai_fairfl.statistics.fairness import performance
 
 STUDIES = ("six_prostate", "six_fundus")
 ROWS = {"FedAvg": "FedAvg", "v1": "FedLWR-v1", "v2": "FedLWR-v2", "full": "FedLWR"}

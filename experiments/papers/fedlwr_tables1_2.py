@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from reading import cases, interval_of, markdown, read, shown_name, site_means, words
 
-from monai_fairfl.fairness import performance
-from monai_fairfl.intervals import Interval
+from monai_fairfl.statistics.fairness import performance
+from monai_fairfl.statistics.intervals import Interval
 
 STUDIES = ("prostate", "fundus")
 SHOWN = ("Standalone", "FedAvg", "qFedAvg", "CFFL", "CGSV", "Ditto", "FedCE-sum", "FedCE", "FedLWR")

@@ -23,10 +23,11 @@ from matplotlib.figure import Figure
 from reading import markdown, measurement, over_folds, words
 from scipy.stats import spearmanr
 
-from monai_fairfl.federation import Federation
-from monai_fairfl.messages import Reply, Request, Weights
-from monai_fairfl.recording import recorded_rounds
-from monai_fairfl.spec import read_spec
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import read_spec
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.run_folder.recording import recorded_rounds
+from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import CGSV, ShapFed, Strategy
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.valuation import Game, exact_shapley, sum_over_rounds

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from reading import cases, difference, interval_of, markdown, read, site_means, words
 
-from monai_fairfl.fairness import pearson
+from monai_fairfl.statistics.fairness import pearson
 
 STUDIES = ("prostate", "fundus")
 ROWS = {

@@ -8,8 +8,6 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["Add", "Answer", "positive", "whole"]
-
 
 class Answer(NamedTuple):
     """What a command found: plain JSON, and the same in words."""

@@ -12,9 +12,7 @@ from typing import Any
 
 from monai_fairfl.cli.command import Add, Answer, positive, whole
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.terminal import noted
-
-__all__ = ["add_commands"]
+from monai_fairfl.utils.terminal import noted
 
 _STEREO = {"auto": None, "yes": True, "no": False}
 SIZES = {  # of --kind and --hospitals, where the user gives none
@@ -29,7 +27,7 @@ def try_(args: argparse.Namespace) -> Answer:
     """Check a folder of hospitals, compare Standalone, FedAvg and FedCE on it at a small size, and
     report.
     """
-    from monai_fairfl.trying import try_sites
+    from monai_fairfl.cli.trying import try_sites
 
     root = Path(args.folder).absolute()
     out = Path(args.out).absolute() if args.out else Path.cwd() / f"try-{root.name}"
@@ -83,10 +81,10 @@ def _demo_size(args: argparse.Namespace) -> list[int]:
 
 def datalist(args: argparse.Namespace) -> Answer:
     """Check a site's files, or every site's, and split them by case."""
+    from monai_fairfl.bundle.preflight import check_sites
     from monai_fairfl.data import check_cases, site_datalist
     from monai_fairfl.data.layouts import sites_at
     from monai_fairfl.data.overview import overview
-    from monai_fairfl.preflight import check_sites
 
     with noted() as noticed:
         folders = sites_at(Path(args.folder).absolute())
@@ -133,7 +131,7 @@ def datalist(args: argparse.Namespace) -> Answer:
 
 def bundle(args: argparse.Namespace) -> Answer:
     """Copy a shipped bundle."""
-    from monai_fairfl.bundles import copy_bundle
+    from monai_fairfl.bundle.shipped import copy_bundle
 
     root = copy_bundle(args.name, args.folder)
     return Answer(

@@ -12,15 +12,13 @@ from typing import Any
 from monai_fairfl.cli.command import Add, Answer, positive
 from monai_fairfl.errors import ConfigError
 
-__all__ = ["add_commands"]
-
 
 def simulate_flare(args: argparse.Namespace) -> Answer:
     """Run a federation in NVIDIA FLARE's simulator: a server and one process per site on this
     machine.
     """
     from monai_fairfl.report import as_text
-    from monai_fairfl.transports.flare.jobs import simulate_job
+    from monai_fairfl.transports.flare.job.launch import simulate_job
 
     run = simulate_job(args.workspace, args.sites_root, args.site_names, **_arguments(args))
     page = run / "report.html"  # of the server, at the end of its job
@@ -32,10 +30,10 @@ def simulate_flare(args: argparse.Namespace) -> Answer:
 
 def export_flare(args: argparse.Namespace) -> Answer:
     """Write a federation as a job folder for NVIDIA FLARE, with its seeded initial model."""
-    from monai_fairfl.transports.flare.jobs import export_job
-    from monai_fairfl.transports.flare.own_classes import own_classes
+    from monai_fairfl.transports.flare.job.launch import export_job
+    from monai_fairfl.transports.flare.job.own_classes import own_classes
+    from monai_fairfl.transports.flare.job.recipe import strategy_of
     from monai_fairfl.transports.flare.policy import ENTRY
-    from monai_fairfl.transports.flare.recipe import strategy_of
 
     arguments = _arguments(args)
     arguments["strategy"] = strategy_of(arguments["strategy"])

@@ -10,13 +10,11 @@ from pathlib import Path
 
 from monai_fairfl.cli.command import Add, Answer
 
-__all__ = ["add_commands"]
-
 
 def recipe(args: argparse.Namespace) -> Answer:
     """Show how a model was trained: the values that inference takes from it."""
     from monai_fairfl.errors import ConfigError
-    from monai_fairfl.model_recipe import read_recipe
+    from monai_fairfl.model_files.recipe import read_recipe
 
     found = read_recipe(args.model)
     if found is None:
@@ -29,7 +27,7 @@ def recipe(args: argparse.Namespace) -> Answer:
 
 def export_model(args: argparse.Namespace) -> Answer:
     """Write a trained model as TorchScript (.ts) or ONNX (.onnx), with its recipe inside."""
-    from monai_fairfl.bundles import locate_bundle
+    from monai_fairfl.bundle.shipped import locate_bundle
     from monai_fairfl.workflow.export import export_model as export
 
     bundle = locate_bundle(args.bundle)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from monai_fairfl.cli.command import Add, Answer
 
-__all__ = ["add_commands"]
-
 
 def report(args: argparse.Namespace) -> Answer:
     """Write the report of one run, or of several side by side."""
@@ -30,8 +28,8 @@ def verify(args: argparse.Namespace) -> Answer:
     """Check the chain of a run's ledger: that nothing before its last record was damaged or changed
     by itself.
     """
-    from monai_fairfl.ledger import head_of
     from monai_fairfl.report.collect import find_runs, read_records
+    from monai_fairfl.run_folder.ledger import head_of
 
     folder, runs = Path(args.run_dir), {}
     for path in find_runs(
@@ -53,7 +51,7 @@ def strategies(args: argparse.Namespace) -> Answer:
     """List the strategies that a federation can be run with, or show one in full, also one of your
     own.
     """
-    from monai_fairfl import catalogue
+    from monai_fairfl.strategies import catalogue
 
     found = {
         name: catalogue.describe(name)

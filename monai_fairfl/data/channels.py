@@ -14,8 +14,6 @@ from monai.utils import ImageMetaKey
 
 from monai_fairfl.errors import ConfigError, DataError
 
-__all__ = ["OneChanneld"]
-
 
 class OneChanneld(MapTransform):
     """Takes one channel of images that have several; an image of one channel is kept. ``Invertd``

@@ -16,8 +16,6 @@ from monai_fairfl.data.layouts import Case
 from monai_fairfl.data.layouts.base import all_named
 from monai_fairfl.errors import DataError
 
-__all__ = ["check_cases", "check_duplicates", "summary_of"]
-
 
 def check_cases(
     site_dir: str | os.PathLike[str],

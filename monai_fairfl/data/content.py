@@ -13,12 +13,10 @@ import torch
 from monai.data import MetaTensor, PILReader
 from monai.transforms import LoadImage
 
-from monai_fairfl.cup_to_disc import vertical_cup_to_disc_ratio
-from monai_fairfl.data.layouts.files import is_nifti
+from monai_fairfl.data.layouts.image_files import is_nifti
 from monai_fairfl.data.structures import grey_levels
 from monai_fairfl.errors import DataError
-
-__all__ = ["cup_to_disc_ratio", "structure_size"]
+from monai_fairfl.metrics.cup_to_disc import vertical_cup_to_disc_ratio
 
 Ranges = tuple[tuple[str, float, float], ...]
 
@@ -45,7 +43,7 @@ def structure_size(case: Mapping[str, Any]) -> float:
 
 
 def cup_to_disc_ratio(case: Mapping[str, Any]) -> float:
-    """Vertical cup-to-disc ratio of a fundus label, 0 to 1, see :mod:`monai_fairfl.cup_to_disc`.
+    """Vertical cup-to-disc ratio of a fundus label, 0 to 1, see :mod:`monai_fairfl.metrics.cup_to_disc`.
 
     Args:
         case: the file ``label``, and ``values`` with the ranges of ``disc`` and ``cup``.

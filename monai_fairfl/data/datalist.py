@@ -21,8 +21,6 @@ from monai_fairfl.data.layouts.values import check_values, recognise
 from monai_fairfl.data.splits import complete_split, split_cases, warn_of_shared
 from monai_fairfl.errors import DataError
 
-__all__ = ["Case", "find_cases", "find_sites", "site_datalist", "split_cases"]
-
 logger = logging.getLogger(__name__)
 
 A_FEW = 8  # masks that tell whether the values of a list still hold; all are read where they do not

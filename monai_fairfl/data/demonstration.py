@@ -16,9 +16,7 @@ from pathlib import Path
 
 from monai_fairfl.data.layouts import PARTS
 from monai_fairfl.data.synthetic import Site, write_sites
-from monai_fairfl.files import write_atomically
-
-__all__ = ["DEMO_SITES", "write_demo"]
+from monai_fairfl.utils.files import write_atomically
 
 VALIDATION_CASES = 2
 TESTING_CASES = 8  # each site has these, whatever its size; all other cases train

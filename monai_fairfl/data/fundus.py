@@ -16,15 +16,6 @@ from torch.nn.functional import interpolate
 
 from monai_fairfl.errors import ConfigError
 
-__all__ = [
-    "NormaliseFieldd",
-    "OneViewd",
-    "RandDiscCropd",
-    "is_pair",
-    "normalise_field",
-    "square_around",
-]
-
 STEREO = 1.8  # width / height from which a photograph is taken for a pair of views; few single views are as wide
 
 

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import DataError
-from monai_fairfl.files import write_atomically
-
-__all__ = ["write_generated"]
+from monai_fairfl.utils.files import write_atomically
 
 
 def write_generated(

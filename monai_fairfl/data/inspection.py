@@ -20,7 +20,7 @@ import numpy as np
 from monai_fairfl.data import layouts
 from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts import Case, Found
-from monai_fairfl.data.layouts.files import (
+from monai_fairfl.data.layouts.image_files import (
     WORKERS,
     grey,
     header_fault,
@@ -31,8 +31,6 @@ from monai_fairfl.data.layouts.files import (
 )
 from monai_fairfl.data.layouts.values import Coding, Values, check_values, coding_of, combine
 from monai_fairfl.errors import DataError
-
-__all__ = ["FileFacts", "Inspection", "inspect_site"]
 
 AFFINE_TOLERANCE = (
     1e-2  # mm: a converter's rounding of a header is smaller, half a voxel is much larger

@@ -18,9 +18,7 @@ from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.data.inspection import Inspection, inspect_site
 from monai_fairfl.data.layouts import Case
 from monai_fairfl.errors import DataError
-from monai_fairfl.terminal import noted
-
-__all__ = ["as_table", "overview"]
+from monai_fairfl.utils.terminal import noted
 
 
 def overview(

@@ -14,19 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from monai_fairfl.data.content import cup_to_disc_ratio, structure_size
+from monai_fairfl.data.content import cup_to_disc_ratio as cup_to_disc_ratio
+from monai_fairfl.data.content import structure_size
 from monai_fairfl.data.datalist import PARTS, Case, site_datalist
 from monai_fairfl.errors import ConfigError, DataError
-
-__all__ = [
-    "chosen_clients",
-    "cup_to_disc_ratio",
-    "partition",
-    "partitioned_datalist",
-    "pick",
-    "repeat_case",
-    "structure_size",
-]
 
 EXPONENT = 1.65911332899  # of the power law in the authors' code of CGSV
 

@@ -17,8 +17,6 @@ from monai.utils import ensure_tuple_rep
 from scipy import sparse
 from torch.nn.functional import interpolate
 
-__all__ = ["SmoothResized"]
-
 
 class SmoothResized(Resized):
     r"""MONAI's ``Resized`` for images of two dimensions, with a faster ``anti_aliasing``.

@@ -15,8 +15,6 @@ from monai.utils import convert_to_tensor
 
 from monai_fairfl.errors import ConfigError, DataError
 
-__all__ = ["SampleSlicesd"]
-
 
 class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
     """Draw axial slices of a channel-first volume, the same ones of every key.

@@ -13,8 +13,6 @@ from monai_fairfl.data.layouts import PARTS, Case, Found
 from monai_fairfl.data.layouts.base import all_named
 from monai_fairfl.errors import DataError
 
-__all__ = ["complete_split", "split_cases", "warn_of_shared"]
-
 
 def split_cases(
     cases: Sequence[Case],

@@ -12,10 +12,8 @@ from monai.config import KeysCollection
 from monai.transforms import MapTransform
 from PIL import Image
 
-from monai_fairfl.data.layouts.files import as_stored
+from monai_fairfl.data.layouts.image_files import as_stored
 from monai_fairfl.errors import ConfigError, DataError
-
-__all__ = ["LabelStructuresd", "NestStructuresd", "grey_levels"]
 
 Values = Mapping[str, Sequence[float]]
 
@@ -110,7 +108,7 @@ def grey_levels(image: Image.Image) -> Image.Image:
 
     Raises:
         DataError: of a picture that the check refuses too, see
-            :func:`~monai_fairfl.data.layouts.files.as_stored`.
+            :func:`~monai_fairfl.data.layouts.image_files.as_stored`.
 
     >>> grey_levels(Image.new("RGB", (2, 2), (128, 128, 128))).getextrema()
     (128, 128)

@@ -24,9 +24,7 @@ import numpy as np
 from scipy.ndimage import gaussian_filter
 
 from monai_fairfl.data.generated import write_generated
-from monai_fairfl.files import write_atomically
-
-__all__ = ["SITES", "Site", "make_case", "write_sites"]
+from monai_fairfl.utils.files import write_atomically
 
 _Triple = tuple[Any, Any, Any]  # numbers, or fields that vary over the volume
 

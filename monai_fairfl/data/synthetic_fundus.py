@@ -24,9 +24,7 @@ from scipy.ndimage import gaussian_filter, map_coordinates
 from scipy.spatial import cKDTree
 
 from monai_fairfl.data.generated import write_generated
-from monai_fairfl.files import write_atomically
-
-__all__ = ["CLINICS", "Clinic", "make_photograph", "write_clinics"]
+from monai_fairfl.utils.files import write_atomically
 
 _MACULA = (4.5, 0.4)  # from the disc's centre, temporal and down, in mm
 _STEP = 0.04  # between the points of a vessel, in mm

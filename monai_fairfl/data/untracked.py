@@ -14,8 +14,6 @@ from typing import Any
 from monai.data import get_track_meta, set_track_meta
 from monai.transforms import Compose, RandomizableTrait, Transform
 
-__all__ = ["UntrackedCompose"]
-
 
 class UntrackedCompose(Compose):
     """A :class:`monai.transforms.Compose` that makes plain tensors from its first random transform

@@ -2,11 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of what clients sent, before a strategy sees it."""
 
-from monai_fairfl.guards.base import Guard, Verdict
-from monai_fairfl.guards.nonfinite import NonFinite
-from monai_fairfl.guards.outsized import Outsized
+import lazy_loader
 
-__all__ = ["DEFAULT", "Guard", "NonFinite", "Outsized", "Verdict"]
-
-DEFAULT: tuple[Guard, ...] = (NonFinite(), Outsized())
-"""The guards of a federation that names none."""
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,9 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from monai_fairfl.aggregation import Replies
-
-__all__ = ["Guard", "Verdict"]
+from monai_fairfl.protocol.replies import Replies
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from monai_fairfl.aggregation import Replies
 from monai_fairfl.guards.base import Guard, Verdict
-
-__all__ = ["Outsized"]
+from monai_fairfl.protocol.replies import Replies
 
 
 class Outsized(Guard):

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from ignite.engine import RemovableEventHandle
 
-__all__ = ["Detachable"]
-
 
 class Detachable:
     """Keeps the handles of its callbacks, which ``attach`` puts into :attr:`_handles`."""

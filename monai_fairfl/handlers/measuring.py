@@ -9,17 +9,15 @@ import logging
 from ignite.engine import Events
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 
-from monai_fairfl.client_state import on_cpu
 from monai_fairfl.handlers.base import Detachable
-from monai_fairfl.handlers.board import board
-from monai_fairfl.measurements import MEASUREMENTS, Memory
-from monai_fairfl.messages import Measurement
-from monai_fairfl.probe import Probe
-from monai_fairfl.training_probe import TrainingProbe
+from monai_fairfl.handlers.stock_client import board
+from monai_fairfl.measurements.probe import Probe
+from monai_fairfl.measurements.table import MEASUREMENTS, Memory
+from monai_fairfl.measurements.training_probe import TrainingProbe
+from monai_fairfl.protocol.values import Measurement
+from monai_fairfl.utils.tensors import on_cpu
 
 logger = logging.getLogger(__name__)
-
-__all__ = ["GlobalLoss", "GlobalScore", "LeaveOneOutError", "LocalLoss", "LocalScore", "Sharpness"]
 
 
 class _MeasurementHandler(Detachable):

@@ -11,9 +11,7 @@ from monai.engines.utils import IterationEvents
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.base import Detachable
-from monai_fairfl.messages import Weights
-
-__all__ = ["Proximal"]
+from monai_fairfl.protocol.values import Weights
 
 
 class Proximal(Detachable):

@@ -15,9 +15,7 @@ from monai.utils import CommonKeys
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.base import Detachable
-from monai_fairfl.sharpness import gsam_direction, perturbation, total_norm
-
-__all__ = ["SharpnessAware"]
+from monai_fairfl.measurements.sharpness import gsam_direction, perturbation, total_norm
 
 
 class SharpnessAware(Detachable):

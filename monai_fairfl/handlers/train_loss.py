@@ -13,10 +13,8 @@ from monai.engines.utils import IterationEvents
 from monai.utils import CommonKeys
 
 from monai_fairfl.handlers.base import Detachable
-from monai_fairfl.handlers.board import board
+from monai_fairfl.handlers.stock_client import board
 from monai_fairfl.losses import labelled_channels
-
-__all__ = ["TrainLoss"]
 
 
 class TrainLoss(Detachable):

@@ -13,9 +13,7 @@ from typing import Any
 
 from monai_fairfl.report.collect import Run
 from monai_fairfl.report.scores import CLOSING
-from monai_fairfl.spreadsheets import csv_text, read_csv_text
-
-__all__ = ["cases_csv"]
+from monai_fairfl.utils.spreadsheets import csv_text, read_csv_text
 
 ROUNDING = 1e-5  # of the six decimals that a site writes
 

@@ -11,21 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.files import distinct_names
-from monai_fairfl.ledger import head_of, read_ledger
 from monai_fairfl.report.valuations import read_valuations
-from monai_fairfl.schedule import Schedule
-
-__all__ = [
-    "Number",
-    "Run",
-    "Split",
-    "entries",
-    "find_runs",
-    "load_runs",
-    "read_records",
-    "read_run",
-]
+from monai_fairfl.run_folder.ledger import head_of, read_ledger
+from monai_fairfl.run_folder.schedule import Schedule
+from monai_fairfl.utils.files import distinct_names
 
 NEEDED: dict[str, dict[str, type]] = {
     "start": {"strategy": str, "clients": list},

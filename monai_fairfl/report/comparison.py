@@ -12,10 +12,8 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from monai_fairfl import fairness
 from monai_fairfl.report.collect import Number
-
-__all__ = ["DDOF", "LEFT_BEHIND", "MARGIN", "collaboration", "gains", "half_width", "left_behind"]
+from monai_fairfl.statistics import fairness
 
 DDOF = 1
 MARGIN, FLOOR = 0.02, 0.05

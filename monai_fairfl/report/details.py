@@ -11,19 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from monai_fairfl.ledger import number_in
 from monai_fairfl.report.collect import Number, Run
-
-__all__ = [
-    "KNOWN",
-    "Quantity",
-    "Drawn",
-    "details_of",
-    "heat_maps",
-    "label_of",
-    "line_plots",
-    "natural",
-]
+from monai_fairfl.run_folder.ledger import number_in
 
 
 @dataclass(frozen=True)

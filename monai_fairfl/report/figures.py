@@ -14,8 +14,6 @@ import plotly.graph_objects as go
 from plotly.colors import qualitative
 from plotly.subplots import make_subplots
 
-__all__ = ["PALETTE", "bars", "heat_map", "small_multiples"]
-
 # Okabe and Ito's colours for all kinds of sight (jfly.uni-koeln.de/color), yellow left out: too
 # faint on white
 PALETTE = [

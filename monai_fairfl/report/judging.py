@@ -10,10 +10,8 @@ from statistics import median
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.full_run import FullRun, duration_words, full_command
 from monai_fairfl.report.collect import Run
-
-__all__ = ["Judgement", "first_look", "first_look_lines", "judge", "learnt"]
+from monai_fairfl.run_folder.full_run import FullRun, duration_words, full_command
 
 NONE_JUDGED = "A first look: no hospital is called better off, worse off or left behind, and no number is marked as the best."
 SOME_JUDGED = (

@@ -23,8 +23,6 @@ from monai_fairfl.report.tables import (
 )
 from monai_fairfl.report.valuations import bars_of, title_of, trust_of
 
-__all__ = ["TEMPLATE", "render"]
-
 TEMPLATE = "template.html.jinja"
 MANY = 12
 """More sites than these are rows of the tables, not columns."""

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from monai_fairfl.records import training_settings
 from monai_fairfl.report.collect import Run
-
-__all__ = ["differences", "group_of_each", "unchecked"]
+from monai_fairfl.run_folder.records import training_settings
 
 CLOSING = ("score", "test_score")
 

@@ -9,15 +9,6 @@ from dataclasses import dataclass, replace
 
 from monai_fairfl.report.collect import Number, Run
 
-__all__ = [
-    "MEASUREMENTS",
-    "Shown",
-    "comparable",
-    "scores_of",
-    "shown_measurement",
-    "validation_mean",
-]
-
 MEASUREMENTS = {"test_score": "test", "score": "validation", "global_score": "validation"}
 """Measurement -> the cases it is made on, best first: test cases were never used to choose
 anything.

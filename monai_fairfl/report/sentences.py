@@ -13,8 +13,6 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.comparison import MARGIN
 from monai_fairfl.report.scores import MEASUREMENTS
 
-__all__ = ["cases_words", "dice_words", "overview", "sentences"]
-
 
 def sentences(report: Mapping[str, Any], strategy: str | None = None) -> dict[str, str]:
     """What each hospital should know, in one sentence with its numbers.

@@ -8,20 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from monai_fairfl.ledger import number_in
 from monai_fairfl.report.collect import Number, Run, entries
+from monai_fairfl.run_folder.ledger import number_in
 from monai_fairfl.valuation.free_riders import free_rider_history
-
-__all__ = [
-    "FREE_RIDER_RULE",
-    "SUSPICIOUS",
-    "contribution_series",
-    "dice_series",
-    "events",
-    "free_rider_series",
-    "measurement_rows",
-    "weight_series",
-]
 
 FACTOR, ROUNDS = 5.0, 3
 SUSPICIOUS = f"above {FACTOR:g} times the median of the other sites' in {ROUNDS} consecutive rounds"

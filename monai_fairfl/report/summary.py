@@ -10,11 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from monai_fairfl import __version__, fairness
-from monai_fairfl.case_lists import IN_TRAINING, IN_VALIDATION
-from monai_fairfl.catalogue import shipped
-from monai_fairfl.messages import to_json
-from monai_fairfl.records import training_settings
+from monai_fairfl import __version__
+from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, to_json
 from monai_fairfl.report.collect import Number, Run
 from monai_fairfl.report.comparison import DDOF, LEFT_BEHIND, collaboration, gains, left_behind
 from monai_fairfl.report.details import details_of
@@ -36,8 +33,9 @@ from monai_fairfl.report.series import (
     free_rider_series,
     weight_series,
 )
-
-__all__ = ["summarise"]
+from monai_fairfl.run_folder.records import training_settings
+from monai_fairfl.statistics import fairness
+from monai_fairfl.strategies.catalogue import shipped
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:

@@ -14,18 +14,7 @@ from rich.text import Text
 from monai_fairfl.report.collect import Run
 from monai_fairfl.report.scores import MEASUREMENTS
 from monai_fairfl.report.series import measurement_rows
-from monai_fairfl.spreadsheets import csv_text
-
-__all__ = [
-    "Column",
-    "blocks",
-    "columns",
-    "contributions_csv",
-    "gain_columns",
-    "judged_groups",
-    "metrics_csv",
-    "summary_table",
-]
+from monai_fairfl.utils.spreadsheets import csv_text
 
 Groups = Sequence[Sequence[str]]
 """Names of strategies that may be compared with each other, group by group."""

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.intervals import Interval
-
-__all__ = ["bars_of", "read_valuations", "title_of", "trust_of"]
+from monai_fairfl.statistics.intervals import Interval
 
 NEEDED = {
     "name",

@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from monai_fairfl.aggregation import normalise, place
-from monai_fairfl.messages import Train
+from monai_fairfl.protocol.averages import normalise, place
+from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
-
-__all__ = ["AFL", "project_to_simplex"]
 
 
 class AFL(Strategy):

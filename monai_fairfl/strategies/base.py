@@ -11,19 +11,16 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from monai_fairfl.aggregation import Aggregation, Replies
 from monai_fairfl.errors import FederationError
-from monai_fairfl.messages import (
-    Estimate,
-    ModelSpec,
-    Request,
-    Weights,
-    usable_measurements,
-    value_of,
-)
-from monai_fairfl.strategies.parts import Parts, Reward, check_choice, words_of
-
-__all__ = ["ImagesNeeded", "RoundResult", "Rounds", "Strategy", "check_choice"]
+from monai_fairfl.protocol.averages import Aggregation
+from monai_fairfl.protocol.checks import usable_measurements
+from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Estimate, Weights, value_of
+from monai_fairfl.strategies.parts import Parts, Reward
+from monai_fairfl.strategies.parts import check_choice as check_choice
+from monai_fairfl.strategies.parts import words_of
 
 Rounds = Generator[list[Request], Replies, "RoundResult"]
 """What :meth:`Strategy.round` is: it yields requests, is sent replies and returns the round's

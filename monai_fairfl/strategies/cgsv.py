@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from monai_fairfl.aggregation import Replies, beside_absent, normalise, place, sample_shares
-from monai_fairfl.messages import Train, Weights
+from monai_fairfl.games import cosine_game, exact_shapley
+from monai_fairfl.protocol.averages import beside_absent, normalise, place, sample_shares
+from monai_fairfl.protocol.messages import Train
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Weights
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.rewards import Sparsified
-from monai_fairfl.valuation import cosine_game, exact_shapley
-
-__all__ = ["CGSV"]
 
 REWARDS = ("cosine", "round_robin", "data_size", "euclidean", "contribution_index", None)
 VARIANTS = {  # mask scope, rounding, whether one entry of every tensor is always left out

@@ -9,19 +9,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 from itertools import chain, combinations
 
-from monai_fairfl.aggregation import Replies, sample_shares
 from monai_fairfl.errors import FederationError
-from monai_fairfl.messages import Estimate, Measure, Request, Weights, usable_measurements
+from monai_fairfl.games import Game, exact_shapley
+from monai_fairfl.protocol.averages import sample_shares
+from monai_fairfl.protocol.checks import usable_measurements
+from monai_fairfl.protocol.messages import Measure, Request
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.valuation import Game, exact_shapley
-
-__all__ = [
-    "MOST_CLIENTS",
-    "all_coalitions",
-    "coalition_model",
-    "coalition_values",
-    "contribution_index",
-]
 
 AT_ONCE = 8  # coalition models per exchange: memory for so many models, and a wait per exchange on a real network
 MOST_CLIENTS = 10  # 2^10 models to score in every round

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.aggregation import beside_absent, normalise, place, sample_shares
-from monai_fairfl.messages import Train
+from monai_fairfl.protocol.averages import beside_absent, normalise, place, sample_shares
+from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
-
-__all__ = ["FairFed"]
 
 
 class FairFed(Strategy):

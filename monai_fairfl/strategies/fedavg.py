@@ -6,11 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.aggregation import sample_shares, uniform
-from monai_fairfl.messages import Train
+from monai_fairfl.protocol.averages import sample_shares, uniform
+from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
-
-__all__ = ["FedAvg"]
 
 
 class FedAvg(Strategy):

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from monai_fairfl.aggregation import Replies, normalise, prior, uniform
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.messages import Estimate, ModelSpec, Train
+from monai_fairfl.protocol.averages import normalise, prior, uniform
+from monai_fairfl.protocol.messages import Train
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
-
-__all__ = ["FedCE", "leave_one_out_cosines"]
 
 
 class FedCE(Strategy):

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.aggregation import normalise
-from monai_fairfl.messages import Train
+from monai_fairfl.protocol.averages import normalise
+from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
-
-__all__ = ["FedCI"]
 
 
 class FedCI(Strategy):

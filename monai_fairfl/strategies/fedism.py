@@ -6,11 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.aggregation import beside_absent, normalise, place
-from monai_fairfl.messages import Measure, Train
+from monai_fairfl.protocol.averages import beside_absent, normalise, place
+from monai_fairfl.protocol.messages import Measure, Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
-
-__all__ = ["FedISM"]
 
 
 class FedISM(Strategy):

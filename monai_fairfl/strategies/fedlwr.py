@@ -10,13 +10,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from monai_fairfl.aggregation import Replies, normalise, uniform
-from monai_fairfl.cka import LEAST_IMAGES
 from monai_fairfl.errors import FederationError
-from monai_fairfl.messages import Measure, Train, usable_measurements
+from monai_fairfl.protocol.averages import normalise, uniform
+from monai_fairfl.protocol.checks import usable_measurements
+from monai_fairfl.protocol.messages import Measure, Train
+from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy, check_choice
 
-__all__ = ["FedLWR"]
+LEAST_IMAGES = 4
+"""Different images that CKA needs: its unbiased estimate divides by n - 3."""
 
 VARIANTS: dict[str, tuple[tuple[float, float], dict[str, float]]] = (
     {  # clip of the similarity, context of phase two

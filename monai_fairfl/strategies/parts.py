@@ -10,25 +10,11 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from monai_fairfl.aggregation import Replies, normalise, sample_shares, uniform
-from monai_fairfl.messages import Estimate, Weights
-
-if TYPE_CHECKING:
-    from monai_fairfl.strategies.base import Strategy
-
-__all__ = [
-    "BySamples",
-    "Parts",
-    "Proportional",
-    "Reward",
-    "Uniform",
-    "Weighting",
-    "check_choice",
-    "compose",
-    "words_of",
-]
+from monai_fairfl.protocol.averages import normalise, sample_shares, uniform
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Estimate, Weights
 
 Details = dict[str, Mapping[str, Any]]
 
@@ -106,7 +92,7 @@ class Reward(ABC):
 
 @dataclass(frozen=True)
 class Parts:
-    """What a composed strategy has in place of its own parts; see :func:`compose`."""
+    """What a composed strategy has in place of its own parts; see :func:`~monai_fairfl.strategies.compose`."""
 
     weighting: Weighting | None = None
     reward: Reward | None = None
@@ -121,36 +107,6 @@ class Parts:
             for word in words_of(part)
         ]
         return words + [f"{key}_{value:g}" for key, value in self.training.items()]
-
-
-def compose(
-    strategy: Strategy,
-    weighting: Weighting | None = None,
-    reward: Reward | None = None,
-    training: Mapping[str, float] | None = None,
-) -> Strategy:
-    """``strategy`` with other parts: its contributions, but weighed, rewarded or trained as another
-    method does.
-
-    Args:
-        strategy: measures, and estimates contributions.
-        weighting: contributions -> weights of the average; ``None``: the strategy's own.
-        reward: contributions -> the model each client continues from; ``None``: the strategy's own.
-        training: context of every training request, which chooses the clients' training handlers:
-            ``prox_mu`` (FedProx), ``sam_rho`` and ``gsam_alpha`` (FedISM), ``local_epochs``.
-
-    ShapFed with FedISM's training, as config::
-
-        {"_target_": "monai_fairfl.strategies.compose",
-         "strategy": {"_target_": "monai_fairfl.strategies.ShapFed"},
-         "training": {"sam_rho": 0.05, "gsam_alpha": 0.1}}
-
-    >>> from monai_fairfl.strategies import FedAvg
-    >>> compose(FedAvg(), training={"prox_mu": 0.01}).name
-    'FedAvg-prox_mu_0.01'
-    """
-    strategy.parts = Parts(weighting, reward, dict(training or {}))
-    return strategy
 
 
 def check_choice(owner: object, argument: str, value: object, allowed: Collection[object]) -> None:

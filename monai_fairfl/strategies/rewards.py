@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from monai_fairfl.aggregation import Replies
-from monai_fairfl.messages import Estimate, Weights
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.strategies.parts import Details, Reward, check_choice
-
-__all__ = ["Mixed", "Sparsified", "keep_largest"]
 
 
 class Sparsified(Reward):

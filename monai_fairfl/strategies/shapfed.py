@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from monai_fairfl.aggregation import beside_absent, normalise, place, uniform
-from monai_fairfl.geometry import cosine
-from monai_fairfl.messages import ModelSpec, Train, Weights
+from monai_fairfl.protocol.averages import beside_absent, normalise, place, uniform
+from monai_fairfl.protocol.geometry import cosine
+from monai_fairfl.protocol.messages import Train
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.values import Weights
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 from monai_fairfl.strategies.rewards import Mixed
-
-__all__ = ["ShapFed"]
 
 logger = logging.getLogger(__name__)
 

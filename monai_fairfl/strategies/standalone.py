@@ -6,10 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.messages import Train
+from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import RoundResult, Rounds, Strategy, check_choice
-
-__all__ = ["Standalone"]
 
 
 class Standalone(Strategy):

@@ -9,15 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from monai_fairfl.errors import in_words
-from monai_fairfl.messages import Reply, Request, failed
-
-__all__ = ["Client", "InProcess"]
+from monai_fairfl.protocol.messages import Reply, Request, failed
 
 logger = logging.getLogger(__name__)
 
 
 class Client(Protocol):
-    """Anything that answers requests: :class:`monai_fairfl.client.FairMonaiAlgo`, or a test's own."""
+    """Anything that answers requests: :class:`monai_fairfl.client.algo.FairMonaiAlgo`, or a test's own."""
 
     def answer(self, request: Request) -> Reply:
         """Carry out one request."""

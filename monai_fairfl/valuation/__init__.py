@@ -13,66 +13,6 @@ and for sampling methods a stopping rule.
 {'A': 0.5, 'B': 0.3, 'C': 0.2}
 """
 
-from monai_fairfl.valuation.exact import exact_shapley, shapley_values
-from monai_fairfl.valuation.fidelity import Fidelity, fidelity
-from monai_fairfl.valuation.finished import FinishedRun, RunValuation
-from monai_fairfl.valuation.free_riders import (
-    FreeRiders,
-    flag_free_riders,
-    free_rider_history,
-    free_rider_scores,
-    global_cosines,
-)
-from monai_fairfl.valuation.game import Game, cosine_game
-from monai_fairfl.valuation.gtg import GTGRound, GTGValuation, gtg_shapley
-from monai_fairfl.valuation.leave_one_out import leave_one_out
-from monai_fairfl.valuation.reconstruction import Reconstruction
-from monai_fairfl.valuation.retraining import Retraining
-from monai_fairfl.valuation.sampling import permutation_shapley, stratified_shapley
-from monai_fairfl.valuation.stopping import (
-    Hoeffding,
-    MaxEvaluations,
-    MaxSamples,
-    Progress,
-    RankStable,
-    StandardError,
-    StoppingRule,
-)
-from monai_fairfl.valuation.utility import Panel, Utility
-from monai_fairfl.valuation.valuation import Valuation, rank_stability, sum_over_rounds
+import lazy_loader
 
-__all__ = [
-    "Fidelity",
-    "FinishedRun",
-    "FreeRiders",
-    "GTGRound",
-    "GTGValuation",
-    "Game",
-    "Hoeffding",
-    "MaxEvaluations",
-    "MaxSamples",
-    "Panel",
-    "Progress",
-    "RankStable",
-    "Reconstruction",
-    "Retraining",
-    "RunValuation",
-    "StandardError",
-    "StoppingRule",
-    "Utility",
-    "Valuation",
-    "cosine_game",
-    "exact_shapley",
-    "flag_free_riders",
-    "fidelity",
-    "free_rider_history",
-    "free_rider_scores",
-    "global_cosines",
-    "gtg_shapley",
-    "leave_one_out",
-    "permutation_shapley",
-    "rank_stability",
-    "shapley_values",
-    "stratified_shapley",
-    "sum_over_rounds",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -16,20 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.messages import Weights
-from monai_fairfl.valuation.exact import exact_shapley
-from monai_fairfl.valuation.game import MOST_PLAYERS, Coalition, Game
-from monai_fairfl.valuation.gtg import gtg_shapley
-from monai_fairfl.valuation.leave_one_out import leave_one_out
-from monai_fairfl.valuation.sampling import permutation_shapley, stratified_shapley
-from monai_fairfl.valuation.stopping import MaxEvaluations, StandardError, StoppingRule
+from monai_fairfl.games.exact import exact_shapley
+from monai_fairfl.games.game import MOST_PLAYERS, Coalition, Game
+from monai_fairfl.games.gtg import gtg_shapley
+from monai_fairfl.games.omission import leave_one_out
+from monai_fairfl.games.sampling import permutation_shapley, stratified_shapley
+from monai_fairfl.games.stopping import MaxEvaluations, StandardError, StoppingRule
+from monai_fairfl.games.valuation import Valuation, sum_over_rounds
+from monai_fairfl.protocol.values import Weights
 from monai_fairfl.valuation.utility import Key, MeasuredModels, Panel, Utility
-from monai_fairfl.valuation.valuation import Valuation, sum_over_rounds
 
 if TYPE_CHECKING:  # strategies know valuations, not the other way round
     from monai_fairfl.strategies.base import Strategy
-
-__all__ = ["Evaluator", "FinishedRun", "RunValuation"]
 
 logger = logging.getLogger(__name__)
 

@@ -15,16 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.geometry import cosine
-from monai_fairfl.ledger import number_in
-
-__all__ = [
-    "FreeRiders",
-    "flag_free_riders",
-    "free_rider_history",
-    "free_rider_scores",
-    "global_cosines",
-]
+from monai_fairfl.protocol.geometry import cosine
+from monai_fairfl.run_folder.ledger import number_in
 
 FORMS = ("product", "dissimilarity")
 
@@ -166,7 +158,7 @@ def free_rider_history(
     """Scores and flags of a whole run, from its ledger.
 
     Args:
-        records: of :func:`~monai_fairfl.ledger.read_ledger`. Rounds need the Gram matrix, weights
+        records: of :func:`~monai_fairfl.run_folder.ledger.read_ledger`. Rounds need the Gram matrix, weights
             of an average, and ``global_score`` and ``local_score`` of at least two clients
             (``Federation(evaluate=("global_score", "local_score"))``); others are skipped. With
             weights per layer, their mean over layers stands for the direction of the global update.

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from monai_fairfl.aggregation import Replies, sample_shares
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.ledger import read_ledger
-from monai_fairfl.messages import Weights
-from monai_fairfl.recording import RecordedRound, recorded_rounds
+from monai_fairfl.games.game import Coalition, Game
+from monai_fairfl.games.stopping import StoppingRule
+from monai_fairfl.protocol.averages import sample_shares
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run_folder.recording import RecordedRound, recorded_rounds
 from monai_fairfl.valuation.finished import Evaluator, FinishedRun, RunValuation
-from monai_fairfl.valuation.game import Coalition, Game
-from monai_fairfl.valuation.stopping import StoppingRule
 from monai_fairfl.valuation.utility import MeasuredModels
-
-__all__ = ["MultiRound", "OneRound", "Reconstruction"]
 
 
 class MultiRound:

@@ -13,21 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.exchange import Inbox, Transport
-from monai_fairfl.files import write_atomically
-from monai_fairfl.messages import (
-    Estimate,
-    Measure,
-    Measurement,
-    ModelSpec,
-    Weights,
-    to_json,
-    usable_measurements,
-    value_of,
-)
-from monai_fairfl.valuation.game import Coalition
-
-__all__ = ["UTILITIES", "Key", "MeasuredModels", "Panel", "Utility"]
+from monai_fairfl.games.game import Coalition
+from monai_fairfl.protocol.checks import usable_measurements
+from monai_fairfl.protocol.messages import Measure
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.values import Estimate, Measurement, Weights, to_json, value_of
+from monai_fairfl.server.exchange import Inbox, Transport
+from monai_fairfl.utils.files import write_atomically
 
 UTILITIES = ("mean", "pooled", "worst", "negative_loss")
 """What any bundle's models can be scored by; the names of its classes come on top."""

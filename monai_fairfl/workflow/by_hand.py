@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Difference", "differences"]
-
 DESCRIPTION = "_desc_"
 OF_THE_WINDOWS = frozenset(
     {"_target_", "overlap", "mode", "sw_batch_size", "sw_device", "device", "progress"}

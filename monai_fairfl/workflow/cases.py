@@ -21,9 +21,7 @@ from monai.data import MetaTensor
 from monai.transforms import MapTransform
 from monai.utils import ImageMetaKey
 
-from monai_fairfl.files import write_atomically
-
-__all__ = ["EXIT_NOTHING_USABLE", "EXIT_SOME_SKIPPED", "Case", "CaseFile", "CaseOutput", "Cases"]
+from monai_fairfl.utils.files import write_atomically
 
 EXIT_NOTHING_USABLE = 2
 EXIT_SOME_SKIPPED = 3

@@ -20,9 +20,7 @@ from monai.data import PydicomReader
 from monai.utils import optional_import
 
 from monai_fairfl.workflow.cases import Case
-from monai_fairfl.workflow.geometry import normal, spacing_problem
-
-__all__ = ["dicom_cases", "frame_count", "read_frames", "read_series", "series_problem"]
+from monai_fairfl.workflow.volume_geometry import normal, spacing_problem
 
 EXTRA = "pip install 'monai-fairfl[dicom]'"
 FEWEST_SLICES = 3  # below, it is a localiser

@@ -17,8 +17,6 @@ from monai_fairfl import __version__
 from monai_fairfl.workflow.cases import Case, CaseFile, Cases
 from monai_fairfl.workflow.dicom import EXTRA, frame_count
 
-__all__ = ["SaveDicomSegd", "write_dicom_seg"]
-
 # Type 2: must be there, may be empty; de-identification often takes them away altogether.
 MAY_BE_EMPTY = (
     *("PatientID", "PatientName", "PatientBirthDate", "PatientSex"),

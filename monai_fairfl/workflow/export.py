@@ -13,12 +13,10 @@ from monai.bundle import ConfigParser
 from monai.data import save_net_with_metadata
 from torch import nn
 
+from monai_fairfl.bundle.configuration import input_shape
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.model_recipe import IN_TORCHSCRIPT, ModelRecipe, read_recipe, state_of_file
-from monai_fairfl.preflight import input_shape
+from monai_fairfl.model_files.recipe import IN_TORCHSCRIPT, ModelRecipe, read_recipe, state_of_file
 from monai_fairfl.workflow.model import digest_of_section
-
-__all__ = ["ONNX_KEY", "export_model"]
 
 ONNX_KEY = "monai_fairfl.recipe"
 """Key of the recipe in an ONNX file's metadata."""

@@ -16,13 +16,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from monai.data import NibabelReader
 
-from monai_fairfl.data.layouts.files import header_fault, stem
+from monai_fairfl.bundle.configuration import errors_told
+from monai_fairfl.data.layouts.image_files import header_fault, stem
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.preflight import errors_told
 from monai_fairfl.workflow.cases import Case, Cases
 from monai_fairfl.workflow.dicom import dicom_cases
-
-__all__ = ["file_cases", "find_images", "require_folders", "volume_problem"]
 
 
 def volume_problem(path: Path) -> str | None:

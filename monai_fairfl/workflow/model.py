@@ -15,9 +15,9 @@ import torch
 from monai.bundle import ConfigParser
 from torch import nn
 
+from monai_fairfl.bundle.configuration import calling_config_files, calling_parser, errors_told
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.files import write_atomically
-from monai_fairfl.model_recipe import (
+from monai_fairfl.model_files.recipe import (
     ModelRecipe,
     is_torchscript,
     read_recipe,
@@ -25,10 +25,8 @@ from monai_fairfl.model_recipe import (
     recipe_of_json,
     state_of_file,
 )
-from monai_fairfl.preflight import calling_config_files, calling_parser, errors_told
+from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.workflow.by_hand import differences
-
-__all__ = ["ModelValues", "network_of", "require_model", "training_recipe"]
 
 logger = logging.getLogger(__name__)
 

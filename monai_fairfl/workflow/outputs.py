@@ -19,8 +19,6 @@ from PIL import Image
 from monai_fairfl.workflow.cases import Case, CaseFile, CaseOutput, Cases
 from monai_fairfl.workflow.overlays import overlay
 
-__all__ = ["MeasureVolumed", "SaveNiftid", "SaveOverlayd"]
-
 
 class SaveNiftid(CaseFile):
     """Writes ``NAME_POSTFIX.nii.gz``: a mask on the grid of its volume, of three axes even where

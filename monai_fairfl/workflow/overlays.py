@@ -12,8 +12,6 @@ from PIL import Image, ImageDraw
 from skimage.segmentation import find_boundaries
 from skimage.util import montage
 
-__all__ = ["overlay"]
-
 SIDE = 960  # pixels of the picture's longer side
 COLOURS = ((255, 210, 0), (0, 220, 255), (255, 80, 200))  # of the mask's channels
 

@@ -12,15 +12,13 @@ import numpy as np
 from monai.data import MetaTensor
 from PIL import Image
 
-from monai_fairfl.cup_to_disc import vertical_cup_to_disc_ratio
+from monai_fairfl.bundle.configuration import errors_told
 from monai_fairfl.data.fundus import is_pair
-from monai_fairfl.data.layouts.files import fault_of
+from monai_fairfl.data.layouts.image_files import fault_of
 from monai_fairfl.errors import DataError
-from monai_fairfl.preflight import errors_told
+from monai_fairfl.metrics.cup_to_disc import vertical_cup_to_disc_ratio
 from monai_fairfl.workflow.cases import Case, CaseFile, CaseOutput, Cases
 from monai_fairfl.workflow.inputs import file_cases, require_folders
-
-__all__ = ["MeasureCupToDiscd", "SaveMaskd", "find_photographs", "in_colour", "photograph_problem"]
 
 PHOTOGRAPHS = "*.[pPjJtTbB][nNpPiImM][gGfFeEpP]*"  # png, jpg, jpeg, tif, tiff, bmp
 

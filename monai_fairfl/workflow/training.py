@@ -9,12 +9,11 @@ from pathlib import Path
 
 from torch import nn
 
+from monai_fairfl.bundle.configuration import errors_told
 from monai_fairfl.data import check_cases
 from monai_fairfl.errors import DataError
-from monai_fairfl.model_recipe import ModelRecipe, save_model_file, write_recipe_file
-from monai_fairfl.preflight import errors_told
-
-__all__ = ["check_data", "save_model", "write_recipe_file"]
+from monai_fairfl.model_files.recipe import ModelRecipe, save_model_file
+from monai_fairfl.model_files.recipe import write_recipe_file as write_recipe_file
 
 
 def check_data(

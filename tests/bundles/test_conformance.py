@@ -28,9 +28,9 @@ from monai.fl.utils.exchange_object import ExchangeObject
 from PIL import Image
 from shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
 
-from monai_fairfl.bundles import bundle_names, copy_bundle
+from monai_fairfl.bundle.shipped import bundle_names, copy_bundle
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.ledger import read_ledger
+from monai_fairfl.run_folder.ledger import read_ledger
 
 SCHEMA = ROOT / "monai_fairfl" / "bundle_schema.json"
 

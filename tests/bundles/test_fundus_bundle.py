@@ -16,9 +16,9 @@ import torch
 from monai.bundle import ConfigParser, ConfigWorkflow
 from PIL import Image
 
+from monai_fairfl.bundle.federation import bundle_recipe, initial_model
 from monai_fairfl.data import CLINICS, write_clinics
-from monai_fairfl.federate import bundle_recipe, initial_model
-from monai_fairfl.model_recipe import save_model_file
+from monai_fairfl.model_files.recipe import save_model_file
 
 BUNDLE = Path(__file__).parents[2] / "bundles" / "fundus_disc_cup_segmentation"
 SMALL = {"size": [32, 32], "channels": [4, 8, 16], "working_size": 64, "device": "cpu"}

@@ -25,13 +25,13 @@ from monai.handlers import CheckpointLoader
 from PIL import Image
 from shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
 
+from monai_fairfl.bundle.federation import BundleFederation, bundle_recipe, warn_of_other_training
 from monai_fairfl.cli import main
 from monai_fairfl.data import SITES, write_sites
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.federate import BundleFederation, bundle_recipe, warn_of_other_training
-from monai_fairfl.files import read_state_dict
-from monai_fairfl.model_recipe import read_recipe, recipe_file, save_model_file
+from monai_fairfl.model_files.recipe import read_recipe, recipe_file, save_model_file
 from monai_fairfl.strategies import CGSV, Ditto
+from monai_fairfl.utils.files import read_state_dict
 from monai_fairfl.workflow.export import ONNX_KEY, export_model
 
 OTHER_SIZE = {"prostate_mri_segmentation": [48, 48], "fundus_disc_cup_segmentation": [48, 48]}
@@ -325,7 +325,7 @@ def test_a_torchscript_file_whose_recipe_is_damaged_is_refused_by_its_name(tmp_p
 
 
 def test_a_jobs_recipe_that_is_damaged_is_refused_by_its_name(tmp_path: Path) -> None:
-    from monai_fairfl.transports.flare.initial import read_initial_recipe
+    from monai_fairfl.transports.flare.job.initial import read_initial_recipe
 
     (tmp_path / "recipe.json").write_text("[1]")
     with pytest.raises(

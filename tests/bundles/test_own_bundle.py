@@ -18,7 +18,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from monai_fairfl.ledger import read_ledger
+from monai_fairfl.run_folder.ledger import read_ledger
 
 CHECKOUT = Path(__file__).parents[2]
 GUIDE = (CHECKOUT / "docs" / "guide.md").read_text()

@@ -24,9 +24,9 @@ from monai.fl.client import MonaiAlgo
 from monai.fl.utils.exchange_object import ExchangeObject
 from monai.transforms import Invertd
 
+from monai_fairfl.bundle.federation import bundle_recipe
 from monai_fairfl.data.synthetic import SITES, write_sites
-from monai_fairfl.federate import bundle_recipe
-from monai_fairfl.files import read_state_dict
+from monai_fairfl.utils.files import read_state_dict
 
 ROOT = Path(__file__).parents[2]
 BUNDLE = ROOT / "bundles" / "prostate_mri_segmentation"

@@ -27,7 +27,7 @@ from monai_fairfl.data import (
     site_folders,
 )
 from monai_fairfl.data.inspection import inspect_site
-from monai_fairfl.data.layouts.files import WORKERS
+from monai_fairfl.data.layouts.image_files import WORKERS
 from monai_fairfl.errors import DataError
 
 STRUCTURES = ("disc", "cup")

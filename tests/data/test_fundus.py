@@ -24,7 +24,7 @@ from monai_fairfl.data import (
     grey_levels,
 )
 from monai_fairfl.data.fundus import square_around
-from monai_fairfl.data.layouts.files import grey, read
+from monai_fairfl.data.layouts.image_files import grey, read
 from monai_fairfl.errors import ConfigError, DataError
 
 STRUCTURES = ["disc", "cup"]

@@ -53,7 +53,7 @@ from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa
 from nvflare.app_opt.pt.recipes import FedAvgRecipe  # noqa: E402
 
 from monai_fairfl.transports.flare import FairFLAggregator  # noqa: E402
-from monai_fairfl.transports.flare.aggregator import STATE  # noqa: E402
+from monai_fairfl.transports.flare.server.aggregator_state import STATE  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
 CLIENTS = ["elm", "poplar", "sycamore"]
@@ -418,7 +418,7 @@ def test_a_job_keeps_strategy_names_and_weighting(
     config = json.loads((tmp_path / "out/job/app/config/config_fed_server.json").read_text())
     (workflow,) = config["workflows"]
     written = workflow["args"]["aggregator"]
-    assert written["path"] == "monai_fairfl.transports.flare.aggregator.FairFLAggregator"
+    assert written["path"] == "monai_fairfl.transports.flare.server.aggregator.FairFLAggregator"
     assert written["args"]["strategy"]["args"] == {"mode": "sum"}
     assert written["args"]["weighting"]["path"] == "monai_fairfl.strategies.parts.Uniform"
     assert (written["args"]["trainable_param_names"], written["args"]["key_metric"]) == (

@@ -32,7 +32,7 @@ from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy  # n
 from nvflare.app_common.filters.svt_privacy import SVTPrivacy  # noqa: E402
 from nvflare.recipe.sim_env import SimEnv  # noqa: E402
 
-from monai_fairfl.ledger import read_ledger  # noqa: E402
+from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.nvflare]
 

@@ -16,9 +16,9 @@ from driving import SPEC, LeastSquares
 
 from monai_fairfl.data.synthetic import write_sites
 from monai_fairfl.errors import FederationError
-from monai_fairfl.exchange import Inbox
-from monai_fairfl.ledger import Ledger
-from monai_fairfl.messages import Reply, Request
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.run_folder.ledger import Ledger
+from monai_fairfl.server.exchange import Inbox
 from monai_fairfl.strategies import FedAvg
 from monai_fairfl.transports.in_process import InProcess
 
@@ -33,8 +33,12 @@ from nvflare.apis.impl.wf_comm_server import WFCommServer  # noqa: E402
 from nvflare.apis.signal import Signal  # noqa: E402
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
 
-from monai_fairfl.transports.flare import jobs, wire  # noqa: E402
-from monai_fairfl.transports.flare.controller import FairFLController, FlareTransport  # noqa: E402
+from monai_fairfl.transports.flare import wire  # noqa: E402
+from monai_fairfl.transports.flare.job import launch as jobs
+from monai_fairfl.transports.flare.server.controller import (  # noqa: E402
+    FairFLController,
+    FlareTransport,
+)
 
 pytestmark = pytest.mark.nvflare
 

@@ -18,9 +18,10 @@ import torch
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.federation import Federation, History
-from monai_fairfl.messages import Reply, Request, refusal
-from monai_fairfl.spec import read_spec
+from monai_fairfl.protocol.checks import refusal
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import read_spec
+from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.strategies import CGSV, FairFed, FedAvg, FedCE, ShapFed, Standalone, Strategy
 
 pytest.importorskip(
@@ -32,11 +33,11 @@ from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa
 from nvflare.app_opt.pt.recipes import FedCERecipe  # noqa: E402
 
 from monai_fairfl.transports.flare import FairFLRecipe  # noqa: E402
-from monai_fairfl.transports.flare import controller as flare_controller  # noqa: E402
-from monai_fairfl.transports.flare.controller import FairFLController  # noqa: E402
-from monai_fairfl.transports.flare.foreign import Scripts  # noqa: E402
-from monai_fairfl.transports.flare.initial import read_initial  # noqa: E402
-from monai_fairfl.transports.flare.scripts import initial_of, key_mode  # noqa: E402
+from monai_fairfl.transports.flare.job.initial import read_initial  # noqa: E402
+from monai_fairfl.transports.flare.job.scripts import initial_of, key_mode  # noqa: E402
+from monai_fairfl.transports.flare.server import controller as flare_controller  # noqa: E402
+from monai_fairfl.transports.flare.server.controller import FairFLController  # noqa: E402
+from monai_fairfl.transports.flare.server.foreign import Scripts  # noqa: E402
 from monai_fairfl.transports.flare.wire import META, reply_model  # noqa: E402
 
 pytestmark = pytest.mark.nvflare

@@ -33,9 +33,9 @@ from flare_poc import BIN, Poc, poc, wait_for  # noqa: E402
 from nvflare.recipe.poc_env import PocEnv  # noqa: E402
 from nvflare.recipe.prod_env import ProdEnv  # noqa: E402
 
-from monai_fairfl.bundles import copy_bundle  # noqa: E402
-from monai_fairfl.ledger import read_ledger  # noqa: E402
-from monai_fairfl.transports.flare.recipe import FairFLRecipe  # noqa: E402
+from monai_fairfl.bundle.shipped import copy_bundle  # noqa: E402
+from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
+from monai_fairfl.transports.flare.job.recipe import FairFLRecipe  # noqa: E402
 
 TRAINER, CONNECTED = "custom/fairfl_client.py", "trainer session established: launch={} "
 

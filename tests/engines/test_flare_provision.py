@@ -34,10 +34,10 @@ from nvflare.fuel.sec.authz import Authorizer, AuthzContext, Person  # noqa: E40
 from nvflare.private.fed.app.fl_conf import create_privacy_manager  # noqa: E402
 from test_packaging import files_of_the_project  # noqa: E402
 
-from monai_fairfl.bundles import find_bundle  # noqa: E402
+from monai_fairfl.bundle.shipped import find_bundle  # noqa: E402
 from monai_fairfl.cli import main  # noqa: E402
-from monai_fairfl.messages import Reply, Request  # noqa: E402
-from monai_fairfl.transports.flare.site import Site, SiteSettings  # noqa: E402
+from monai_fairfl.protocol.messages import Reply, Request  # noqa: E402
+from monai_fairfl.transports.flare.site.answering import Site, SiteSettings  # noqa: E402
 from monai_fairfl.transports.flare.wire import reply_model, reply_of  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
@@ -385,7 +385,7 @@ def test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet(tmp_path: 
     )
 
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    code = "import monai_fairfl.transports.flare as f, monai_fairfl.bundles as b; print(f.__file__, *b.bundle_names())"
+    code = "import monai_fairfl.transports.flare as f, monai_fairfl.bundle.shipped as b; print(f.__file__, *b.bundle_names())"
     done = subprocess.run(
         [python, "-W", "ignore", "-c", code], cwd=tmp_path, env=environment, capture_output=True
     )

@@ -16,8 +16,8 @@ pytest.importorskip("nvflare")
 
 from federations import CLIENTS, assert_same_run, in_process  # noqa: E402
 
-from monai_fairfl.ledger import read_ledger  # noqa: E402
-from monai_fairfl.transports.flare.tracking import scalars_of  # noqa: E402
+from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
+from monai_fairfl.transports.flare.server.tracking import scalars_of  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
 CHECKOUT = Path(__file__).parents[2]

@@ -33,18 +33,19 @@ from nvflare.private.fed.server.server_json_config import ServerJsonConfigurator
 from monai_fairfl.cli import main  # noqa: E402
 from monai_fairfl.data.synthetic import write_sites  # noqa: E402
 from monai_fairfl.errors import ConfigError  # noqa: E402
-from monai_fairfl.federation import Federation  # noqa: E402
-from monai_fairfl.ledger import Ledger  # noqa: E402
-from monai_fairfl.messages import Request  # noqa: E402
+from monai_fairfl.protocol.messages import Request  # noqa: E402
 from monai_fairfl.report import as_text, write_report  # noqa: E402
+from monai_fairfl.run_folder.ledger import Ledger  # noqa: E402
+from monai_fairfl.server.federation import Federation  # noqa: E402
 from monai_fairfl.strategies import FedAvg, Proportional, ShapFed, compose  # noqa: E402
-from monai_fairfl.transports.flare import FairFLRecipe, jobs  # noqa: E402
-from monai_fairfl.transports.flare.controller import run_folder  # noqa: E402
-from monai_fairfl.transports.flare.kept import HOME, kept_folder  # noqa: E402
+from monai_fairfl.transports.flare import FairFLRecipe
+from monai_fairfl.transports.flare.job import launch as jobs  # noqa: E402
 from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed  # noqa: E402
-from monai_fairfl.transports.flare.site import SITE_FILE, Site, SiteSettings  # noqa: E402
-from monai_fairfl.transports.flare.tracking import EarlyStop, scalars_of  # noqa: E402
+from monai_fairfl.transports.flare.server.controller import run_folder  # noqa: E402
+from monai_fairfl.transports.flare.server.tracking import EarlyStop, scalars_of  # noqa: E402
+from monai_fairfl.transports.flare.site.answering import SITE_FILE, Site, SiteSettings  # noqa: E402
 from monai_fairfl.transports.flare.wire import reply_of, request_model  # noqa: E402
+from monai_fairfl.transports.flare.workspace import HOME, kept_folder  # noqa: E402
 from monai_fairfl.transports.in_process import InProcess  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
@@ -394,7 +395,7 @@ def test_nvflare_takes_the_entry_for_this_packages_classes_and_no_others(tmp_pat
     listed = ComponentPathAuthorizer._normalize_allow_list([ENTRY])
     matches = ComponentPathAuthorizer._path_matches_prefix
 
-    assert matches("monai_fairfl.transports.flare.controller.FairFLController", listed[0])
+    assert matches("monai_fairfl.transports.flare.server.controller.FairFLController", listed[0])
     assert not matches("monai_fairfl_evil.X", listed[0])
 
 

@@ -24,8 +24,10 @@ from nvflare.app_common.filters.svt_privacy import SVTPrivacy  # noqa: E402
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
 from nvflare.fuel.utils import fobs  # noqa: E402
 
-from monai_fairfl.exchange import Inbox  # noqa: E402
-from monai_fairfl.messages import Estimate, ModelSpec, Reply, Request  # noqa: E402
+from monai_fairfl.protocol.messages import Reply, Request  # noqa: E402
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.server.exchange import Inbox  # noqa: E402
 from monai_fairfl.transports.flare.wire import (  # noqa: E402
     register_tensors,
     reply_model,

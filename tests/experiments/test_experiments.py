@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from conftest import CHECKOUT
 
-from monai_fairfl.files import safe_name
+from monai_fairfl.utils.files import safe_name
 
 IMAGES = {("prostate", "prostate_other_folds"): 34, ("prostate",): 20, ("fundus",): 165}
 

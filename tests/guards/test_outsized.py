@@ -6,9 +6,10 @@ import pytest
 import torch
 from driving import replies_of
 
-from monai_fairfl.aggregation import Replies
 from monai_fairfl.guards import DEFAULT, Outsized
-from monai_fairfl.messages import ModelSpec, Reply, Request
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
 
 
 @pytest.mark.parametrize("huge", [1e6, 1e30, 3e38])

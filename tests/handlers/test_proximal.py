@@ -8,7 +8,7 @@ from monai.engines import SupervisedTrainer
 from small_trainers import ONE_BATCH, Point, half_mean_square, least_squares, scaled, trainer_of
 from torch import nn
 
-from monai_fairfl.client_training import chosen_handlers
+from monai_fairfl.client.training import chosen_handlers
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import Proximal
 

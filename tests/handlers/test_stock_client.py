@@ -15,9 +15,9 @@ from conftest import CHECKOUT, TINY
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.exchange_object import ExchangeObject
 
-from monai_fairfl.federate import initial_model
+from monai_fairfl.bundle.federation import initial_model
 from monai_fairfl.handlers import MeasurementsFilter, board
-from monai_fairfl.measurements import leave_one_out_model
+from monai_fairfl.measurements.table import leave_one_out_model
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 

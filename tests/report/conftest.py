@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 import torch
 
-from monai_fairfl.federation import Federation
-from monai_fairfl.ledger import Ledger
-from monai_fairfl.messages import Estimate, ModelSpec, Reply, Request
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.run_folder.ledger import Ledger
+from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
 

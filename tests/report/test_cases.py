@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from monai_fairfl.client_state import ClientState
+from monai_fairfl.client.state import ClientState
 from monai_fairfl.report.cases import cases_csv
 from monai_fairfl.report.collect import load_runs
 

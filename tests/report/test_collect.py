@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.ledger import Ledger
 from monai_fairfl.report.collect import Number, entries, find_runs, load_runs, read_run
 from monai_fairfl.report.summary import summarise
+from monai_fairfl.run_folder.ledger import Ledger
 
 WriteRun = Callable[..., Path]
 

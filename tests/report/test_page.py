@@ -403,6 +403,6 @@ def test_a_page_that_cannot_be_made_never_costs_the_run(
     def broken(*arguments: Any) -> None:
         raise KeyError("a number that nobody foresaw")
 
-    monkeypatch.setattr("monai_fairfl.report.write_report", broken)
+    monkeypatch.setattr("monai_fairfl.report.write.write_report", broken)
     assert write_report_if_possible([tmp_path], tmp_path) is None
     assert "a number that nobody foresaw" in caplog.text

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.report import sentences
 from monai_fairfl.report.collect import load_runs
-from monai_fairfl.report.sentences import overview
+from monai_fairfl.report.sentences import overview, sentences
 from monai_fairfl.report.summary import summarise
 
 WriteRun = Callable[..., Path]

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from monai_fairfl.ledger import Ledger
 from monai_fairfl.report.collect import Number, load_runs
 from monai_fairfl.report.comparison import half_width, left_behind
 from monai_fairfl.report.summary import summarise
 from monai_fairfl.report.valuations import NEEDED
+from monai_fairfl.run_folder.ledger import Ledger
 
 WriteRun = Callable[..., Path]
 

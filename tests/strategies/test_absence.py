@@ -11,7 +11,7 @@ from driving import SPEC, play_round, vector
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monai_fairfl.aggregation import beside_absent, place
+from monai_fairfl.protocol.averages import beside_absent, place
 from monai_fairfl.strategies import AFL, CFFL, CGSV, FairFed, FedCE, FedGA, FedISM, Strategy
 
 ALL = ("1", "2", "3")

@@ -17,10 +17,10 @@ import pytest
 from conftest import CHECKOUT, TINY
 
 from monai_fairfl import strategies as shipped
-from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.federate import initial_model
-from monai_fairfl.federation import Federation, History
-from monai_fairfl.messages import Reply, Request
+from monai_fairfl.bundle.federation import initial_model
+from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.strategies import Sparsified, Strategy, compose
 from monai_fairfl.transports.in_process import InProcess
 

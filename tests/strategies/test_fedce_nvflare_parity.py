@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from monai_fairfl.aggregation import Replies
-from monai_fairfl.messages import ModelSpec, Reply
+from monai_fairfl.protocol.messages import Reply
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies import FedCE
 
 pytest.importorskip(

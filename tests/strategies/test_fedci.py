@@ -10,7 +10,8 @@ import torch
 from driving import CLIENTS, COMMON, GOLDEN, SAMPLES, SPEC, UPDATES, drive, values, vector
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.messages import Estimate, Reply, Request
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.strategies import CGSV, FedCI, LeaveOneOut
 from monai_fairfl.strategies.coalitions import all_coalitions
 

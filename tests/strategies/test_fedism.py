@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from driving import CLIENTS, COMMON, GOLDEN, SPEC, UPDATES, drive, play, told, values, vector
 
-from monai_fairfl.messages import Reply, Request
+from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.strategies import FedISM
 
 WORKED = GOLDEN["fedism"]

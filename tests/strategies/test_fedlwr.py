@@ -12,9 +12,9 @@ from monai.networks.nets import BasicUNet, UNet
 from torch import nn
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.features import scored_layers
-from monai_fairfl.messages import ModelSpec, Reply, Request
-from monai_fairfl.spec import read_spec
+from monai_fairfl.measurements.features import scored_layers
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec, read_spec
 from monai_fairfl.strategies import FedLWR, Mixed, Reward, Sparsified, Strategy, compose
 from monai_fairfl.strategies.base import RoundResult
 

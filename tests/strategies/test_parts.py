@@ -21,8 +21,8 @@ from driving import (
 )
 from monai.bundle import ConfigParser
 
-from monai_fairfl.aggregation import Replies
-from monai_fairfl.messages import Reply
+from monai_fairfl.protocol.messages import Reply
+from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies import (
     CGSV,
     BySamples,

@@ -9,7 +9,8 @@ import pytest
 import torch
 from driving import CLIENTS, COMMON, GOLDEN, drive
 
-from monai_fairfl.messages import ModelSpec, Reply, Request
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.strategies import ShapFed
 from monai_fairfl.strategies.base import RoundResult
 

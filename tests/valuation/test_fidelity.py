@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from monai_fairfl.errors import FairFLError
-from monai_fairfl.messages import Estimate
+from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.valuation import (
     Fidelity,
     Game,

@@ -11,8 +11,8 @@ import pytest
 from driving import GOLDEN, play
 
 from monai_fairfl.errors import FairFLError
-from monai_fairfl.ledger import Ledger, read_ledger
-from monai_fairfl.messages import Estimate
+from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.run_folder.ledger import Ledger, read_ledger
 from monai_fairfl.strategies import CGSV
 from monai_fairfl.valuation import (
     flag_free_riders,

@@ -10,8 +10,8 @@ import pytest
 from driving import GOLDEN
 
 from monai_fairfl.errors import FairFLError
+from monai_fairfl.games.gtg import guided_orders
 from monai_fairfl.valuation import Game, exact_shapley, gtg_shapley
-from monai_fairfl.valuation.gtg import guided_orders
 
 
 def numbers(found) -> list[float]:  # type: ignore[no-untyped-def]

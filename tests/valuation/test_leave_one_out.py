@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 from driving import GOLDEN
 
-from monai_fairfl.fairness import leave_one_out_shares
-from monai_fairfl.valuation import Game, leave_one_out
+from monai_fairfl.games import leave_one_out
+from monai_fairfl.statistics.fairness import leave_one_out_shares
+from monai_fairfl.valuation import Game
 
 
 def test_drops_and_shares_meet_the_worked_example(worked: Callable[[], Game]) -> None:

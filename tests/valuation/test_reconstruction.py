@@ -15,10 +15,12 @@ import torch
 from driving import vector
 from linear_federation import START, LinearRun, mean_score, model_of
 
-from monai_fairfl.aggregation import Replies
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.messages import ModelSpec, Reply, Request, Weights
-from monai_fairfl.recording import RecordedRound, record_round, recorded_rounds
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.run_folder.recording import RecordedRound, record_round, recorded_rounds
 from monai_fairfl.strategies import FedCE
 from monai_fairfl.valuation import MaxSamples, Panel, Reconstruction
 from monai_fairfl.valuation.reconstruction import MultiRound, OneRound

@@ -10,8 +10,8 @@ import pytest
 from linear_federation import START, LinearRun, mean_score, model_of
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.ledger import read_ledger
-from monai_fairfl.messages import Request
+from monai_fairfl.protocol.messages import Request
+from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.strategies import FedAvg, FedCE
 from monai_fairfl.valuation import Retraining
 from monai_fairfl.valuation.retraining import folder_of

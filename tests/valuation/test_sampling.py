@@ -9,6 +9,7 @@ import pytest
 from driving import GOLDEN
 
 from monai_fairfl.errors import FairFLError
+from monai_fairfl.games.sampling import Running, walk
 from monai_fairfl.valuation import (
     Game,
     MaxEvaluations,
@@ -20,7 +21,6 @@ from monai_fairfl.valuation import (
     permutation_shapley,
     stratified_shapley,
 )
-from monai_fairfl.valuation.sampling import Running, walk
 
 METHODS: dict[str, Callable[..., Valuation]] = {
     "permutation": permutation_shapley,

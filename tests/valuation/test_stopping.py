@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from monai_fairfl.errors import FairFLError
-from monai_fairfl.messages import Estimate
+from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.valuation import (
     Game,
     Hoeffding,

@@ -9,7 +9,8 @@ from driving import vector
 from linear_federation import LinearRun
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.messages import Estimate, Measurement, Reply, Request
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.values import Estimate, Measurement
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.valuation import Panel, Utility
 from monai_fairfl.valuation.utility import Key, MeasuredModels

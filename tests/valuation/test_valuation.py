@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from monai_fairfl.errors import FairFLError
-from monai_fairfl.messages import Estimate
+from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.valuation import Valuation, rank_stability, sum_over_rounds
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monai_fairfl.workflow.geometry import spacing_problem
+from monai_fairfl.workflow.volume_geometry import spacing_problem
 
 NAMES = [f"IM{number}" for number in range(40)]
 DIRECTION = np.array([2.0, -3.0, 6.0]) / 7

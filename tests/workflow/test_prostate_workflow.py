@@ -25,8 +25,8 @@ highdicom = pytest.importorskip("highdicom")
 
 from workflow.dicom_series import affine_of, oblique, write_series  # noqa: E402
 
-from monai_fairfl.federate import bundle_recipe, initial_model  # noqa: E402
-from monai_fairfl.model_recipe import save_model_file  # noqa: E402
+from monai_fairfl.bundle.federation import bundle_recipe, initial_model  # noqa: E402
+from monai_fairfl.model_files.recipe import save_model_file  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 BUNDLE = ROOT / "bundles" / "prostate_mri_segmentation"

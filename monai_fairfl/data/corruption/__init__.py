@@ -9,19 +9,6 @@ before slices are drawn. What is random in them is seeded by their seed and the 
 ``FOLDER/NAME``; so moving the data changes nothing.
 """
 
-from monai_fairfl.data.corruption.labels import CorruptLabeld, corrupted_cases
-from monai_fairfl.data.corruption.quality import (
-    BLUR_LENGTH,
-    NOISE_STD,
-    CorruptQualityd,
-    motion_kernel,
-)
+import lazy_loader
 
-__all__ = [
-    "BLUR_LENGTH",
-    "NOISE_STD",
-    "CorruptLabeld",
-    "CorruptQualityd",
-    "corrupted_cases",
-    "motion_kernel",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

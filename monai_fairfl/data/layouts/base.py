@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["PARTS", "Case", "Found", "Layout", "all_named"]
-
 PARTS = ("training", "validation", "testing")
 
 Case = dict[str, Any]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from monai_fairfl.data.layouts.base import Found
-from monai_fairfl.data.layouts.files import as_cases, images_in, pair, patients_of
+from monai_fairfl.data.layouts.image_files import as_cases, images_in, pair, patients_of
 from monai_fairfl.errors import DataError
 
 EXPECTS = (

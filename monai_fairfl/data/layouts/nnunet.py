@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from monai_fairfl.data.layouts.base import Case, Found, all_named
-from monai_fairfl.data.layouts.files import images_in
+from monai_fairfl.data.layouts.image_files import images_in
 from monai_fairfl.data.layouts.msd import about
 from monai_fairfl.errors import DataError
 

@@ -19,10 +19,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.ndimage import distance_transform_edt, maximum_filter, minimum_filter
 
-from monai_fairfl.data.layouts.files import WORKERS, grey, is_nifti, read
+from monai_fairfl.data.layouts.image_files import WORKERS, grey, is_nifti, read
 from monai_fairfl.errors import DataError
-
-__all__ = ["Coding", "Values", "check_values", "coding_of", "combine", "recognise"]
 
 Values = dict[str, list[int]]
 """Structure -> lowest and highest pixel value that belongs to it, both included."""

@@ -14,9 +14,7 @@ from typing import Any
 from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.files import write_atomically
-
-__all__ = ["ENTRY", "NEEDS", "allow", "allowed"]
+from monai_fairfl.utils.files import write_atomically
 
 ENTRY = "monai_fairfl."
 """With its dot: the classes of this package and no others."""

@@ -17,9 +17,8 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
-from monai_fairfl.messages import Estimate, Measurement, Reply, Request, failed
-
-__all__ = ["Arriving", "register_tensors", "reply_model", "reply_of", "request_model", "request_of"]
+from monai_fairfl.protocol.messages import Reply, Request, failed
+from monai_fairfl.protocol.values import Estimate, Measurement
 
 META, BUFFERS = "fairfl", "fairfl_buffers"
 ASKED = ("task", "measure", "context", "id", "run", "round", "seed", "ledger_head")

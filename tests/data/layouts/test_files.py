@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
 
-from monai_fairfl.data.layouts.files import (
+from monai_fairfl.data.layouts.image_files import (
     as_cases,
     grey,
     images_in,

@@ -16,10 +16,10 @@ import pytest
 from conftest import CHECKOUT
 from test_federate import federation
 
+from monai_fairfl.bundle.preflight import data_folders, site_names
 from monai_fairfl.data import check_cases, find_cases, find_sites, site_datalist, site_folders
 from monai_fairfl.data.layouts import LAYOUTS, find, layout_of, sites_at
 from monai_fairfl.errors import DataError
-from monai_fairfl.preflight import data_folders, site_names
 from monai_fairfl.strategies import FedAvg
 
 CASES = {"saml": 4, "folders": 4, "dofe": 8, "nvflare": 8, "msd": 4, "nnunet": 4}

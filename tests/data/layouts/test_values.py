@@ -16,7 +16,7 @@ from PIL import Image, ImageFilter
 
 from monai_fairfl.data import datalist, site_datalist
 from monai_fairfl.data.layouts import values
-from monai_fairfl.data.layouts.files import read
+from monai_fairfl.data.layouts.image_files import read
 from monai_fairfl.data.layouts.values import Coding, check_values, coding_of, combine, recognise
 from monai_fairfl.errors import DataError
 

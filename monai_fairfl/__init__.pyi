@@ -1,0 +1,28 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+
+from .bundle.federation import BundleFederation as BundleFederation
+from .bundle.shipped import find_bundle as find_bundle
+from .bundle.site import bundle_client as bundle_client
+from .client.algo import FairMonaiAlgo as FairMonaiAlgo
+from .model_files.recipe import ModelRecipe as ModelRecipe
+from .protocol.averages import normalise as normalise
+from .protocol.messages import Measure as Measure
+from .protocol.messages import Reply as Reply
+from .protocol.messages import Request as Request
+from .protocol.messages import Train as Train
+from .protocol.model_spec import ModelSpec as ModelSpec
+from .protocol.model_spec import read_spec as read_spec
+from .protocol.replies import Replies as Replies
+from .protocol.values import Estimate as Estimate
+from .report.write import write_report as write_report
+from .run_folder.ledger import read_ledger as read_ledger
+from .server.exchange import Transport as Transport
+from .server.federation import Federation as Federation
+from .server.federation import History as History
+from .strategies.base import RoundResult as RoundResult
+from .strategies.base import Strategy as Strategy
+from .strategies.composition import compose as compose
+from .transports.in_process import InProcess as InProcess
+
+__version__: str

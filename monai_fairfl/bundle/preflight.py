@@ -1,0 +1,249 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that can be found wrong before hours of training are spent."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monai.bundle import ConfigParser
+
+from monai_fairfl import strategies as shipped
+from monai_fairfl.bundle.configuration import calling_parser, errors_told
+from monai_fairfl.data.layouts import site_folders
+from monai_fairfl.errors import ConfigError, DataError, FairFLError, did_you_mean
+from monai_fairfl.measurements.table import MEASUREMENTS
+from monai_fairfl.strategies.base import Strategy
+from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.importing import load_by_path
+
+logger = logging.getLogger(__name__)
+
+
+def check_config(bundle_root: str) -> None:
+    """Refuse a misspelt top-level key or an unknown strategy; MONAI would ignore the one and be
+    terse on the other.
+
+    Called from ``federate.json``'s ``initialize``; it finds the running config parser among its
+    callers.
+
+    Args:
+        bundle_root: the bundle; the top-level keys of its ``federate.json`` are the allowed ones.
+    """
+    parser = calling_parser()
+    if parser is None:
+        return
+    known = list(json.loads((Path(bundle_root) / "configs" / "federate.json").read_text()))
+    with errors_told():
+        config: dict[str, Any] = parser.config  # type: ignore[assignment]
+        for key in config:
+            if key not in known and not key.startswith("_"):
+                raise ConfigError(f"unknown key {key!r} for a federation{did_you_mean(key, known)}")
+        for strategy in [config.get("strategy"), *(config.get("strategies") or [])]:
+            check_targets(strategy)
+        for valuation in config.get("valuations") or []:
+            if isinstance(valuation, Mapping):
+                load_by_path(valuation.get("_target_"), "valuation")
+
+
+def check_targets(component: object) -> None:
+    """Refuse a strategy whose target, or the target of one of its parts, cannot be imported.
+
+    Raises:
+        ConfigError: naming the target and why.
+    """
+    if isinstance(component, Mapping):
+        if "_target_" in component:
+            _check_target(component["_target_"])
+        for part in component.values():
+            check_targets(part)
+
+
+def _check_target(target: object) -> None:
+    """Refuse a ``_target_`` that cannot be imported."""
+    package, _, name = str(target).rpartition(".")
+    try:
+        load_by_path(target, "strategy")
+    except ConfigError as error:
+        # A shipped name without its path, or with another one of this package.
+        ours = not package or package.partition(".")[0] == "monai_fairfl"
+        if not (ours and name in shipped.__all__):
+            raise
+        raise ConfigError(
+            f"unknown strategy {target!r}; did you mean 'monai_fairfl.strategies.{name}'?"
+        ) from error
+
+
+def site_names(
+    sites_root: Path, chosen: Sequence[str] | None, sites: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """The sites that take part, sorted.
+
+    Raises:
+        ConfigError: when the folder is missing or empty, or a chosen or configured site has no data
+            there.
+    """
+    elsewhere = [name for name, additions in sites.items() if "dataset_dir" in additions]
+    known = sorted({*data_folders(sites_root), *elsewhere})
+    if not known and not sites_root.is_dir():
+        fault = "is a file" if sites_root.exists() else "does not exist"
+        raise ConfigError(
+            f"sites_root {sites_root} {fault}: give the folder that holds one folder per hospital"
+        )
+    if not known:
+        raise ConfigError(
+            f"sites_root {sites_root} holds no site: give it one folder per hospital (SITE/CaseNN.nii.gz, or another "
+            "layout of docs/data.md)"
+        )
+    for name in [*(chosen or []), *sites]:
+        if name not in known:
+            raise ConfigError(
+                f"site {name!r} has no folder in {sites_root}{did_you_mean(name, known)}"
+            )
+    return sorted(safe_name(name) for name in (chosen or known))
+
+
+def data_folders(sites_root: Path) -> dict[str, Path]:
+    """Where each site's data is: what its ``dataset_dir`` must be.
+
+    An empty folder is a site too, whose data did not arrive: its check says so, instead of a
+    federation without it.
+    """
+    if not sites_root.is_dir():
+        return {}
+    folders = [p for p in sites_root.iterdir() if p.is_dir() and not p.name.startswith(".")]
+    found = site_folders(sites_root, must=False)
+    lists = any(path.is_file() for path in found.values())
+    return found | {p.name: p for p in folders if not lists and not any(p.iterdir())}
+
+
+def check_groups(
+    groups: (
+        Mapping[str, Sequence[str]] | Callable[[Sequence[str]], Mapping[str, Sequence[str]]] | None
+    ),
+    sites: Sequence[str],
+) -> dict[str, list[str]]:
+    """The groups of sites that were asked for.
+
+    Args:
+        groups: name -> sites, or a function from all sites to these.
+        sites: that take part.
+
+    Raises:
+        ConfigError: when a group names a site that does not take part, or one that is in another
+            group.
+
+    >>> check_groups(lambda sites: {"corrupted": sites[:1]}, ["elm", "oak"])
+    {'corrupted': ['elm']}
+    """
+    found = groups(list(sites)) if callable(groups) else (groups or {})
+    told: dict[str, str] = {}
+    for name, members in found.items():
+        for site in members:
+            if site not in sites:
+                raise ConfigError(
+                    f"group {name!r} names {site!r}, which does not take part; the sites are {list(sites)}"
+                )
+            if told.setdefault(site, name) != name:
+                raise ConfigError(
+                    f"{site!r} is in the groups {told[site]!r} and {name!r}; leave it in one"
+                )
+    return {name: list(members) for name, members in found.items()}
+
+
+def check_strategies(
+    strategies: Sequence[Strategy],
+    sites: Sequence[str],
+    train: ConfigParser,
+    per_round: int | None = None,
+) -> None:
+    """As many sites as every strategy needs and can take, and an evaluator where it needs scores.
+
+    Args:
+        strategies: that are to run.
+        sites: that take part.
+        train: the training configuration.
+        per_round: sites drawn for each round; ``None``: all.
+
+    Raises:
+        ConfigError: naming the strategy, what it needs and what there is.
+    """
+    names = [strategy.name for strategy in strategies]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"strategies must be one or more different ones, got {names}")
+    for strategy in strategies:
+        if len(sites) < strategy.min_clients:
+            raise ConfigError(
+                f"{strategy.name} needs at least {strategy.min_clients} sites, found {len(sites)} {list(sites)}: "
+                "add sites, or use FedAvg or Standalone"
+            )
+        in_round = min(len(sites), per_round or len(sites))
+        if strategy.max_clients is not None and in_round > strategy.max_clients:
+            raise ConfigError(
+                f"{strategy.name} can take at most {strategy.max_clients} sites in a round, found {in_round} "
+                f"{list(sites)}: set clients_per_round, or leave {strategy.name} out"
+            )
+        scores = [
+            n
+            for n in sorted(strategy.requires)
+            if n in MEASUREMENTS and MEASUREMENTS[n].data == "validation"
+        ]
+        if scores and "validate#evaluator" not in train:
+            raise ConfigError(
+                f"{strategy.name} needs {scores}, and train.json has no validate#evaluator to measure them"
+            )
+
+
+def check_images(strategies: Sequence[Strategy], count: Callable[[str], Mapping[str, int]]) -> None:
+    """Enough images at the sites for every strategy that says how many its measurement needs.
+
+    A site with fewer measures nothing, and counts as the mean of the others: that is a warning.
+    Where too few sites can measure anything, the strategy cannot work.
+
+    Args:
+        strategies: that are to run.
+        count: ``"validation"`` or ``"training"`` -> site -> different images; called only where a
+            strategy needs it.
+
+    Raises:
+        ConfigError: naming the strategy, each site with its number of images, and the fix.
+    """
+    counts: dict[str, Mapping[str, int]] = {}
+    for strategy in strategies:
+        needed = strategy.images_needed
+        if needed is None:
+            continue
+        if needed.data not in counts:
+            counts[needed.data] = count(needed.data)
+        images = counts[needed.data]
+        few = {site: number for site, number in images.items() if number < needed.least}
+        if not few:
+            continue
+        listed = ", ".join(f"{site} has {number}" for site, number in few.items())
+        found = f"{strategy.name} needs at least {needed.least} different {needed.data} images of a site, and {listed}"
+        if len(images) - len(few) < strategy.min_clients:
+            raise ConfigError(f"{found}: add {needed.data} cases, {needed.instead}")
+        logger.warning(
+            "%s: such a site measures nothing, and counts as the mean of the others", found
+        )
+
+
+def check_sites(folders: Mapping[str, str], check: Callable[[str], Any] | None) -> None:
+    """Check every site's data and report all problems of all sites at once.
+
+    Raises:
+        DataError: naming each site, file and fix.
+    """
+    problems = []
+    for name, folder in folders.items():
+        try:
+            if check is not None:
+                check(folder)
+        except FairFLError as error:
+            problems.append(f"site {name!r}: {error}")
+    if problems:
+        raise DataError("\n".join(problems))

@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The bundles that travel with the package: where they lie, and how to take one out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from monai_fairfl.errors import ConfigError
+
+# a site's own weights and caches stay at home
+IGNORED = shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", "*.recipe.json", ".*")
+
+
+def bundle_names() -> list[str]:
+    """Names of the shipped bundles.
+
+    >>> "prostate_mri_segmentation" in bundle_names()
+    True
+    """
+    return sorted(path.parent.parent.name for path in _home().glob("*/configs/metadata.json"))
+
+
+def find_bundle(name: str) -> Path:
+    """The folder of the shipped bundle ``name``; read it there, but change only a copy.
+
+    Raises:
+        ConfigError: no such bundle is shipped; the text names those that are.
+
+    >>> find_bundle("prostat")
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: no bundle 'prostat' is shipped; there is ...
+    """
+    names = bundle_names()
+    if name not in names:
+        raise ConfigError(f"no bundle {name!r} is shipped; there is {', '.join(names)}")
+    return _home() / name
+
+
+def locate_bundle(bundle: str) -> Path:
+    """The root of a bundle that is given by name or by path; a shipped one comes first.
+
+    Args:
+        bundle: name of a shipped bundle, or the path of one.
+
+    Returns:
+        Its folder.
+
+    Raises:
+        ConfigError: it is neither.
+
+    >>> locate_bundle("prostate_mri_segmentation") == find_bundle("prostate_mri_segmentation")
+    True
+    >>> locate_bundle("/nowhere")
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: bundle '/nowhere' is neither a folder with configs/ here nor one of ...
+    """
+    names = bundle_names()
+    if bundle in names:
+        return find_bundle(bundle)
+    folder = Path(bundle).absolute()
+    if not (folder / "configs").is_dir():
+        raise ConfigError(
+            f"bundle {bundle!r} is neither a folder with configs/ here nor one of {', '.join(names)}"
+        )
+    return folder
+
+
+def copy_bundle(name: str, folder: str | os.PathLike[str]) -> Path:
+    """Copy the shipped bundle ``name`` to ``folder``, which becomes the bundle's root.
+
+    Returns:
+        The bundle's root.
+
+    Raises:
+        ConfigError: no such bundle is shipped, or the folder holds something already.
+
+    >>> import tempfile
+    >>> (copy_bundle("prostate_mri_segmentation", tempfile.mkdtemp()) / "configs" / "train.json").exists()
+    True
+    """
+    source, target = find_bundle(name), Path(folder)
+    check_new(target)
+    shutil.copytree(source, target, ignore=IGNORED, dirs_exist_ok=True)
+    return target
+
+
+def check_new(folder: Path) -> None:
+    """Refuse a folder that holds something already, before anything else is written there.
+
+    Raises:
+        ConfigError: when it is there and not an empty folder.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(
+            f"{folder} is there already and not an empty folder; name a new one, or delete it first"
+        )
+
+
+def _home() -> Path:
+    """Inside an installed wheel, else at the top of the checkout."""
+    package = Path(__file__).parents[1]
+    return package / "_bundles" if (package / "_bundles").is_dir() else package.parent / "bundles"

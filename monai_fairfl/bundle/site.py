@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site of a federation: the client that a bundle, a site's own data and a job's plain settings
+make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from monai.fl.utils.constants import ExtraItems
+
+from monai_fairfl.bundle import configuration
+from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.measurements.features import count_different, network_inputs
+
+TRAIN = ("configs/train.json",)
+EVALUATE = "configs/evaluate.json"
+
+
+def has_evaluation(bundle_root: str | Path) -> bool:
+    """Whether the bundle can score test cases."""
+    return (Path(bundle_root) / EVALUATE).exists()
+
+
+def bundle_client(
+    bundle_root: str | Path,
+    site: str,
+    private: str | Path,
+    *,
+    dataset_dir: str | Path,
+    datalist_file: str | Path | None = None,
+    groups: Mapping[str, Sequence[str]] | None = None,
+    device: str = "cpu",
+    amp: bool = False,
+    rounds: int = 1,
+    local_epochs: int = 1,
+    config: Sequence[str] = TRAIN,
+    overrides: Mapping[str, Any] | None = None,
+) -> FairMonaiAlgo:
+    """The client of one site, the same whatever engine asks it.
+
+    What a federation knows of a site replaces the value of the configuration's key of that name,
+    where it has one.
+
+    Args:
+        bundle_root: the site's copy of the bundle.
+        site: its name, the key ``site``.
+        private: a folder of the site's own: state between rounds, checkpoints, evaluations, and its
+            data list.
+        dataset_dir: its images and labels.
+        datalist_file: its data list; in ``private`` by default, made of ``dataset_dir`` where it is
+            missing.
+        groups: name -> sites, of the federation; the name of the one that it is in is the key
+            ``group``, else nothing.
+        device: for training, such as ``"cuda:0"``.
+        amp: automatic mixed precision.
+        rounds: of the federation; the learning rate decays over all its epochs.
+        local_epochs: of one round.
+        config: training configuration, files relative to the bundle; overlays come after
+            ``train.json``.
+        overrides: of the configuration; they win.
+
+    Raises:
+        ConfigError: when an override names nothing in the configuration: MONAI would take it for
+            its own argument.
+    """
+    root, folder = Path(bundle_root).absolute(), Path(private).absolute()
+    known = {
+        "site": site,
+        "group": next((name for name, sites in (groups or {}).items() if site in sites), ""),
+        "dataset_dir": str(Path(dataset_dir).absolute()),
+        "datalist_file": str(Path(datalist_file or folder / "datalist.json").absolute()),
+        "ckpt_dir": str(folder / "models"),
+        "output_dir": str(folder / "eval"),
+        "device": f"$torch.device('{torch.device(device)}')",
+        "amp": amp,
+        "decay_epochs": rounds * local_epochs,
+    }
+    keys = configuration.train_config(root, overrides or {}, config)
+    arguments = {key: value for key, value in known.items() if key in keys} | dict(overrides or {})
+    return FairMonaiAlgo(
+        str(root),
+        folder / "state",
+        local_epochs=local_epochs,
+        config_train_filename=list(config),
+        config_evaluate_filename=[*config, EVALUATE] if has_evaluation(root) else None,
+        train_kwargs=arguments,
+        eval_kwargs=arguments,
+    )
+
+
+def images_of_site(client: FairMonaiAlgo, site: str, data: str) -> int:
+    """How many different images of a site a measurement of features compares, at most 64: slices,
+    windows or pictures.
+
+    Args:
+        client: of the site; it is built and let go.
+        site: its name.
+        data: ``"validation"`` or ``"training"``.
+    """
+    client.initialize({ExtraItems.CLIENT_NAME: site})
+    try:
+        engine = client.trainer if data == "training" else client.train_workflow.evaluator
+        return count_different(network_inputs(engine))
+    finally:
+        client.finalize()

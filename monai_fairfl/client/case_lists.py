@@ -1,0 +1,120 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether test cases are test cases: a bundle's evaluator may score cases that the model was
+trained or chosen on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Estimate
+
+NAMED = 5
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Test cases that are used for something else besides; there is at least one.
+
+    Args:
+        cases: number of test cases.
+        validation: those that are validation cases, by their files.
+        training: those that are training cases.
+    """
+
+    cases: int
+    validation: Sequence[str] = ()
+    training: Sequence[str] = ()
+
+    def measurements(self) -> dict[str, Estimate]:
+        """The counts alone, of the number of test cases: no name of a case leaves the site.
+
+        >>> Overlap(5, validation=["a.nii.gz"]).measurements()["test_cases_in_validation"]
+        Estimate(value=1.0, stderr=None, n=5)
+        """
+        return {
+            IN_VALIDATION: Estimate(float(len(self.validation)), None, self.cases),
+            IN_TRAINING: Estimate(float(len(self.training)), None, self.cases),
+        }
+
+    def in_words(self) -> str:
+        """What is wrong, with the files, for the log of the site.
+
+        >>> Overlap(2, validation=["/d/a.nii.gz", "/d/b.nii.gz"]).in_words()
+        'its evaluator scores its 2 validation cases, not test cases'
+        >>> Overlap(2, training=["/d/a.nii.gz"]).in_words()
+        'of its 2 test cases, 1 is used in training (a.nii.gz)'
+        """
+        if len(self.validation) == self.cases and not self.training:
+            return f"its evaluator scores its {self.cases} validation cases, not test cases"
+        parts = []
+        for files, use in ((self.training, "training"), (self.validation, "validation")):
+            if files:
+                names = ", ".join(os.path.basename(file) for file in files[:NAMED])
+                more = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
+                verb = "is" if len(files) == 1 else "are"
+                parts.append(f"{len(files)} {verb} used in {use} ({names}{more})")
+        return f"of its {self.cases} test cases, {' and '.join(parts)}"
+
+
+def overlap_of(client: str, evaluator: Any, trainer: Any, validator: Any) -> Overlap | None:
+    """The test cases of a client that are training or validation cases too; ``None`` where there
+    are none.
+
+    Cases are compared by the files of their images. Lists that cannot be compared are named in the
+    log.
+
+    Args:
+        client: its name, for the log.
+        evaluator: of the test cases; ``None`` where the bundle has none.
+        trainer: of the training cases.
+        validator: of the validation cases; ``None`` where the bundle has none.
+    """
+    if evaluator is None:
+        return None
+    tested = image_files(evaluator)
+    others = {"training": image_files(trainer)}
+    if validator is not None:
+        others["validation"] = image_files(validator)
+    unknown = (
+        ["test"] if tested is None else [use for use, files in others.items() if files is None]
+    )
+    if unknown:
+        logger.warning(
+            "client %s: its %s cases are no list of files, so whether its test cases are used elsewhere is not checked",
+            *(client, " and ".join(unknown)),
+        )
+    if tested is None:
+        return None
+    shared = {use: sorted(tested & (files or set())) for use, files in others.items()}
+    if not any(shared.values()):
+        return None
+    found = Overlap(len(tested), shared.get("validation", ()), shared["training"])
+    logger.warning("client %s: %s; no test score is reported", client, found.in_words())
+    return found
+
+
+def image_files(engine: Any) -> set[str] | None:
+    """The image files of an engine's cases, links resolved; ``None`` where its dataset does not
+    list them.
+    """
+    dataset = getattr(getattr(engine, "data_loader", None), "dataset", None)
+    cases = getattr(dataset, "data", dataset)
+    if not isinstance(cases, Sequence) or isinstance(cases, str) or not cases:
+        return None
+    found = set()
+    for case in cases:
+        image = case.get("image") if isinstance(case, Mapping) else None
+        files: Sequence[Any] = image if isinstance(image, (list, tuple)) else [image]
+        if not files or not all(isinstance(file, (str, os.PathLike)) for file in files):
+            return None
+        found.add("\n".join(os.path.realpath(file) for file in files))
+    return found

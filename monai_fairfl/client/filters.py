@@ -1,0 +1,181 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site's own filters around its client: they act on copies, and what they return is checked.
+
+A filter is a ``monai.fl.utils.filters.Filter``, or any function
+``(ExchangeObject, extra) -> ExchangeObject``. A pre-filter sees weights as they came in, and may
+decode or rename them. A post-weight filter sees what is about to leave, and may add noise to it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from monai.fl.utils.constants import WeightType
+from monai.fl.utils.exchange_object import ExchangeObject
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.values import Weights
+
+NUMERIC = "biuf"
+"""NumPy's kinds of numbers: booleans, integers, floats."""
+
+SiteFilter = Callable[[ExchangeObject, dict[str, Any]], ExchangeObject]
+
+
+def apply_filters(
+    filters: Iterable[SiteFilter] | None,
+    data: ExchangeObject,
+    extra: dict[str, Any],
+    client: str | None,
+) -> ExchangeObject:
+    """``data`` after all ``filters``, in their order.
+
+    Args:
+        filters: of the site; ``None`` where it has none.
+        data: given to the first filter.
+        extra: the engine's additional information, given to each.
+        client: its name, for errors.
+
+    Raises:
+        ConfigError: when a filter does not return an ``ExchangeObject``.
+
+    >>> apply_filters([lambda data, extra: None], ExchangeObject(), {}, "alder")
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: client 'alder': the filter '<lambda>' returned NoneType. It ...
+    """
+    for site_filter in filters or ():
+        data = _apply(site_filter, data, extra, client)
+    return data
+
+
+def received_weights(
+    data: ExchangeObject,
+    filters: Iterable[SiteFilter] | None,
+    extra: dict[str, Any],
+    client: str | None,
+) -> dict[str, Any]:
+    """The weights of ``data`` after the site's pre-filters, which cannot change the sender's own.
+
+    Args:
+        data: as the engine handed it over.
+        filters: the site's pre-filters.
+        extra: the engine's additional information.
+        client: its name, for errors.
+
+    Raises:
+        ValueError: when ``data`` is no ``ExchangeObject``, or holds no weights after the filters.
+    """
+    if not isinstance(data, ExchangeObject):
+        found = type(data).__name__
+        raise ValueError(f"client {client!r}: expected an ExchangeObject, but received {found}")
+    incoming = copy.copy(data)
+    incoming.weights = own_tensors(data.weights)
+    filtered = apply_filters(filters, incoming, extra, client)
+    if not isinstance(filtered.weights, Mapping):
+        found = type(filtered.weights).__name__
+        after = " after the site's pre-filters" if filters else ""
+        raise ValueError(
+            f"client {client!r}: there are no weights to load{after}, but {found}. "
+            "Send all parameters of the network"
+        )
+    return dict(filtered.weights)
+
+
+def filtered_update(
+    update: Weights, filters: Iterable[SiteFilter] | None, extra: dict[str, Any], client: str | None
+) -> Weights:
+    """``update`` after the site's post-weight filters, with the same tensor names and shapes.
+
+    Args:
+        update: differences of the parameters that were sent.
+        filters: the site's post-weight filters.
+        extra: given to each.
+        client: its name, for errors.
+
+    Raises:
+        ConfigError: naming the filter after which a tensor is missing, new, of another shape, or
+            no tensor. A training whose update is lost must not go unnoticed.
+
+    >>> halve = lambda data, extra: ExchangeObject({"w": data.weights["w"].numpy() / 2})
+    >>> filtered_update({"w": torch.ones(2)}, [halve], {}, "alder")
+    {'w': tensor([0.5000, 0.5000])}
+    """
+    data = ExchangeObject(weights=dict(update), weight_type=WeightType.WEIGHT_DIFF, statistics={})
+    for site_filter in filters or ():
+        data = _apply(site_filter, data, extra, client)
+        data.weights = own_tensors(data.weights)
+        who = f"client {client!r}: the post-weight filter {_name(site_filter)!r}"
+        _check_update(data.weights, update, who)
+    filtered: Any = data.weights
+    return dict(filtered)
+
+
+def own_tensors(weights: Any) -> Any:
+    """``weights`` with tensors of their own memory; NumPy's arrays and numbers become tensors.
+
+    What else there is, such as bytes of an encoding or a checkpoint's nested state, stays as it
+    is. So does ``None``.
+
+    >>> own_tensors({"w": np.zeros(2, dtype=np.float32), "key": b"secret"})
+    {'w': tensor([0., 0.]), 'key': b'secret'}
+    """
+    if not isinstance(weights, Mapping):
+        return weights
+    return {name: _own_tensor(value) for name, value in weights.items()}
+
+
+def _own_tensor(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in NUMERIC:
+        return torch.tensor(value)
+    return value
+
+
+def _apply(
+    site_filter: SiteFilter, data: ExchangeObject, extra: dict[str, Any], client: str | None
+) -> ExchangeObject:
+    filtered = site_filter(data, extra)
+    if not isinstance(filtered, ExchangeObject):
+        raise ConfigError(
+            f"client {client!r}: the filter {_name(site_filter)!r} returned "
+            f"{type(filtered).__name__}. It must return an ExchangeObject: end it with 'return data'"
+        )
+    return filtered
+
+
+def _check_update(weights: Any, update: Weights, who: str) -> None:
+    if update and not weights:
+        raise ConfigError(f"{who} left nothing of the update. Let it return the weights")
+    if not isinstance(weights, Mapping):
+        found = type(weights).__name__
+        raise ConfigError(f"{who} made {found} of the update. It must return a mapping of tensors")
+    missing = sorted(set(update) - set(weights))
+    unexpected = sorted(set(weights) - set(update))
+    if missing or unexpected:
+        raise ConfigError(
+            f"{who} changed the names of the update: {missing[:3]} are missing, {unexpected[:3]} are "
+            "new. It must return every tensor under its name"
+        )
+    for name, value in weights.items():
+        if not isinstance(value, torch.Tensor):
+            raise ConfigError(
+                f"{who} made {type(value).__name__} of {name!r}. It must return tensors, or NumPy's arrays"
+            )
+        shape = tuple(update[name].shape)
+        if tuple(value.shape) != shape:
+            raise ConfigError(
+                f"{who} changed the shape of {name!r} from {shape} to {tuple(value.shape)}. "
+                "It must return every tensor in its shape"
+            )
+
+
+def _name(site_filter: SiteFilter) -> str:
+    """Of a function its own name, of an object that of its class."""
+    return getattr(site_filter, "__name__", type(site_filter).__name__)

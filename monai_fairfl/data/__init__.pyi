@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+
+from .channels import OneChanneld as OneChanneld
+from .checks import check_cases as check_cases
+from .checks import check_duplicates as check_duplicates
+from .content import cup_to_disc_ratio as cup_to_disc_ratio
+from .content import structure_size as structure_size
+from .corruption import CorruptLabeld as CorruptLabeld
+from .corruption import CorruptQualityd as CorruptQualityd
+from .corruption import corrupted_cases as corrupted_cases
+from .datalist import find_cases as find_cases
+from .datalist import find_sites as find_sites
+from .datalist import site_datalist as site_datalist
+from .datalist import split_cases as split_cases
+from .demonstration import DEMO_SITES as DEMO_SITES
+from .demonstration import write_demo as write_demo
+from .fundus import NormaliseFieldd as NormaliseFieldd
+from .fundus import OneViewd as OneViewd
+from .fundus import RandDiscCropd as RandDiscCropd
+from .fundus import normalise_field as normalise_field
+from .layouts import site_folders as site_folders
+from .partition import chosen_clients as chosen_clients
+from .partition import partitioned_datalist as partitioned_datalist
+from .partition import repeat_case as repeat_case
+from .resizing import SmoothResized as SmoothResized
+from .slices import SampleSlicesd as SampleSlicesd
+from .structures import LabelStructuresd as LabelStructuresd
+from .structures import NestStructuresd as NestStructuresd
+from .structures import grey_levels as grey_levels
+from .synthetic import SITES as SITES
+from .synthetic import Site as Site
+from .synthetic import make_case as make_case
+from .synthetic import write_sites as write_sites
+from .synthetic_fundus import CLINICS as CLINICS
+from .synthetic_fundus import Clinic as Clinic
+from .synthetic_fundus import make_photograph as make_photograph
+from .synthetic_fundus import write_clinics as write_clinics
+from .untracked import UntrackedCompose as UntrackedCompose

@@ -1,0 +1,173 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Coalition games: what every subset of the players is worth, each evaluated once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.geometry import ZERO_NORM, cosine
+
+Coalition: TypeAlias = frozenset[str]
+MOST_PLAYERS = 20  # 2^20 coalitions: a table of 8 MB, and as many evaluations
+
+
+class Game:
+    r"""A coalition game: players, and the utility :math:`V(S)` of every subset of them.
+
+    In a federation the players are clients, and the utility is a score of the model that a
+    coalition trains. It is evaluated when first asked for, once per coalition.
+
+    Args:
+        players: their names; kept sorted, so that results do not depend on their order.
+        utility: coalition -> finite number, in any unit (Dice: a fraction in [0, 1]).
+        known: coalition -> utility, evaluated earlier; the game goes on from there.
+
+    Raises:
+        ConfigError: when there is no player, one is named twice, or a known value is unusable.
+
+    >>> game = Game(["B", "A"], lambda coalition: len(coalition) ** 2)
+    >>> game(["A", "B"]), game({"B", "A"}), game.evaluations
+    (4.0, 4.0, 1)
+    >>> Game(game.players, game.utility, known=game.known).evaluations
+    0
+    """
+
+    def __init__(
+        self,
+        players: Iterable[str],
+        utility: Callable[[Coalition], float],
+        known: Mapping[Coalition, float] | None = None,
+    ):
+        self.players = tuple(sorted(players))
+        self.utility = utility
+        self.evaluations = 0  # calls of the utility; known values cost nothing
+        self.known: dict[Coalition, float] = {}
+        if not self.players or len(set(self.players)) < len(self.players):
+            raise ConfigError(
+                f"a game needs at least one player, each named once; got {list(self.players)}"
+            )
+        for coalition, value in (known or {}).items():
+            members = self._members(coalition)
+            self.known[members] = _finite(value, members)
+
+    def __call__(self, coalition: Iterable[str]) -> float:
+        """Utility of ``coalition``.
+
+        Raises:
+            ConfigError: naming a player that is not of this game, or the coalition whose utility is
+                not finite.
+        """
+        members = self._members(coalition)
+        if members not in self.known:
+            value = self.utility(members)
+            self.evaluations += 1
+            self.known[members] = _finite(value, members)
+        return self.known[members]
+
+    def table(self) -> NDArray[np.float64]:
+        """Utility of all coalitions, shape (2^N,): bit i of the index says whether ``players[i]``
+        is in.
+
+        Raises:
+            ConfigError: with more than 20 players, whose coalitions are too many to evaluate.
+
+        >>> Game("AB", len).table().tolist()
+        [0.0, 1.0, 1.0, 2.0]
+        """
+        self._check_size()
+        return np.array([self(self._coalition(index)) for index in range(2 ** len(self.players))])
+
+    def _members(self, coalition: Iterable[str]) -> Coalition:
+        members = frozenset(coalition)
+        unknown = sorted(members - set(self.players))
+        if unknown:
+            raise ConfigError(
+                f"{unknown[0]!r} is not a player of this game; its players are {list(self.players)}"
+            )
+        return members
+
+    def _coalition(self, index: int) -> Coalition:
+        return frozenset(player for bit, player in enumerate(self.players) if index >> bit & 1)
+
+    def _check_size(self) -> None:
+        count = len(self.players)
+        if count > MOST_PLAYERS:
+            raise ConfigError(
+                f"{count} players have 2^{count} coalitions, too many to evaluate (at most {MOST_PLAYERS} players): "
+                "sample instead, with permutation_shapley or stratified_shapley"
+            )
+
+
+class CosineGame(Game):
+    """The game of :func:`cosine_game`; its table is computed at once, not coalition by coalition."""
+
+    def __init__(
+        self, gram: NDArray[np.float64], weights: NDArray[np.float64], names: Sequence[str]
+    ):
+        super().__init__(names, self._cosine)
+        order = [list(names).index(player) for player in self.players]
+        self.gram, self.weights = gram[np.ix_(order, order)], weights[order]
+
+    def _cosine(self, coalition: Coalition) -> float:
+        return cosine(
+            self.gram, self.weights * [player in coalition for player in self.players], self.weights
+        )
+
+    def table(self) -> NDArray[np.float64]:
+        """As :meth:`Game.table`, one matrix product for all coalitions; counts as 2^N evaluations."""
+        self._check_size()
+        count = len(self.players)
+        sums = (np.arange(2**count)[:, None] >> np.arange(count) & 1) * self.weights
+        products = sums @ self.gram
+        lengths = np.sqrt(np.einsum("ij,ij->i", products, sums).clip(min=0))
+        directed = (lengths >= ZERO_NORM) & (lengths[-1] >= ZERO_NORM)
+        self.evaluations = 2**count
+        scale = np.where(directed, lengths * lengths[-1], 1.0)
+        return np.where(directed, (products @ self.weights / scale).clip(-1, 1), 0.0)
+
+
+def cosine_game(gram: ArrayLike, weights: ArrayLike, names: Sequence[str]) -> CosineGame:
+    r"""CGSV's game: how well a coalition's update points where everybody's does.
+
+    :math:`\nu(S) = \cos(u_S, u_N)` with :math:`u_S = \sum_{i \in S} r_i u_i` and
+    :math:`\nu(\emptyset) = 0` (Xu et al., NeurIPS 2021, Eq. 2). Its Shapley values sum to 1. All of
+    it follows from the Gram matrix: no model is trained.
+
+    Args:
+        gram: inner products of the updates, shape (N, N). Updates of unit length: divide
+            ``weights`` by the lengths.
+        weights: the reputations :math:`r_i`, shape (N,).
+        names: of the clients, in the order of the rows.
+
+    Raises:
+        ConfigError: when the shapes do not fit or a number is not finite.
+
+    >>> cosine_game([[1, 0], [0, 1]], [0.5, 0.5], ["A", "B"]).table().round(4).tolist()
+    [0.0, 0.7071, 0.7071, 1.0]
+    """
+    g, r = np.asarray(gram, dtype=np.float64), np.asarray(weights, dtype=np.float64)
+    if g.shape != (len(names), len(names)) or r.shape != (len(names),):
+        raise ConfigError(
+            f"{len(names)} names need a {len(names)} x {len(names)} Gram matrix; got {g.shape}, {r.shape}"
+        )
+    if not (np.isfinite(g).all() and np.isfinite(r).all()):
+        raise ConfigError(
+            f"Gram matrix or weights of {list(names)} hold a value that is not finite"
+        )
+    return CosineGame(g, r, names)
+
+
+def _finite(value: float, coalition: Coalition) -> float:
+    if not math.isfinite(value):
+        raise ConfigError(
+            f"the utility of coalition {sorted(coalition)} is {value!r}, not a finite number: a score that is "
+            "undefined (Dice of empty masks) must be left out before averaging, a model that diverged trained again"
+        )
+    return float(value)

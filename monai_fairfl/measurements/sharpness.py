@@ -1,0 +1,64 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Sharpness-aware minimisation as arithmetic on gradients: the perturbation of SAM and the step
+direction of GSAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+SMALL = 1e-12  # keeps a zero gradient from dividing by zero
+
+
+def total_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The L2 norm of all tensors as one vector.
+
+    >>> total_norm([torch.tensor([3.0]), torch.tensor([4.0])])
+    tensor(5.)
+    """
+    return torch.linalg.vector_norm(
+        torch.stack([torch.linalg.vector_norm(tensor) for tensor in tensors])
+    )
+
+
+def perturbation(
+    gradients: Sequence[torch.Tensor], rho: float, scale: float = 1.0
+) -> list[torch.Tensor]:
+    r"""SAM's step uphill, :math:`\epsilon = \rho\, g / (\lVert g \rVert + 10^{-12})` (Foret et al.,
+    ICLR 2021, Eq. 2).
+
+    Args:
+        gradients: one tensor per parameter; the norm is over all of them.
+        rho: radius, in the unit of the weights.
+        scale: factor by which the gradients are too large (loss scaling of mixed precision).
+
+    >>> [round(e, 6) for e in perturbation([torch.tensor([3.0, 4.0])], 0.05)[0].tolist()]
+    [0.03, 0.04]
+    """
+    factor = rho / (total_norm(gradients) + SMALL * scale)
+    return [gradient * factor for gradient in gradients]
+
+
+def gsam_direction(
+    clean: Sequence[torch.Tensor], perturbed: Sequence[torch.Tensor], alpha: float
+) -> list[torch.Tensor]:
+    r"""GSAM's step direction, :math:`g_p - \alpha g_\perp` (Zhuang et al., ICLR 2022, Algorithm 1).
+
+    :math:`g_\perp = g - \frac{g \cdot g_p}{\lVert g_p \rVert^2} g_p` is the part of the clean
+    gradient that is orthogonal to the perturbed one; ``alpha`` 0 is SAM.
+
+    Args:
+        clean: g, the gradient at the weights.
+        perturbed: g_p, the gradient at the perturbed weights; products are over all tensors as one
+            vector.
+        alpha: share of the orthogonal part, at least 0.
+
+    >>> [round(d, 6) for d in gsam_direction([torch.tensor([3.0, 4.0])], [torch.tensor([3.2, 4.6])], 0.1)[0].tolist()]
+    [3.18535, 4.610191]
+    """
+    product = torch.stack([(g * p).sum() for g, p in zip(clean, perturbed, strict=True)]).sum()
+    along = product / (total_norm(perturbed).square() + SMALL)
+    return [p - alpha * (g - along * p) for g, p in zip(clean, perturbed, strict=True)]

@@ -1,0 +1,307 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Segmentation metrics beside MONAI's own, each with the ignite handler of the same meaning for
+bundle configs.
+
+In a bundle (predictions and labels binarised by the postprocessing, decollated or not)::
+
+    "dice_slices": {"_target_": "monai_fairfl.metrics.segmentation.SliceDice", "include_background": false,
+                    "output_transform": "$monai.handlers.from_engine(['pred', 'label'])"}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from monai.data import MetaTensor
+from monai.handlers import IgniteMetricHandler
+from monai.metrics import CumulativeIterationMetric, compute_dice, compute_hausdorff_distance
+from monai.metrics.utils import do_metric_reduction, ignore_background
+from monai.utils import convert_to_tensor
+
+from monai_fairfl.errors import ConfigError, DataError
+
+Units = Literal["spacing", "voxels"]
+
+
+class SliceDiceMetric(CumulativeIterationMetric):
+    """Mean 2-D Dice over the slices that contain the structure in the reference, as FedCE and
+    Fed-LWR report it.
+
+    Per slice ``2|A ∩ B| / (|A| + |B|)``; slices without the structure in the reference are left
+    out, whatever was predicted there, so false positives beyond the organ's ends do not count:
+    report the volume's Dice beside it. The papers average over a site's images, which are slices,
+    so :meth:`aggregate` pools the slices of all cases: a case counts as often as it has slices.
+    :meth:`get_buffer` holds each case's own mean.
+
+    Args:
+        include_background: whether the first of several channels counts.
+        spatial_dim: the spatial axis that counts the slices, 0 to 2; the last one is axial in RAS
+            orientation.
+        reduction: ``"mean"`` over classes, ``"mean_batch"`` for each class, ``"none"`` for each
+            case and class.
+
+    Raises:
+        ConfigError: when an argument is not one of these.
+
+    >>> reference = torch.zeros(1, 1, 4, 4, 3)
+    >>> reference[..., :2, 1:] = 1
+    >>> prediction = reference.clone()
+    >>> prediction[..., 2] = 0
+    >>> metric = SliceDiceMetric()
+    >>> metric(prediction, reference), metric.aggregate()
+    ([tensor([[0.5000]]), tensor([[2.]])], tensor(0.5000))
+    """
+
+    def __init__(
+        self, include_background: bool = False, spatial_dim: int = 2, reduction: str = "mean"
+    ) -> None:
+        super().__init__()
+        if spatial_dim not in (0, 1, 2):
+            raise ConfigError(f"spatial_dim must be 0, 1 or 2, got {spatial_dim}.")
+        _check_option("reduction", reduction, ("mean", "mean_batch", "none"))
+        self.include_background = include_background
+        self.spatial_dim = spatial_dim
+        self.reduction = reduction
+
+    def _compute_tensor(
+        self, y_pred: torch.Tensor, y: torch.Tensor | None = None, **_: Any
+    ) -> list[torch.Tensor]:
+        """Mean Dice (B, C) over the slices with reference, NaN where there is none, and their
+        number (B, C).
+        """
+        pred, label = _binarised(y_pred, y)
+        if label.ndim != 5:
+            raise DataError(
+                f"Dice over slices needs volumes (B, C, H, W, D), got {tuple(label.shape)}; use MeanDice for images."
+            )
+        flat_pred, flat_label = (
+            x.movedim(self.spatial_dim + 2, 1).flatten(0, 1) for x in (pred, label)
+        )
+        dice = compute_dice(flat_pred, flat_label, include_background=self.include_background)
+        dice = dice.unflatten(0, (len(label), -1))
+        return [dice.nanmean(dim=1), dice.isfinite().sum(dim=1).to(dice)]
+
+    def get_buffer(self) -> torch.Tensor | None:
+        """Each case's mean over its own slices (cases, classes), for reports per case."""
+        buffers = super().get_buffer()
+        return None if buffers is None else buffers[0]
+
+    def aggregate(self, reduction: str | None = None) -> torch.Tensor:
+        """Mean over the slices of all cases.
+
+        Args:
+            reduction: replaces the reduction given to the constructor.
+
+        Returns:
+            The reduced Dice, a fraction; NaN for a class that is in no reference.
+
+        Raises:
+            ConfigError: when nothing was measured yet.
+        """
+        buffers = super().get_buffer()
+        if buffers is None:
+            raise ConfigError(
+                "no case was measured since the last reset; run the evaluator on at least one case."
+            )
+        means, slices = buffers
+        reduction = reduction or self.reduction
+        if reduction == "none":
+            return means
+        classes = (means * slices).nansum(dim=0) / slices.sum(dim=0)
+        return classes if reduction == "mean_batch" else classes.nanmean()
+
+
+class SpacedHausdorffMetric(CumulativeIterationMetric):
+    """Hausdorff distance in the unit of the image's spacing (millimetres for NIfTI), 95th
+    percentile by default.
+
+    The spacing is read off each case's label, or its prediction where the label carries none. As in
+    MONAI, the percentile is taken per direction (prediction to reference and back), then the
+    larger. A missing structure is a failure and must not drop out of the mean as MONAI's NaN does:
+    when exactly one of prediction and reference is empty, the distance is the diagonal of the
+    image, which no real distance reaches; when both are empty it is 0.
+
+    Args:
+        include_background: whether the first of several channels counts.
+        percentile: percentile of the surface distances, 0 to 100.
+        units: ``"spacing"`` for the unit of the spacing, ``"voxels"`` to ignore the spacing.
+        reduction: MONAI's reductions: ``"mean"``, ``"mean_batch"`` for one value per class,
+            ``"none"``, ...
+
+    Raises:
+        ConfigError: when ``units`` is unknown, or, later, when no image carries a spacing.
+
+    >>> affine = torch.diag(torch.tensor([1.0, 1.0, 3.0, 1.0]))
+    >>> reference, prediction = (MetaTensor(torch.zeros(1, 4, 4, 4), affine=affine) for _ in range(2))
+    >>> reference[0, 1, 1, 1] = 1
+    >>> prediction[0, 1, 1, 2] = 1
+    >>> SpacedHausdorffMetric()([prediction], [reference])
+    tensor([[3.]])
+    """
+
+    def __init__(
+        self,
+        include_background: bool = False,
+        percentile: float = 95.0,
+        units: Units = "spacing",
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        _check_option("units", units, ("spacing", "voxels"))
+        self.include_background = include_background
+        self.percentile = percentile
+        self.units = units
+        self.reduction = reduction
+
+    def _compute_tensor(
+        self, y_pred: torch.Tensor, y: torch.Tensor | None = None, **_: Any
+    ) -> torch.Tensor:
+        """Distances (B, C) in the unit asked for."""
+        pred, label = _binarised(y_pred, y)
+        if not self.include_background:
+            pred, label = ignore_background(pred, label)
+        spacings = (
+            _spacings(y_pred, y)
+            if self.units == "spacing"
+            else [[1.0] * (label.ndim - 2)] * len(label)
+        )
+        distances = torch.zeros(label.shape[:2], device=label.device)
+        for case, channel in np.ndindex(*label.shape[:2]):
+            a, b = pred[case, channel], label[case, channel]
+            distances[case, channel] = self._distance(a, b, spacings[case])
+        return distances
+
+    def _distance(self, pred: torch.Tensor, label: torch.Tensor, spacing: list[float]) -> float:
+        if not pred.any() and not label.any():
+            return 0.0
+        if not pred.any() or not label.any():
+            return math.hypot(*(size * step for size, step in zip(label.shape, spacing)))
+        a, b = pred[None, None], label[None, None]
+        return float(
+            compute_hausdorff_distance(a, b, True, percentile=self.percentile, spacing=spacing)
+        )
+
+    def aggregate(self, reduction: str | None = None) -> torch.Tensor:
+        """Reduces the distances of all cases.
+
+        Args:
+            reduction: replaces the reduction given to the constructor.
+
+        Returns:
+            The reduced distance.
+
+        Raises:
+            ConfigError: when nothing was measured yet.
+        """
+        distances = self.get_buffer()
+        if distances is None:
+            raise ConfigError(
+                "no case was measured since the last reset; run the evaluator on at least one case."
+            )
+        return do_metric_reduction(distances, reduction or self.reduction)[0]
+
+
+class SliceDice(IgniteMetricHandler):
+    """Ignite handler of :class:`SliceDiceMetric`, used like ``monai.handlers.MeanDice``.
+
+    Args:
+        include_background: see :class:`SliceDiceMetric`.
+        spatial_dim: see :class:`SliceDiceMetric`.
+        reduction: see :class:`SliceDiceMetric`.
+        output_transform: takes ``(prediction, label)`` from the engine's output:
+            ``from_engine(["pred", "label"])``.
+        save_details: whether each case's values go to ``engine.state.metric_details``.
+
+    >>> SliceDice(include_background=False).metric_fn.spatial_dim
+    2
+    """
+
+    def __init__(
+        self,
+        include_background: bool = False,
+        spatial_dim: int = 2,
+        reduction: str = "mean",
+        output_transform: Callable = lambda x: x,
+        save_details: bool = True,
+    ) -> None:
+        metric = SliceDiceMetric(include_background, spatial_dim, reduction)
+        super().__init__(
+            metric_fn=metric, output_transform=output_transform, save_details=save_details
+        )
+
+
+class SpacedHausdorff(IgniteMetricHandler):
+    """Ignite handler of :class:`SpacedHausdorffMetric`, used like
+    ``monai.handlers.HausdorffDistance``.
+
+    Args:
+        include_background: see :class:`SpacedHausdorffMetric`.
+        percentile: see :class:`SpacedHausdorffMetric`.
+        units: see :class:`SpacedHausdorffMetric`.
+        reduction: see :class:`SpacedHausdorffMetric`.
+        output_transform: takes ``(prediction, label)`` from the engine's output:
+            ``from_engine(["pred", "label"])``.
+        save_details: whether each case's values go to ``engine.state.metric_details``.
+
+    >>> SpacedHausdorff(units="voxels").metric_fn.percentile
+    95.0
+    """
+
+    def __init__(
+        self,
+        include_background: bool = False,
+        percentile: float = 95.0,
+        units: Units = "spacing",
+        reduction: str = "mean",
+        output_transform: Callable = lambda x: x,
+        save_details: bool = True,
+    ) -> None:
+        metric = SpacedHausdorffMetric(include_background, percentile, units, reduction)
+        super().__init__(
+            metric_fn=metric, output_transform=output_transform, save_details=save_details
+        )
+
+
+def _check_option(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} must be one of {list(allowed)}, got {value!r}.")
+
+
+def _binarised(y_pred: torch.Tensor, y: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both as plain tensors; logits and class indices would be scored without complaint, hence the
+    check.
+    """
+    if y is None:
+        raise DataError(
+            "the label is missing; give output_transform both keys, from_engine(['pred', 'label'])."
+        )
+    if y_pred.shape != y.shape:
+        raise DataError(
+            f"prediction {tuple(y_pred.shape)} and label {tuple(y.shape)} must have the same shape."
+        )
+    pred, label = (convert_to_tensor(x, dtype=torch.float32, track_meta=False) for x in (y_pred, y))
+    for name, x in (("prediction", pred), ("label", label)):
+        if not ((x == 0) | (x == 1)).all():
+            raise DataError(
+                f"the {name} must be 0 or 1 (one channel per class); add AsDiscreted to the postprocessing."
+            )
+    return pred, label
+
+
+def _spacings(*images: torch.Tensor | None) -> list[list[float]]:
+    """Spacing of each case of the batch, from the last image that carries one: the label, else the
+    prediction.
+    """
+    for image in reversed(images):
+        if isinstance(image, MetaTensor):
+            per_case = image.pixdim if image.is_batch else [image.pixdim] * len(image)
+            return [[float(step) for step in steps][: image.ndim - 2] for steps in per_case]
+    raise ConfigError(
+        "neither label nor prediction carries a spacing; keep MONAI's MetaTensor through the transforms "
+        "(no ToTensord with track_meta=False), or set units to 'voxels'."
+    )

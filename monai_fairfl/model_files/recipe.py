@@ -1,0 +1,272 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a model was trained with: its recipe, which travels inside the model's file.
+
+Weights alone do not say how images must be prepared for them. A model that was trained at 64 x 64
+gives wrong masks at 256 x 256, and nothing fails. So every model file of this package holds two
+entries::
+
+    {"model": state_dict, "recipe": {"bundle": ..., "values": {"size": [64, 64], ...}, ...}}
+
+MONAI's ``CheckpointLoader`` and NVFlare read the first;
+``torch.load(file, weights_only=True)["model"]`` is all that anybody else needs. The recipe also
+lies beside the model, as ``NAME.recipe.json``, for people to read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from monai_fairfl import __version__
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.utils.files import DAMAGED, read_state_dict, why_unreadable, write_atomically
+
+logger = logging.getLogger(__name__)
+
+IN_TORCHSCRIPT = "recipe.json"
+"""Name of the recipe among a TorchScript file's extra files."""
+
+TEXTS = ("bundle", "version", "package")
+TABLES = ("values", "sections", "files", "classes", "sites")
+MODEL_SUFFIXES = (".pt", ".pth", ".ts", ".onnx")
+
+
+@dataclass(frozen=True)
+class ModelRecipe:
+    """What decides the numbers that a model gives: preprocessing, network, inference and classes.
+
+    Args:
+        bundle: name in the bundle's metadata.
+        version: of the bundle.
+        values: key of the bundle's configuration -> the plain value that the model was trained
+            with.
+        sections: part of that configuration -> SHA-256 of its JSON, such as ``"network_def"``: what
+            plain values cannot say, because a configuration file of one's own may replace it.
+        files: configuration file -> SHA-256, in the order of merging, where it is known which were
+            merged.
+        classes: output channel -> what it means.
+        sites: site -> its own values, where they differ from ``values``.
+        package: that trained the model.
+
+    >>> recipe = ModelRecipe("Prostate", "0.1.0", {"size": [64, 64], "channel": 0}, sites={"HK": {"channel": 1}})
+    >>> recipe.of_site("HK").values
+    {'size': [64, 64], 'channel': 1}
+    """
+
+    bundle: str
+    version: str
+    values: Mapping[str, Any]
+    sections: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[str, str] = field(default_factory=dict)
+    sites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    package: str = f"monai_fairfl {__version__}"
+
+    def of_site(self, site: str) -> ModelRecipe:
+        """The recipe of a model that only this site uses."""
+        values = {**self.values, **self.sites.get(site, {})}
+        return replace(self, values=values, sites={})
+
+    def state_dict(self) -> dict[str, Any]:
+        """The recipe as plain values, so that ``CheckpointSaver`` writes it beside the network's
+        weights.
+        """
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing is loaded: a recipe describes the model that is there. ``CheckpointLoader`` may
+        name it.
+        """
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], source: str | Path) -> ModelRecipe:
+        """The inverse of :meth:`state_dict`.
+
+        Raises:
+            ConfigError: when a field is missing or not what it must be; it names the file and the
+                field.
+        """
+        fields: dict[str, Any] = {}
+        unknown = []
+        for name, value in state.items():
+            if name in TEXTS and isinstance(value, str):
+                fields[name] = value
+            elif name in TABLES and isinstance(value, Mapping):
+                fields[name] = value
+            elif name in TEXTS or name in TABLES:
+                raise ConfigError(
+                    f"{source} holds a recipe that cannot be read: its {name} is {value!r}"
+                )
+            else:
+                unknown.append(str(name))
+        missing = [name for name in ("bundle", "version", "values") if name not in fields]
+        if missing:
+            raise ConfigError(
+                f"{source} holds a recipe that cannot be read: it lacks {', '.join(missing)}"
+            )
+        for site, values in fields.get("sites", {}).items():
+            if not isinstance(values, Mapping):
+                raise ConfigError(
+                    f"{source} holds a recipe that cannot be read: site {site} has {values!r}"
+                )
+        if unknown:
+            logger.warning(
+                "the recipe of %s has %s, which this version does not know: it was written by %s",
+                *(source, ", ".join(unknown), fields.get("package", "another version")),
+            )
+        return cls(**fields)
+
+
+def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | None = None) -> None:
+    """Write a model with its recipe; a crash leaves the old file or the new one.
+
+    Tensors are sorted by name, so that equal models are equal files, wherever they come from.
+
+    Args:
+        path: of the file; ``NAME.recipe.json`` is written beside it.
+        weights: the whole ``state_dict``.
+        recipe: of the model; ``None``: unknown, and the file holds the ``state_dict`` alone. The
+            ``NAME.recipe.json`` of a previous model is deleted then.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "global.pt")
+    >>> save_model_file(file, {"w": torch.ones(1)}, ModelRecipe("Prostate", "0.1.0", {"size": [64, 64]}))
+    >>> torch.load(file, weights_only=True)["model"]
+    {'w': tensor([1.])}
+    >>> read_recipe(file).values
+    {'size': [64, 64]}
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    state = {name: weights[name].detach().cpu().clone() for name in sorted(weights)}
+    content = state if recipe is None else {"model": state, "recipe": recipe.state_dict()}
+    beside = path.with_name(f".{path.name}.writing")
+    torch.save(content, beside)
+    os.replace(beside, path)
+    if recipe is None:
+        recipe_file(path).unlink(missing_ok=True)  # of a model that lay here before
+    else:
+        write_recipe_file(path, recipe)
+
+
+def recipe_file(model: str | Path) -> Path:
+    """Where the recipe of a model lies for people to read.
+
+    >>> recipe_file("models/global.pt").as_posix()
+    'models/global.recipe.json'
+    >>> recipe_file("models/prostate-0.1").as_posix()
+    'models/prostate-0.1.recipe.json'
+    """
+    model = Path(model)
+    name = model.stem if model.suffix in MODEL_SUFFIXES else model.name
+    return model.with_name(f"{name}.recipe.json")
+
+
+def write_recipe_file(model: str | Path, recipe: ModelRecipe) -> None:
+    """Write the recipe beside its model."""
+    text = json.dumps(recipe.state_dict(), indent=4, ensure_ascii=False) + "\n"
+    write_atomically(recipe_file(model), text.encode())
+
+
+def recipe_of_json(text: bytes | str, source: str | Path) -> ModelRecipe:
+    """The recipe in a JSON text.
+
+    Raises:
+        ConfigError: when it is none; it names the file.
+    """
+    try:
+        state = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{source} holds a recipe that cannot be read: {error}") from error
+    if not isinstance(state, Mapping):
+        raise ConfigError(
+            f"{source} holds a recipe that cannot be read: it is a {type(state).__name__}"
+        )
+    return ModelRecipe.from_state(state, source)
+
+
+def digests_of_files(root: str | Path, names: Sequence[str]) -> dict[str, str]:
+    """Configuration file, relative to ``root`` -> SHA-256, in the order of ``names``."""
+    digests = {}
+    for name in names:
+        digests[str(name)] = hashlib.sha256(Path(root, name).read_bytes()).hexdigest()
+    return digests
+
+
+def read_recipe(path: str | Path) -> ModelRecipe | None:
+    """The recipe inside a model file, a checkpoint of PyTorch or TorchScript; ``None`` where it has
+    none.
+
+    Raises:
+        ConfigError: when the file is missing, damaged or something else.
+    """
+    if is_torchscript(path):
+        state = _extra_file(Path(path), IN_TORCHSCRIPT)
+        return None if state is None else recipe_of_json(state, path)
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except DAMAGED as error:
+        raise ConfigError(
+            f"{path} is no state_dict of torch.save ({why_unreadable(error)})"
+        ) from error
+    if not isinstance(found, Mapping) or not isinstance(found.get("model"), Mapping):
+        return None  # a state_dict alone
+    if "recipe" not in found:
+        return None
+    if not isinstance(found["recipe"], Mapping):
+        kind = type(found["recipe"]).__name__
+        raise ConfigError(f"{path} holds a recipe that cannot be read: it is a {kind}")
+    return ModelRecipe.from_state(found["recipe"], path)
+
+
+def state_of_file(path: str | Path) -> Weights:
+    """The ``state_dict`` in a model file, a checkpoint of PyTorch or TorchScript.
+
+    Raises:
+        ConfigError: when the file is missing, damaged or something else.
+    """
+    if not is_torchscript(path):
+        return read_state_dict(path)
+    state: Weights = torch.jit.load(str(path), map_location="cpu").state_dict()
+    return state
+
+
+def is_torchscript(path: str | Path) -> bool:
+    """Whether a file is TorchScript: its archive holds code, which a checkpoint's does not.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "a.pt")
+    >>> torch.save({"w": torch.ones(1)}, file)
+    >>> is_torchscript(file)
+    False
+    """
+    return any("/code/" in name for name in _names_in(Path(path)))
+
+
+def _names_in(path: Path) -> Sequence[str]:
+    """The entries of a zip archive; none where the file is something else."""
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        return []
+    with zipfile.ZipFile(path) as archive:
+        return archive.namelist()
+
+
+def _extra_file(path: Path, name: str) -> bytes | None:
+    """One of the extra files of a TorchScript archive, read without loading its code."""
+    for entry in _names_in(path):
+        if entry.endswith(f"/extra/{name}"):
+            with zipfile.ZipFile(path) as archive:
+                return archive.read(entry)
+    return None

@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the server asks of a client, and what the client answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from monai_fairfl.protocol.values import Measurement, Weights
+
+CONTEXT_KEYS = frozenset(
+    {
+        "previous_weight",  # the weight with which this client's last update entered the model it now receives; [0, 1]
+        "sam_rho",  # radius of sharpness-aware training, and of the measurement "sharpness"
+        "gsam_alpha",  # GSAM's share of the orthogonal gradient; only with sam_rho
+        "ditto_lambda",  # pull of Ditto's personal model towards the global one
+        "prox_mu",  # FedProx's proximal term
+        "reset_optimizer",  # 1: forget the optimizer's moments before training; the learning-rate schedule goes on
+        "local_epochs",  # epochs of this request's training
+        "local_norm",  # 1: the weights lack the parameters of normalisation layers, which stay at the site (FedBN)
+        "closing",  # 1: ends a run; the site keeps each case's score, and the model it uses if only it has all of it
+        "cka_training",  # 1: features of training images, not of validation images
+        "cka_unbiased",  # 1: CKA by the unbiased mini-batch estimator
+    }
+)
+"""Names a request's context may use: all else is an error at the client, never ignored."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client is asked to do. A strategy fills the first five fields; the federation stamps
+    the rest.
+    """
+
+    client: str
+    task: str  # "train" | "measure"
+    weights: Weights
+    measure: tuple[str, ...] = ()
+    context: Mapping[str, float] = field(default_factory=dict)
+    id: int = 0
+    run: str = ""
+    round: int = -1
+    seed: int = 0
+    ledger_head: str = ""
+
+    def __post_init__(self) -> None:
+        if self.task not in ("train", "measure"):
+            raise ValueError(
+                f"request to {self.client!r}: task must be 'train' or 'measure', got {self.task!r}"
+            )
+        unknown = sorted(set(self.context) - CONTEXT_KEYS)
+        if unknown:
+            raise ValueError(
+                f"request to {self.client!r}: unknown context key {unknown[0]!r}; known are {sorted(CONTEXT_KEYS)}"
+            )
+
+
+def Train(
+    client: str, weights: Weights, measure: Iterable[str] = (), context: Mapping[str, float] = {}
+) -> Request:
+    """Ask ``client`` to train from ``weights``, and to measure on the way.
+
+    >>> Train("A", {}, ("train_loss",)).task
+    'train'
+    """
+    return Request(client, "train", weights, tuple(measure), dict(context))
+
+
+def Measure(
+    client: str, weights: Weights, measure: Iterable[str] = (), context: Mapping[str, float] = {}
+) -> Request:
+    """Ask ``client`` to measure ``weights`` on its private data, without training."""
+    return Request(client, "measure", weights, tuple(measure), dict(context))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a client answers; ``id``, ``run`` and ``round`` echo the request.
+
+    Args:
+        update: parameters only: local minus the weights that were sent; ``None`` when it only
+            measured.
+        num_samples: images that passed the network in one local epoch.
+        measurements: name -> number, estimate, or a mapping of these.
+        buffers: absolute values of the buffers after training.
+        num_cases: different volumes or photographs of the training set.
+        num_steps: optimizer steps done.
+        labelled: for each class of the output layer, whether any training label of this site tells
+            it; a class that it does not tell was not trained here. Empty: all are told.
+        error: why the client could not answer; all else is then ignored.
+    """
+
+    client: str
+    update: Weights | None
+    num_samples: int
+    measurements: Mapping[str, Measurement] = field(default_factory=dict)
+    buffers: Weights | None = None
+    num_cases: int = 0
+    num_steps: int = 0
+    labelled: tuple[bool, ...] = ()
+    id: int = 0
+    run: str = ""
+    round: int = -1
+    error: str | None = None
+
+
+def failed(request: Request, error: str) -> Reply:
+    """The reply to ``request`` of a client that could not answer it."""
+    return Reply(
+        request.client, None, 0, id=request.id, run=request.run, round=request.round, error=error
+    )

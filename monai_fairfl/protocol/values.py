@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Plain values that cross the wire: model weights, and numbers with their uncertainty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+Weights = Mapping[str, torch.Tensor]
+"""A ``state_dict``: tensor name -> tensor."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its uncertainty: mean ``value``, its standard error (``None``: unknown), from
+    ``n`` observations.
+
+    >>> Estimate(0.81, 0.02, 5).value
+    0.81
+    """
+
+    value: float
+    stderr: float | None = None
+    n: int = 1
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+
+Measurement = float | Estimate | Mapping[str, float | Estimate]
+"""One measurement: a number, an estimate, or a mapping of these (``"mean"`` and one entry per
+class, or per layer).
+"""
+
+
+def value_of(measurement: Measurement) -> float:
+    """The one number of a measurement: its value, or the ``"mean"`` of a mapping.
+
+    >>> value_of({"mean": Estimate(0.8), "gland": 0.8})
+    0.8
+    """
+    return float(measurement["mean"] if isinstance(measurement, Mapping) else measurement)
+
+
+def to_json(value: Any) -> Any:
+    """Measurements and contributions as plain JSON: an :class:`Estimate` becomes an object of its
+    fields.
+
+    >>> to_json({"A": Estimate(0.5, None, 2), "B": [1.0, float("nan")]})
+    {'A': {'value': 0.5, 'stderr': None, 'n': 2}, 'B': [1.0, None]}
+    """
+    if isinstance(value, Estimate):
+        return to_json(asdict(value))
+    if isinstance(value, Mapping):
+        return {key: to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+IN_VALIDATION, IN_TRAINING = "test_cases_in_validation", "test_cases_in_training"
+"""Measurements that a client sends in the place of a test score: how many of its test cases are
+none.
+"""

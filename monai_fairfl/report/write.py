@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The consortium's report: one offline page, the numbers behind it, and one plain sentence per
+hospital.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from monai_fairfl.errors import FairFLError
+from monai_fairfl.report.cases import cases_csv
+from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.judging import first_look_lines
+from monai_fairfl.report.page import render
+from monai_fairfl.report.sentences import overview, sentences
+from monai_fairfl.report.summary import summarise
+from monai_fairfl.report.tables import blocks, contributions_csv, metrics_csv, summary_table
+from monai_fairfl.utils.files import write_atomically
+
+logger = logging.getLogger(__name__)
+
+
+def write_report(
+    run_dirs: Sequence[str | Path],
+    out: str | Path | None = None,
+    failed: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Report one run, or several strategies side by side over the same sites and seeds.
+
+    Every ledger's chain is verified first. Unfinished runs are reported as far as they went, and
+    marked. Equal runs give equal reports, but for the time and the command of a full run where one
+    is not judged.
+
+    Args:
+        run_dirs: folders with a ``ledger.jsonl``, or parents of such folders.
+        out: folder for ``report.html``, ``report.json``, ``metrics.csv`` and ``contributions.csv``;
+            by default the one folder given, or what holds all of them. ``cases.csv`` is written
+            where a run's ``share_cases`` allows it.
+        failed: name -> why, of strategies of the same comparison whose run failed and is not
+            reported.
+
+    Returns:
+        What ``report.json`` holds.
+
+    Raises:
+        FederationError: when a ledger's chain is broken.
+        ConfigError: when a folder holds no run; when jinja2 or plotly is missing, after all but the
+            page is written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> with TemporaryDirectory() as folder:
+    ...     opening = {"kind": "start", "strategy": "FedAvg", "clients": ["A"], "seed": 0}
+    ...     Ledger(folder + "/ledger.jsonl").append(opening)
+    ...     report = write_report([folder])
+    ...     sorted(path.name for path in Path(folder).iterdir())
+    ['contributions.csv', 'ledger.jsonl', 'metrics.csv', 'report.html', 'report.json']
+    >>> report["strategies"]["FedAvg"]["finished"]
+    False
+    """
+    runs = load_runs(run_dirs)
+    folder = (
+        Path(out)
+        if out is not None
+        else Path(os.path.commonpath([Path(path).absolute() for path in run_dirs]))
+    )
+    report = summarise(runs)
+    report |= {
+        "overview": overview(report),
+        "sentences": sentences(report),
+        "failed": dict(failed or {}),
+    }
+    cases = cases_csv(runs, report["warnings"])
+    files = {
+        "metrics.csv": metrics_csv(runs),
+        "contributions.csv": contributions_csv(report),
+    }
+    if cases is not None:
+        files["cases.csv"] = cases
+    files["report.json"] = json.dumps(report, indent=2, allow_nan=False) + "\n"
+    for name, text in files.items():
+        write_atomically(folder / name, text.encode())
+    write_atomically(folder / "report.html", render(report).encode())
+    return report
+
+
+def write_report_if_possible(
+    run_dirs: Sequence[str | Path], out: str | Path, failed: Mapping[str, str] | None = None
+) -> dict[str, Any] | None:
+    """:func:`write_report` at the end of a run, which is done whether or not a page of it can be
+    written.
+    """
+    try:
+        return write_report(run_dirs, out, failed)
+    except FairFLError as error:
+        logger.warning("no report.html: %s", error)
+    except Exception:  # whatever is wrong with a page, the run is done and its ledger whole
+        logger.exception("no report.html")
+    return None
+
+
+def as_text(report: Mapping[str, Any]) -> str:
+    """What is not judged and why, the table, a sentence for each hospital, and what failed: as
+    text.
+    """
+    console = Console()
+    with console.capture() as captured:
+        for names in blocks(report, console.width):
+            console.print(summary_table(report, names))
+    warned = [f"Note: {warning}." for warning in report["warnings"]]
+    lines = [*first_look_lines(report), *warned]
+    lines += [captured.get().rstrip(), overview(report), *report["sentences"].values()]
+    lines += [
+        f"{name} failed and is not in this report: {why}"
+        for name, why in report.get("failed", {}).items()
+    ]
+    return "\n".join(line for line in lines if line)

@@ -1,0 +1,126 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of a federation: written beside, then renamed; the previous one is used when the
+newest is damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+
+from monai_fairfl.errors import FederationError
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.utils.files import (
+    MANIFEST,
+    read_listed,
+    safe_name,
+    tensors_as_bytes,
+    write_folder,
+)
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a federation needs to go on after ``round``: models, and ``state`` (JSON)."""
+
+    round: int
+    weights: Weights
+    rewards: Mapping[str, Weights] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Checkpoints:
+    """The folder ``checkpoints/round-NNNN/``; tensors as safetensors, everything else JSON, never a
+    pickle.
+
+    Args:
+        folder: where the rounds' folders stand.
+        keep: how many of the newest to keep, at least 2.
+    """
+
+    def __init__(self, folder: str | Path, keep: int = 3):
+        if keep < 2:
+            raise ValueError(
+                f"keep must be at least 2, so that a damaged checkpoint has a predecessor; got {keep}"
+            )
+        self.folder, self.keep = Path(folder), keep
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint so that a crash at any moment leaves either all of it or nothing."""
+        final = self.folder / f"round-{checkpoint.round:04d}"
+        files = [
+            ("model.safetensors", tensors_as_bytes(checkpoint.weights)),
+            ("strategy.json", json.dumps(checkpoint.state, sort_keys=True, indent=1).encode()),
+            *(
+                (f"rewards/{safe_name(c)}.safetensors", tensors_as_bytes(w))
+                for c, w in checkpoint.rewards.items()
+            ),
+        ]
+        write_folder(final, files, {"format": FORMAT, "round": checkpoint.round})
+        self._prune()
+
+    def load(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; ``None`` when there is none at all.
+
+        Raises:
+            FederationError: when there are checkpoints and none can be read.
+        """
+        folders = self._newest_first()
+        problems = []
+        for folder in folders:
+            try:
+                checkpoint = _read(folder)
+            except (OSError, ValueError, KeyError, SafetensorError) as error:
+                problems.append(f"{folder.name}: {error}")
+                logger.warning(
+                    "checkpoint %s is damaged (%s); the one before is used", folder, error
+                )
+                continue
+            for damaged in folders[: folders.index(folder)]:
+                shutil.rmtree(damaged)
+            return checkpoint
+        if problems:
+            raise FederationError(
+                f"no checkpoint of {self.folder} can be read: {'; '.join(problems)}. Start anew elsewhere"
+            )
+        return None
+
+    def _prune(self) -> None:
+        for folder in self._newest_first()[self.keep :]:
+            shutil.rmtree(folder)
+
+    def _newest_first(self) -> list[Path]:
+        numbers = {path: path.name.removeprefix("round-") for path in self.folder.glob("round-*")}
+        return sorted(
+            (path for path in numbers if numbers[path].isdecimal()), key=lambda p: -int(numbers[p])
+        )
+
+
+def _read(folder: Path) -> Checkpoint:
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    if manifest["format"] > FORMAT:
+        raise FederationError(
+            f"checkpoint {folder} has format {manifest['format']}, this version reads up to {FORMAT}: "
+            "upgrade monai_fairfl"
+        )
+    files = {name: read_listed(folder, name, manifest) for name in manifest["sha256"]}
+    rewards = {
+        Path(name).stem: load_tensors(data)
+        for name, data in files.items()
+        if name.startswith("rewards/")
+    }
+    state = json.loads(files["strategy.json"])
+    return Checkpoint(manifest["round"], load_tensors(files["model.safetensors"]), rewards, state)

@@ -1,0 +1,150 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A bundle's full run: the training at which its results were measured, below which no result is
+judged.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from monai_fairfl.errors import ConfigError
+
+KEYS = ("rounds", "local_epochs", "mean_dice", "overrides")
+
+
+@dataclass(frozen=True)
+class FullRun:
+    """The key ``full_run`` of a bundle's ``federate.json``.
+
+    Args:
+        rounds: of the measured training, at least 1.
+        local_epochs: of each of these rounds, at least 1.
+        mean_dice: least mean Dice over the sites, 0 to 1; below it a model has not learnt enough to
+            be judged.
+        overrides: of the training configuration with which it was measured, such as ``size``; for
+            the reader only.
+    """
+
+    rounds: int
+    local_epochs: int
+    mean_dice: float
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, given: Any) -> FullRun | None:
+        """From the configuration; ``None`` where the bundle names no full run.
+
+        Raises:
+            ConfigError: naming what is wrong in it.
+
+        >>> FullRun.read({"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}).epochs
+        240
+        >>> FullRun.read({"rounds": 60, "local_epochs": 4})
+        Traceback (most recent call last):
+        ...
+        monai_fairfl.errors.ConfigError: full_run needs rounds, local_epochs and mean_dice, got {'rounds': 60, ...
+        """
+        if given is None:
+            return None
+        if not isinstance(given, Mapping) or not {"rounds", "local_epochs", "mean_dice"} <= set(
+            given
+        ):
+            raise ConfigError(f"full_run needs rounds, local_epochs and mean_dice, got {given!r}")
+        unknown = sorted(set(given) - set(KEYS))
+        if unknown:
+            raise ConfigError(
+                f"full_run has the unknown key {unknown[0]!r}; known are {', '.join(KEYS)}"
+            )
+        for name in ("rounds", "local_epochs"):
+            count = given[name]
+            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+                raise ConfigError(
+                    f"full_run: {name} must be a whole number of at least 1, got {count!r}"
+                )
+        dice = given["mean_dice"]
+        if not isinstance(dice, (int, float)) or isinstance(dice, bool) or not 0 <= dice <= 1:
+            raise ConfigError(f"full_run: mean_dice must be a fraction from 0 to 1, got {dice!r}")
+        overrides = given.get("overrides") or {}
+        if not isinstance(overrides, Mapping):
+            raise ConfigError(
+                f"full_run: overrides must be keys of the configuration and values, got {overrides!r}"
+            )
+        return cls(given["rounds"], given["local_epochs"], float(dice), dict(overrides))
+
+    @property
+    def epochs(self) -> int:
+        """Local epochs of all rounds together."""
+        return self.rounds * self.local_epochs
+
+    def seconds(self, per_round: float, local_epochs: int) -> float:
+        """Estimated seconds of a full run, from those of one round of ``local_epochs`` epochs."""
+        return per_round / local_epochs * self.epochs
+
+
+def command_line() -> list[str] | None:
+    """The words that started this process, where it is ``python -m monai.bundle``; else ``None``."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is None or not spec.name.startswith("monai.bundle"):
+        return None
+    return ["python", "-m", "monai.bundle", *sys.argv[1:]]
+
+
+def full_command(words: Sequence[str], full: FullRun) -> str:
+    """The command that trains the full run from the start, in a folder of its own.
+
+    Args:
+        words: of the command of a shorter run, see :func:`command_line`.
+        full: of its bundle.
+
+    >>> words = "python -m monai.bundle run --rounds 3 --run_dir runs/a".split()
+    >>> full_command(words, FullRun(60, 4, 0.5))
+    'python -m monai.bundle run --rounds 60 --run_dir runs/a-full --local_epochs 4'
+    """
+    changed = _with_argument(list(words), "rounds", str(full.rounds))
+    changed = _with_argument(changed, "local_epochs", str(full.local_epochs))
+    folder = _argument(words, "run_dir")
+    fresh = "runs/full" if folder is None else f"{folder.rstrip('/')}-full"
+    return shlex.join(_with_argument(changed, "run_dir", fresh))
+
+
+def _argument(words: Sequence[str], name: str) -> str | None:
+    """The value of ``--name VALUE`` or ``--name=VALUE``; the last one counts."""
+    found = None
+    for position, word in enumerate(words):
+        if word == f"--{name}" and position + 1 < len(words):
+            found = words[position + 1]
+        elif word.startswith(f"--{name}="):
+            found = word.partition("=")[2]
+    return found
+
+
+def _with_argument(words: list[str], name: str, value: str) -> list[str]:
+    """``words`` with this value of ``--name``, at its place where it was given, else at the end."""
+    if _argument(words, name) is None:
+        return [*words, f"--{name}", value]
+    changed = list(words)
+    for position, word in enumerate(words):
+        if word == f"--{name}":
+            changed[position + 1] = value
+        elif word.startswith(f"--{name}="):
+            changed[position] = f"--{name}={value}"
+    return changed
+
+
+def duration_words(seconds: float) -> str:
+    """An estimated time, as coarse as it is known.
+
+    >>> duration_words(20), duration_words(600), duration_words(9000)
+    ('about a minute', 'about 10 minutes', 'about 2.5 hours')
+    """
+    minutes = max(1, round(seconds / 60))
+    if minutes == 1:
+        return "about a minute"
+    if minutes < 90:
+        return f"about {minutes} minutes"
+    return f"about {seconds / 3600:.1f} hours"

@@ -1,0 +1,145 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The append-only record of every round, hash-chained: one JSON line each, with the SHA-256 of the
+line before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from monai_fairfl.errors import FederationError
+from monai_fairfl.protocol.values import Weights, to_json
+from monai_fairfl.utils.files import write_atomically
+
+logger = logging.getLogger(__name__)
+
+
+class Ledger:
+    """Appends records to ``path`` and chains them; holds no times or paths, so equal runs have
+    equal ledgers.
+
+    Args:
+        path: the ``.jsonl`` file; made when absent, else continued. A last line cut short by a
+            crash is dropped.
+
+    Raises:
+        FederationError: when the chain of an existing file is broken.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.records: list[dict[str, Any]] = []
+        self.head = ""
+        if self.path.exists():
+            self._open()
+
+    def _open(self) -> None:
+        lines = _whole_lines(self.path)
+        self.records, self.head = _verified(lines, self.path)
+        write_atomically(self.path, b"".join(lines))
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Write one record, flushed to disk before returning."""
+        entry = to_json({**record, "previous": self.head})
+        line = (
+            json.dumps(entry, sort_keys=True, allow_nan=False, separators=(",", ":")) + "\n"
+        ).encode()
+        with open(self.path, "ab") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        self.records.append(json.loads(line))
+        self.head = hashlib.sha256(line).hexdigest()
+
+    def keep(self, count: int) -> None:
+        """Drop all but the first ``count`` records: those after the checkpoint that a run resumes
+        from.
+        """
+        lines = (
+            self.path.read_bytes().splitlines(keepends=True)[:count] if self.path.exists() else []
+        )
+        write_atomically(self.path, b"".join(lines))
+        self.records, self.head = _verified(lines, self.path)
+
+
+def head_of(path: str | Path) -> str:
+    """SHA-256 of a ledger's last whole line: with it, records cut off at the end are noticed too."""
+    return _verified(_whole_lines(Path(path)), Path(path))[1]
+
+
+def read_ledger(path: str | Path) -> list[dict[str, Any]]:
+    """The records of a ledger whose chain holds; a last line cut short by a crash does not count.
+
+    Raises:
+        FederationError: naming the first line whose predecessor was changed, removed or added.
+    """
+    return _verified(_whole_lines(Path(path)), Path(path))[0]
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    lines = path.read_bytes().splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
+        logger.warning("ledger %s: the last line was cut short and is dropped", path)
+        return lines[:-1]
+    return lines
+
+
+def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], str]:
+    records, head = [], ""
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise FederationError(f"ledger {path}, line {number} is not JSON: {error}") from error
+        if not isinstance(record, dict):
+            raise FederationError(
+                f"ledger {path}, line {number} is no JSON object but {record!r:.40}; restore the file from a copy"
+            )
+        if record.get("previous") != head:
+            raise FederationError(
+                f"ledger {path}: line {number} does not follow line {number - 1}; "
+                f"one of them was edited, removed or added. Restore the file from a copy"
+            )
+        records.append(record)
+        head = hashlib.sha256(line).hexdigest()
+    return records, head
+
+
+def number_in(value: Any) -> float | None:
+    """The one number of a measurement or contribution as a ledger holds it: its value, or its
+    ``"mean"``.
+
+    ``None`` where there is none: it was not finite, or is a mapping without a mean, such as one
+    value per layer.
+
+    >>> number_in({"mean": {"value": 0.5, "stderr": None, "n": 2}, "gland": 0.5}), number_in({"layer": 0.5})
+    (0.5, None)
+    """
+    if isinstance(value, Mapping):
+        return number_in(value.get("value", value.get("mean")))
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def digest_of(weights: Weights) -> str:
+    """SHA-256 of a model: names, types, shapes and bytes, in the order of names.
+
+    >>> digest_of({"w": torch.zeros(2, dtype=torch.float32)}) == digest_of({"w": torch.zeros(2, dtype=torch.float64)})
+    False
+    """
+    sha = hashlib.sha256()
+    for name in sorted(weights):
+        tensor = weights[name].detach().cpu().contiguous()
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        sha.update(
+            tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+        )
+    return sha.hexdigest()

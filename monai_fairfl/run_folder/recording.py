@@ -1,0 +1,193 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Recorded updates: what every client sent in every round, so that coalitions' models can be
+rebuilt afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.run_folder.ledger import digest_of, read_ledger
+from monai_fairfl.utils.files import (
+    MANIFEST,
+    read_listed,
+    safe_name,
+    tensors_as_bytes,
+    write_folder,
+)
+
+START = "start.safetensors"
+
+
+@dataclass(frozen=True)
+class RecordedRound:
+    """One round on disk; its tensors are read when asked for.
+
+    Args:
+        folder: ``run_dir/updates/round-NNNN``.
+        number: of the round, from 0.
+        samples: client -> images of one local epoch; these clients answered, and no guard
+            quarantined them.
+        buffers: the run's buffer policy.
+        spec: the model's tensors.
+        labelled: client -> which classes its labels tell; those whose labels tell all are left out.
+    """
+
+    folder: Path
+    number: int
+    samples: Mapping[str, int]
+    buffers: str
+    spec: ModelSpec
+    labelled: Mapping[str, Sequence[bool]] = field(default_factory=dict)
+
+    @property
+    def clients(self) -> list[str]:
+        """Names of those whose updates are here, sorted."""
+        return sorted(self.samples)
+
+    def start(self) -> Weights:
+        """The global model before the round.
+
+        Raises:
+            FederationError: when the file is damaged.
+        """
+        return self._read(START)
+
+    def replies(self) -> Replies:
+        """The clients' updates and buffers, as the strategy saw them; memory for N models."""
+        start = self.start()
+        requests = [
+            Request(client, "train", start, id=id) for id, client in enumerate(self.clients)
+        ]
+        return Replies([self._reply(request) for request in requests], requests, self.spec)
+
+    def _reply(self, request: Request) -> Reply:
+        client = request.client
+        parameters, buffers = self.spec.split(self._read(_file_of(client)))
+        labelled = tuple(self.labelled.get(client, ()))
+        return Reply(
+            client,
+            parameters,
+            self.samples[client],
+            buffers=buffers,
+            labelled=labelled,
+            id=request.id,
+        )
+
+    def _read(self, name: str) -> dict[str, torch.Tensor]:
+        try:
+            manifest = json.loads((self.folder / MANIFEST).read_bytes())
+            return load_tensors(read_listed(self.folder, name, manifest))
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise FederationError(
+                f"recorded round {self.folder} is damaged ({error}): restore it from a copy, or run the federation anew"
+            ) from error
+
+
+def record_round(
+    run_dir: Path, number: int, start: Weights, replies: Replies, buffers: str
+) -> None:
+    """Write round ``number``, whole or not at all, over what an earlier try of it left.
+
+    Args:
+        run_dir: the federation's.
+        number: of the round.
+        start: the global model before the round.
+        replies: of the exchange that trained.
+        buffers: the run's buffer policy.
+    """
+    about = {
+        "format": 1,
+        "round": number,
+        "samples": {reply.client: reply.num_samples for reply in replies},
+        "labelled": {reply.client: list(reply.labelled) for reply in replies if reply.labelled},
+        "buffers": buffers,
+        "spec": replies.spec.to_json(),
+    }
+    write_folder(_folder(run_dir, number), _files(start, replies), about)
+
+
+def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
+    """All rounds of a run, in order; each must have begun with the ledger's model, and have its
+    clients and images.
+
+    Raises:
+        ConfigError: when the run has no round, or one was not recorded.
+        FederationError: when a recorded round is damaged, or of another run than the ledger.
+    """
+    run_dir = Path(run_dir)
+    records = [
+        record
+        for record in read_ledger(run_dir / "ledger.jsonl")
+        if record["kind"] in ("start", "round")
+    ]
+    if len(records) < 2:
+        raise ConfigError(f"{run_dir} has no finished round: there is nothing to value")
+    pairs = zip(records[:-1], records[1:])
+    return [
+        _recorded(run_dir, number, before["model"], record)
+        for number, (before, record) in enumerate(pairs)
+    ]
+
+
+def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any]) -> RecordedRound:
+    folder = _folder(run_dir, number)
+    if not (folder / MANIFEST).exists():
+        raise ConfigError(
+            f"round {number} of {run_dir} was not recorded: run it anew with --record_updates True, in a new run_dir"
+        )
+    try:
+        about = json.loads((folder / MANIFEST).read_bytes())
+        spec = ModelSpec.from_json(about["spec"])
+        found = RecordedRound(
+            folder,
+            about["round"],
+            about["samples"],
+            about["buffers"],
+            spec,
+            about.get("labelled", {}),
+        )
+    except (ValueError, KeyError) as error:
+        raise FederationError(
+            f"recorded round {folder} is damaged ({error!r}): restore it from a copy"
+        ) from error
+    if digest_of(found.start()) != model:
+        raise FederationError(
+            f"recorded round {folder} did not begin with the model that {run_dir}'s ledger says"
+        )
+    for key, told in (("samples", found.samples), ("labelled", found.labelled)):
+        if told != record.get(key, {}):
+            raise FederationError(
+                f"recorded round {folder} has {key} {told}, {run_dir}'s ledger {record.get(key)}"
+            )
+    return found
+
+
+def _folder(run_dir: Path, number: int) -> Path:
+    return run_dir / "updates" / f"round-{number:04d}"
+
+
+def _file_of(client: str) -> str:
+    return f"clients/{safe_name(client)}.safetensors"
+
+
+def _files(start: Weights, replies: Replies) -> Iterator[tuple[str, bytes]]:
+    yield START, tensors_as_bytes(start)
+    for reply in replies:
+        yield _file_of(reply.client), tensors_as_bytes(
+            {**(reply.update or {}), **(reply.buffers or {})}
+        )

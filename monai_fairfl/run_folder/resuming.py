@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a run or of a comparison: what it holds already, and whether the runs asked for may
+be written there.
+
+Nothing that exists is overwritten unasked: a used folder needs ``resume``, and then the same
+settings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run_folder.records import check_same, training_settings
+
+
+def begun(folder: Path) -> bool:
+    """Whether ``folder`` holds a run that has begun: its ledger has something in it."""
+    ledger = folder / "ledger.jsonl"
+    return ledger.exists() and ledger.stat().st_size > 0
+
+
+def recorded_config(run_dir: Path) -> dict[str, Any]:
+    """What ``config.json`` of a run or a comparison records; empty where there is none.
+
+    Raises:
+        ConfigError: when the file is damaged.
+    """
+    file = run_dir / "config.json"
+    if not file.exists():
+        return {}
+    try:
+        config = json.loads(file.read_text())
+    except ValueError as error:
+        raise ConfigError(
+            f"{file} is damaged ({error}): restore it from a copy, or choose another run_dir"
+        ) from error
+    if not isinstance(config, dict):
+        raise ConfigError(
+            f"{file} holds no JSON object: restore it from a copy, or choose another run_dir"
+        )
+    return config
+
+
+def compared(run_dir: Path, strategies: Sequence[str] = ()) -> list[str]:
+    """The strategies whose runs a comparison in ``run_dir`` holds, each in the folder of its name.
+
+    Args:
+        run_dir: of the comparison.
+        strategies: names that count beside those that ``config.json`` records.
+
+    Returns:
+        Those of ``config.json`` first; empty where the folder holds no comparison.
+    """
+    recorded = recorded_config(run_dir).get("strategies") or []
+    names = dict.fromkeys([*recorded, *strategies])
+    return [name for name in names if begun(run_dir / name)]
+
+
+def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None:
+    """Refuse a folder whose runs, report or configuration the runs asked for would replace.
+
+    A comparison and a single run never share a folder. A resumed comparison may grow by further
+    strategies.
+
+    Args:
+        run_dir: of the runs asked for.
+        strategies: their names; several are a comparison.
+        resume: whether what is there goes on.
+
+    Raises:
+        FederationError: naming the folder, what it holds and the fix.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> check_folder(folder, ["FedAvg"], resume=False)
+    >>> (folder / "FedAvg").mkdir()
+    >>> _ = (folder / "FedAvg" / "ledger.jsonl").write_text("{}")
+    >>> check_folder(folder, ["FedAvg", "FedCE"], resume=False)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.FederationError: ... already holds a comparison (FedAvg): resume it (--resume True) or ...
+    """
+    former = compared(run_dir, strategies)
+    names = ", ".join(former)
+    if former and len(strategies) == 1:
+        raise FederationError(
+            f"{run_dir} already holds a comparison ({names}), whose report a run of one strategy would replace: "
+            f"choose another run_dir, or add {strategies[0]} to the comparison (--strategies with it and one of "
+            "these, --resume True)"
+        )
+    if len(strategies) > 1 and begun(run_dir):
+        raise FederationError(
+            f"{run_dir} already holds a run of one strategy, whose report a comparison would replace: "
+            "choose another run_dir"
+        )
+    if former and not resume:
+        raise FederationError(
+            f"{run_dir} already holds a comparison ({names}): resume it (--resume True) or choose another run_dir"
+        )
+    if begun(run_dir) and not resume:
+        raise FederationError(
+            f"{run_dir} already holds a run: resume it (--resume True) or choose another run_dir"
+        )
+
+
+def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str]) -> None:
+    """What trains is the same before and after a stop, as far as ``config.json`` records it.
+
+    Args:
+        run_dir: of the run or comparison that is resumed.
+        config: of now, as :class:`~monai_fairfl.bundle.federation.BundleFederation` writes it.
+        sites: that take part now; they may come and go.
+
+    Raises:
+        ConfigError: naming the setting and both values.
+    """
+    former = recorded_config(run_dir)
+    if not former:
+        return
+    before = _trains(former, sites)
+    now = _trains(json.loads(json.dumps(config, default=str)), sites)
+    common = {key: value for key, value in now.items() if key in before}
+    hint = f". Where the same data only moved, correct their folder in {run_dir / 'config.json'}"
+    check_same(run_dir, before, common, ConfigError, hint)
+
+
+def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:
+    """Every run that goes on, or that further runs will be compared with, was begun with these
+    settings.
+
+    Args:
+        folders: of these runs.
+        settings: of now, under the names of a ledger's opening record.
+
+    Raises:
+        FederationError: naming the run, the setting and both values; or a ledger that is damaged.
+    """
+    now = json.loads(json.dumps(settings))
+    for folder in folders:
+        records = read_ledger(folder / "ledger.jsonl")
+        if records:
+            check_same(folder, records[0], now)
+
+
+def _trains(config: Mapping[str, Any], sites: Sequence[str]) -> dict[str, Any]:
+    """What of ``config.json`` decides how these sites train, each under the name that an error
+    gives it.
+    """
+    found = training_settings(config)
+    of_sites = {}
+    for key in ("sites", "data"):
+        for site in sites:
+            if site in found[key]:
+                of_sites[f"{key} of {site}"] = found[key][site]
+    files = {f"files of {name}": sha for name, sha in found["files"].items()}
+    return {**found["plain"], "overrides": found["overrides"], **files, **of_sites}

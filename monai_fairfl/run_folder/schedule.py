@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A run's schedule: for how many rounds it was planned, and how many seconds its rounds took.
+
+The ledger holds neither: equal runs have equal ledgers, however fast and in however many parts they
+ran.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from monai_fairfl.utils.files import write_atomically
+
+FILE = "schedule.json"
+
+
+@dataclass
+class Schedule:
+    """What ``schedule.json`` of a run holds.
+
+    Args:
+        planned: rounds in all, as the run was begun with, then as each resumption with another
+            number had it; ``None`` where the beginning was not recorded.
+        seconds: round -> wall-clock seconds that it took; of a repeated round the last time.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> schedule = Schedule.begun(folder, rounds=10, resumed=False)
+    >>> schedule.took(folder, number=0, seconds=1.5)
+    >>> Schedule.begun(folder, rounds=60, resumed=True).planned, Schedule.read(folder).seconds
+    ([10, 60], {0: 1.5})
+    """
+
+    planned: list[int | None] = field(default_factory=list)
+    seconds: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, run_dir: Path) -> Schedule:
+        """The schedule of a run; empty where the file is missing or damaged."""
+        try:
+            found = json.loads((run_dir / FILE).read_text(encoding="utf-8"))
+            seconds = {int(number): float(value) for number, value in found["seconds"].items()}
+            planned = [None if rounds is None else int(rounds) for rounds in found["planned"]]
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return cls()
+        return cls(planned, seconds)
+
+    @classmethod
+    def begun(cls, run_dir: Path, rounds: int, resumed: bool) -> Schedule:
+        """Record that a run begins, or goes on, with ``rounds`` rounds in all."""
+        schedule = cls.read(run_dir) if resumed else cls()
+        if resumed and not schedule.planned:
+            schedule.planned.append(None)
+        if not schedule.planned or schedule.planned[-1] != rounds:
+            schedule.planned.append(rounds)
+        schedule._write(run_dir)
+        return schedule
+
+    def took(self, run_dir: Path, number: int, seconds: float) -> None:
+        """Record how long round ``number`` took."""
+        self.seconds[number] = round(seconds, 3)
+        self._write(run_dir)
+
+    def _write(self, run_dir: Path) -> None:
+        write_atomically(run_dir / FILE, (json.dumps(asdict(self)) + "\n").encode())

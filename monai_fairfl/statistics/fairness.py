@@ -1,0 +1,337 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fairness of a federation: how evenly sites are served, and whether contributions are credited as
+they should be.
+
+Units: scores (Dice, accuracy) are fractions in [0, 1]; contributions are shares that sum to one.
+Results on a paper's own scale (x100, percentage points) say so. Clients come as a mapping client ->
+value, or a sequence (client "0", ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from monai_fairfl.errors import ConfigError
+
+PerClient: TypeAlias = Mapping[str, float] | Sequence[float]
+ROUNDING = 0.02  # published shares, rounded to half a percent, sum to 0.99 ... 1.01
+
+
+@dataclass(frozen=True)
+class Performance:
+    """What :func:`performance` found, as fractions; ``std`` uses ``n - ddof``, ``gap`` is best
+    minus worst.
+    """
+
+    mean: float
+    std: float
+    ddof: int
+    worst_client: str
+    worst: float
+    worst_k_mean: float
+    gap: float
+    jain: float
+
+
+class Correlation(NamedTuple):
+    """Pearson correlation ``r`` with its two-sided ``p_value``; both NaN where the correlation is
+    undefined.
+    """
+
+    r: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What :func:`agreement` found: ``pearson`` in -100 ... 100, ``euclidean`` and ``cosine`` on
+    fractions.
+    """
+
+    pearson: float
+    p_value: float
+    euclidean: float
+    cosine: float
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Signed ``drops`` in score when a client is left out, and the non-negative ``shares`` made of
+    them.
+    """
+
+    drops: dict[str, float]
+    shares: dict[str, float]
+
+
+def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performance:
+    """Summarises how well, and how evenly, a federation serves its sites.
+
+    Jain's index is ``(sum x)^2 / (n sum x^2)``: 1 when all sites score the same, 1/n when one has
+    everything (Jain et al., DEC-TR-301, 1984). FedCE reports the standard deviation with
+    ``ddof=1``, Fed-LWR with ``ddof=0``.
+
+    Args:
+        scores: client -> score, fractions in [0, 1].
+        worst_k: number of lowest sites in ``worst_k_mean``, 1 to the number of clients.
+        ddof: delta degrees of freedom of ``std``.
+
+    Returns:
+        The summary; ``std`` is NaN for ``ddof`` or fewer clients, ``jain`` is NaN when all scores
+        are zero. Of equally bad sites, ``worst_client`` is the first by name.
+
+    Raises:
+        ConfigError: when there is no client, a score is not a fraction, or ``worst_k`` does not
+            fit.
+
+    >>> summary = performance({"A": 0.9, "B": 0.8, "C": 0.7}, worst_k=2)
+    >>> summary.worst_client, round(summary.worst_k_mean, 3), round(summary.std, 3), round(summary.jain, 3)
+    ('C', 0.75, 0.1, 0.99)
+    """
+    names, x = _scores(scores, "scores")
+    if not 1 <= worst_k <= len(x):
+        raise ConfigError(f"worst_k must be 1 to the number of clients ({len(x)}), got {worst_k}.")
+    ascending = np.sort(x)
+    squares = float(len(x) * np.sum(x**2))
+    return Performance(
+        mean=float(x.mean()),
+        std=float(x.std(ddof=ddof)) if len(x) > ddof else float("nan"),
+        ddof=ddof,
+        worst_client=names[int(x.argmin())],
+        worst=float(ascending[0]),
+        worst_k_mean=float(ascending[:worst_k].mean()),
+        gap=float(ascending[-1] - ascending[0]),
+        jain=float(x.sum() ** 2 / squares) if squares > 0 else float("nan"),
+    )
+
+
+def gain(method: PerClient, standalone: PerClient) -> dict[str, float]:
+    """What each site gains by taking part: its score with the method minus its score when trained
+    alone.
+
+    Args:
+        method: client -> score of the model the site gets from the federation, fractions in [0, 1].
+        standalone: client -> score of the model trained on that site's data only, fractions in [0,
+            1].
+
+    Returns:
+        client -> difference, -1 to 1; negative where the site would do better alone.
+
+    Raises:
+        ConfigError: when the clients differ or a score is not a fraction.
+
+    >>> {client: round(value, 3) for client, value in gain({"A": 0.9, "B": 0.7}, {"A": 0.8, "B": 0.75}).items()}
+    {'A': 0.1, 'B': -0.05}
+    """
+    names, x, y = _paired(method, standalone, "method", "standalone", _scores)
+    return dict(zip(names, (x - y).tolist()))
+
+
+def pearson(first: PerClient, second: PerClient) -> Correlation:
+    """Pearson correlation between two values per client, unscaled as ShapFed reports it.
+
+    Args:
+        first: client -> any finite value.
+        second: the same clients -> any finite value.
+
+    Returns:
+        ``r`` in -1 ... 1 and its two-sided p-value. Both are NaN, not 0, when one side is constant
+        (uniform weights agree with nothing and disagree with nothing) or when there are two clients
+        (``r`` is then always 1 or -1).
+
+    Raises:
+        ConfigError: when the clients differ, are fewer than two, or a value is not finite.
+
+    >>> pearson([0.1, 0.2, 0.4], [0.2, 0.4, 0.8]).r.__round__(6)
+    1.0
+    >>> pearson([0.1, 0.2, 0.4], [1 / 3, 1 / 3, 1 / 3])
+    Correlation(r=nan, p_value=nan)
+    """
+    _, x, y = _paired(first, second, "first", "second", finite_values)
+    return _correlation(x, y)
+
+
+def performance_fairness_pearson(standalone: PerClient, method: PerClient) -> Correlation:
+    """Collaboration fairness as in FedCE's Table 2 and CGSV: 100 times Pearson of standalone
+    against method scores.
+
+    High when sites with better data of their own end up with better models.
+
+    Args:
+        standalone: client -> score when trained alone, fractions in [0, 1].
+        method: client -> score in the federation, fractions in [0, 1].
+
+    Returns:
+        ``r`` in -100 ... 100 and its two-sided p-value; NaN as in :func:`pearson`.
+
+    Raises:
+        ConfigError: as :func:`gain`, and for fewer than two clients.
+
+    >>> round(performance_fairness_pearson([0.91, 0.85, 0.88], [0.92, 0.86, 0.90]).r, 1)
+    98.2
+    """
+    _, x, y = _paired(standalone, method, "standalone", "method", _scores)
+    r, p_value = _correlation(x, y)
+    return Correlation(100 * r, p_value)
+
+
+def performance_distance(standalone: PerClient, method: PerClient) -> float:
+    """Euclidean distance between standalone and method scores in percentage points (FedCE's Table
+    2).
+
+    Args:
+        standalone: client -> score when trained alone, fractions in [0, 1].
+        method: client -> score in the federation, fractions in [0, 1].
+
+    Returns:
+        ``100 * ||standalone - method||_2``, percentage points.
+
+    Raises:
+        ConfigError: as :func:`gain`.
+
+    >>> round(performance_distance([0.80, 0.90], [0.83, 0.86]), 6)
+    5.0
+    """
+    _, x, y = _paired(standalone, method, "standalone", "method", _scores)
+    return float(100 * np.linalg.norm(x - y))
+
+
+def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
+    """How well estimated contributions agree with a reference such as leave-one-out shares (FedCE's
+    Table 3).
+
+    Args:
+        estimated: client -> share, for example a method's final aggregation weights; shares sum to
+            one.
+        reference: the same clients -> share, for example of :func:`leave_one_out_shares`; shares
+            sum to one.
+
+    Returns:
+        100 x Pearson with two-sided p-value (NaN as in :func:`pearson`), Euclidean distance and
+        cosine.
+
+    Raises:
+        ConfigError: when the clients differ, are fewer than two, a share is not finite, or a sum is
+            not 1 (within 0.02, as published shares are rounded).
+
+    >>> result = agreement({"A": 0.5, "B": 0.3, "C": 0.2}, {"A": 0.6, "B": 0.3, "C": 0.1})
+    >>> round(result.pearson, 1), round(result.euclidean, 3), round(result.cosine, 3)
+    (99.7, 0.141, 0.981)
+    """
+    _, x, y = _paired(estimated, reference, "estimated", "reference", _shares)
+    r, p_value = _correlation(x, y)
+    cosine = x @ y / (np.linalg.norm(x) * np.linalg.norm(y))
+    return Agreement(100 * r, p_value, float(np.linalg.norm(x - y)), float(cosine))
+
+
+def leave_one_out_shares(drops: Mapping[str, float | Mapping[str, float]]) -> LeaveOneOut:
+    """Turns the drops in score after leaving each client out into contribution shares (FedCE's
+    Tables 4 and 5).
+
+    Drops of several structures (optic disc, optic cup) are added first. A client whose absence
+    helps has a negative drop: it stays in ``drops``, and counts as zero in the shares,
+    ``max(drop, 0) / sum max(drop, 0)``.
+
+    Args:
+        drops: client -> score with all clients minus score without this one, or client -> structure
+            -> drop; any unit.
+
+    Returns:
+        The signed drops and the shares; shares are all NaN when no client's absence lowered the
+        score.
+
+    Raises:
+        ConfigError: when there is no client or a drop is not finite.
+
+    >>> leave_one_out_shares({"A": {"disc": 2.0, "cup": 4.0}, "B": {"disc": 3.0, "cup": -1.0}, "C": {"disc": -1.0}})
+    LeaveOneOut(drops={'A': 6.0, 'B': 2.0, 'C': -1.0}, shares={'A': 0.75, 'B': 0.25, 'C': 0.0})
+    """
+    added = {
+        client: sum(drop.values()) if isinstance(drop, Mapping) else drop
+        for client, drop in drops.items()
+    }
+    names, signed = finite_values(added, "drops")
+    kept = signed.clip(min=0)
+    shares = kept / kept.sum() if kept.any() else np.full_like(kept, np.nan)
+    return LeaveOneOut(dict(zip(names, signed.tolist())), dict(zip(names, shares.tolist())))
+
+
+Checked: TypeAlias = tuple[list[str], NDArray[np.float64]]
+
+
+def finite_values(values: PerClient, what: str) -> Checked:
+    """Names, sorted so that sums do not depend on the order of arrival, and float64 values."""
+    named = (
+        values
+        if isinstance(values, Mapping)
+        else {str(index): value for index, value in enumerate(values)}
+    )
+    if not named:
+        raise ConfigError(f"{what} is empty; give at least one value.")
+    names = sorted(named) if isinstance(values, Mapping) else list(named)
+    for name in names:
+        if not isinstance(named[name], Real) or not np.isfinite(named[name]):
+            raise ConfigError(
+                f"{what}: {name!r} has {named[name]!r}, not a finite number; mend it or leave it out."
+            )
+    return names, np.array([named[name] for name in names], dtype=np.float64)
+
+
+def _scores(values: PerClient, what: str) -> Checked:
+    names, array = finite_values(values, what)
+    for name, value in zip(names, array):
+        if not -1e-6 <= value <= 1 + 1e-6:
+            raise ConfigError(
+                f"{what}: {name!r} has {value}, not a fraction in [0, 1]; divide percentages by 100."
+            )
+    return names, array
+
+
+def _shares(values: PerClient, what: str) -> Checked:
+    names, array = finite_values(values, what)
+    if len(array) < 2:
+        raise ConfigError(f"{what} has one client ({names[0]!r}); agreement needs at least two.")
+    if abs(array.sum() - 1) > ROUNDING:
+        raise ConfigError(
+            f"{what}: shares must sum to 1, got {array.sum():.4g}; divide each contribution by their sum."
+        )
+    return names, array
+
+
+def _paired(
+    first: PerClient,
+    second: PerClient,
+    name: str,
+    other: str,
+    check: Callable[[PerClient, str], Checked],
+) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64]]:
+    names, x = check(first, name)
+    others, y = check(second, other)
+    if isinstance(first, Mapping) != isinstance(second, Mapping):
+        raise ConfigError(
+            f"{name} and {other} must both be mappings client -> value, or both be sequences."
+        )
+    if names != others:
+        odd = sorted(set(names) ^ set(others))
+        raise ConfigError(
+            f"{name} and {other} must have the same clients; only one of them has {odd}."
+        )
+    return names, x, y
+
+
+def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> Correlation:
+    if len(x) < 2:
+        raise ConfigError(f"a correlation needs at least two clients, got {len(x)}.")
+    # rounding noise in uniform weights would otherwise be correlated with
+    if len(x) == 2 or any(np.ptp(v) <= 1e-9 * np.abs(v).max() for v in (x, y)):
+        return Correlation(float("nan"), float("nan"))
+    found = stats.pearsonr(x, y)
+    return Correlation(float(found.statistic), float(found.pvalue))

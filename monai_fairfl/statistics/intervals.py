@@ -1,0 +1,131 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Bootstrap intervals of scores, over independent values and over the cases of several sites."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.statistics.fairness import finite_values
+
+
+class Interval(NamedTuple):
+    """An ``estimate`` and the ``low`` and ``high`` end of its confidence interval; NaN where
+    unknown.
+    """
+
+    estimate: float
+    low: float
+    high: float
+
+    @classmethod
+    def read(cls, data: Mapping[str, float | None]) -> Interval:
+        """From JSON, which has ``null`` for what is unknown."""
+        return cls(*(math.nan if data.get(end) is None else float(data[end]) for end in cls._fields))  # type: ignore[arg-type]
+
+    def words(self, digits: int) -> str:
+        """The estimate, with its interval where that is known.
+
+        >>> Interval(0.5, 0.25, 0.75).words(2), Interval.read({"estimate": 0.5}).words(2), Interval.read({}).words(2)
+        ('0.50 (0.25 to 0.75)', '0.50', 'undefined')
+        """
+        if math.isnan(self.estimate):
+            return "undefined"
+        known = not math.isnan(self.low) and not math.isnan(self.high)
+        return f"{self.estimate:.{digits}f}" + (
+            f" ({self.low:.{digits}f} to {self.high:.{digits}f})" if known else ""
+        )
+
+
+def bootstrap_interval(
+    values: Sequence[float],
+    statistic: Callable[..., Any] = np.mean,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Percentile bootstrap interval of a statistic of independent values, for example one value per
+    case.
+
+    Args:
+        values: finite numbers in any unit.
+        statistic: function of a sample, such as ``numpy.mean`` or ``numpy.median``.
+        level: confidence level, between 0 and 1.
+        seed: seed of the resampling.
+
+    Returns:
+        The statistic and its interval in the unit of ``values``. One value says nothing of its
+        spread: the ends are NaN. Equal values give an interval of no width.
+
+    Raises:
+        ConfigError: when there is no value, one is not finite, or the level is not between 0 and 1.
+
+    >>> interval = bootstrap_interval([0.80, 0.85, 0.90, 0.95])
+    >>> round(interval.estimate, 3), interval.low < interval.estimate < interval.high
+    (0.875, True)
+    """
+    _, x = finite_values(values, "values")
+    _check_level(level)
+    estimate = float(statistic(x))
+    if len(x) == 1:
+        return Interval(estimate, float("nan"), float("nan"))
+    rng = np.random.default_rng(seed)
+    found = stats.bootstrap(
+        (x,), statistic, confidence_level=level, method="percentile", rng=rng
+    ).confidence_interval
+    return Interval(estimate, float(found.low), float(found.high))
+
+
+def bootstrap_site_mean(
+    cases_by_site: Mapping[str, Sequence[float]],
+    level: float = 0.95,
+    seed: int = 0,
+    resamples: int = 9999,
+) -> Interval:
+    """Percentile bootstrap interval of the mean over sites of each site's mean score.
+
+    Cases are resampled within each site (stratified), so the interval speaks of these sites and of
+    new cases from them, not of new sites. A site with one case adds no spread, which makes the
+    interval too narrow.
+
+    Args:
+        cases_by_site: site -> score of each of its cases, finite numbers.
+        level: confidence level, between 0 and 1.
+        seed: seed of the resampling; the order of the sites does not matter.
+        resamples: number of bootstrap samples.
+
+    Returns:
+        The mean of the site means and its interval; the ends are NaN when no site has two cases.
+
+    Raises:
+        ConfigError: when there is no site, a site has no case, a score is not finite, or the level
+            is not between 0 and 1.
+
+    >>> interval = bootstrap_site_mean({"A": [0.9, 0.8, 0.7], "B": [0.6, 0.5]})
+    >>> round(interval.estimate, 3), 0.6 < interval.low < interval.high < 0.75
+    (0.675, True)
+    """
+    if not cases_by_site:
+        raise ConfigError("cases_by_site is empty; give at least one site.")
+    _check_level(level)
+    sites = [
+        finite_values(cases_by_site[site], f"cases of site {site!r}")[1]
+        for site in sorted(cases_by_site)
+    ]
+    rng = np.random.default_rng(seed)
+    means = [x[rng.integers(len(x), size=(resamples, len(x)))].mean(axis=1) for x in sites]
+    estimate = float(np.mean([x.mean() for x in sites]))
+    if all(len(x) == 1 for x in sites):
+        return Interval(estimate, float("nan"), float("nan"))
+    low, high = np.quantile(np.mean(means, axis=0), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(estimate, float(low), float(high))
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ConfigError(f"level must be between 0 and 1, got {level}.")

@@ -1,0 +1,222 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The shipped strategies in words: what their clients compute and send, what a round costs, how to
+choose one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from monai_fairfl import strategies
+from monai_fairfl.errors import ConfigError, closest, in_words
+from monai_fairfl.strategies import Strategy
+from monai_fairfl.utils.importing import load_by_path
+
+
+def shipped() -> dict[str, type[Strategy]]:
+    """Name -> class of every strategy of the package.
+
+    >>> "FedCE" in shipped(), "Strategy" in shipped()
+    (True, False)
+    """
+    found = {name: getattr(strategies, name) for name in strategies.__all__}
+    return {
+        name: kind
+        for name, kind in found.items()
+        if isinstance(kind, type) and issubclass(kind, Strategy) and not inspect.isabstract(kind)
+    }
+
+
+def find(name: str) -> type[Strategy]:
+    """The class of a strategy.
+
+    Args:
+        name: of a shipped strategy, or the dotted path of another one, ``module.Name``.
+
+    Raises:
+        ConfigError: when there is none of that name or path, or the path is of something else. It
+            names those there are, or why the path cannot be imported.
+
+    >>> find("FedCE") is find("monai_fairfl.strategies.FedCE")
+    True
+    >>> find("monai_fairfl.strategies.compose")
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: 'monai_fairfl.strategies.compose' is no class that inherits from ...
+    """
+    known = shipped()
+    if name in known:
+        return known[name]
+    if "." not in name:
+        meant = closest(name, known)
+        hint = f"did you mean {meant!r}? " if meant else ""
+        raise ConfigError(
+            f"unknown strategy {name!r}: {hint}known are {', '.join(known)}; "
+            f"one of your own is named by its dotted path, such as my_methods.{name}"
+        )
+    kind = load_by_path(name, "strategy")
+    if not (isinstance(kind, type) and issubclass(kind, Strategy)):
+        raise ConfigError(
+            f"{name!r} is no class that inherits from monai_fairfl.strategies.Strategy, got {kind!r}"
+        )
+    if inspect.isabstract(kind):
+        lacking = ", ".join(sorted(kind.__abstractmethods__))
+        raise ConfigError(f"strategy {name!r} cannot be used: its class does not define {lacking}")
+    return kind
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Everything about one strategy, plain JSON.
+
+    Args:
+        name: of a shipped strategy, or the dotted path of another one.
+
+    Returns:
+        ``target`` and ``config`` (its ``_target_``), ``summary`` and ``description`` (its
+        docstring), ``arguments`` (name -> default), ``needed_arguments`` (names of those without a
+        default), and its class attributes: ``paper``, ``estimates``, ``client_does``,
+        ``client_sends``, ``phases``, ``cost`` (of a round), ``requires`` (measurements the sites
+        must be able to make), ``min_clients``, ``personal``.
+
+    Raises:
+        ConfigError: when there is no such strategy, see :func:`find`.
+
+    >>> describe("FedCE")["config"], describe("FedCE")["arguments"]
+    ({'_target_': 'monai_fairfl.strategies.FedCE'}, {'mode': 'multi', 'variant': 'paper'})
+    """
+    kind = find(name)
+    target = name if "." in name else f"monai_fairfl.strategies.{name}"
+    description = _plain(inspect.cleandoc(kind.__doc__ or ""))
+    arguments, needed = _arguments(kind)
+    try:
+        requires = _requires(kind, needed)
+    except Exception as error:  # whatever a constructor raises
+        raise ConfigError(
+            f"strategy {name!r} cannot be made with its defaults: {in_words(error)}"
+        ) from error
+    return {
+        "target": target,
+        "config": {"_target_": target},
+        "summary": " ".join(description.partition("\n\n")[0].split()),
+        "paper": kind.paper,
+        "estimates": kind.estimates,
+        "client_does": kind.client_does,
+        "client_sends": kind.client_sends,
+        "phases": kind.phases,
+        "cost": kind.cost,
+        "requires": requires,
+        "min_clients": kind.min_clients,
+        "personal": kind.personal,
+        "arguments": arguments,
+        "needed_arguments": needed,
+        "description": description,
+    }
+
+
+def _arguments(kind: type[Strategy]) -> tuple[dict[str, Any], list[str]]:
+    """The constructor's arguments: name -> default as plain JSON, and the names of those without a
+    default.
+    """
+    defaults: dict[str, Any] = {}
+    needed: list[str] = []
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.default is parameter.empty:
+            needed.append(name)
+        else:
+            defaults[name] = json.loads(json.dumps(parameter.default, default=repr))
+    return defaults, needed
+
+
+def _requires(kind: type[Strategy], needed: Sequence[str]) -> list[str]:
+    """The measurements of a strategy: of an instance, since they may follow from the arguments,
+    else of its class.
+    """
+    found: object = kind.requires
+    if not needed:
+        found = kind().requires
+    return (
+        sorted(found) if isinstance(found, frozenset) else []
+    )  # a property has no value without an instance
+
+
+def as_table(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Strategies side by side, for a terminal.
+
+    Args:
+        found: name -> what :func:`describe` returned.
+    """
+    table = Table(
+        box=box.HORIZONTALS, show_lines=True, padding=(0, 2, 0, 0), show_edge=False, expand=True
+    )
+    for title in ("Strategy", "Each client", "A round costs", "Needs"):
+        table.add_column(title, no_wrap=title == "Needs", ratio=None if title == "Needs" else 1)
+    for name, entry in found.items():
+        phases = "" if entry["phases"] == 1 else f"{entry['phases']} phases: "
+        client = f"{entry['client_does']};\nsends {entry['client_sends']}"
+        table.add_row(
+            f"{name}\n{entry['paper']}",
+            client,
+            phases + entry["cost"],
+            "\n".join(entry["requires"]) or "–",
+        )
+    console = Console(
+        width=shutil.get_terminal_size((100, 24)).columns, markup=False, highlight=False
+    )
+    with console.capture() as captured:
+        console.print(table)
+    lines = [line.rstrip() for line in captured.get().strip("\n").splitlines()]
+    legend = [
+        "Needs: what every site must be able to measure. A round is one exchange where no phases are named;",
+        "models of coalitions (FedCI, LeaveOneOut) are scored eight at a time.",
+    ]
+    return "\n".join([*lines, "", *legend, "One strategy in full: monai-fairfl strategies NAME"])
+
+
+def as_page(name: str, entry: Mapping[str, Any]) -> str:
+    """One strategy in full, for a terminal.
+
+    >>> print(as_page("FedAvg", describe("FedAvg")).splitlines()[0])
+    FedAvg(weighting='samples', variant='paper')
+    """
+    written = [f"{key}={default!r}" for key, default in entry["arguments"].items()]
+    arguments = ", ".join([*entry["needed_arguments"], *written])
+    facts = {
+        "paper": entry["paper"] or "none named",
+        "each client": entry["client_does"],
+        "sends": entry["client_sends"],
+        "its contributions": entry["estimates"]
+        or "its weights; it estimates nobody's contribution",
+        "phases": entry["phases"],
+        "cost of a round": entry["cost"],
+        "needs": ", ".join(entry["requires"]) or "no measurement",
+        "clients": f"{entry['min_clients']} or more",
+        "in federate.json": f'"strategy": {json.dumps(entry["config"])}',
+        "on the command line": f"--strategy#_target_ {entry['target']}",
+    }
+    rows = [f"{title + ':':<21}{value}" for title, value in facts.items()]
+    title = f"{name.rpartition('.')[2]}({arguments})"
+    return "\n".join([title, "", entry["description"] or "(no docstring)", "", *rows])
+
+
+def _plain(docstring: str) -> str:
+    """A docstring without its example and its markup for Sphinx; formulas stay as they are written,
+    in LaTeX.
+
+    >>> _plain("Averages :math:`w` as in :class:`~a.b.FedAvg`, ``q`` times.\\n\\n>>> 1\\n1")
+    'Averages w as in FedAvg, q times.'
+    """
+    text = re.split(r"\n+>>> ", docstring)[0].rstrip()
+    text = re.sub(r":(?:class|func|meth|data):`~?(?:[\w.]*\.)?(\w+)`", r"\1", text)
+    return re.sub(r"``(.+?)``", r"\1", re.sub(r":math:`([^`]+)`", r"\1", text))

@@ -1,0 +1,56 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site without code in the job: an NVFlare executor, for hospitals that allow installed packages
+only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+
+from monai_fairfl.transports.flare.policy import NEEDS
+from monai_fairfl.transports.flare.site.answering import Site
+from monai_fairfl.transports.flare.wire import register_tensors
+
+
+class FairFLExecutor(Executor):
+    """Answers a federation's tasks in the client's job process.
+
+    Args:
+        settings: of the job for its sites, see
+            :class:`~monai_fairfl.transports.flare.site.answering.SiteSettings`.
+        needs: said to those whose policy refuses this class.
+    """
+
+    _always_serialize_args = ("needs",)
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, needs: str = NEEDS):
+        super().__init__()
+        self.settings, self.needs = settings, needs
+        self._site: Site | None = None
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Begin and end with the job."""
+        if event_type == EventType.START_RUN:
+            register_tensors()
+            workspace = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir())
+            self._site = Site(fl_ctx.get_identity_name(), workspace, self.settings or {})
+        if event_type == EventType.END_RUN and self._site is not None:
+            self._site.close()
+
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
+        """Carry out one task."""
+        assert self._site is not None
+        return FLModelUtils.to_shareable(self._site.answer(FLModelUtils.from_shareable(shareable)))

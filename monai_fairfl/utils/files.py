@@ -1,0 +1,198 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Files written whole or not at all, and names that are safe in a path."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import pickle
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save as dump_tensors
+
+from monai_fairfl.errors import ConfigError, FederationError, in_words
+from monai_fairfl.protocol.values import Weights
+
+logger = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+DAMAGED = (OSError, RuntimeError, EOFError, pickle.UnpicklingError)
+"""What ``torch.load`` raises of a file that is missing, cut short or something else."""
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold ``folder`` for one run; it is free again when that ends, however it ends.
+
+    Raises:
+        FederationError: when another run holds it.
+    """
+    import fcntl  # here, not at the top: Windows has none, and reads what a run left without
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FederationError(
+                f"{folder} is in use by another run: wait until that has ended, or choose another run_dir or name"
+            ) from None
+        except OSError as error:
+            logger.warning(
+                "%s cannot be held for one run (%s): start no second one in it", folder, error
+            )
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                fcntl.flock(
+                    file, fcntl.LOCK_UN
+                )  # closing is not enough: a forked process has the file open, too
+
+
+def write_atomically(path: str | Path, data: bytes) -> None:
+    """Write ``data`` beside ``path``, flush it to disk, then rename: a crash leaves the old file or
+    the new one.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.writing")
+    with open(beside, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def write_folder(
+    folder: str | Path, files: Iterable[tuple[str, bytes]], about: Mapping[str, Any]
+) -> None:
+    """Write a folder of files so that a crash at any moment leaves either all of it or nothing.
+
+    Args:
+        folder: replaced when it is there.
+        files: name in the folder and content, one at a time.
+        about: goes into the folder's ``manifest.json``, with the SHA-256 of each file.
+    """
+    folder = Path(folder)
+    beside = folder.with_name(f".writing-{folder.name}")
+    shutil.rmtree(beside, ignore_errors=True)
+    sums = {}
+    for name, data in files:
+        sums[name] = hashlib.sha256(data).hexdigest()
+        write_atomically(beside / name, data)
+    manifest = json.dumps({**about, "sha256": sums}, sort_keys=True, indent=1)
+    write_atomically(beside / MANIFEST, manifest.encode())
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(beside, folder)
+
+
+def read_listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:
+    """One file of a folder that :func:`write_folder` wrote, checked against its manifest.
+
+    Raises:
+        ValueError: when it is not what was written.
+    """
+    data = (folder / name).read_bytes()
+    if hashlib.sha256(data).hexdigest() != manifest["sha256"][name]:
+        raise ValueError(f"{name} was changed or cut short")
+    return data
+
+
+def tensors_as_bytes(weights: Weights) -> bytes:
+    """``weights`` as the content of a safetensors file."""
+    return dump_tensors(
+        {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+    )
+
+
+def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
+    """``name``, if it can be a file name everywhere.
+
+    Args:
+        name: of a client, or of a run.
+        what: it is, for the message.
+        most: characters.
+
+    Raises:
+        ConfigError: for names with other characters than letters, digits, ``_``, ``-``, ``.`` and
+            space, names that do not begin with a letter, a digit or ``_``, or that are longer than
+            ``most`` characters.
+
+    >>> safe_name("RUNMC-3T")
+    'RUNMC-3T'
+    """
+    if not re.fullmatch(rf"[A-Za-z0-9_][A-Za-z0-9_. -]{{0,{most - 1}}}", name):
+        raise ConfigError(
+            f"{what} {name!r} cannot be used: give it 1 to {most} letters, digits, '_', '-', '.' or spaces, "
+            "beginning with a letter, a digit or '_'"
+        )
+    return name
+
+
+def distinct_names(paths: Sequence[str]) -> list[str]:
+    """The files' names, with as many of their folders as it takes to tell them apart; numbers where
+    nothing does.
+
+    >>> distinct_names(["a/elm/Case00.nii.gz", "a/oak/Case00.nii.gz"])
+    ['elm/Case00.nii.gz', 'oak/Case00.nii.gz']
+    >>> distinct_names(["a/Case00.nii.gz", "a/Case01.nii.gz"])
+    ['Case00.nii.gz', 'Case01.nii.gz']
+    """
+    parts = [Path(path).parts for path in paths]
+    for depth in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(of[-depth:]) for of in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(number) for number in range(len(paths))]
+
+
+def why_unreadable(error: BaseException) -> str:
+    """Why ``torch.load`` refuses a file, in one line.
+
+    >>> why_unreadable(pickle.UnpicklingError("Weights only load failed. ..."))
+    'it is damaged, or holds more than tensors and plain values, such as a whole network: save its state_dict'
+    """
+    if isinstance(error, pickle.UnpicklingError):
+        return "it is damaged, or holds more than tensors and plain values, such as a whole network: save its state_dict"
+    return in_words(error)
+
+
+def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
+    """A ``state_dict`` of ``torch.save``, or the one under ``"model"`` of a checkpoint, as
+    ``CheckpointLoader`` does.
+
+    Raises:
+        ConfigError: when the file is missing, damaged or something else; the reason is told.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "a.pt")
+    >>> torch.save({"model": {"w": torch.ones(1)}, "epoch": 3}, file)
+    >>> read_state_dict(file)
+    {'w': tensor([1.])}
+    >>> torch.save([torch.ones(1)], file)
+    >>> read_state_dict(file)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: ...a.pt is no state_dict of torch.save but a list
+    """
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except DAMAGED as error:
+        raise ConfigError(
+            f"{path} is no state_dict of torch.save ({why_unreadable(error)})"
+        ) from error
+    if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
+        found = found["model"]
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{path} is no state_dict of torch.save but a {type(found).__name__}")
+    return found

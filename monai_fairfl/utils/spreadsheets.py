@@ -1,0 +1,80 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""CSV tables that people open in a spreadsheet, where a text that begins like a formula would be
+run.
+
+Names of sites, cases and classes come from outside. A text cell that begins with ``=``, ``+``,
+``-``, ``@``, a tab or a line break gets an apostrophe in front, as OWASP's page on CSV injection
+has it. Numbers stay as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+"""How a text begins that is marked; with apostrophes of its own in front, so that :func:`text_of`
+is the inverse.
+"""
+
+
+def cell(value: Any) -> Any:
+    """A value as a spreadsheet may read it: a text that begins like a formula gets an apostrophe in
+    front.
+
+    >>> cell("=HYPERLINK(1)"), cell("elm"), cell(-0.25)
+    ("'=HYPERLINK(1)", 'elm', -0.25)
+    """
+    if isinstance(value, str) and FORMULA.match(value):
+        return f"'{value}"
+    return value
+
+
+def text_of(found: str) -> str:
+    """The inverse of :func:`cell`, for programs that read such a table.
+
+    >>> text_of(cell("=HYPERLINK(1)")), text_of(cell("'=1")), text_of("'elm")
+    ('=HYPERLINK(1)', "'=1", "'elm")
+    """
+    if found.startswith("'") and FORMULA.match(found):
+        return found[1:]
+    return found
+
+
+def csv_text(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """A table with a header line, as the text of a CSV file.
+
+    Args:
+        fields: names of the columns, in their order.
+        rows: each a mapping of some of these names to values; a missing value is an empty cell.
+
+    >>> csv_text(["site", "value"], [{"site": "@elm", "value": -1.5}])
+    "site,value\\n'@elm,-1.5\\n"
+    """
+    lines = [_line(fields)]
+    for row in rows:
+        lines.append(_line([row.get(name) for name in fields]))
+    return "".join(lines)
+
+
+def _line(values: Iterable[Any]) -> str:
+    text = io.StringIO()
+    end = "\r\n"  # with this end csv quotes both characters; else a carriage return in a name would begin a line
+    csv.writer(text, lineterminator=end).writerow([cell(value) for value in values])
+    return text.getvalue().removesuffix(end) + "\n"
+
+
+def read_csv_text(text: str) -> list[dict[str, str]]:
+    """The rows of a table that :func:`csv_text` made, with the texts that were given to it.
+
+    >>> read_csv_text(csv_text(["case", "dice"], [{"case": "=1", "dice": 0.5}]))
+    [{'case': '=1', 'dice': '0.5'}]
+    """
+    rows = []
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        rows.append({text_of(name): text_of(value) for name, value in row.items()})
+    return rows

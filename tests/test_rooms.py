@@ -1,0 +1,113 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The package's rooms: what their faces promise is there, and who may use whom is checked."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import monai_fairfl
+from monai_fairfl.measurements.cka import LEAST_IMAGES
+from monai_fairfl.strategies import fedlwr
+
+CHECKOUT = Path(__file__).parents[1]
+PACKAGE = CHECKOUT / "monai_fairfl"
+FACES = sorted(PACKAGE.rglob("__init__.pyi"))
+FORWARD = re.compile(r'^"""Moved to :mod:', re.MULTILINE)
+
+
+def dotted(face: Path) -> str:
+    """The package of a face."""
+    return ".".join(face.parent.relative_to(CHECKOUT).parts)
+
+
+def names_of(face: Path) -> list[str]:
+    """The names that a face promises."""
+    names = []
+    for node in ast.parse(face.read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            names += [alias.name for alias in node.names]
+    return names
+
+
+@pytest.mark.parametrize("face", FACES, ids=dotted)
+def test_a_face_has_every_name_that_it_promises(face: Path) -> None:
+    if "flare" in face.parts:
+        pytest.importorskip("nvflare")
+    package = importlib.import_module(dotted(face))
+    for name in names_of(face):
+        assert getattr(package, name) is not None
+
+
+@pytest.mark.parametrize("face", FACES, ids=dotted)
+def test_no_name_of_a_face_is_that_of_a_module_in_its_place(face: Path) -> None:
+    # Importing the module would put it into the place of the name.
+    modules = {path.stem for path in face.parent.iterdir()}
+    assert not modules & set(names_of(face))
+
+
+def test_the_package_offers_some_twenty_names() -> None:
+    assert set(monai_fairfl.__all__) == set(names_of(PACKAGE / "__init__.pyi"))
+    assert 15 <= len(monai_fairfl.__all__) <= 30
+
+
+def forwards() -> list[str]:
+    """Modules of the package's top that only forward to a room."""
+    return sorted(file.stem for file in PACKAGE.glob("*.py") if FORWARD.search(file.read_text()))
+
+
+def test_every_forward_is_listed_and_every_listed_one_is_there() -> None:
+    page = (CHECKOUT / "docs" / "architecture.md").read_text()
+    table = page.partition("## Former names")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == forwards()
+
+
+@pytest.mark.parametrize("name", forwards())
+def test_a_forward_gives_the_very_objects_of_its_room(name: str) -> None:
+    forward = importlib.import_module(f"monai_fairfl.{name}")
+    tree = ast.parse((PACKAGE / f"{name}.py").read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert imports
+    for node in imports:
+        room = importlib.import_module(str(node.module))
+        for alias in node.names:
+            assert getattr(forward, alias.name) is getattr(room, alias.name)
+
+
+def test_fedlwr_asks_for_as_many_images_as_its_measurement_needs() -> None:
+    assert fedlwr.LEAST_IMAGES == LEAST_IMAGES
+
+
+@pytest.mark.slow
+def test_the_contract_fails_when_a_strategy_uses_the_server(tmp_path: Path) -> None:
+    copy = tmp_path / "monai_fairfl"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(CHECKOUT / "pyproject.toml", tmp_path)
+    command = [
+        sys.executable,
+        "-c",
+        "from importlinter.cli import lint_imports_command as run; run()",
+    ]
+
+    def lint() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, "--no-cache"], cwd=tmp_path, capture_output=True, text=True
+        )
+
+    assert lint().returncode == 0, lint().stdout
+    strategy = copy / "strategies" / "fedavg.py"
+    line = "from monai_fairfl.server.federation import Federation\n"
+    strategy.write_text(
+        strategy.read_text().replace("from monai_fairfl.", line + "from monai_fairfl.", 1)
+    )
+    broken = lint()
+    assert broken.returncode == 1
+    assert "monai_fairfl.strategies is not allowed to import monai_fairfl.server" in broken.stdout
