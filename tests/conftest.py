@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.checkout import CHECKOUT, TINY
 from hypothesis import HealthCheck, settings
 
 from monai_fairfl.data.synthetic import write_sites
+
+pytest_plugins = ["helpers.known_games"]
 
 torch.set_num_threads(1)  # more threads change bits, and are slower on a small machine
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # a busy machine is no failure
-
-CHECKOUT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -74,12 +75,3 @@ def prostate_client(hospitals: Path, tmp_path: Path):  # type: ignore[no-untyped
         return FairMonaiAlgo(root, tmp_path / site / state, train_kwargs=kwargs, eval_kwargs=kwargs)
 
     return make
-
-
-TINY = {
-    "size": [32, 32],
-    "channels": [4, 8],
-    "batch_size": 2,
-    "slices_per_volume": 4,
-    "decay_epochs": 4,
-}

@@ -20,32 +20,17 @@ from typing import Any
 
 import pytest
 import setuptools
+from helpers.checkout import CHECKOUT, files_of_the_project
 from packaging.requirements import Requirement
 
 from monai_fairfl.cli.program import _parser
 
-CHECKOUT = Path(__file__).parents[1]
 HEADER = (CHECKOUT / "monai_fairfl" / "errors.py").read_text().partition('"""')[0]
 MACHINE_PATHS = [f"/{name}/" for name in ("work", "root", "tmp/venv", "home")]
 REGISTRIES = [
     ".".join(parts)
     for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("anaconda", "org"))
 ]
-
-
-def files_of_the_project() -> list[Path]:
-    """What git has or would take, so that the checks also hold for work in progress."""
-    try:
-        listed = subprocess.run(
-            ["git", "ls-files", "-co", "--exclude-standard"],
-            cwd=CHECKOUT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("not a git checkout")
-    return [CHECKOUT / name for name in listed.stdout.splitlines() if (CHECKOUT / name).is_file()]
 
 
 def modules_after(code: str, tmp_path: Path) -> set[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
-from test_federate import command, infer, run
+from helpers.bundle_runs import command, infer, run
 
 from monai_fairfl.data import check_cases, find_sites
 from monai_fairfl.run_folder.ledger import read_ledger

@@ -21,12 +21,12 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
 from monai.bundle import ConfigParser, ckpt_export, verify_metadata, verify_net_in_out
 from monai.fl.client import MonaiAlgo, MonaiAlgoStats
 from monai.fl.utils.constants import FlStatistics
 from monai.fl.utils.exchange_object import ExchangeObject
 from PIL import Image
-from shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
 
 from monai_fairfl.bundle.shipped import bundle_names, copy_bundle
 from monai_fairfl.errors import ConfigError, DataError

@@ -20,10 +20,10 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
 from monai.fl.client import MonaiAlgo
 from monai.handlers import CheckpointLoader
 from PIL import Image
-from shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
 
 from monai_fairfl.bundle.federation import BundleFederation, bundle_recipe, warn_of_other_training
 from monai_fairfl.cli import main

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import nibabel as nib
 import numpy as np
-import public_layouts as made
 import pytest
+from helpers import public_layouts as made
 from monai.data import NibabelReader
 
 from monai_fairfl.data import (

@@ -7,8 +7,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import public_layouts as made
 import pytest
+from helpers import public_layouts as made
 
 from monai_fairfl.data import site_folders
 from monai_fairfl.data.overview import overview

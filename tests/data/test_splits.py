@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import public_layouts as made
 import pytest
+from helpers import public_layouts as made
 from hypothesis import given
 from hypothesis import strategies as st
 

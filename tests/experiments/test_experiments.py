@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CHECKOUT
+from helpers.checkout import CHECKOUT
 
 from monai_fairfl.utils.files import safe_name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from driving import replies_of
+from helpers.driving import replies_of
 
 from monai_fairfl.guards import DEFAULT, Outsized
 from monai_fairfl.protocol.messages import Reply, Request

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.small_trainers import (
+    ONE_BATCH,
+    Point,
+    half_mean_square,
+    least_squares,
+    scaled,
+    trainer_of,
+)
 from monai.engines import SupervisedTrainer
-from small_trainers import ONE_BATCH, Point, half_mean_square, least_squares, scaled, trainer_of
 from torch import nn
 
 from monai_fairfl.client.training import chosen_handlers

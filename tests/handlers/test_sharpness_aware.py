@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from driving import GOLDEN
+from helpers.driving import GOLDEN
+from helpers.small_trainers import ONE_BATCH, Point, conv_net, image_batches, scaled, trainer_of
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 from monai.inferers import SimpleInferer
 from monai.losses import DiceCELoss
-from small_trainers import ONE_BATCH, Point, conv_net, image_batches, scaled, trainer_of
 from torch import nn
 
 from monai_fairfl.errors import ConfigError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import CHECKOUT, TINY
+from helpers.checkout import CHECKOUT, TINY
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.exchange_object import ExchangeObject
 

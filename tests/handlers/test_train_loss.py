@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_trainers import conv_net, image_batches, trainer_of
+from helpers.small_trainers import conv_net, image_batches, trainer_of
 from torch import nn
 
 from monai_fairfl.handlers import TrainLoss

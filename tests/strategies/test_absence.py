@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from driving import SPEC, play_round, vector
+from helpers.driving import SPEC, play_round, vector
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import COMMON, GOLDEN, UPDATES, play, told, values
+from helpers.driving import COMMON, GOLDEN, UPDATES, play, told, values
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize

@@ -7,7 +7,17 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from driving import CLIENTS, COMMON, GOLDEN, SAMPLES, UPDATES, play, play_round, values, vector
+from helpers.driving import (
+    CLIENTS,
+    COMMON,
+    GOLDEN,
+    SAMPLES,
+    UPDATES,
+    play,
+    play_round,
+    values,
+    vector,
+)
 
 from monai_fairfl.strategies import CGSV, Sparsified
 from monai_fairfl.strategies.cgsv import _Shares

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CHECKOUT, TINY
+from helpers.checkout import CHECKOUT, TINY
 
 from monai_fairfl import strategies as shipped
 from monai_fairfl.bundle.federation import initial_model

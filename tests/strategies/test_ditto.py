@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from driving import CLIENTS, COMMON, SAMPLES, UPDATES, play, values
+from helpers.driving import CLIENTS, COMMON, SAMPLES, UPDATES, play, values
 
 from monai_fairfl.strategies import Ditto, FedAvg
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import COMMON, GOLDEN, SAMPLES, UPDATES, play, told, values
+from helpers.driving import COMMON, GOLDEN, SAMPLES, UPDATES, play, told, values
 
 from monai_fairfl.strategies import FairFed
 

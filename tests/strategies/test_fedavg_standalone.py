@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import GOLDEN, play, play_round
+from helpers.driving import GOLDEN, play, play_round
 
 from monai_fairfl.strategies import FedAvg, Standalone
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from driving import GOLDEN, play, play_round, replies_of
+from helpers.driving import GOLDEN, play, play_round, replies_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from driving import CLIENTS, COMMON, GOLDEN, SAMPLES, SPEC, UPDATES, drive, values, vector
+from helpers.driving import CLIENTS, COMMON, GOLDEN, SAMPLES, SPEC, UPDATES, drive, values, vector
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.messages import Reply, Request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import CLIENTS, COMMON, GOLDEN, UPDATES, play, values
+from helpers.driving import CLIENTS, COMMON, GOLDEN, UPDATES, play, values
 
 from monai_fairfl.strategies import FedGA
 

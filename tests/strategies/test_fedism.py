@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import CLIENTS, COMMON, GOLDEN, SPEC, UPDATES, drive, play, told, values, vector
+from helpers.driving import (
+    CLIENTS,
+    COMMON,
+    GOLDEN,
+    SPEC,
+    UPDATES,
+    drive,
+    play,
+    told,
+    values,
+    vector,
+)
 
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.strategies import FedISM

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 import torch
-from driving import CLIENTS, GOLDEN, drive
+from helpers.driving import CLIENTS, GOLDEN, drive
 from monai.networks.nets import BasicUNet, UNet
 from torch import nn
 

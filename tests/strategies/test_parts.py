@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from driving import (
+from helpers.driving import (
     CLIENTS,
     COMMON,
     SAMPLES,

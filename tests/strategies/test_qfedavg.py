@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import COMMON, GOLDEN, SPEC, UPDATES, play, play_round, told, values, vector
+from helpers.driving import COMMON, GOLDEN, SPEC, UPDATES, play, play_round, told, values, vector
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.strategies import QFedAvg

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from driving import GOLDEN, replies_of, vector
+from helpers.driving import GOLDEN, replies_of, vector
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays

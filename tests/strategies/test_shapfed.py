@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 import torch
-from driving import CLIENTS, COMMON, GOLDEN, drive
+from helpers.driving import CLIENTS, COMMON, GOLDEN, drive
 
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from linear_federation import LinearRun
+from helpers.linear_federation import LinearRun
 
 from monai_fairfl.valuation import (
     FinishedRun,

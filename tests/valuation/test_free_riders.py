@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driving import GOLDEN, play
+from helpers.driving import GOLDEN, play
 
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.protocol.values import Estimate

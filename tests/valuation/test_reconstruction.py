@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from driving import vector
-from linear_federation import START, LinearRun, mean_score, model_of
+from helpers.driving import vector
+from helpers.linear_federation import START, LinearRun, mean_score, model_of
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Reply, Request

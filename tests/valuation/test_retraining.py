@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from linear_federation import START, LinearRun, mean_score, model_of
+from helpers.linear_federation import START, LinearRun, mean_score, model_of
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Request

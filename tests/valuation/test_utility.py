@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from driving import vector
-from linear_federation import LinearRun
+from helpers.driving import vector
+from helpers.linear_federation import LinearRun
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Reply, Request

@@ -19,7 +19,7 @@ import pytest
 
 pydicom = pytest.importorskip("pydicom")
 
-from workflow.dicom_series import (  # noqa: E402
+from helpers.dicom_series import (  # noqa: E402
     AXIAL,
     CORONAL,
     SAGITTAL,

@@ -14,7 +14,7 @@ import pytest
 pydicom = pytest.importorskip("pydicom")
 highdicom = pytest.importorskip("highdicom")
 
-from workflow.dicom_series import SAGITTAL, oblique, write_enhanced, write_series  # noqa: E402
+from helpers.dicom_series import SAGITTAL, oblique, write_enhanced, write_series  # noqa: E402
 
 from monai_fairfl.workflow import (  # noqa: E402
     Case,

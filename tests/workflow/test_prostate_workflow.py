@@ -23,7 +23,7 @@ from PIL import Image
 pydicom = pytest.importorskip("pydicom")
 highdicom = pytest.importorskip("highdicom")
 
-from workflow.dicom_series import affine_of, oblique, write_series  # noqa: E402
+from helpers.dicom_series import affine_of, oblique, write_series  # noqa: E402
 
 from monai_fairfl.bundle.federation import bundle_recipe, initial_model  # noqa: E402
 from monai_fairfl.model_files.recipe import save_model_file  # noqa: E402

@@ -7,8 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import public_layouts as made
 import pytest
+from helpers import public_layouts as made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import ExifTags, Image

@@ -11,10 +11,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import public_layouts as made
 import pytest
-from conftest import CHECKOUT
-from test_federate import federation
+from helpers import public_layouts as made
+from helpers.bundle_runs import federation
+from helpers.checkout import CHECKOUT
 
 from monai_fairfl.bundle.preflight import data_folders, site_names
 from monai_fairfl.data import check_cases, find_cases, find_sites, site_datalist, site_folders

@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Federations of the prostate bundle on tiny hospitals: by the command, and from Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from helpers.checkout import CHECKOUT, TINY
+
+from monai_fairfl.bundle.federation import BundleFederation
+
+BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
+OVERRIDES = {k: v for k, v in TINY.items() if k != "decay_epochs"}
+
+
+def command(root: Path, run_dir: Path, *arguments: str) -> list[str]:
+    return [
+        *(sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"),
+        *("--config_file", str(BUNDLE / "configs" / "federate.json"), "--bundle_root", str(BUNDLE)),
+        *(
+            "--sites_root",
+            str(root),
+            "--run_dir",
+            str(run_dir),
+            "--overrides",
+            json.dumps(OVERRIDES),
+        ),
+        *("--device", "cpu", "--report", "False", *arguments),
+    ]
+
+
+def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{folder}",
+    }
+    return subprocess.run(
+        arguments, capture_output=True, text=True, env=environment, cwd=folder, timeout=300
+    )
+
+
+def infer(run_dir: Path, volumes: Path, masks: Path) -> subprocess.CompletedProcess[str]:
+    """The README's command that segments a folder of volumes with a federation's model."""
+    arguments = [
+        *(sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"),
+        *(
+            "--config_file",
+            str(BUNDLE / "configs" / "inference.json"),
+            "--bundle_root",
+            str(BUNDLE),
+        ),
+        *("--ckpt_path", str(run_dir / "models" / "global.pt"), "--dataset_dir", str(volumes)),
+        *("--output_dir", str(masks), "--device", "cpu"),
+    ]
+    return run(arguments, masks.parent)
+
+
+def federation(root: Path, run_dir: Path, strategies: Any, **settings: Any) -> BundleFederation:
+    settings = {"rounds": 2, "overrides": OVERRIDES, "report": False, **settings}
+    return BundleFederation(str(BUNDLE), str(root), strategies, run_dir=str(run_dir), **settings)

@@ -1,0 +1,193 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Drives strategies without any engine: replies made of plain tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from monai_fairfl.protocol.messages import Measure, Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.run_folder.checkpoint import Checkpoint
+from monai_fairfl.server.federation import Federation
+from monai_fairfl.strategies import RoundResult, Strategy
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "golden_values.json").read_text())
+SPEC = ModelSpec(("w",), layers={"w": "fc"})
+CLIENTS = ("1", "2", "3")
+COMMON = GOLDEN["common"]
+UPDATES = dict(zip(CLIENTS, COMMON["updates"], strict=True))
+SAMPLES = dict(zip(CLIENTS, (50, 30, 20), strict=True))
+
+
+def told(name: str, numbers: Sequence[float]) -> dict[str, dict[str, float]]:
+    """client -> what it measured, for :func:`play_round`."""
+    return {client: {name: number} for client, number in zip(CLIENTS, numbers, strict=True)}
+
+
+def vector(values: Sequence[float]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def replies_of(
+    updates: Mapping[str, Sequence[float]], samples: Mapping[str, int] | None = None
+) -> Replies:
+    """Replies of clients whose whole model is one vector ``w``, all started from zero."""
+    requests = [
+        Request(client, "train", {"w": vector([0.0] * len(update))}, id=i)
+        for i, (client, update) in enumerate(sorted(updates.items()))
+    ]
+    counts = samples or dict.fromkeys(updates, 1)
+    replies = [
+        Reply(r.client, {"w": vector(updates[r.client])}, counts[r.client], id=r.id)
+        for r in requests
+    ]
+    return Replies(replies, requests, SPEC)
+
+
+def play(
+    strategy: Strategy,
+    updates: Sequence[Mapping[str, Sequence[float]]],
+    measurements: Sequence[Mapping[str, Mapping[str, float]]],
+    start: Sequence[float],
+    samples: Mapping[str, int] | None = None,
+) -> list[RoundResult]:
+    """Play whole rounds: ``updates[r]`` are the clients of round r, ``measurements[r]`` what they
+    measured if asked.
+    """
+    strategy.start({"w": vector(start)}, sorted(updates[0]), SPEC)
+    results = []
+    for update, measured in zip(updates, measurements, strict=True):
+        results.append(play_round(strategy, update, measured, samples))
+        strategy.weights = results[-1].weights
+    return results
+
+
+def play_round(
+    strategy: Strategy,
+    update: Mapping[str, Sequence[float]],
+    measured: Mapping[str, Mapping[str, float]],
+    samples: Mapping[str, int] | None = None,
+) -> RoundResult:
+    generator = strategy.round(sorted(update))
+    requests = [replace(request, id=i) for i, request in enumerate(next(generator))]
+    replies = [
+        Reply(
+            r.client,
+            {"w": vector(update[r.client])},
+            (samples or {}).get(r.client, 1),
+            {
+                name: value
+                for name, value in measured.get(r.client, {}).items()
+                if name in r.measure
+            },
+            id=r.id,
+        )
+        for r in requests
+    ]
+    try:
+        generator.send(Replies(replies, requests, SPEC))
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("the strategy asked for a second exchange")
+
+
+def drive(
+    strategy: Strategy,
+    clients: Sequence[str],
+    answer: Callable[[Request], Reply | None],
+    spec: ModelSpec = SPEC,
+) -> tuple[RoundResult, list[list[Request]]]:
+    """One round of any number of exchanges with ``answer`` in place of the clients, ``None`` where
+    one is silent.
+    """
+    generator, exchanges = strategy.round(clients), []
+    requests = next(generator)
+    while True:
+        exchanges.append([replace(request, id=i) for i, request in enumerate(requests)])
+        answered = ((answer(request), request.id) for request in exchanges[-1])
+        replies = [replace(reply, id=id) for reply, id in answered if reply is not None]
+        try:
+            requests = generator.send(Replies(replies, exchanges[-1], spec))
+        except StopIteration as stop:
+            strategy.weights, strategy.rewards = (
+                stop.value.weights,
+                stop.value.rewards or strategy.rewards,
+            )
+            return stop.value, exchanges
+
+
+def values(numbers: Mapping[str, Any], clients: Sequence[str] = ("1", "2", "3")) -> list[float]:
+    return [float(numbers[client]) for client in clients]
+
+
+def crash_before_checkpoint(federation: Federation, number: int) -> None:
+    """Run ``federation`` until it would write the checkpoint of round ``number``, and stop it
+    there.
+    """
+    save = federation.checkpoints.save
+
+    def crash(checkpoint: Checkpoint) -> None:
+        if checkpoint.round == number:
+            raise KeyboardInterrupt
+        save(checkpoint)
+
+    federation.checkpoints.save = crash  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        federation.run()
+
+
+class LeastSquares:
+    """A client whose loss is ||w - target||^2 / 2: one gradient step towards its target, score 1 /
+    (1 + distance).
+    """
+
+    def __init__(self, target: Sequence[float], samples: int = 10, rate: float = 0.5):
+        self.target, self.samples, self.rate = vector(target), samples, rate
+
+    def answer(self, request: Request) -> Reply:
+        echo: dict[str, Any] = {"id": request.id, "run": request.run, "round": request.round}
+        weights = request.weights["w"]
+        measured: dict[str, float] = {}
+        for name in request.measure:
+            distance = float(torch.linalg.vector_norm(weights - self.target))
+            score = 1 / (1 + distance)
+            measured[name] = 1 - score if name == "leave_one_out_error" else score
+        if request.task == "measure":
+            return Reply(request.client, None, 0, measured, **echo)
+        generator = np.random.default_rng(request.seed)
+        update = self.rate * (self.target - weights) + 1e-3 * vector(
+            generator.normal(size=len(weights))
+        )
+        return Reply(
+            request.client, {"w": update}, self.samples, measured, num_cases=2, num_steps=1, **echo
+        )
+
+
+__all__ = [
+    "CLIENTS",
+    "COMMON",
+    "GOLDEN",
+    "SAMPLES",
+    "SPEC",
+    "UPDATES",
+    "LeastSquares",
+    "Measure",
+    "crash_before_checkpoint",
+    "drive",
+    "play",
+    "play_round",
+    "replies_of",
+    "told",
+    "values",
+    "vector",
+]

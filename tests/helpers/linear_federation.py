@@ -1,0 +1,137 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A federation whose every number is known: constant updates, scores linear in the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.driving import SPEC, vector
+
+from monai_fairfl.bundle import federation as federate
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.values import Estimate, Measurement, Weights
+from monai_fairfl.server.federation import Federation
+from monai_fairfl.strategies import FedAvg, Strategy
+from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.valuation import FinishedRun, Panel
+
+START = [1.0, -1.0]
+STEPS = {"A": [0.4, 0.0], "B": [0.0, 0.3], "C": [0.2, 0.1]}
+IMAGES = {"A": 10, "B": 20, "C": 10}
+SCORES = {"A": [1.0, 0.0], "B": [0.0, 2.0], "C": [1.0, 1.0]}
+
+
+class LinearClient:
+    """Its update in round t is (t + 1) times its step, its score of w the inner product with its
+    own vector.
+    """
+
+    def __init__(self, name: str, asked: list[Request]):
+        self.name, self.asked = name, asked
+
+    def answer(self, request: Request) -> Reply:
+        self.asked.append(request)
+        value = float(request.weights["w"] @ vector(SCORES[self.name]))
+        measured: dict[str, Measurement] = {
+            name: (
+                -value
+                if name == "global_loss"
+                else {"mean": Estimate(value, 0.1, IMAGES[self.name]), "rim": value / 2}
+            )
+            for name in request.measure
+        }
+        echo = {"id": request.id, "run": request.run, "round": request.round}
+        if request.task == "measure":
+            return Reply(request.client, None, 0, measured, **echo)  # type: ignore[arg-type]
+        update = (request.round + 1) * vector(STEPS[self.name])
+        return Reply(request.client, {"w": update}, IMAGES[self.name], measured, **echo)  # type: ignore[arg-type]
+
+
+def in_place_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such clients answer for the sites of a :class:`BundleFederation`; everything else is the
+    command's own.
+    """
+
+    def transport(self: BundleFederation, folder: Path, names: Sequence[str]) -> InProcess:
+        return InProcess(
+            {name: partial(LinearClient, letter, []) for name, letter in zip(names, "ABC")}
+        )
+
+    monkeypatch.setattr(BundleFederation, "_transport", transport)
+    monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
+
+
+class LinearRun:
+    """Runs such federations, and counts what the clients were asked."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.asked: list[Request] = []
+        self.lose: Callable[[Request], bool] = lambda request: False
+
+    @property
+    def models_measured(self) -> int:
+        """Models scored for a valuation, by all three clients each."""
+        count = sum(request.run == "valuation" for request in self.asked)
+        assert count % 3 == 0
+        return count // 3
+
+    @property
+    def models_asked(self) -> int:
+        """Models of a valuation that the last of the clients has scored."""
+        return sum(request.run == "valuation" and request.client == "C" for request in self.asked)
+
+    def transport(self, clients: Sequence[str] = "ABC") -> InProcess:
+        run = self
+
+        class Lossy(InProcess):
+            def exchange(self, requests, arrived, timeout=None):  # type: ignore[no-untyped-def]
+                super().exchange([r for r in requests if not run.lose(r)], arrived, timeout)
+
+        return Lossy({name: (lambda n=name: LinearClient(n, self.asked)) for name in clients})  # type: ignore[misc]
+
+    def federate(
+        self, folder: Path, clients: Sequence[str] = "ABC", strategy: Strategy | None = None
+    ) -> Weights:
+        initial = lambda: ({"w": vector(START)}, SPEC)  # noqa: E731
+        federation = Federation(
+            strategy or FedAvg(),
+            self.transport(clients),
+            2,
+            initial,
+            run_dir=folder,
+            min_clients=1,
+            record_updates=True,
+        )
+        federation.run(resume=True)
+        return federation.strategy.weights
+
+    def train(self, coalition: frozenset[str], strategy: Strategy | None, folder: Path) -> Weights:
+        return (
+            self.federate(folder, sorted(coalition), strategy)
+            if coalition
+            else {"w": vector(START)}
+        )
+
+    def finished(self) -> FinishedRun:
+        panel = Panel(self.transport(), "ABC")
+        return FinishedRun(self.folder, list("ABC"), panel, self.train, self.folder / "retrained")
+
+
+def model_of(coalition: Sequence[str], start: Sequence[float], factor: float) -> np.ndarray:
+    """start + factor * mean of the members' steps by images."""
+    images = sum(IMAGES[c] for c in coalition)
+    return np.array(start) + sum(
+        (factor * IMAGES[c] / images * np.array(STEPS[c]) for c in coalition), np.zeros(2)
+    )
+
+
+def mean_score(weights: np.ndarray | torch.Tensor) -> float:
+    return float(np.mean([np.dot(weights, SCORES[c]) for c in SCORES]))

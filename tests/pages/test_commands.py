@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that the pages show train as the numbers beside them were trained."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from monai_fairfl.cli import EXAMPLES, main
+
+CHECKOUT = Path(__file__).parents[2]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(str(file.relative_to(CHECKOUT)) for file in CHECKOUT.glob("docs/**/*.md")),
+    *sorted(str(file.relative_to(CHECKOUT)) for file in CHECKOUT.glob("bundles/*/docs/README.md")),
+]
+STUDIES = {
+    "prostate_mri_segmentation": CHECKOUT / "experiments" / "studies" / "prostate.json",
+    "fundus_disc_cup_segmentation": CHECKOUT / "experiments" / "studies" / "fundus.json",
+}
+"""Bundle -> what its page's results were trained with."""
+
+
+class Training(NamedTuple):
+    """A command that trains a federation of a bundle of this project."""
+
+    where: str
+    bundles: list[str]
+    rounds: int
+    local_epochs: int | None
+    overrides: dict[str, Any]
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The commands of a text, whole, as the words that a shell makes of them."""
+    begun = ""
+    for line in text.replace("\\\n", " ").splitlines():
+        begun += re.sub(r"(^|\s)#\s.*", "", line) + "\n"  # a comment; --strategy#_target_ is none
+        try:
+            words = shlex.split(begun)
+        except ValueError:  # a quotation goes on in the next line
+            continue
+        begun = ""
+        if words:
+            yield words
+
+
+def commands_of_page(page: str) -> Iterator[list[str]]:
+    """The commands in the code blocks of a page."""
+    text = (CHECKOUT / page).read_text()
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        if language in ("", "bash"):
+            yield from commands(block)
+
+
+def bundles_of(command: list[str], page: str) -> list[str]:
+    """The bundles that a command may be of: the one that it or its page is of, else every one."""
+    whole = " ".join([*command, page])
+    return [name for name in STUDIES if name in whole] or list(STUDIES)
+
+
+def training(command: list[str], page: str) -> Training | None:
+    """What a command trains; ``None`` where it trains no federation of a bundle of this project."""
+    whole = " ".join(command)
+    trains = "federate.json" in whole and "monai.bundle" in whole and "own_bundle" not in whole
+    trains |= bool({"simulate-flare", "export-flare"} & set(command)) and "..." not in command
+    if not trains:
+        return None
+    parser = ArgumentParser()
+    parser.add_argument("--rounds", "--num-rounds", type=int, default=60)
+    parser.add_argument("--local_epochs", "--local-epochs", type=int)
+    parser.add_argument("--overrides", default="{}")
+    found = parser.parse_known_args(command)[0]
+    overrides = ast.literal_eval(found.overrides.replace("$fold", "0"))
+    bundles = bundles_of(command, page)
+    return Training(f"{page}: {whole}", bundles, found.rounds, found.local_epochs, overrides)
+
+
+def trainings() -> list[Training]:
+    found = [training(command, page) for page in PAGES for command in commands_of_page(page)]
+    examples = EXAMPLES.replace("'", "")
+    found += [training(command, "monai-fairfl --help") for command in commands(examples)]
+    return [shown for shown in found if shown is not None]
+
+
+def test_every_page_with_a_training_is_read() -> None:
+    pages = {shown.where.partition(":")[0] for shown in trainings()}
+    assert {"README.md", "CONTRIBUTING.md", "docs/settings.md", "docs/valuation.md"} <= pages
+    assert {"docs/flare_production.md", "docs/methods/composition.md"} <= pages
+    assert "monai-fairfl --help" in pages
+    assert {f"bundles/{name}/docs/README.md" for name in STUDIES} <= pages
+
+
+@pytest.mark.parametrize("shown", trainings(), ids=lambda shown: shown.where[:60])
+def test_a_training_of_a_page_has_the_epochs_and_sizes_of_the_measured_one(shown: Training) -> None:
+    assert shown.local_epochs, f"{shown.where}\nlacks the local epochs; the default is 1"
+    recipes = [json.loads(STUDIES[name].read_text()) for name in shown.bundles]
+    if shown.rounds < min(recipe["rounds"] for recipe in recipes):
+        return  # a demonstration
+    measured = [(recipe["rounds"], recipe["local_epochs"]) for recipe in recipes]
+    given = (shown.rounds, shown.local_epochs)
+    assert given in measured, f"{shown.where}\nmeasured were {measured}"
+    recipe = recipes[measured.index(given)]
+    wanted = {name: shown.overrides.get(name) for name in recipe["overrides"]}
+    assert wanted == recipe["overrides"], f"{shown.where}\nlacks overrides of what was measured"
+
+
+@pytest.mark.parametrize("command", ["simulate-flare", "export-flare"])
+def test_an_example_of_the_help_names_its_local_epochs(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    examples = re.findall(rf"^  monai-fairfl {command} .*$", capsys.readouterr().out, re.MULTILINE)
+    assert examples and all("--local-epochs" in example for example in examples)

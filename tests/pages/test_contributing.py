@@ -1,0 +1,135 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""CONTRIBUTING.md's way to ship a strategy: what it asks for is there for every shipped one, and is
+enough.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from monai_fairfl.strategies.catalogue import shipped
+
+CHECKOUT = Path(__file__).parents[2]
+GUIDE = (CHECKOUT / "CONTRIBUTING.md").read_text()
+OVERVIEW = CHECKOUT / "docs" / "methods" / "README.md"
+README = CHECKOUT / "README.md"
+
+
+def letters(name: str) -> str:
+    """A method's name, however it is written: ``Fed-LWR``, ``FedLWR``."""
+    return re.sub(r"[^a-z]", "", name.lower())
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_strategy_is_on_the_pages(name: str) -> None:
+    overview = re.findall(r"^\| \[([\w-]+)\]\((\w+\.md)\) \|", OVERVIEW.read_text(), re.MULTILINE)
+    pages = {letters(method): OVERVIEW.parent / page for method, page in overview}
+    table = README.read_text().partition("| strategies | weigh by |")[2].partition("\n\n")[0]
+    lacking = []
+    if letters(name) not in pages:
+        lacking.append(
+            f"add a row for {name}, with a link to its page, to the overview of {OVERVIEW}"
+        )
+    elif not pages[letters(name)].is_file():
+        lacking.append(f"write {pages[letters(name)]}, the page of {name}")
+    if f"`{name}`" not in table:
+        lacking.append(f"add `{name}` to the table of strategies in {README}")
+    assert not lacking, "\n".join(lacking)
+
+
+def steps() -> str:
+    """The numbered list below "To ship it:"."""
+    return GUIDE.partition("To ship it:\n")[2].partition("`make test`")[0]
+
+
+def test_the_steps_name_the_files_that_are_followed_below() -> None:
+    assert set(re.findall(r"`([\w/]+\.(?:pyi?|md))`", steps())) == {
+        "monai_fairfl/strategies/inverse_loss.py",
+        "monai_fairfl/strategies/__init__.pyi",
+        "tests/strategies/test_inverse_loss.py",
+        "docs/methods/inverse_loss.md",
+        "docs/methods/README.md",
+        "README.md",
+        "CHANGELOG.md",
+    }
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the tests of a strategy need of the project, in a folder of its own."""
+    copy = tmp_path_factory.mktemp("contributed")
+    for folder in ("monai_fairfl", "tests", "docs"):
+        leave_out = shutil.ignore_patterns("__pycache__", "images")
+        shutil.copytree(CHECKOUT / folder, copy / folder, ignore=leave_out)
+    for name in ("README.md", "CONTRIBUTING.md", "pyproject.toml"):
+        shutil.copy(CHECKOUT / name, copy / name)
+    return copy
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    """Put ``new`` in the place of ``old``, which is there once."""
+    text = file.read_text()
+    assert text.count(old) == 1
+    file.write_text(text.replace(old, new))
+
+
+def run_tests(checkout: Path) -> str:
+    """What pytest says of the new strategy in ``checkout``."""
+    files = [
+        "tests/cli/test_program.py",
+        "tests/pages/test_contributing.py",
+        "monai_fairfl/strategies/inverse_loss.py",
+    ]
+    if (checkout / "tests" / "strategies" / "test_inverse_loss.py").exists():
+        files.append("tests/strategies/test_inverse_loss.py")
+    chosen = "InverseLoss or inverse_loss"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout)},
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_steps_are_enough_and_pages_that_are_left_out_are_named(checkout: Path) -> None:
+    # Steps 1 and 2: the class, and its name. What comes after them is asked for by the tests.
+    package = checkout / "monai_fairfl" / "strategies"
+    shutil.copy(checkout / "docs" / "examples" / "inverse_loss.py", package / "inverse_loss.py")
+    line = "from .leave_one_out import LeaveOneOut as LeaveOneOut\n"
+    named = "from .inverse_loss import InverseLoss as InverseLoss\n"
+    edit(package / "__init__.pyi", line, named + line)
+    done = run_tests(checkout)
+    assert "add a row for InverseLoss" in done and "add `InverseLoss` to the table" in done
+
+    # Step 3: the test.
+    test = (checkout / "docs" / "examples" / "test_inverse_loss.py").read_text()
+    test = test.replace("inverse_loss import", "monai_fairfl.strategies.inverse_loss import")
+    test = test.replace('"inverse_loss.', '"monai_fairfl.strategies.inverse_loss.')
+    (checkout / "tests" / "strategies" / "test_inverse_loss.py").write_text(test)
+
+    # Steps 4 and 5: the pages.
+    ditto = "| [Ditto](ditto.md) |"
+    row = (
+        "| [InverseLoss](inverse_loss.md) | training loss | 1 number | 1 | no | unusable labels |\n"
+    )
+    edit(checkout / "docs" / "methods" / "README.md", ditto, row + ditto)
+    (checkout / "docs" / "methods" / "inverse_loss.md").write_text("# InverseLoss\n")
+    edit(
+        checkout / "README.md",
+        "| `Ditto` | images;",
+        "| `InverseLoss` | training losses |\n| `Ditto` | images;",
+    )
+
+    done = run_tests(checkout)
+    assert re.search(r"^6 passed", done, re.MULTILINE), done[-3000:]

@@ -1,0 +1,147 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The page ``docs/own_loop.md`` and its script: what they show is run, and is what one process
+does.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import own_loop
+import pytest
+import torch
+from monai.fl.client import MonaiAlgo
+from monai.fl.utils.constants import WeightType
+
+from monai_fairfl.bundle.federation import initial_model
+from monai_fairfl.bundle.site import bundle_client
+from monai_fairfl.protocol.values import to_json
+from monai_fairfl.run_folder.ledger import digest_of, read_ledger
+from monai_fairfl.server.exchange import Transport
+from monai_fairfl.server.federation import Federation
+from monai_fairfl.strategies import FedCE
+from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.utils.files import read_state_dict
+
+PAGE = Path(__file__).parents[2] / "docs" / "own_loop.md"
+SITES = ("alder", "birch", "cedar")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def three_hospitals(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds what the page's commands find."""
+    folder = tmp_path_factory.mktemp("page")
+    for site in SITES:
+        shutil.copytree(hospitals / site, folder / "hospitals" / site)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def in_one_process(three_hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Federation:
+    """The run that all is compared with."""
+    folder, images = tmp_path_factory.mktemp("here"), three_hospitals / "hospitals"
+    make = partial(bundle_client, own_loop.BUNDLE, rounds=2, overrides=own_loop.SMALL)
+    clients = {
+        site: partial(make, site, folder / site, dataset_dir=images / site) for site in SITES
+    }
+    initial = partial(initial_model, own_loop.BUNDLE, own_loop.SMALL)
+    federation = Federation(
+        FedCE(), InProcess(clients), 2, initial, run_dir=folder / "own", min_clients=3
+    )
+    federation.run()
+    return federation
+
+
+@pytest.fixture(scope="module")
+def page(three_hospitals: Path) -> dict[str, Any]:
+    """Everything that the page's Python blocks made, in their order."""
+    found: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(three_hospitals)
+        for block in BLOCKS:
+            exec(compile(block, str(PAGE), "exec"), found)
+    return found
+
+
+@pytest.mark.slow
+def test_a_process_for_each_hospital_gives_the_same_ledger_and_models(
+    three_hospitals: Path, in_one_process: Federation, tmp_path: Path
+) -> None:
+    history = own_loop.run(three_hospitals / "hospitals", tmp_path / "own")
+
+    assert history.finished
+    here = in_one_process.run_dir
+    assert (tmp_path / "own" / "ledger.jsonl").read_bytes() == (here / "ledger.jsonl").read_bytes()
+    one, two = (read_state_dict(run / "models" / "global.pt") for run in (here, tmp_path / "own"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.slow
+def test_a_hospital_that_fails_or_is_late_does_not_stop_the_others(
+    three_hospitals: Path, tmp_path: Path
+) -> None:
+    images = tmp_path / "hospitals"
+    shutil.copytree(three_hospitals / "hospitals", images)
+    shutil.rmtree(images / "cedar")
+
+    transport: Transport = own_loop.Processes(images, SITES, tmp_path / "private", 1)
+    weights, _ = initial_model(own_loop.BUNDLE, own_loop.SMALL)
+    asked = partial(
+        own_loop.Request,
+        task="measure",
+        weights=weights,
+        measure=("global_score",),
+        run="own",
+        round=0,
+    )
+    requests = [asked(site, id=id) for id, site in enumerate(SITES)]
+    replies = {}
+    transport.exchange(requests, lambda reply: replies.update({reply.client: reply}))
+    assert replies["cedar"].error
+    assert all(
+        replies[site].error is None and replies[site].measurements for site in ("alder", "birch")
+    )
+
+    late: list[Any] = []
+    transport.exchange(requests[:1], late.append, timeout=1e-6)
+    assert not late
+    transport.close()
+
+
+def test_a_round_by_hand_is_the_first_round_of_the_federation(
+    page: dict[str, Any], in_one_process: Federation
+) -> None:
+    opening, first = read_ledger(in_one_process.run_dir / "ledger.jsonl")[:2]
+    assert digest_of(page["weights"]) == opening["model"]
+    assert page["result"].aggregation == first["aggregation"]
+    assert to_json(page["result"].contributions) == first["contributions"]
+
+
+def test_the_mended_client_alone_trains_and_evaluates(
+    page: dict[str, Any], three_hospitals: Path
+) -> None:
+    assert isinstance(page["algo"], MonaiAlgo)
+    update = page["update"]
+    assert update.weight_type == WeightType.WEIGHT_DIFF
+    assert set(update.weights) == set(page["weights"])
+    assert any(
+        tensor.abs().max() > 0 for tensor in update.weights.values() if tensor.is_floating_point()
+    )
+    assert update.statistics["num_executed_iterations"] > 0
+    assert 0 <= page["metrics"]["val_mean_dice"] <= 1
+    assert list(
+        (three_hospitals / "private" / "eval").iterdir()
+    ), "nothing is written into the bundle"
+
+
+def test_the_table_names_the_whole_protocol() -> None:
+    members = {name for name in vars(Transport) if not name.startswith("_")}
+    assert {
+        match.partition("(")[0] for match in re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), re.M)
+    } == members

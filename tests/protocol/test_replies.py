@@ -1,0 +1,156 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from helpers.driving import GOLDEN, replies_of, vector
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monai_fairfl.protocol.averages import normalise, sample_shares, weighted_mean
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
+
+SPEC = ModelSpec(
+    ("bn.weight", "fc.weight"),
+    buffers=("bn.count", "bn.mean", "bn.var"),
+    layers={
+        "bn.weight": "bn",
+        "bn.count": "bn",
+        "bn.mean": "bn",
+        "bn.var": "bn",
+        "fc.weight": "fc",
+    },
+)
+
+
+def batchnorm_replies(**policies: object) -> Replies:
+    start = {"fc.weight": torch.zeros(2), "bn.weight": torch.ones(1)}
+    requests = [Request(c, "train", start, id=i) for i, c in enumerate("AB")]
+    replies = [
+        Reply(
+            c,
+            {"fc.weight": torch.full((2,), u), "bn.weight": torch.full((1,), u)},
+            n,
+            buffers={
+                "bn.mean": torch.tensor([m]),
+                "bn.var": torch.tensor([v]),
+                "bn.count": torch.tensor(k),
+            },
+            id=i,
+        )
+        for i, (c, u, n, m, v, k) in enumerate(
+            [("A", 1.0, 30, 2.0, 4.0, 7), ("B", -1.0, 10, 6.0, 1.0, 9)]
+        )
+    ]
+    return Replies(replies, requests, SPEC)
+
+
+def test_parameters_move_by_the_weighted_updates() -> None:
+    averaged = batchnorm_replies().average({"A": 0.75, "B": 0.25})
+    assert averaged["fc.weight"].tolist() == [0.5, 0.5] and averaged["bn.weight"].tolist() == [1.5]
+
+
+def test_layerwise_weights_act_on_their_layer_and_its_buffers() -> None:
+    averaged = batchnorm_replies().average({"fc": {"A": 1.0, "B": 0.0}, "bn": {"A": 0.0, "B": 1.0}})
+    assert averaged["fc.weight"].tolist() == [1.0, 1.0] and averaged["bn.weight"].tolist() == [0.0]
+    assert averaged["bn.mean"].tolist() == [6.0]
+
+
+def test_a_layer_that_was_not_scored_is_averaged_uniformly() -> None:
+    averaged = batchnorm_replies().average({"fc": {"A": 1.0, "B": 0.0}})
+    assert averaged["bn.weight"].tolist() == [1.0] and averaged["bn.mean"].tolist() == [4.0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "mean", "var"),
+    [("aggregation", 5.0, 1.75), ("samples", 3.0, 3.25), ("local", None, None)],
+)
+def test_buffer_policies(policy: str, mean: float | None, var: float | None) -> None:
+    averaged = batchnorm_replies().average({"A": 0.25, "B": 0.75}, buffers=policy)
+    if mean is None:
+        assert set(averaged) == set(SPEC.parameters)
+    else:
+        assert averaged["bn.mean"].item() == mean and averaged["bn.var"].item() == var
+
+
+def test_integer_buffers_take_the_maximum_and_keep_their_type() -> None:
+    count = batchnorm_replies().average()["bn.count"]
+    assert count.item() == 9 and count.dtype == torch.int64
+
+
+def test_buffers_are_normalised_when_weights_do_not_sum_to_one() -> None:
+    assert batchnorm_replies().average({"A": 1.0, "B": 1.0})["bn.mean"].item() == 4.0
+
+
+def test_buffers_that_only_clients_of_weight_zero_sent_are_averaged_plainly() -> None:
+    assert batchnorm_replies().average({"A": 0.0, "B": 0.0})["bn.mean"].item() == 4.0
+
+
+def test_clients_that_started_from_own_models_average_these_models() -> None:
+    starts = {"A": vector([1.0]), "B": vector([3.0])}
+    requests = [Request(c, "train", {"w": w}, id=i) for i, (c, w) in enumerate(starts.items())]
+    spec = ModelSpec(("w",), layers={"w": "w"})
+    replies = Replies(
+        [Reply(c, {"w": vector([0.5])}, 1, id=i) for i, c in enumerate("AB")], requests, spec
+    )
+    assert replies.average({"A": 0.25, "B": 0.75})["w"].tolist() == [3.0]
+
+
+def test_average_is_bit_identical_in_whatever_order_replies_arrive() -> None:
+    generator = torch.Generator().manual_seed(1)
+    names = list("ABCDEFGH")
+    start = {"w": torch.randn(1000, generator=generator)}
+    spec = ModelSpec(("w",), layers={"w": "w"})
+    requests = [Request(c, "train", start, id=i) for i, c in enumerate(names)]
+    replies = [
+        Reply(c, {"w": torch.randn(1000, generator=generator) * 10**i}, 1, id=i)
+        for i, c in enumerate(names)
+    ]
+    expected = Replies(replies, requests, spec).average()["w"]
+    for seed in range(20):
+        random.Random(seed).shuffle(replies)
+        assert torch.equal(Replies(replies, requests, spec).average()["w"], expected)
+
+
+def test_without_leaves_out_a_row_and_says_why() -> None:
+    replies = replies_of({"A": [1.0], "B": [5.0], "C": [3.0]})
+    assert replies.matrix is not None
+    rest = replies.without({1: "quarantined"})
+    assert rest.clients == ["A", "C"] and rest.missing == {"B": "quarantined"}
+    assert rest.average()["w"].tolist() == [2.0]
+
+
+def test_sample_shares_are_the_worked_numbers() -> None:
+    common = GOLDEN["common"]
+    updates = {str(i): u for i, u in enumerate(common["updates"])}
+    replies = replies_of(updates, {str(i): int(n) for i, n in enumerate(common["n"])})
+    np.testing.assert_allclose(list(sample_shares(replies).values()), common["p"])
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0, 1e6), min_size=1, max_size=8))
+def test_normalised_scores_are_shares(values: dict[str, float]) -> None:
+    shares = normalise(values)
+    assert sum(shares.values()) == pytest.approx(1.0) and min(shares.values()) >= 0
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_normalise_names_the_client_of_a_bad_score(bad: float) -> None:
+    with pytest.raises(ValueError, match="'B'"):
+        normalise({"A": 1.0, "B": bad})
+
+
+def test_normalise_floors_and_falls_back_to_uniform() -> None:
+    assert normalise({"A": -5.0, "B": 3.0}, floor=1.0) == {"A": 0.25, "B": 0.75}
+    assert normalise({"A": 0.0, "B": 0.0}) == {"A": 0.5, "B": 0.5}
+
+
+def test_weighted_mean_keeps_the_type_of_half_precision_and_scalars() -> None:
+    halves = [torch.tensor(1.0, dtype=torch.float16), torch.tensor(2.0, dtype=torch.float16)]
+    mean = weighted_mean(halves, torch.tensor([1.0, 3.0]))
+    assert mean.dtype == torch.float16 and mean.item() == 1.75 and mean.ndim == 0

@@ -1,0 +1,295 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.statistics.fairness import (
+    agreement,
+    gain,
+    leave_one_out_shares,
+    pearson,
+    performance,
+    performance_distance,
+    performance_fairness_pearson,
+)
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def table(name: str) -> list[dict[str, str]]:
+    with (GOLDEN / "tables" / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def numbers(row: dict[str, str], prefix: str) -> list[float]:
+    """Values of the columns prefix1, prefix2, ..., as printed."""
+    return [float(row[f"{prefix}{i}"]) for i in range(1, 7) if row.get(f"{prefix}{i}")]
+
+
+def fractions(row: dict[str, str], prefix: str) -> list[float]:
+    return [value / 100 for value in numbers(row, prefix)]
+
+
+def find(name: str, **keys: str) -> dict[str, str]:
+    (row,) = [row for row in table(name) if all(row[key] == value for key, value in keys.items())]
+    return row
+
+
+def spread(scores: list[float], quantity: str) -> float:
+    if quantity == "avg_dice":
+        return 100 * performance(scores).mean
+    return 100 * performance(scores, ddof=int(quantity[-1])).std
+
+
+LOO = {"fundus": "fedce_table4_loo_fundus", "prostate": "fedce_table5_loo_prostate"}
+
+
+def loo_rows(task: str) -> list[dict[str, str]]:
+    return [row for row in table(LOO[task]) if row["client"] != "none_removed"]
+
+
+def recompute(row: dict[str, str]) -> float:
+    """The value of one row of the verification report, from the printed values and this package's
+    functions.
+    """
+    source, task, name, quantity = (row[key] for key in ("source_table", "task", "row", "quantity"))
+    if source == "fedce_table1":
+        return spread(
+            fractions(find("fedce_table1_table6_dice", task=task, method=name), "client"), quantity
+        )
+    if source.startswith("fedlwr"):
+        file = {"fedlwr_table1": "fedlwr_table1_prostate", "fedlwr_table2": "fedlwr_table2_rif"}[
+            source
+        ]
+        return spread(fractions(find(file, method=name), "site"), quantity)
+    if source == "fedce_table2":
+        alone, method = (
+            fractions(find("fedce_table1_table6_dice", task=task, method=m), "client")
+            for m in ("Standalone", name)
+        )
+        r, p_value = performance_fairness_pearson(alone, method)
+        return {
+            "pearson_x100": r,
+            "p_value": p_value,
+            "euclidean": performance_distance(alone, method),
+        }[quantity]
+    if source.startswith("shapfed"):
+        dataset, partition = task.split("/")
+        alone, method = (
+            fractions(find(source, dataset=dataset, partition=partition, method=m), "P")
+            for m in ("Individual", name)
+        )
+        return pearson(alone, method).r
+    rows = loo_rows(task)
+    if source == "fedce_table3":
+        samples = np.array([float(r["training_samples"]) for r in rows])
+        published = [float(r["performance_contribution_pct"]) / 100 for r in rows]
+        found = agreement((samples / samples.sum()).tolist(), published)
+        return getattr(found, {"pearson_x100": "pearson"}.get(quantity, quantity))
+    drops = {
+        "client" + r["client"]: {key: -float(r[key]) for key in r if key.startswith("delta_")}
+        for r in rows
+    }
+    return 100 * leave_one_out_shares(drops).shares[name]
+
+
+# what half a unit of the last printed digit, or the coarser rounding the paper shows, allows
+TOLERANCE = {
+    ("fedce_table1", "avg_dice"): 0.0055,
+    ("fedce_table1", "std_ddof1"): 0.0056,
+    ("fedce_table2", "p_value"): 0.0005,
+    ("fedce_table4", "performance_contribution_pct"): 0.25,
+    ("fedce_table5", "performance_contribution_pct"): 0.03,
+    **{
+        (f"fedlwr_table{i}", q): 0.01
+        for i in (1, 2)
+        for q in ("avg_dice", "std_ddof0", "std_ddof1")
+    },
+}
+REPORT = [
+    row
+    for row in table("verification_report")
+    if not row["source_table"].endswith("own_r") and row["source_table"] != "fedce_table45"
+]
+
+
+def test_the_report_covers_every_table_that_can_be_recomputed() -> None:
+    counts = {source: 0 for source in (row["source_table"] for row in REPORT)}
+    for row in REPORT:
+        counts[row["source_table"]] += int(row["matches"])
+    assert counts == {
+        "fedce_table1": 32,
+        "fedce_table2": 0,
+        "fedce_table3": 7,
+        "fedce_table4": 4,
+        "fedce_table5": 4,
+        "fedlwr_table1": 18,
+        "fedlwr_table2": 18,
+        "shapfed_table1": 5,
+        "shapfed_table2": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    "row",
+    REPORT,
+    ids=[
+        "-".join(row[key] for key in ("source_table", "task", "row", "quantity")) for row in REPORT
+    ],
+)
+def test_published_values_are_met_where_the_report_says_so_and_missed_elsewhere(
+    row: dict[str, str],
+) -> None:
+    value = recompute(row)
+    assert value == pytest.approx(float(row["recomputed"]), rel=3e-3, abs=6e-5)
+    tolerance = TOLERANCE.get((row["source_table"], row["quantity"]), 0.005)
+    assert (abs(value - float(row["published"])) <= tolerance) == (row["matches"] == "1")
+
+
+def test_leave_one_out_shares_meet_the_worked_game() -> None:
+    game = json.loads((GOLDEN / "golden_values.json").read_text())["shapley"]
+    v = game["v"]
+    found = leave_one_out_shares(
+        {"1": v["123"] - v["23"], "2": v["123"] - v["13"], "3": v["123"] - v["12"]}
+    )
+    assert list(found.drops.values()) == pytest.approx(game["leave_one_out"])
+    assert list(found.shares.values()) == pytest.approx(game["loo_share"])
+
+
+def test_a_negative_drop_is_kept_raw_and_counts_as_zero_in_the_shares() -> None:
+    found = leave_one_out_shares({"b": -2.0, "a": 3.0, "c": 1.0})
+    assert found.drops == {"a": 3.0, "b": -2.0, "c": 1.0}
+    assert found.shares == {"a": 0.75, "b": 0.0, "c": 0.25}
+
+
+def test_shares_are_undefined_when_nobody_is_missed() -> None:
+    found = leave_one_out_shares({"a": -0.1, "b": 0.0})
+    assert all(math.isnan(share) for share in found.shares.values())
+
+
+def test_performance_names_the_worst_site_and_averages_the_worst_k() -> None:
+    found = performance({"x": 0.9, "a": 0.6, "m": 0.7}, worst_k=2)
+    assert (found.worst_client, found.worst) == ("a", 0.6)
+    assert found.worst_k_mean == pytest.approx(0.65)
+    assert found.gap == pytest.approx(0.3)
+    assert found.std == pytest.approx(stats.tstd([0.9, 0.6, 0.7]))
+
+
+def test_equally_bad_sites_are_told_apart_by_name_not_by_order() -> None:
+    assert performance({"b": 0.5, "a": 0.5, "c": 0.9}).worst_client == "a"
+
+
+def test_a_sequence_numbers_its_clients_in_order() -> None:
+    scores = [0.9] * 10 + [0.1, 0.8]
+    assert performance(scores).worst_client == "10"
+    assert list(gain(scores, [0.0] * 12).items()) == [
+        (str(i), score) for i, score in enumerate(scores)
+    ]
+
+
+def test_one_site_has_a_mean_but_no_sample_deviation() -> None:
+    found = performance({"only": 0.8})
+    assert found.mean == 0.8 and math.isnan(found.std) and found.jain == pytest.approx(1)
+    assert performance({"only": 0.8}, ddof=0).std == 0
+
+
+SCORES = st.lists(st.floats(0, 1).map(lambda x: round(x, 6)), min_size=1, max_size=8)
+
+
+@given(SCORES, st.randoms(use_true_random=False), st.floats(0.01, 1))
+def test_jain_lies_between_one_nth_and_one_whatever_scale_and_order(
+    scores: list[float], random: Random, scale: float
+) -> None:
+    assume(any(scores))
+    jain = performance(scores).jain
+    assert 1 / len(scores) - 1e-9 <= jain <= 1 + 1e-9
+    shuffled = [scale * score for score in scores]
+    random.shuffle(shuffled)
+    assert performance(shuffled).jain == pytest.approx(jain, rel=1e-9)
+
+
+def test_jain_is_one_for_equal_scores_one_nth_for_one_winner_and_undefined_for_zeros() -> None:
+    assert performance([0.4] * 5).jain == pytest.approx(1)
+    assert performance([0.0, 0.0, 0.7, 0.0]).jain == pytest.approx(0.25)
+    assert math.isnan(performance([0.0, 0.0]).jain)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=3, max_size=8),
+    st.floats(0.1, 10),
+)
+def test_pearson_is_scipys_and_does_not_change_with_order_scale_and_offset(
+    pairs: list[tuple[int, int]], scale: float
+) -> None:
+    x, y = (np.array(v, dtype=float) for v in zip(*pairs))
+    assume(np.ptp(x) > 0 and np.ptp(y) > 0)
+    found = pearson(x.tolist(), y.tolist())
+    expected = stats.pearsonr(x, y)
+    assert (found.r, found.p_value) == pytest.approx(
+        (expected.statistic, expected.pvalue), abs=1e-12
+    )
+    assert pearson((scale * x[::-1] + 7).tolist(), y[::-1].tolist()).r == pytest.approx(
+        found.r, abs=1e-6
+    )
+    assert pearson(y.tolist(), (-x).tolist()).r == pytest.approx(-found.r, abs=1e-12)
+
+
+@pytest.mark.parametrize("constant", [[0.25] * 4, [0.1 + 0.2, 0.3, 0.3, 0.3]])
+def test_correlation_with_equal_weights_is_undefined_not_zero(constant: list[float]) -> None:
+    other = [0.1, 0.2, 0.3, 0.4]
+    assert all(math.isnan(value) for value in pearson(constant, other) + pearson(other, constant))
+    found = agreement([0.25] * 4, other)
+    assert math.isnan(found.pearson) and math.isnan(found.p_value)
+    assert found.euclidean == pytest.approx(math.dist([0.25] * 4, other))
+    assert found.cosine == pytest.approx(0.5 / math.sqrt(0.3))
+
+
+def test_correlation_of_two_clients_is_undefined() -> None:
+    assert math.isnan(performance_fairness_pearson([0.8, 0.9], [0.7, 0.9]).r)
+
+
+def test_clients_are_matched_by_name() -> None:
+    assert gain({"b": 0.9, "a": 0.5}, {"a": 0.6, "b": 0.7}) == pytest.approx({"a": -0.1, "b": 0.2})
+    assert agreement({"b": 0.7, "a": 0.3}, {"a": 0.3, "b": 0.7}).euclidean == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: performance({}), "empty"),
+        (lambda: performance({"siteA": 0.9, "siteB": float("nan")}), "'siteB' has nan"),
+        (
+            lambda: performance({"siteA": 0.9, "siteB": 87.2}),
+            "'siteB' has 87.2.*divide percentages by 100",
+        ),
+        (lambda: performance({"siteA": -0.2}), "'siteA'"),
+        (lambda: performance({"siteA": None}), "'siteA' has None"),  # type: ignore[dict-item]
+        (lambda: performance([0.9], worst_k=2), "worst_k"),
+        (lambda: gain({"a": 0.5}, {"b": 0.5}), r"\['a', 'b'\]"),
+        (lambda: gain({"0": 0.5}, [0.5]), "both be mappings"),
+        (lambda: pearson([0.5], [0.5]), "at least two"),
+        (lambda: agreement({"a": 1.0}, {"a": 1.0}), "one client"),
+        (
+            lambda: agreement({"a": 4.0, "b": 1.0}, {"a": 0.5, "b": 0.5}),
+            "estimated: shares must sum to 1, got 5",
+        ),
+    ],
+)
+def test_input_that_cannot_be_judged_is_refused_with_the_client_named(
+    call: Callable[[], object], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        call()

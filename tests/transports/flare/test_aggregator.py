@@ -1,0 +1,444 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Strategies as aggregators of NVFlare's own FedAvg: its arithmetic is the oracle."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.strategies import (
+    AFL,
+    CFFL,
+    CGSV,
+    Ditto,
+    FairFed,
+    FedAvg,
+    FedCE,
+    FedCI,
+    FedGA,
+    FedISM,
+    FedLWR,
+    LeaveOneOut,
+    Mixed,
+    QFedAvg,
+    ShapFed,
+    Standalone,
+    Strategy,
+    Uniform,
+    compose,
+)
+
+pytest.importorskip(
+    "nvflare", reason="nvflare is not installed: pip install 'monai_fairfl[nvflare]'"
+)
+from helpers.flare_pages import run_block, write_blocks  # noqa: E402
+from nvflare.apis.event_type import EventType  # noqa: E402
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType  # noqa: E402
+from nvflare.app_common.aggregators.weighted_aggregation_helper import (  # noqa: E402
+    WeightedAggregationHelper,
+)
+from nvflare.app_common.app_event_type import AppEventType  # noqa: E402
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
+from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa: E402
+from nvflare.app_opt.pt.recipes import FedAvgRecipe  # noqa: E402
+
+from monai_fairfl.transports.flare import FairFLAggregator  # noqa: E402
+from monai_fairfl.transports.flare.server.aggregator_state import STATE  # noqa: E402
+
+pytestmark = pytest.mark.nvflare
+CLIENTS = ["elm", "poplar", "sycamore"]
+SHAPES = {
+    "conv.weight": (3, 2),
+    "conv.bias": (3,),
+    "norm.running_mean": (3,),
+    "norm.running_var": (3,),
+}
+TRAINABLE = ["conv.bias", "conv.weight"]
+
+
+def results(number: int, seed: int = 0, clients: list[str] = CLIENTS) -> list[FLModel]:
+    """What scripts send in round ``number``: differences of a client's own direction, score and
+    steps.
+    """
+    models = []
+    for i, client in enumerate(clients):
+        own, draw = np.random.default_rng(100 * seed + i), np.random.default_rng(
+            10_000 * (number + 1) + 100 * seed + i
+        )
+        params = {
+            name: torch.tensor(
+                own.normal(size=shape) + draw.normal(size=shape), dtype=torch.float32
+            )
+            for name, shape in SHAPES.items()
+        }
+        score = float(draw.uniform(0.2, 0.9)) if number else 1.0  # NVFlare's scripts begin with 1
+        meta = {
+            "client_name": client,
+            "NUM_STEPS_CURRENT_ROUND": 3 + 4 * i,
+            "fedce_minus_val": score,
+        }
+        metrics = {
+            "accuracy": float(draw.uniform()),
+            "global_loss": float(draw.uniform(0.1, 2)),
+            "note": "text",
+        }
+        models.append(
+            FLModel(ParamsType.DIFF, params, metrics=metrics, current_round=number, meta=meta)
+        )
+    return models
+
+
+def one_round(aggregator: Any, models: list[FLModel]) -> FLModel:
+    aggregator.reset_stats()
+    for model in models:
+        aggregator.accept_model(model)
+    return aggregator.aggregate_model()
+
+
+def job_of(folder: Path, clients: list[str] = CLIENTS) -> Any:
+    """As much of NVFlare's context as the aggregator looks at."""
+    workspace = SimpleNamespace(get_run_dir=lambda job: str(folder / job))
+    names = [SimpleNamespace(name=client) for client in clients]
+    engine = SimpleNamespace(get_workspace=lambda: workspace, get_clients=lambda: names)
+    return SimpleNamespace(get_engine=lambda: engine, get_job_id=lambda: "job")
+
+
+def equal(first: FLModel, second: FLModel) -> bool:
+    same = all(torch.equal(first.params[name], second.params[name]) for name in first.params)
+    return same and first.params.keys() == second.params.keys() and first.metrics == second.metrics
+
+
+def test_fedavg_equals_nvflares_own_weighted_average() -> None:
+    models, helper = results(0), WeightedAggregationHelper()
+    for model in models:
+        helper.add(
+            model.params, model.meta["NUM_STEPS_CURRENT_ROUND"], model.meta["client_name"], 0
+        )
+    expected = helper.get_result()
+    found = one_round(FairFLAggregator(FedAvg()), models)
+    assert found.params_type == ParamsType.DIFF and found.params.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_allclose(found.params[name], expected[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("names", [TRAINABLE, None])
+@pytest.mark.parametrize(("mode", "theirs"), [("sum", "plus"), ("multi", "times")])
+def test_fedce_equals_nvflares_fedce_over_five_rounds(
+    mode: str, theirs: str, names: list[str] | None
+) -> None:
+    """Also without names, where BatchNorm's statistics are told from parameters by what they are
+    called.
+    """
+    ours, peer = FairFLAggregator(FedCE(mode, variant="revised"), names), FedCEModelAggregator(
+        theirs, TRAINABLE
+    )
+    for number in range(5):
+        found, expected = one_round(ours, results(number)), one_round(peer, results(number))
+        assert found.meta["fedce_coef"] == pytest.approx(expected.meta["fedce_coef"], abs=1e-6)
+        assert found.metrics == pytest.approx(expected.metrics, abs=1e-6)
+        assert found.current_round == number
+        for name in SHAPES:
+            np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "strategy", [FedAvg(), FedCE("sum", variant="revised"), QFedAvg()], ids=lambda s: s.name
+)
+def test_the_same_results_in_any_order_give_the_same_bits(strategy: Strategy) -> None:
+    kept = json.dumps(strategy.state_dict())
+    found = []
+    for order in itertools.permutations(range(3)):
+        strategy.load_state_dict(json.loads(kept))
+        aggregator = FairFLAggregator(strategy)
+        rounds = [one_round(aggregator, [results(number)[i] for i in order]) for number in range(2)]
+        found.append((rounds, strategy.state_dict()))
+    for rounds, state in found[1:]:
+        assert all(equal(first, second) for first, second in zip(found[0][0], rounds, strict=True))
+        assert state == found[0][1]
+
+
+def test_which_model_counts_where_two_clients_disagree_does_not_depend_on_who_is_first() -> None:
+    models = results(0)[:2]
+    models[1].params["more"] = torch.ones(1)
+    found = [one_round(FairFLAggregator(FedAvg()), order) for order in (models, models[::-1])]
+    assert equal(*found) and "more" not in found[0].params
+
+
+def test_whole_parameters_are_compared_with_the_model_that_was_sent() -> None:
+    sent = {name: torch.full(shape, 0.5) for name, shape in SHAPES.items()}
+    differences, whole = results(0), results(0)
+    for model in whole:
+        model.params_type, model.params = ParamsType.FULL, {
+            n: sent[n] + change for n, change in model.params.items()
+        }
+    aggregator = FairFLAggregator(FedCE("sum", variant="revised"))
+    aggregator.reset_stats()
+    task = FLModelUtils.to_shareable(FLModel(ParamsType.FULL, sent, current_round=0))
+    aggregator.handle_event(
+        AppEventType.BEFORE_TRAIN_TASK, SimpleNamespace(get_prop=lambda name: task)
+    )
+    for model in whole:
+        aggregator.accept_model(model)
+    found, expected = aggregator.aggregate_model(), one_round(
+        FairFLAggregator(FedCE("sum", variant="revised")), differences
+    )
+    assert found.params_type == ParamsType.DIFF
+    for name in SHAPES:
+        np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-6)
+
+
+def test_whole_parameters_without_the_sent_model_are_refused_with_the_fix() -> None:
+    model = results(0)[0]
+    model.params_type = ParamsType.FULL
+    with pytest.raises(FederationError, match="client elm.*params_transfer_type=TransferType.DIFF"):
+        FairFLAggregator(FedAvg()).accept_model(model)
+
+
+def test_arrays_come_back_as_arrays_and_counters_as_whole_numbers() -> None:
+    models = results(0)
+    for i, model in enumerate(models):
+        model.params = {name: tensor.numpy() for name, tensor in model.params.items()} | {
+            "norm.seen": np.array(i)
+        }
+    found = one_round(FairFLAggregator(FedAvg()), models).params
+    assert all(isinstance(value, np.ndarray) for value in found.values())
+    assert found["norm.seen"].dtype == np.array(1).dtype and found["norm.seen"] == 2
+
+
+def test_tensors_that_wait_on_disk_are_read() -> None:
+    models = results(0)
+    expected = one_round(FairFLAggregator(FedAvg()), results(0))
+    for model in models:
+        model.params = {
+            name: SimpleNamespace(materialize=lambda tensor=tensor: tensor)
+            for name, tensor in model.params.items()
+        }
+    assert equal(one_round(FairFLAggregator(FedAvg()), models), expected)
+
+
+def test_results_that_cannot_count_are_refused_when_they_come() -> None:
+    aggregator, (elm, poplar, sycamore) = FairFLAggregator(FedAvg()), results(0)
+    aggregator.accept_model(elm)
+    with pytest.raises(FederationError, match="elm sent a second result"):
+        aggregator.accept_model(results(0)[0])
+    poplar.meta.pop("client_name")
+    with pytest.raises(FederationError, match="client_name"):
+        aggregator.accept_model(poplar)
+    sycamore.params["conv.bias"] = object()
+    with pytest.raises(
+        FederationError, match="client sycamore: 'conv.bias' is a object, not a tensor"
+    ):
+        aggregator.accept_model(sycamore)
+    found = aggregator.aggregate_model()
+    assert torch.equal(found.params["conv.bias"], elm.params["conv.bias"])
+    assert found.meta["nr_aggregated"] == 1
+
+
+@pytest.mark.parametrize("harm", ["nan", "shape", "foreign", "lacking"])
+def test_one_bad_result_is_left_out_and_the_others_count(
+    harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    models = results(0)
+    params = models[0].params  # the first by name, which must not decide what the model looks like
+    if harm == "nan":
+        params["conv.bias"][0] = torch.nan
+    elif harm == "shape":
+        params["conv.bias"] = torch.zeros(2)
+    elif harm == "foreign":
+        params["other.weight"] = torch.zeros(2)
+    else:
+        del params["conv.bias"]
+    aggregator = FairFLAggregator(FedAvg())
+    with caplog.at_level(logging.WARNING):
+        found = one_round(aggregator, models)
+    assert equal(found, one_round(FairFLAggregator(FedAvg()), results(0)[1:]))
+    assert "client elm" in caplog.text
+
+
+def test_a_round_of_bad_results_only_says_why_of_each() -> None:
+    models = results(0)[:2]
+    models[0].params["conv.weight"][0, 0] = torch.inf
+    aggregator = FairFLAggregator(FedAvg())
+    with pytest.raises(FederationError, match="none came"):
+        one_round(aggregator, [])
+    aggregator.reset_stats()
+    aggregator.accept_model(models[0])
+    models[1].params = {}
+    with pytest.raises(FederationError, match="no parameters"):
+        aggregator.accept_model(models[1])
+    with pytest.raises(FederationError, match="elm.*not finite.*poplar.*no parameters"):
+        aggregator.aggregate_model()
+
+
+NEEDS_MORE = [
+    Standalone(), Ditto(), CGSV(), ShapFed(output_layer="conv", personalised=True), FedISM(), FedLWR(), FedCI(),
+    LeaveOneOut(), compose(FedAvg(), reward=Mixed()), compose(FedAvg(), training={"prox_mu": 0.1}), ShapFed(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", NEEDS_MORE, ids=lambda strategy: strategy.name)
+def test_a_strategy_that_needs_more_is_refused_by_name(strategy: Strategy) -> None:
+    with pytest.raises(ConfigError, match=f"^{strategy.name} .*(FairFLRecipe|output_layer)"):
+        FairFLAggregator(strategy)
+
+
+WORKS = [
+    FedAvg(), FedCE(), FedCE("cos"), CGSV(reward=None), ShapFed(output_layer="conv"), FairFed(), QFedAvg(), AFL(),
+    AFL(form="worst_client"), compose(FedCE(), weighting=Uniform()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", WORKS, ids=lambda strategy: strategy.name)
+def test_a_strategy_of_one_model_works_with_what_scripts_send(strategy: Strategy) -> None:
+    kept = json.dumps(strategy.state_dict())
+    aggregator = FairFLAggregator(strategy, TRAINABLE)
+    assert json.dumps(strategy.state_dict()) == kept  # being tried has left no trace
+    for number in range(3):
+        clients = [
+            client for client in CLIENTS if not (number == 0 and client == "poplar")
+        ]  # joins later
+        found = one_round(aggregator, results(number, clients=clients))
+        assert all(torch.isfinite(tensor).all() for tensor in found.params.values())
+        assert found.metrics is not None and set(found.metrics) == {"accuracy", "global_loss"}
+    assert ("fedce_coef" in found.meta) == isinstance(strategy, FedCE)
+
+
+def test_a_measurement_that_no_script_sends_is_named() -> None:
+    with pytest.raises(FederationError, match="FedGA needs 'local_loss'"):
+        aggregator = FairFLAggregator(FedGA())
+        for number in range(2):
+            one_round(aggregator, results(number))
+    with pytest.raises(FederationError, match="CFFL needs 'local_score'"):
+        one_round(FairFLAggregator(CFFL()), results(0))
+
+
+def test_fairfed_scores_by_the_key_metric() -> None:
+    models = results(0)
+    for model, score in zip(models, (0.9, 0.5, 0.1), strict=True):
+        model.metrics, model.meta["NUM_STEPS_CURRENT_ROUND"] = {"dice": score}, 1
+    strategy = FairFed(beta=0.5)
+    one_round(FairFLAggregator(strategy, key_metric="dice"), models)
+    gap = 0.4 - 0.8 / 3  # of the outer two, less the mean: Algorithm 1 by hand
+    assert strategy.weight["elm"] == pytest.approx(1 / 3 - 0.5 * gap)
+    assert strategy.weight["poplar"] == pytest.approx(1 / 3 + gap)
+
+
+def test_metrics_are_averaged_with_the_rounds_weights_or_not_at_all() -> None:
+    models = results(0)
+    steps = [model.meta["NUM_STEPS_CURRENT_ROUND"] for model in models]
+    found = one_round(FairFLAggregator(FedAvg()), models)
+    expected = np.average([model.metrics["accuracy"] for model in models], weights=steps)
+    assert found.metrics["accuracy"] == pytest.approx(expected) and "note" not in found.metrics
+    models[1].metrics = None
+    assert one_round(FairFLAggregator(FedAvg()), models).metrics is None
+
+
+def test_an_absent_client_is_told_that_the_model_does_not_hold_it() -> None:
+    """NVFlare would tell it its last weight, and its helper would take out what is not in there."""
+    aggregator = FairFLAggregator(FedCE("sum", variant="revised"), TRAINABLE)
+    one_round(aggregator, results(0))
+    sent = one_round(aggregator, results(1, clients=CLIENTS[:2]))
+    assert PTFedCEHelper.get_contribution_weight(sent, "sycamore") == 0
+    assert sum(sent.meta["fedce_coef"].values()) == pytest.approx(1)
+
+
+def test_the_first_model_holds_nobody() -> None:
+    assert PTFedCEHelper.get_contribution_weight(FLModel(params={}, meta={}), "elm") == 0
+
+
+def test_a_server_that_is_started_again_goes_on_with_the_same_history(tmp_path: Path) -> None:
+    def aggregator(folder: Path, strategy: Strategy) -> FairFLAggregator:
+        made = FairFLAggregator(strategy, TRAINABLE)
+        made.handle_event(EventType.START_RUN, job_of(folder))
+        return made
+
+    whole = aggregator(tmp_path / "whole", FedCE("sum", variant="revised"))
+    expected = [one_round(whole, results(number)) for number in range(4)]
+    first = aggregator(tmp_path / "cut", FedCE("sum", variant="revised"))
+    early = [one_round(first, results(number)) for number in range(2)]
+    second = aggregator(tmp_path / "cut", FedCE("sum", variant="revised"))
+    late = [one_round(second, results(number)) for number in (2, 3)]
+    assert all(equal(a, b) for a, b in zip(expected, early + late, strict=True))
+    assert late[-1].meta == expected[-1].meta
+    assert (tmp_path / "cut/job" / STATE).read_text() == (
+        tmp_path / "whole/job" / STATE
+    ).read_text()
+    kept = json.loads((tmp_path / "cut/job" / STATE).read_text())
+    assert [record["round"] for record in kept["rounds"]] == [0, 1, 2, 3]
+    anew = aggregator(tmp_path / "cut", FedCE("sum", variant="revised"))
+    assert equal(
+        one_round(anew, results(0)), expected[0]
+    )  # a job that begins is not one that goes on
+    other = aggregator(tmp_path / "cut", FedAvg())
+    with pytest.raises(ConfigError, match="written by FedCE-sum-revised, now it is FedAvg"):
+        one_round(other, results(1))
+
+
+def test_clients_receive_no_history() -> None:
+    """FedAvg sends the result's meta to all of them."""
+    aggregator = FairFLAggregator(FedCE("sum", variant="revised"), TRAINABLE)
+    assert set(one_round(aggregator, results(0)).meta) == {"fedce_coef", "nr_aggregated"}
+    assert set(one_round(FairFLAggregator(FairFed()), results(0)).meta) == {"nr_aggregated"}
+
+
+def test_names_that_nobody_sends_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match="trainable_param_names.*'conv.wieght'.*such as.*'conv.bias'"
+    ):
+        one_round(FairFLAggregator(FedAvg(), ["conv.wieght"]), results(0))
+
+
+def test_a_job_keeps_strategy_names_and_weighting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_blocks(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    aggregator = FairFLAggregator(compose(FedCE("sum"), weighting=Uniform()), ["w"], "dice")
+    recipe = FedAvgRecipe(
+        name="job",
+        model={"class_path": "net.Net"},
+        min_clients=2,
+        train_script="client.py",
+        aggregator=aggregator,
+    )
+    recipe.export(str(tmp_path / "out"))
+    assert not list(
+        (tmp_path / "out/job/app/custom").rglob("__init__.py")
+    )  # the installed package is what runs
+    config = json.loads((tmp_path / "out/job/app/config/config_fed_server.json").read_text())
+    (workflow,) = config["workflows"]
+    written = workflow["args"]["aggregator"]
+    assert written["path"] == "monai_fairfl.transports.flare.server.aggregator.FairFLAggregator"
+    assert written["args"]["strategy"]["args"] == {"mode": "sum"}
+    assert written["args"]["weighting"]["path"] == "monai_fairfl.strategies.parts.Uniform"
+    assert (written["args"]["trainable_param_names"], written["args"]["key_metric"]) == (
+        ["w"],
+        "dice",
+    )
+
+
+@pytest.mark.slow
+def test_the_pages_job_keeps_nvflares_fedavg_in_the_simulator(tmp_path: Path) -> None:
+    write_blocks(tmp_path)
+    run_block(tmp_path, "keep.py", "run")
+    server = tmp_path / "run/discs/server/simulate_job"
+    kept = json.loads((server / STATE).read_text())
+    assert [record["round"] for record in kept["rounds"]] == [0, 1, 2] and kept[
+        "strategy"
+    ] == "FedCE-sum-revised"
+    for client in CLIENTS:
+        first, *later = (tmp_path / f"run-received-{client}.txt").read_text().splitlines()
+        assert first == "0.0 []"
+        weights = [float(line.partition(" ")[0]) for line in later]
+        assert weights == [record["aggregation"][client] for record in kept["rounds"][:-1]]
+    assert (server / "app_server/FL_global_model.pt").exists()

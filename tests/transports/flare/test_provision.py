@@ -1,0 +1,399 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The page ``docs/flare_production.md``: what it says a hospital receives, writes and runs is so."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nvflare")
+
+import torch  # noqa: E402
+import yaml  # noqa: E402
+from cryptography import x509  # noqa: E402
+from helpers.checkout import files_of_the_project  # noqa: E402
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey  # noqa: E402
+from nvflare.apis.fl_context import FLContext  # noqa: E402
+from nvflare.apis.workspace import Workspace  # noqa: E402
+from nvflare.app_common.logging.constants import is_log_streaming_allowed  # noqa: E402
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
+from nvflare.fuel.sec.authz import Authorizer, AuthzContext, Person  # noqa: E402
+from nvflare.private.fed.app.fl_conf import create_privacy_manager  # noqa: E402
+
+from monai_fairfl.bundle.shipped import find_bundle  # noqa: E402
+from monai_fairfl.cli import main  # noqa: E402
+from monai_fairfl.protocol.messages import Reply, Request  # noqa: E402
+from monai_fairfl.transports.flare.site.answering import Site, SiteSettings  # noqa: E402
+from monai_fairfl.transports.flare.wire import reply_model, reply_of  # noqa: E402
+
+pytestmark = pytest.mark.nvflare
+CHECKOUT = Path(__file__).parents[3]
+PAGE = (CHECKOUT / "docs" / "flare_production.md").read_text()
+PROJECT = CHECKOUT / "docs" / "examples" / "flare" / "project.yml"
+HOSPITALS = ("alder", "birch", "cedar")
+SITE, AUTHORIZATION, PRIVACY = (
+    json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+)
+
+
+def commands() -> list[list[str]]:
+    """The words of every command of the page, comments left out."""
+    blocks = "".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
+    return [shlex.split(line, comments=True) for line in blocks.splitlines() if line]
+
+
+def command(*begin: str) -> list[str]:
+    """The one command that begins so."""
+    (found,) = [words for words in commands() if words[: len(begin)] == list(begin)]
+    return found
+
+
+SED = [words for words in commands() if words[0] == "sed"]
+
+
+def provision(folder: Path) -> Path:
+    """What the page's command writes."""
+    shutil.copy(PROJECT, folder)
+    environment = {**os.environ, "HOME": str(folder)}
+    words = [sys.executable, "-m", "nvflare.cli", *command("nvflare", "provision")[1:], "--force"]
+    subprocess.run(words, cwd=folder, env=environment, check=True, capture_output=True, timeout=120)
+    return folder / "workspace" / "prostate_federation"
+
+
+@pytest.fixture(scope="module")
+def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return provision(tmp_path_factory.mktemp("provision"))
+
+
+@pytest.fixture
+def kits(provisioned: Path, tmp_path: Path) -> Path:
+    """Kits that a test may change."""
+    return Path(shutil.copytree(provisioned / "prod_00", tmp_path / "prod_00"))
+
+
+# ---- the kits ---------------------------------------------------------------------------------------------------
+
+
+def certificate(file: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(file.read_bytes())
+
+
+def test_each_participant_receives_what_the_page_says(provisioned: Path) -> None:
+    kits = provisioned / "prod_00"
+    assert {kit.name for kit in kits.iterdir()} == {
+        "fl.example.org",
+        *HOSPITALS,
+        "lead@example.org",
+    }
+    table = PAGE.split("| in the kit of `alder`")[1].split("\n\n")[0]
+    named = [
+        name
+        for row in table.splitlines()[2:]
+        for name in re.findall(r"`([^`]+)`", row.split("|")[1])
+    ]
+    assert len(named) == 10
+    assert not [
+        (site, name) for site in HOSPITALS for name in named if not (kits / site / name).exists()
+    ]
+    for name in ("fl.example.org/startup/server.key", "fl.example.org/startup/fed_server.json"):
+        assert (kits / name).exists()
+    for name in ("client.key", "fed_admin.json"):
+        assert (kits / "lead@example.org" / "startup" / name).exists()
+    keys = list(kits.rglob("*.key"))
+    assert len(keys) == 5 and all(key.stat().st_mode & 0o77 == 0 for key in keys)
+    assert len({key.read_text() for key in keys}) == 5
+    assert not list(kits.rglob("signature.json"))
+
+
+def test_certificates_name_their_owner_and_are_signed_by_the_root(provisioned: Path) -> None:
+    kits = provisioned / "prod_00"
+    for site in HOSPITALS:
+        own = certificate(kits / site / "startup" / "client.crt")
+        assert own.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value == site
+        own.verify_directly_issued_by(
+            certificate(kits / "fl.example.org" / "startup" / "rootCA.pem")
+        )
+        assert (
+            round((own.not_valid_after_utc - own.not_valid_before_utc) / timedelta(days=1)) == 360
+        )
+    assert "root_pri_key" in json.loads((provisioned / "state" / "cert.json").read_text())
+
+
+def test_one_port_and_mutual_tls_for_everybody(provisioned: Path) -> None:
+    kits = provisioned / "prod_00"
+    server = json.loads((kits / "fl.example.org" / "startup" / "fed_server.json").read_text())[
+        "servers"
+    ][0]
+    assert server["service"]["target"] == "fl.example.org:8002" and server["admin_port"] == 8002
+    assert server["connection_security"] == "mtls"
+    for site in HOSPITALS:
+        client = json.loads((kits / site / "startup" / "fed_client.json").read_text())
+        assert client["servers"][0]["service"] == {
+            "target": "fl.example.org:8002",
+            "scheme": "grpc",
+        }
+        assert (
+            client["client"]["connection_security"] == "mtls" and client["client"]["fqsn"] == site
+        )
+    lead = json.loads((kits / "lead@example.org" / "startup" / "fed_admin.json").read_text())[
+        "admin"
+    ]
+    assert (lead["host"], lead["port"], lead["connection_security"]) == (
+        "fl.example.org",
+        8002,
+        "mtls",
+    )
+
+
+def test_a_second_provision_keeps_all_certificates(tmp_path: Path) -> None:
+    project = provision(tmp_path)
+    assert provision(tmp_path) == project
+    for file in (project / "prod_00").rglob("*.crt"):
+        assert (
+            project / "prod_01" / file.relative_to(project / "prod_00")
+        ).read_bytes() == file.read_bytes()
+
+
+# ---- what the hospital writes
+# -----------------------------------------------------------------------------------
+
+
+def test_the_site_reads_the_pages_settings_where_the_page_puts_them(kits: Path) -> None:
+    assert "`local/fairfl.json`" in PAGE
+    (kits / "alder" / "local" / "fairfl.json").write_text(json.dumps(SITE))
+    job = {"bundle": "prostate_mri_segmentation", "device": "cpu", "overrides": {"size": [64, 64]}}
+
+    site = Site("alder", kits / "alder", job)
+
+    assert site.settings == SiteSettings.of(job, SITE)
+    assert site.settings.device == "cuda:0" and site.settings.overrides == {
+        "size": [64, 64],
+        **SITE["overrides"],
+    }
+    assert str(site.dataset_dir) == SITE["dataset_dir"]
+    known = json.loads(
+        (find_bundle("prostate_mri_segmentation") / "configs" / "train.json").read_text()
+    )
+    assert set(SITE["overrides"]) <= set(known)
+
+
+def test_the_policy_command_adds_the_entry_to_nvflares_list(
+    kits: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("fl.example.org", *HOSPITALS):
+        kit = kits / name
+        assert main(["flare-policy", "--kit", str(kit), "--check"]) == 2
+        assert main(["flare-policy", "--kit", str(kit)]) == 0
+        assert Workspace(str(kit)).get_resources_file_path() == str(
+            kit / "local" / "resources.json"
+        )
+        default = json.loads((kit / "local" / "resources.json.default").read_text())
+        default["class_allow_list"].append("monai_fairfl.")
+        assert json.loads((kit / "local" / "resources.json").read_text()) == default
+
+
+def test_the_servers_results_move_out_of_the_temporary_folder(kits: Path) -> None:
+    local = kits / "fl.example.org" / "local"
+    main(["flare-policy", "--kit", str(local.parent)])
+    old, new = re.fullmatch(r"s#(.*)#(.*)#", SED[0][2]).groups()  # type: ignore[union-attr]
+    text = (local / "resources.json").read_text()
+    assert text.count(old) == 2
+    assert f'"uri_root": "{new}/jobs-storage"' in text.replace(old, new)
+    assert f"`{new}/jobs-storage/`" in PAGE
+
+
+def test_error_logs_stay_at_a_hospital_that_says_so(kits: Path) -> None:
+    kit, context = kits / "alder", FLContext()
+    main(["flare-policy", "--kit", str(kit)])
+    context.set_prop(FLContextKey.WORKSPACE_ROOT, str(kit))
+    context.set_prop(ReservedKey.IDENTITY_NAME, "alder")
+    assert is_log_streaming_allowed(context)
+    old, new = re.fullmatch(r"s/(.*)/(.*)/", SED[1][2]).groups()  # type: ignore[union-attr]
+    file = kit / "local" / "resources.json"
+    file.write_text(file.read_text().replace(old, new))
+    assert not is_log_streaming_allowed(context)
+
+
+def rights(policy: dict[str, Any]) -> Authorizer:
+    authorizer = Authorizer(site_org="birch_hospital")
+    assert authorizer.load_policy(policy) == ""
+    return authorizer
+
+
+def test_custom_code_is_refused_by_the_pages_authorization_and_by_it_only(kits: Path) -> None:
+    def may(authorizer: Authorizer, right: str, role: str = "project_admin") -> bool:
+        lead = Person("lead@example.org", "consortium", role)
+        return bool(authorizer.authorize(AuthzContext(right=right, user=lead, submitter=lead))[0])
+
+    local = kits / "birch" / "local"
+    default, own = rights(json.loads((local / "authorization.json.default").read_text())), rights(
+        AUTHORIZATION
+    )
+    assert may(default, "byoc")
+    assert not any(
+        may(own, "byoc", role) for role in ("project_admin", "org_admin", "lead", "member")
+    )
+    assert all(
+        may(own, right) for right in ("submit_job", "manage_job", "download_job", "view", "operate")
+    )
+    (local / "authorization.json").write_text("{}")
+    assert Workspace(str(local.parent)).get_authorization_file_path() == str(
+        local / "authorization.json"
+    )
+
+
+def test_the_pages_privacy_policy_changes_the_update_and_nothing_else(kits: Path) -> None:
+    kit = kits / "cedar"
+    (kit / "local" / "privacy.json").write_text(json.dumps(PRIVACY))
+    manager = create_privacy_manager(Workspace(str(kit), "cedar"), names_only=False)
+    (filter,) = manager.get_scope(None).task_result_filters["out"]
+    steps, change = 4, torch.linspace(-0.08, 0.08, 101).reshape(1, 101)
+    buffers, told = {"mean": torch.tensor([3.0])}, {"global_score": {"mean": 0.5, "gland": 0.5}}
+    sent = Reply(
+        "cedar",
+        {"w": change},
+        40,
+        told,
+        buffers,
+        num_cases=7,
+        num_steps=steps,
+        id=1,
+        run="r",
+        round=0,
+    )
+
+    shareable = filter.process(FLModelUtils.to_shareable(reply_model(sent)), FLContext())
+    got = reply_of(
+        FLModelUtils.from_shareable(shareable),
+        Request("cedar", "train", {}, id=1, run="r", round=0),
+    )
+
+    assert got.error is None and got.update is not None
+    found = got.update["w"].numpy().ravel()
+    cutoff, gamma = np.percentile(np.abs(change.numpy() / steps), 10), 0.01
+    clipped = np.clip(change.numpy().ravel() / steps, -gamma, gamma) * steps
+    clipped[np.abs(change.numpy().ravel() / steps) < cutoff] = 0
+    np.testing.assert_allclose(found, clipped, atol=1e-7)
+    assert 9 <= (found == 0).sum() <= 11 and np.abs(found).max() == pytest.approx(gamma * steps)
+    assert (got.measurements, got.num_samples, got.num_cases, got.num_steps) == (told, 40, 7, steps)
+    assert got.buffers is not None and torch.equal(got.buffers["mean"], buffers["mean"])
+
+
+# ---- the page's commands
+# ----------------------------------------------------------------------------------------
+
+
+def test_the_page_shows_the_project_file() -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert shown == PROJECT.read_text()
+    people = {each["name"]: each["type"] for each in yaml.safe_load(shown)["participants"]}
+    assert [name for name, kind in people.items() if kind == "client"] == list(HOSPITALS)
+    assert list(people.values()).count("server") == list(people.values()).count("admin") == 1
+
+
+def test_our_commands_and_their_flags_exist() -> None:
+    ours = [words for words in commands() if words[0] == "monai-fairfl" and words[1] != "--version"]
+    assert {words[1] for words in ours} == {
+        "flare-policy",
+        "export-flare",
+        "datalist",
+        "bundle",
+        "verify",
+    }
+    for words in ours:
+        with contextlib.redirect_stdout(io.StringIO()) as shown, pytest.raises(SystemExit) as end:
+            main([words[1], "--help"])
+        assert end.value.code == 0
+        assert not [
+            flag for flag in words if flag.startswith("--") and flag not in shown.getvalue()
+        ]
+
+
+HELP = """
+import contextlib, io, json, sys
+from nvflare import cli
+texts = {}
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["nvflare", *words, "--help"]
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        try:
+            cli.main()
+        except SystemExit as end:
+            texts[" ".join(words)] = shown.getvalue() if end.code == 0 else ""
+print(json.dumps(texts))
+"""
+
+
+def test_nvflares_commands_and_their_flags_exist(tmp_path: Path) -> None:
+    inline = [
+        shlex.split(text) for text in re.findall(r"`(nvflare [^`]+)`", PAGE.replace("\n", " "))
+    ]
+    theirs = [words for words in commands() if words[0] == "nvflare"] + inline
+    asked = {
+        tuple(
+            words[1:2] if words[1] in ("provision", "preflight-check", "package") else words[1:3]
+        ): words
+        for words in theirs
+    }
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", HELP, json.dumps(sorted(asked))],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    texts = json.loads(done.stdout.splitlines()[-1])
+    assert len(texts) == len(asked) > 12
+    for name, words in asked.items():
+        text = texts[" ".join(name)]
+        assert f"nvflare {' '.join(name)}" in text, name
+        assert not [
+            flag for flag in words if flag.startswith("-") and f"{flag} " not in text
+        ], words
+
+
+@pytest.mark.slow
+def test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet(tmp_path: Path) -> None:
+    for file in files_of_the_project():
+        copy = tmp_path / "monai-fairfl" / file.relative_to(CHECKOUT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    alone = ["--no-deps", "--no-index"]  # what it needs is here already
+    build, install = command("pip", "wheel")[1:], command("pip", "install", "--no-index")[1:]
+    subprocess.run([*pip, *build, *alone, "--no-build-isolation"], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "fl"], cwd=tmp_path, check=True)
+    python = tmp_path / "fl" / "bin" / "python"
+    (packages,) = (tmp_path / "fl").glob("lib/python*/site-packages")
+    subprocess.run([*pip, "--python", str(python), *install, "--no-deps"], cwd=tmp_path, check=True)
+    (packages / "rest.pth").write_text(
+        "\n".join(path for path in sys.path if path.endswith("-packages"))
+    )
+
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    code = "import monai_fairfl.transports.flare as f, monai_fairfl.bundle.shipped as b; print(f.__file__, *b.bundle_names())"
+    done = subprocess.run(
+        [python, "-W", "ignore", "-c", code], cwd=tmp_path, env=environment, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    file, *bundles = done.stdout.decode().split()
+    assert Path(file).is_relative_to(packages), done.stderr.decode()
+    assert bundles == ["fundus_disc_cup_segmentation", "prostate_mri_segmentation"]
+    assert (
+        subprocess.run([python.parent / "monai-fairfl", "--version"], env=environment).returncode
+        == 0
+    )
