@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import (
     merge_with_absent,
     normalise,
@@ -78,6 +79,13 @@ class ShapFed(Strategy):
             {}
         )  # client -> smoothed class values; None: it labels none
         self.weight: dict[str, float] = {}  # the last weights
+
+    def check_model(self, spec: ModelSpec, buffers: str) -> None:
+        if self.output_layer is None and spec.output is None:
+            raise ConfigError(
+                f"{self.name} looks at the layer that makes the logits, and nobody knows which one "
+                f"that is: name its module, for example {type(self).__name__}(output_layer='head')"
+            )
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         super().start(weights, clients, spec)
