@@ -94,6 +94,10 @@ class Strategy(ABC):
     """
     state: ClassVar[tuple[str, ...]] = ()
     """Attributes kept in the checkpoint."""
+    output_layer: str | None = None
+    """Module that makes the logits, where the method looks at it and the user names it; ``None``:
+    the one found when the network ran.
+    """
 
     personal: ClassVar[bool] = False
     """Clients keep a personal model of their own, which no one else sees: it is the one they would
@@ -152,6 +156,28 @@ class Strategy(ABC):
     def start_of(self, client: str) -> Weights:
         """The model ``client`` continues from: its reward, else the global model."""
         return self.rewards.get(client, self.weights)
+
+    def context_of(self, client: str) -> Mapping[str, float]:
+        """Return the context of the next training request to ``client``.
+
+        A method whose context differs from client to client overrides it and uses it in
+        :meth:`round`. A transport that sends all contexts in one message asks for them here.
+        """
+        return {}
+
+    def value_from_mean(self, client: str, name: str, mean: float) -> float:
+        """Return the measurement ``name`` of this round, from a client that sends a running mean.
+
+        Args:
+            client: that sent the mean.
+            name: of the measurement.
+            mean: of the client's values of all its rounds, this one included.
+
+        Returns:
+            The mean itself, unless the method averages the measurement over rounds: then the value
+            that brings the method's own mean to ``mean``.
+        """
+        return mean
 
     @abstractmethod
     def round(self, clients: Sequence[str]) -> Rounds:
