@@ -38,13 +38,6 @@ from monai_fairfl.workflow.export import ONNX_KEY, export_model
 OTHER_SIZE = {"prostate_mri_segmentation": [48, 48], "fundus_disc_cup_segmentation": [48, 48]}
 
 
-@pytest.fixture(scope="module", params=BUNDLES, ids=lambda bundle: bundle.name.partition("_")[0])
-def bundle(request: pytest.FixtureRequest) -> Bundle:
-    torch.set_num_threads(1)
-    made: Bundle = request.param
-    return made
-
-
 @pytest.fixture(scope="module")
 def site(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A generated site whose cases carry all labels; read only."""
