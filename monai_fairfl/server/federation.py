@@ -21,7 +21,6 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import DEFAULT, Guard, Verdict
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.protocol.averages import BUFFER_POLICIES
-from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -346,7 +345,7 @@ class Federation:
         result, exchanges = self._tried(
             f"round {number}", number, partial(self._play, number, clients)
         )
-        received = {r.client: usable_measurements(r)[0] for r in exchanges[0]}
+        received = {reply.client: reply.measurements for reply in exchanges[0]}
         of_global = {
             client: found
             for client, found in received.items()

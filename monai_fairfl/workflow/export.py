@@ -16,7 +16,7 @@ from torch import nn
 from monai_fairfl.bundle.configuration import input_shape
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.model_files.recipe import IN_TORCHSCRIPT, ModelRecipe, read_recipe, state_of_file
-from monai_fairfl.workflow.model import digest_of_section
+from monai_fairfl.workflow.running_recipe import digest_of_section
 
 ONNX_KEY = "monai_fairfl.recipe"
 """Key of the recipe in an ONNX file's metadata."""

@@ -198,7 +198,7 @@ def test_for_a_model_without_recipe_every_missing_value_is_listed(
         with pytest.raises(RuntimeError) as wrong:
             arguments_forgotten(bundle, names, data, tmp_path, ckpt_path=str(plain), size=[32, 32])
         message = str(wrong.value.__cause__)
-        assert "plain.pt does not say how it was trained" in message
+        assert "plain.pt does not record how it was trained" in message
         for key in set(deciding) - {"size"}:
             assert f"--{key} " in message, key
         assert "--size" not in message
