@@ -25,7 +25,8 @@ from monai.fl.client import MonaiAlgo
 from monai.handlers import CheckpointLoader
 from PIL import Image
 
-from monai_fairfl.bundle.federation import BundleFederation, bundle_recipe, warn_of_other_training
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.initial import bundle_recipe, warn_of_other_training
 from monai_fairfl.cli import main
 from monai_fairfl.data import SITES, write_sites
 from monai_fairfl.errors import ConfigError
