@@ -112,7 +112,7 @@ def seconds_of(step: Callable[[], Any]) -> float:
 
 
 def measure(data: Path, runs: Path) -> dict[str, Any]:
-    """Train, value the last round by models, and time the server's steps on its recorded updates."""
+    """Train, value the last round by models, and time the server's steps on recorded updates."""
     torch.set_num_threads(1)
     strategy = Timed()
     leave_one_out = LastRound("leave_one_out")

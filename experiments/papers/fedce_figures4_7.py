@@ -106,9 +106,9 @@ def _ratio(results: Sequence[Mapping[str, Any]], form: str, rider: str) -> str:
 
 
 def _flags(results: Sequence[Mapping[str, Any]], form: str, rider: str) -> str:
-    """Describe in which round of each fold the rider was flagged, and in how many folds others were.
+    """Describe in which round of each fold the rider was flagged, and who else was.
 
-    Rounds are counted from 1.
+    Rounds are counted from 1; of others the number of folds is given.
     """
     rounds = []
     accused: Counter[str] = Counter()

@@ -4,7 +4,7 @@
 hospital.
 
 The middle slice of the first test volume of one fold, and its first test photograph, as the network
-outlines them, before the largest part is kept; real images are not published here.
+outlines them, before smaller parts are removed; real images are not published here.
 """
 
 from __future__ import annotations
