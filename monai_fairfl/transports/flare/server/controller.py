@@ -27,6 +27,7 @@ from monai_fairfl.errors import FairFLError, TransportAborted
 from monai_fairfl.protocol.messages import Reply, Request, failed
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.federation import Federation
+from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import Reward, Strategy, Weighting, compose
 from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.job.initial import (
@@ -251,32 +252,11 @@ class FairFLController(ModelController):
             recipe=read_initial_recipe(initial),
             min_clients=self.min_clients,
             timeout=self.timeout or None,
-            told=self._told,
-            replayed=lambda record: self._stopping.told(record),
-            begun=partial(self._write_config, folder, read_job_settings(initial)),
+            observer=_JobObserver(self, folder, read_job_settings(initial)),
             **{"final": ("score", "test_score"), **(self.federation or {})},
         )
         self._stopping = EarlyStop(self.stop_cond, self.patience, federation.conclude)
         return federation
-
-    def _write_config(self, folder: Path, settings: Mapping[str, Any] | None) -> None:
-        """``config.json`` beside the ledger: what the job asked for, as far as the server knows it."""
-        if settings is not None:
-            config = {**settings, "rounds": self.num_rounds}
-            write_atomically(folder / "config.json", json.dumps(config, indent=4).encode())
-
-    def _told(self, record: Mapping[str, Any]) -> None:
-        """Every record of the ledger, for the job's receivers of metrics and for early stopping."""
-        for scalar in scalars_of(record):
-            with self.engine.new_context() as fl_ctx:
-                show(fl_ctx, scalar)
-        self._stopping.told(record)
-        if (
-            self.memory_gc_rounds
-            and record["kind"] == "round"
-            and (record["round"] + 1) % self.memory_gc_rounds == 0
-        ):
-            cleanup_memory()
 
     def _hand_over(self, folder: Path) -> None:
         """A copy of the results in the job's folder; the states to go on from stay in the
@@ -299,6 +279,41 @@ class FairFLController(ModelController):
         best = target / "models" / "best.pt"
         if self.best_model_filename and best.exists():
             best.rename(best.with_name(self.best_model_filename))
+
+
+class _JobObserver(Observer):
+    """Shows a run's records to the job: its receivers of metrics, early stopping, ``config.json``.
+
+    Args:
+        controller: of the job.
+        folder: of the run.
+        settings: what the job asked for, as far as the server knows it; ``None``: nothing.
+    """
+
+    def __init__(
+        self, controller: FairFLController, folder: Path, settings: Mapping[str, Any] | None
+    ):
+        self.controller = controller
+        self.folder = folder
+        self.settings = settings
+
+    def run_started(self) -> None:
+        if self.settings is not None:
+            config = {**self.settings, "rounds": self.controller.num_rounds}
+            text = json.dumps(config, indent=4)
+            write_atomically(self.folder / "config.json", text.encode())
+
+    def record_replayed(self, record: Mapping[str, Any]) -> None:
+        self.controller._stopping.told(record)
+
+    def record_added(self, record: Mapping[str, Any]) -> None:
+        for scalar in scalars_of(record):
+            with self.controller.engine.new_context() as fl_ctx:
+                show(fl_ctx, scalar)
+        self.controller._stopping.told(record)
+        every = self.controller.memory_gc_rounds
+        if every and record["kind"] == "round" and (record["round"] + 1) % every == 0:
+            cleanup_memory()
 
 
 def run_folder(root: Path, name: str, resume: bool = True) -> Path:
