@@ -41,11 +41,13 @@ from monai_fairfl.strategies import FedAvg, Proportional, ShapFed, compose  # no
 from monai_fairfl.transports.flare import FairFLRecipe
 from monai_fairfl.transports.flare.job import launch as jobs  # noqa: E402
 from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed  # noqa: E402
-from monai_fairfl.transports.flare.server.controller import run_folder  # noqa: E402
-from monai_fairfl.transports.flare.server.tracking import EarlyStop, scalars_of  # noqa: E402
-from monai_fairfl.transports.flare.site.answering import SITE_FILE, Site, SiteSettings  # noqa: E402
+from monai_fairfl.transports.flare.server.curves import curve_points  # noqa: E402
+from monai_fairfl.transports.flare.server.early_stopping import EarlyStop  # noqa: E402
+from monai_fairfl.transports.flare.site.answering import Site  # noqa: E402
+from monai_fairfl.transports.flare.site.job_settings import SITE_FILE, SiteSettings  # noqa: E402
 from monai_fairfl.transports.flare.wire import reply_of, request_model  # noqa: E402
-from monai_fairfl.transports.flare.workspace import HOME, kept_folder  # noqa: E402
+from monai_fairfl.transports.flare.workspace import folder_of_run  # noqa: E402
+from monai_fairfl.transports.flare.workspace import HOME, storage_folder  # noqa: E402
 from monai_fairfl.transports.in_process import InProcess  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
@@ -270,10 +272,10 @@ def test_what_outlives_a_job_lies_where_the_operator_says_which_nvflare_must_not
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(HOME, str(tmp_path / "kept"))
-    assert kept_folder("/srv/alder") == tmp_path / "kept" / "alder"
+    assert storage_folder("/srv/alder") == tmp_path / "kept" / "alder"
     monkeypatch.setenv(HOME, "kept")  # would be in the folder that the simulator empties
     with pytest.raises(ConfigError, match=r'MONAI_FAIRFL_HOME=kept is relative.*"\$PWD/kept"'):
-        kept_folder("/srv/alder")
+        storage_folder("/srv/alder")
 
 
 def test_a_site_without_the_bundle_says_what_to_do(tmp_path: Path) -> None:
@@ -773,7 +775,7 @@ def record(number: int, **scores: float) -> dict[str, Any]:
 
 
 def test_curves_are_told_by_site_and_in_the_mean_at_every_round() -> None:
-    found = set(scalars_of(record(4, elm=0.2, oak=0.6)))
+    found = set(curve_points(record(4, elm=0.2, oak=0.6)))
 
     expected = {
         ("elm", "global_score", 0.2, 4),
@@ -784,7 +786,7 @@ def test_curves_are_told_by_site_and_in_the_mean_at_every_round() -> None:
 
 
 def test_weights_by_layer_make_no_curve() -> None:
-    assert not list(scalars_of({**record(0), "aggregation": {"layer": {"elm": 0.5}}}))
+    assert not list(curve_points({**record(0), "aggregation": {"layer": {"elm": 0.5}}}))
 
 
 @pytest.mark.parametrize(
@@ -803,7 +805,7 @@ def test_a_run_ends_when_it_is_good_enough_or_no_longer_gets_better(
     ended: list[int] = []
     stop = EarlyStop(condition, patience, lambda: ended.append(done))
     for done, score in enumerate(scores, 1):
-        stop.told(record(done - 1, elm=score, oak=score))
+        stop.observe(record(done - 1, elm=score, oak=score))
 
     assert (ended[0] if ended else None) == rounds
 
@@ -811,12 +813,12 @@ def test_a_run_ends_when_it_is_good_enough_or_no_longer_gets_better(
 def test_a_run_does_not_end_because_the_weakest_hospital_was_away() -> None:
     ended: list[int] = []
     stop = EarlyStop("global_score >= 0.8", 2, lambda: ended.append(1))
-    stop.told({"kind": "start", "clients": ["elm", "oak"], "clients_per_round": None})
-    stop.told(record(0, elm=0.85, oak=0.4))
+    stop.observe({"kind": "start", "clients": ["elm", "oak"], "clients_per_round": None})
+    stop.observe(record(0, elm=0.85, oak=0.4))
     for number in range(1, 4):
-        stop.told(record(number, elm=0.85))
+        stop.observe(record(number, elm=0.85))
     assert not ended
-    stop.told(record(4, elm=0.85, oak=0.8))
+    stop.observe(record(4, elm=0.85, oak=0.8))
     assert ended
 
 
@@ -833,14 +835,14 @@ def test_a_condition_that_cannot_be_read_is_refused(
 def test_a_job_submitted_again_goes_on_where_a_run_did_not_end_and_else_begins_anew(
     tmp_path: Path,
 ) -> None:
-    first = run_folder(tmp_path, "fedce")
+    first = folder_of_run(tmp_path, "fedce")
     first.mkdir()
     Ledger(first / "ledger.jsonl").append({"kind": "start"})
 
-    assert run_folder(tmp_path, "fedce") == first
-    assert run_folder(tmp_path, "fedce", resume=False) == tmp_path / "fedce-2"
+    assert folder_of_run(tmp_path, "fedce") == first
+    assert folder_of_run(tmp_path, "fedce", resume=False) == tmp_path / "fedce-2"
     Ledger(first / "ledger.jsonl").append({"kind": "end"})
-    assert run_folder(tmp_path, "fedce") == tmp_path / "fedce-2"
+    assert folder_of_run(tmp_path, "fedce") == tmp_path / "fedce-2"
 
 
 def test_composed_strategies_keep_their_name(tmp_path: Path) -> None:
