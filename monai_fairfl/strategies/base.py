@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.averages import Aggregation
-from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -240,8 +239,10 @@ class Strategy(ABC):
         Raises:
             FederationError: when nobody did.
         """
-        usable = {reply.client: usable_measurements(reply)[0] for reply in replies}
-        known = {client: value_of(found[name]) for client, found in usable.items() if name in found}
+        known = {}
+        for reply in replies:
+            if name in reply.measurements:
+                known[reply.client] = value_of(reply.measurements[name])
         if not known:
             raise FederationError(
                 f"{type(self).__name__} needs {name!r}, and no client of {replies.clients} measured it"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.averages import normalise, prior, uniform
+from monai_fairfl.protocol.averages import normalise, prior_weights, uniform
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -108,7 +108,7 @@ class FedCE(Strategy):
     def _prior(self, clients: Sequence[str]) -> dict[str, float]:
         if self.variant == "released" or not self.weight:
             return uniform(clients)
-        return prior(self.weight, clients)
+        return prior_weights(self.weight, clients)
 
     def _accumulate(
         self, distance: Mapping[str, float], error: Mapping[str, float] | None
