@@ -44,7 +44,7 @@ from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed  # noqa: 
 from monai_fairfl.transports.flare.server.curves import curve_points  # noqa: E402
 from monai_fairfl.transports.flare.server.early_stopping import EarlyStop  # noqa: E402
 from monai_fairfl.transports.flare.site.answering import Site  # noqa: E402
-from monai_fairfl.transports.flare.site.job_settings import SITE_FILE, SiteSettings  # noqa: E402
+from monai_fairfl.transports.flare.site.job_settings import SITE_FILE, JobSiteSettings  # noqa: E402
 from monai_fairfl.transports.flare.wire import reply_of, request_model  # noqa: E402
 from monai_fairfl.transports.flare.workspace import folder_of_run  # noqa: E402
 from monai_fairfl.transports.flare.workspace import HOME, storage_folder  # noqa: E402
@@ -60,7 +60,7 @@ def test_the_sites_own_settings_win_and_the_overrides_of_both_count() -> None:
     job = {"bundle": BUNDLE, "device": "cuda:7", "overrides": {"size": [64, 64], "batch_size": 8}}
     own = {"device": "cpu", "dataset_dir": "/data", "overrides": {"batch_size": 2}}
 
-    found = SiteSettings.of(job, own)
+    found = JobSiteSettings.merged(job, own)
 
     assert (found.bundle, found.device, found.dataset_dir) == (BUNDLE, "cpu", "/data")
     assert found.overrides == {"size": [64, 64], "batch_size": 2}
@@ -80,9 +80,9 @@ def test_the_sites_own_settings_win_and_the_overrides_of_both_count() -> None:
 )
 def test_a_job_must_not_bring_code_into_a_sites_configuration(overrides: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="must not bring code"):
-        SiteSettings.of({"overrides": overrides}, {})
+        JobSiteSettings.merged({"overrides": overrides}, {})
     assert (
-        SiteSettings.of({}, {"overrides": overrides}).overrides == overrides
+        JobSiteSettings.merged({}, {"overrides": overrides}).overrides == overrides
     )  # the site itself may
 
 
@@ -110,9 +110,9 @@ def test_a_setting_is_of_its_type_so_that_it_brings_no_code_into_a_configuration
 ) -> None:
     name = next(iter(settings))
     with pytest.raises(ConfigError, match=f"the job sets {name} to .* it must be {says}"):
-        SiteSettings.of(settings, {})
+        JobSiteSettings.merged(settings, {})
     with pytest.raises(ConfigError, match=f"{SITE_FILE} sets {name} to .* it must be {says}"):
-        SiteSettings.of({}, settings)
+        JobSiteSettings.merged({}, settings)
 
 
 def test_no_override_of_a_job_replaces_what_the_site_sets_at_whatever_depth() -> None:
@@ -136,7 +136,7 @@ def test_no_override_of_a_job_replaces_what_the_site_sets_at_whatever_depth() ->
         }
     }
 
-    assert SiteSettings.of(job, own).overrides == {
+    assert JobSiteSettings.merged(job, own).overrides == {
         "size": [64, 64],
         "batch_size": 2,
         "cache_rate": 0.0,
@@ -161,12 +161,12 @@ def test_a_site_that_says_where_its_data_is_is_not_sent_to_other_files(
     with pytest.raises(
         ConfigError, match="name the file or folder '.*other.*', and the site's own dataset_dir"
     ):
-        SiteSettings.of({"overrides": overrides}, {"dataset_dir": "/data"})
+        JobSiteSettings.merged({"overrides": overrides}, {"dataset_dir": "/data"})
     assert (
-        SiteSettings.of({"overrides": overrides}, {}).overrides == overrides
+        JobSiteSettings.merged({"overrides": overrides}, {}).overrides == overrides
     )  # a trial, all on one machine
     own = {"dataset_dir": "/data", "overrides": overrides}
-    assert SiteSettings.of({}, own).overrides == overrides  # the site itself may
+    assert JobSiteSettings.merged({}, own).overrides == overrides  # the site itself may
 
 
 plain = st.recursive(
@@ -192,7 +192,7 @@ def test_what_passes_holds_no_text_that_monai_would_evaluate(overrides: dict[str
 
     evaluated = any(text.lstrip().startswith(("$", "@", "%")) for text in texts(overrides))
     try:
-        SiteSettings.of({"overrides": overrides}, {})
+        JobSiteSettings.merged({"overrides": overrides}, {})
     except ConfigError:
         assert evaluated
     else:
@@ -202,13 +202,13 @@ def test_what_passes_holds_no_text_that_monai_would_evaluate(overrides: dict[str
 @pytest.mark.parametrize("file", ["/etc/train.json", "../other/train.json", "configs/../../x.json"])
 def test_a_jobs_configuration_is_a_file_of_the_bundle(file: str) -> None:
     with pytest.raises(ConfigError, match="must be a file of the bundle"):
-        SiteSettings.of({"config": [file]}, {})
+        JobSiteSettings.merged({"config": [file]}, {})
 
 
 @pytest.mark.parametrize("source", [({"bundel": "x"}, {}), ({}, {"bundel": "x"})])
 def test_an_unknown_setting_is_refused(source: tuple[dict[str, Any], dict[str, Any]]) -> None:
     with pytest.raises(ConfigError, match="'bundel', which no site knows"):
-        SiteSettings.of(*source)
+        JobSiteSettings.merged(*source)
 
 
 # ---- a site -----------------------------------------------------------------------------------------------------
@@ -701,6 +701,36 @@ def test_what_is_no_setting_of_a_federation_is_refused_where_the_job_is_made(nam
             overrides=SETTINGS,
             federation={name: 3},
         )
+
+
+def test_settings_of_sites_and_run_are_arguments_of_the_recipe(tmp_path: Path) -> None:
+    server, _, job = exported(
+        tmp_path, buffers="samples", threads=2, groups={"old": ["elm"]}, local_epochs=3
+    )
+
+    of_run = server["workflows"][0]["args"]["federation"]
+    assert (of_run["buffers"], of_run["threads"]) == ("samples", 2)
+    of_sites = json.loads((job / "app" / "config" / "fairfl_site.json").read_text())
+    assert (of_sites["local_epochs"], of_sites["threads"]) == (3, 2)
+    assert of_run["groups"] == of_sites["groups"] == {"old": ["elm"]}
+    assert "buffers" not in of_sites and "local_epochs" not in of_run
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ({"bufers": "local"}, "no argument 'bufers'; did you mean 'buffers'"),
+        ({"aggregator": 1}, "no argument 'aggregator'"),
+        ({"rounds": 3}, "no argument 'rounds'"),
+        ({"keep": 0}, "keep must be a whole number"),
+        ({"clients_per_round": 1}, "clients_per_round must be a whole number of at least 2"),
+    ],
+)
+def test_an_argument_that_is_none_or_out_of_range_is_refused_where_the_job_is_made(
+    argument: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        FairFLRecipe(bundle=BUNDLE, strategy="FedAvg", min_clients=2, **argument)
 
 
 def test_a_strategy_is_given_by_name_or_by_configuration(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.flare.site.executor import FairFLExecutor
-from monai_fairfl.transports.flare.site.job_settings import SiteSettings
+from monai_fairfl.transports.flare.site.job_settings import JobSiteSettings
 from monai_fairfl.transports.flare.site.script import SCRIPT, SCRIPT_NAME, SETTINGS
 
 IN_PROCESS_OPTIONS = ("server_expected_format", "memory_gc_rounds", "cuda_empty_cache")
@@ -44,7 +44,7 @@ class BundleSites:
         bundle: name of a bundle of this package, or the path of one.
         strategy: of the federation.
         min_clients: of the federation.
-        settings: of :class:`~monai_fairfl.transports.flare.site.job_settings.SiteSettings`, for
+        settings: of :class:`~monai_fairfl.transports.flare.site.job_settings.JobSiteSettings`, for
             every site.
         custom_code: by a script of the job; else by an executor of the installed package.
         options: of NVFlare's script runner, for every site.
@@ -100,10 +100,7 @@ class BundleSites:
         return {
             "bundle": self.root.name,
             "files": digests_of_configs(self.root),
-            "config": list(self.of_all.config),
-            "overrides": self.of_all.overrides,
-            "local_epochs": self.of_all.local_epochs,
-            "amp": self.of_all.amp,
+            **self.of_all.training(),
             "full_run": full_run,
         }
 
@@ -142,10 +139,10 @@ class BundleSites:
         for site, own in per_site.items():
             self._add_site(partial(job.to, target=site), site, own)
 
-    def _settings_of(self, site: str, own: Mapping[str, Any]) -> SiteSettings:
+    def _settings_of(self, site: str, own: Mapping[str, Any]) -> JobSiteSettings:
         """Return the job's settings for one site."""
         where = f"per_site_config of {site}" if site else "the job"
-        return SiteSettings.of({**self.settings, **own}, {}, where)
+        return JobSiteSettings.merged({**self.settings, **own}, {}, where)
 
     def _add_site(self, add: Any, name: str, own: Mapping[str, Any]) -> None:
         """Add what one site, or all of them, gets.
@@ -156,7 +153,6 @@ class BundleSites:
             own: the site's own settings.
         """
         settings = asdict(self._settings_of(name, own))
-        settings["config"] = list(settings["config"])
         if not self.custom_code:
             add(FairFLExecutor(settings), tasks=["*"])
             return

@@ -21,7 +21,8 @@ from nvflare.recipe.sim_env import SimEnv
 from nvflare.recipe.spec import ExecEnv, Recipe
 from torch import nn
 
-from monai_fairfl.errors import ConfigError, closest
+from monai_fairfl.errors import ConfigError, did_you_mean
+from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.flare.initial_files import INITIAL, write_initial
 from monai_fairfl.transports.flare.job.bundle_sites import BundleSites
@@ -35,17 +36,17 @@ from monai_fairfl.transports.flare.job.strategy import (
 )
 from monai_fairfl.transports.flare.policy import allow, has_policy, write_default_policy
 from monai_fairfl.transports.flare.server.controller import FairFLController
-from monai_fairfl.transports.flare.site.job_settings import SiteSettings
+from monai_fairfl.transports.flare.site.job_settings import JobSiteSettings
 from monai_fairfl.utils.random_state import own_random_state
 
-RUN_SETTINGS = (
-    "guards retries evaluate final seed threads buffers local_norm clients_per_round keep "
-    "record_updates groups"
-).split()
-"""Arguments of ``Federation`` that a recipe may set: the others the recipe or the engine does."""
+SITE_SETTINGS = tuple(entry.name for entry in fields(JobSiteSettings))
+"""Settings of a bundle's sites."""
 
-SITE_SETTINGS = tuple(entry.name for entry in fields(SiteSettings) if entry.name != "bundle")
-"""Settings of a bundle's sites that a recipe may set for all of them."""
+OWN_ARGUMENTS = {"rounds", "min_clients", "timeout"}
+"""Settings of a run for which the recipe has an argument, ``rounds`` being ``num_rounds``."""
+
+RUN_SETTINGS = ("guards", *sorted({entry.name for entry in fields(RunSettings)} - OWN_ARGUMENTS))
+"""The other settings of a run, and the guards of its updates."""
 
 
 class FairFLRecipe(Recipe):
@@ -103,9 +104,9 @@ class FairFLRecipe(Recipe):
             ``train_script``, those of NVFlare's recipes.
         federation: settings of the run, plain values; see ``settings``.
         settings: of the sites of a bundle, fields of
-            :class:`~monai_fairfl.transports.flare.site.job_settings.SiteSettings`: ``sites_root``,
+            :class:`~monai_fairfl.transports.flare.site.job_settings.JobSiteSettings`: ``sites_root``,
             ``config``, ``overrides``, ``local_epochs``, ``device``, ``amp`` and ``check``. And of
-            the run, arguments of :class:`~monai_fairfl.server.federation.Federation` such as
+            the run, fields of :class:`~monai_fairfl.server.settings.RunSettings` such as
             ``groups`` and ``threads``, which are also the sites'.
 
     Raises:
@@ -154,7 +155,7 @@ class FairFLRecipe(Recipe):
         settings = {name: value for name, value in settings.items() if value is not None}
         site_settings, run_settings = _split_settings(settings)
         run_settings = {"seed": seed, **run_settings, **(federation or {})}
-        _check_run_settings(federation or {}, timeout)
+        _check_run_settings(run_settings, num_rounds, min_clients, timeout)
         bundle_only = {"bundle": bundle, **_of_sites_only(settings), "custom_code": custom_code}
         script_only = {
             "model": model,
@@ -316,10 +317,9 @@ def _split_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
     of_sites, of_run = {}, {}
     for name, value in settings.items():
         if name not in SITE_SETTINGS and name not in RUN_SETTINGS:
-            arguments = inspect.signature(FairFLRecipe).parameters
-            meant = closest(name, [*arguments, *SITE_SETTINGS, *RUN_SETTINGS])
-            hint = f"; did you mean {meant!r}?" if meant else ""
-            raise ConfigError(f"FairFLRecipe has no argument {name!r}{hint}")
+            arguments = set(inspect.signature(FairFLRecipe).parameters) - {"settings"}
+            known = arguments.union(SITE_SETTINGS, RUN_SETTINGS)
+            raise ConfigError(f"FairFLRecipe has no argument {name!r}{did_you_mean(name, known)}")
         if name in SITE_SETTINGS:
             of_sites[name] = value
         if name in RUN_SETTINGS:
@@ -331,7 +331,7 @@ def _split_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
 
 def _of_sites_only(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a bundle's sites that are not of the run, without default values."""
-    defaults = SiteSettings()
+    defaults = JobSiteSettings()
     found = {}
     for name, value in settings.items():
         if name not in RUN_SETTINGS and value != getattr(defaults, name):
@@ -371,11 +371,16 @@ def _check_bundle_or_script(bundle_only: Sequence[str], script_only: Sequence[st
         )
 
 
-def _check_run_settings(federation: Mapping[str, Any], timeout: float) -> None:
-    unknown = sorted(set(federation) - set(RUN_SETTINGS))
+def _check_run_settings(
+    settings: Mapping[str, Any], num_rounds: int, min_clients: int, timeout: float
+) -> None:
+    """Refuse settings that no run can have, before the job is made."""
+    unknown = sorted(set(settings) - set(RUN_SETTINGS))
     if unknown:
         raise ConfigError(
             f"federation sets {unknown[0]!r}; what may stand there is {', '.join(RUN_SETTINGS)}"
         )
     if not timeout >= 0:
         raise ConfigError(f"timeout is a number of seconds, or 0 to wait for all; got {timeout}")
+    plain = {name: value for name, value in settings.items() if name != "guards"}
+    RunSettings(num_rounds, min_clients, **plain)

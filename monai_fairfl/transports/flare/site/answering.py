@@ -22,7 +22,7 @@ from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.protocol.messages import Reply, Request, failed
-from monai_fairfl.transports.flare.site.job_settings import SITE_FILE, SiteSettings
+from monai_fairfl.transports.flare.site.job_settings import SITE_FILE, JobSiteSettings
 from monai_fairfl.transports.flare.wire import reply_model, request_of
 from monai_fairfl.transports.flare.workspace import storage_folder
 from monai_fairfl.utils.files import safe_name
@@ -40,7 +40,7 @@ class Site:
         workspace: the site's NVFlare workspace: ``local/fairfl.json`` is read there, states are
             stored in ``fairfl``.
         job: the job's settings, see
-            :class:`~monai_fairfl.transports.flare.site.job_settings.SiteSettings`.
+            :class:`~monai_fairfl.transports.flare.site.job_settings.JobSiteSettings`.
     """
 
     def __init__(self, name: str, workspace: str | Path, job: Mapping[str, Any]):
@@ -80,7 +80,7 @@ class Site:
     # ---- set-up, when the first task comes ----
 
     @cached_property
-    def settings(self) -> SiteSettings:
+    def settings(self) -> JobSiteSettings:
         """The settings of job and site."""
         file = self.workspace / SITE_FILE
         own = {}
@@ -89,7 +89,7 @@ class Site:
                 own = json.loads(file.read_text())
             except ValueError as error:
                 raise ConfigError(f"{file} is not JSON: {error}") from error
-        return SiteSettings.of(self.job, own, str(file))
+        return JobSiteSettings.merged(self.job, own, str(file))
 
     @cached_property
     def bundle_root(self) -> Path:
@@ -143,20 +143,12 @@ class Site:
             check(str(self.dataset_dir), **configuration.settings_of_files(self.settings.overrides))
 
     def _make_client(self, rounds: int) -> FairMonaiAlgo:
-        settings = self.settings
-        device = settings.device
-        if not device:
-            device = "cuda:0" if torch.cuda.is_available() else "cpu"
         return bundle_client(
             self.bundle_root,
             self.name,
             storage_folder(self.workspace) / self.name,
             dataset_dir=self.dataset_dir,
-            groups=settings.groups,
-            device=device,
-            amp=settings.amp,
+            groups=self.settings.groups,
             rounds=rounds,
-            local_epochs=settings.local_epochs,
-            config=settings.config,
-            overrides=settings.overrides,
+            **self.settings.of_client(),
         )

@@ -29,7 +29,7 @@ class FairFLExecutor(Executor):
 
     Args:
         settings: of the job for its sites, see
-            :class:`~monai_fairfl.transports.flare.site.job_settings.SiteSettings`.
+            :class:`~monai_fairfl.transports.flare.site.job_settings.JobSiteSettings`.
         needs: what a site must allow; NVFlare shows it when its policy refuses this class.
     """
 

@@ -8,55 +8,51 @@ A job must bring neither code nor files of the site into the site's configuratio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from monai.bundle import ReferenceResolver
 
-from monai_fairfl.bundle.site import TRAIN
+from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.settings import setting
 
 SITE_FILE = "local/fairfl.json"
 """The hospital's own settings, in its workspace: they win over those of any job."""
 
 
 @dataclass(frozen=True)
-class SiteSettings:
-    """What a site needs to know: some of it from the job, the rest from ``local/fairfl.json``.
+class JobSiteSettings(SiteSettings):
+    """What a site of a job needs to know: some of it from the job, the rest from the site's file.
 
     Args:
         bundle: name of a bundle of this package, or the path of one on the site.
         dataset_dir: the site's images and labels.
         sites_root: a folder with the data of every site, for trials on one machine.
-        config: training configuration, files relative to the bundle.
-        overrides: of the configuration; from a job plain values only.
-        local_epochs: of one round.
         device: such as ``"cuda:0"``; by default the first GPU, else the processor.
-        amp: automatic mixed precision.
         threads: of torch on the processor; more than one changes bits.
         groups: name -> sites.
         check: read every image before the first round that the site takes part in.
+
+    The others are those of :class:`~monai_fairfl.bundle.settings.SiteSettings`; overrides of a job
+    are plain values only.
     """
 
-    bundle: str = ""
-    dataset_dir: str = ""
-    sites_root: str = ""
-    config: tuple[str, ...] = TRAIN
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    local_epochs: int = 1
-    device: str = ""
-    amp: bool = False
-    threads: int = 1
-    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    check: bool = True
+    device: str = setting("")
+    bundle: str = setting("")
+    dataset_dir: str = setting("")
+    sites_root: str = setting("")
+    threads: int = setting(1)
+    groups: Mapping[str, Sequence[str]] = setting({})
+    check: bool = setting(True)
 
     @classmethod
-    def of(
+    def merged(
         cls, job: Mapping[str, Any], own: Mapping[str, Any], where: str = SITE_FILE
-    ) -> SiteSettings:
+    ) -> JobSiteSettings:
         """Return the job's settings with the site's own over them; the overrides of both count.
 
         What the site sets, as a setting or an override, no override of the job replaces, at
@@ -72,9 +68,10 @@ class SiteSettings:
                 that is an expression, which would be the job's code, run by the site, or names a
                 file of the site.
 
-        >>> SiteSettings.of({"bundle": "a", "overrides": {"amp": True}}, {"bundle": "/b"}).bundle
+        >>> job = {"bundle": "a", "overrides": {"amp": True}}
+        >>> JobSiteSettings.merged(job, {"bundle": "/b"}).bundle
         '/b'
-        >>> SiteSettings.of({"overrides": {"size": "$__import__('os').getcwd()"}}, {})
+        >>> JobSiteSettings.merged({"overrides": {"size": "$__import__('os').getcwd()"}}, {})
         Traceback (most recent call last):
         ...
         monai_fairfl.errors.ConfigError: the job's overrides hold the expression or class "$__imp...
@@ -89,12 +86,20 @@ class SiteSettings:
         for name, value in values.items():
             _check_value(name, value, where if name in own else "the job")
         values["overrides"] = overrides
-        values["config"] = tuple(values.get("config") or cls.config)
+        if not values.get("config"):
+            values.pop("config", None)
         return cls(**values)
+
+    def of_client(self) -> dict[str, Any]:
+        """Return the settings that every client has, whatever the engine, with the device chosen."""
+        settings = {entry.name: getattr(self, entry.name) for entry in fields(SiteSettings)}
+        if not self.device:
+            settings["device"] = "cuda:0" if torch.cuda.is_available() else "cpu"
+        return settings
 
 
 def _check_known(settings: Mapping[str, Any], source: str) -> None:
-    known = [entry.name for entry in fields(SiteSettings)]
+    known = [entry.name for entry in fields(JobSiteSettings)]
     unknown = sorted(set(settings) - set(known))
     if unknown:
         raise ConfigError(
