@@ -5,7 +5,9 @@
 from monai_fairfl.protocol.averages import BUFFER_POLICIES as BUFFER_POLICIES
 from monai_fairfl.protocol.averages import Aggregation as Aggregation
 from monai_fairfl.protocol.averages import normalise as normalise
-from monai_fairfl.protocol.averages import prior as prior
+from monai_fairfl.protocol.averages import prior_weights as prior_weights
 from monai_fairfl.protocol.averages import sample_shares as sample_shares
 from monai_fairfl.protocol.averages import uniform as uniform
 from monai_fairfl.protocol.replies import Replies as Replies
+
+prior = prior_weights

@@ -14,17 +14,18 @@ from monai_fairfl.protocol.messages import Reply
 Aggregation = Mapping[str, float] | Mapping[str, Mapping[str, float]]
 """client -> weight, or layer -> client -> weight."""
 
-
 BUFFER_POLICIES = ("aggregation", "samples", "local")
+"""How the server averages buffers, see :meth:`monai_fairfl.protocol.Replies.average`."""
 
 
 def normalise(values: Mapping[str, float], floor: float = 0.0) -> dict[str, float]:
-    """``max(value, floor)`` divided by their sum, so that the result sums to one; uniform when all
-    are zero.
+    r"""Divide scores by their sum, so that they sum to one; uniform when all are zero.
+
+    .. math:: \rho_i = \max(v_i, f) / \sum_j \max(v_j, f)
 
     Args:
         values: client -> finite score.
-        floor: least score, at least 0, applied before dividing.
+        floor: f, least score, at least 0, applied before dividing.
 
     Raises:
         ValueError: when a score is not finite; the client is named.
@@ -37,15 +38,13 @@ def normalise(values: Mapping[str, float], floor: float = 0.0) -> dict[str, floa
         if not math.isfinite(value):
             raise ValueError(f"client {client!r}: score {values[client]!r} must be a finite number")
     total = sum(clipped.values())
-    return (
-        {client: value / total for client, value in clipped.items()}
-        if total > 0
-        else uniform(clipped)
-    )
+    if total <= 0:
+        return uniform(clipped)
+    return {client: value / total for client, value in clipped.items()}
 
 
 def uniform(clients: Iterable[str]) -> dict[str, float]:
-    """The same weight for every client.
+    """The same weight for every client, 1 / N.
 
     >>> uniform(["A", "B"])
     {'A': 0.5, 'B': 0.5}
@@ -54,68 +53,87 @@ def uniform(clients: Iterable[str]) -> dict[str, float]:
     return {client: 1 / len(names) for client in names}
 
 
-def prior(known: Mapping[str, float], clients: Iterable[str]) -> dict[str, float]:
-    """client -> its weight of before; 1 / (known clients + 1) for one that was never seen. They
-    need not sum to one.
+def sample_shares(replies: Iterable[Reply]) -> dict[str, float]:
+    r"""FedAvg's weights :math:`p_i = n_i / \sum_j n_j`, n the images of one local epoch."""
+    return normalise({reply.client: reply.num_samples for reply in replies})
 
-    >>> prior({"A": 0.6, "B": 0.4}, ["A", "C"])
+
+def prior_weights(previous: Mapping[str, float], clients: Iterable[str]) -> dict[str, float]:
+    """Each client's previous weight, or 1 / (known clients + 1) for one that was never seen.
+
+    These need not sum to one: FedCE's cosines do not depend on their scale.
+
+    >>> prior_weights({"A": 0.6, "B": 0.4}, ["A", "C"])
     {'A': 0.6, 'C': 0.3333333333333333}
     """
-    return {client: known.get(client, 1 / (len(known) + 1)) for client in clients}
+    newcomer = 1 / (len(previous) + 1)
+    return {client: previous.get(client, newcomer) for client in clients}
 
 
-def place(known: Mapping[str, float], clients: Iterable[str]) -> dict[str, float]:
-    """Weights of before of those who are here, of sum one: the known ones, their mean for one never
-    seen.
+def renormalised_previous(
+    previous: Mapping[str, float], clients: Iterable[str]
+) -> dict[str, float]:
+    """The previous weights of the present ``clients``, which sum to one.
 
-    >>> place({"A": 0.5, "B": 0.3, "C": 0.2}, ["A", "B", "C"])
+    A client that was never seen gets the mean of the previous weights.
+
+    >>> renormalised_previous({"A": 0.5, "B": 0.3, "C": 0.2}, ["A", "B", "C"])
     {'A': 0.5, 'B': 0.3, 'C': 0.2}
-    >>> place({"A": 0.25, "B": 0.75}, ["B", "C"])
+    >>> renormalised_previous({"A": 0.25, "B": 0.75}, ["B", "C"])
     {'B': 0.6, 'C': 0.4}
     """
-    newcomer = sum(known.values()) / len(known) if known else 1.0
-    before = {client: known.get(client, newcomer) for client in clients}
-    return before if set(before) == set(known) else normalise(before)
+    newcomer = _mean(previous) if previous else 1.0
+    weights = {client: previous.get(client, newcomer) for client in clients}
+
+    # Where nobody is absent and nobody is new, nothing is divided: the same bits.
+    if set(weights) == set(previous):
+        return weights
+    return normalise(weights)
 
 
-def beside_absent(known: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
-    """The new ``weights`` of those who are here beside the ``known`` ones of those who are away, of
-    sum one.
+def merge_with_absent(
+    previous: Mapping[str, float], weights: Mapping[str, float]
+) -> dict[str, float]:
+    """The new ``weights`` of the present clients and the previous ones of the absent, of sum one.
 
-    Those who are here divide among them what they had before, so that nobody loses its place by
-    being away.
+    The present clients divide among them the share that they had before, so that a client loses
+    nothing by its absence.
 
-    >>> beside_absent({"A": 0.5, "B": 0.3, "C": 0.2}, {"A": 0.5, "B": 0.5})
+    >>> merge_with_absent({"A": 0.5, "B": 0.3, "C": 0.2}, {"A": 0.5, "B": 0.5})
     {'A': 0.4, 'B': 0.4, 'C': 0.2}
     """
-    away = {client: weight for client, weight in known.items() if client not in weights}
-    if not away:
+    absent = {client: weight for client, weight in previous.items() if client not in weights}
+    if not absent:
         return dict(weights)
-    newcomer = sum(known.values()) / len(known)
-    theirs = sum(known.get(client, newcomer) for client in weights)
-    return normalise(
-        dict(
-            sorted(
-                {**away, **{client: theirs * weight for client, weight in weights.items()}}.items()
-            )
-        )
-    )
+
+    # The share of all present clients, where one that was never seen counts as the mean.
+    newcomer = _mean(previous)
+    present_share = sum(previous.get(client, newcomer) for client in weights)
+
+    merged = dict(absent)
+    for client, weight in weights.items():
+        merged[client] = present_share * weight
+
+    # Sorted, so that the sum has the same bits whoever was absent.
+    return normalise(dict(sorted(merged.items())))
 
 
 def weighted_mean(tensors: Sequence[torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
-    """sum_i w_i t_i / sum_i w_i, accumulated in float64, in the tensors' own type; a weight of 0
-    leaves a tensor out.
+    r"""The mean :math:`\sum_i w_i t_i / \sum_i w_i`, summed in float64, in the tensors' own type.
+
+    A weight of 0 leaves its tensor out, so that a value that is not finite does no harm there.
 
     >>> tensors = [torch.tensor([value]) for value in (1.0, 3.0, math.inf)]
     >>> weighted_mean(tensors, torch.tensor([1.0, 1.0, 0.0])).tolist()
     [2.0]
     """
-    total = sum(
-        weight * tensor.double() for weight, tensor in zip(weights, tensors, strict=True) if weight
-    )
-    return torch.as_tensor(total / weights.sum()).to(tensors[0].dtype)
+    total = torch.zeros_like(tensors[0], dtype=torch.float64)
+    for weight, tensor in zip(weights, tensors, strict=True):
+        if weight:
+            total = total + weight * tensor.double()
+    mean = total / weights.sum()
+    return mean.to(tensors[0].dtype)
 
 
-def sample_shares(replies: Iterable[Reply]) -> dict[str, float]:
-    """p_i = n_i / sum_j n_j, n the images of one local epoch."""
-    return normalise({reply.client: reply.num_samples for reply in replies})
+def _mean(weights: Mapping[str, float]) -> float:
+    return sum(weights.values()) / len(weights)

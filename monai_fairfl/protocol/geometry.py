@@ -1,15 +1,19 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Inner products of the updates: one Gram matrix per exchange serves guards, strategies, valuation
-and the ledger.
+r"""Inner products of the updates, from one Gram matrix per exchange.
 
-With the updates as rows of U (N x P), G = U U^T holds every cosine, norm and distance between
-weighted sums of updates: <sum_i a_i u_i, sum_j b_j u_j> = a^T G b. It is computed once, in blocks
-of columns, per layer.
+With the updates as rows of U, shape (N, P), the matrix :math:`G = U U^T` holds every cosine, norm
+and distance between weighted sums of updates:
+
+.. math:: \langle \sum_i a_i u_i, \sum_j b_j u_j \rangle = a^T G b
+
+It is computed once, in blocks of columns, per layer. Guards, strategies, valuation and the ledger
+read it.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -19,18 +23,22 @@ import torch
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 
-BLOCK = 65536  # columns per float32 product: one product over millions of columns is wrong by 1e-3, blocks by 3e-7
-ZERO_NORM = 1e-12  # a shorter vector has no direction: its cosines are 0
+BLOCK = 65536
+"""Columns per float32 product: one over millions of columns is wrong by 1e-3, blocks by 3e-7."""
+
+ZERO_NORM = 1e-12
+"""A shorter vector has no direction: its cosines are 0."""
 
 
 class UpdateMatrix:
-    """The updates of one exchange as rows of one preallocated matrix, with ``state_dict``-like
-    views of each row.
+    """The updates of one exchange as rows of one preallocated matrix, shape (N, P).
+
+    Each row has views that look like a ``state_dict``.
 
     Args:
         reference: tensors with the shapes of the parameters.
         parameters: names in column order.
-        rows: number of updates expected.
+        rows: N, number of updates expected.
         storage: a matrix of an earlier exchange whose memory can be used again: fresh memory costs
             more than the copy.
 
@@ -50,7 +58,9 @@ class UpdateMatrix:
         self.columns: dict[str, slice] = {}
         end = 0
         for name in parameters:
-            self.columns[name] = slice(end, end := end + reference[name].numel())
+            begin = end
+            end = begin + reference[name].numel()
+            self.columns[name] = slice(begin, end)
         double = any(reference[name].dtype == torch.float64 for name in parameters)
         dtype = torch.float64 if double else torch.float32
         if storage is None or storage.shape != (rows, end) or storage.dtype != dtype:
@@ -66,38 +76,39 @@ class UpdateMatrix:
 
     def views(self, row: int) -> dict[str, torch.Tensor]:
         """Parameter name -> view of its part of ``row``."""
-        return {
-            name: self.rows[row, part].view(self.shapes[name])
-            for name, part in self.columns.items()
-        }
+        found = {}
+        for name, columns in self.columns.items():
+            found[name] = self.rows[row, columns].view(self.shapes[name])
+        return found
 
     def by_class(self, name: str, axis: int) -> torch.Tensor:
-        """A parameter of the output layer, (N, classes, ...): ``axis`` of the parameter is the
-        class.
+        """A parameter of the output layer, shape (N, classes, ...).
+
+        Args:
+            name: of the parameter.
+            axis: of the parameter, that of the classes.
         """
-        return self.rows[:, self.columns[name]].unflatten(1, self.shapes[name]).movedim(1 + axis, 1)
+        updates = self.rows[:, self.columns[name]].unflatten(1, self.shapes[name])
+        return updates.movedim(1 + axis, 1)
 
     def select(self, rows: Sequence[int]) -> UpdateMatrix:
         """A matrix of the given rows; itself when these are all."""
         if list(rows) == list(range(len(self.rows))):
             return self
-        chosen = object.__new__(UpdateMatrix)
-        chosen.shapes, chosen.columns, chosen.rows = (
-            self.shapes,
-            self.columns,
-            self.rows[list(rows)],
-        )
+        chosen = copy.copy(self)
+        chosen.rows = self.rows[list(rows)]
         return chosen
 
 
 class Geometry:
-    """Gram matrices of one exchange's updates: whole model, per layer, per output class; float64,
-    shape (N, N).
+    """Gram matrices of one exchange's updates: of the whole model, per layer and per output class.
+
+    Each is float64, shape (N, N).
 
     Args:
         matrix: the updates, one row each.
-        spec: names the layers and the output head.
-        labelled: (N, classes), which update was trained on which class of the output layer;
+        spec: names the layers and the output layer.
+        labelled: which update was trained on which class of the output layer, shape (N, classes);
             ``None``: all on all.
 
     >>> matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
@@ -108,7 +119,9 @@ class Geometry:
     """
 
     def __init__(self, matrix: UpdateMatrix, spec: ModelSpec, labelled: np.ndarray | None = None):
-        self.matrix, self.spec, self.labelled = matrix, spec, labelled
+        self.matrix = matrix
+        self.spec = spec
+        self.labelled = labelled
 
     @cached_property
     def layers(self) -> Mapping[str, np.ndarray]:
@@ -132,29 +145,26 @@ class Geometry:
                 here has its classes on the first axis of its weight, as convolutions and linear
                 layers have.
         """
-        module, axis = (
-            (output_layer, 0) if output_layer is not None else (self.spec.output or ("", 0))
-        )
-        unknown = output_layer is None and self.spec.output is None
-        if unknown or f"{module}.weight".lstrip(".") not in self.matrix.columns:
-            raise ValueError(
-                f"no output layer {module!r} with a trainable weight: name the module that makes the logits "
-                f"(output_layer), one of {sorted(set(self.spec.layers.values()))[-5:]} for example"
-            )
-        keys = {f"{module}.weight".lstrip("."): axis, f"{module}.bias".lstrip("."): 0}
-        rows = [
-            self.matrix.by_class(key, axis)
-            for key, axis in keys.items()
-            if key in self.matrix.columns
-        ]
-        vectors = torch.cat(
-            [
-                part.double().flatten(2) if part.ndim > 2 else part.double()[..., None]
-                for part in rows
-            ],
-            2,
-        )
+        module, axis = self._output_layer(output_layer)
+        weight = f"{module}.weight".lstrip(".")
+        bias = f"{module}.bias".lstrip(".")
+        rows = [_flat(self.matrix.by_class(weight, axis))]
+        if bias in self.matrix.columns:
+            rows.append(_flat(self.matrix.by_class(bias, 0)))
+        vectors = torch.cat(rows, dim=2)
         return torch.einsum("icd,jcd->cij", vectors, vectors).numpy()
+
+    def _output_layer(self, named: str | None) -> tuple[str, int]:
+        """The module that makes the logits, and the class axis of its weight."""
+        found = self.spec.output if named is None else (named, 0)
+        module = "" if found is None else found[0]
+        if found is None or f"{module}.weight".lstrip(".") not in self.matrix.columns:
+            some_layers = sorted(set(self.spec.layers.values()))[-5:]
+            raise ValueError(
+                f"no output layer {module!r} with a trainable weight: name the module that makes "
+                f"the logits (output_layer), one of {some_layers} for example"
+            )
+        return found
 
     @property
     def norms(self) -> np.ndarray:
@@ -162,39 +172,57 @@ class Geometry:
         return np.sqrt(np.diag(self.gram))
 
     def cosine(self, a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float:
-        """cos(sum_i a_i u_i, sum_j b_j u_j); 0 when either is shorter than 1e-12.
+        r"""The cosine of two weighted sums of updates; 0 when either is shorter than 1e-12.
 
-        The output row of a class that nobody in one of the sums labels is left out of both: it says
-        nothing of them.
+        .. math:: \cos(\sum_i a_i u_i, \sum_j b_j u_j)
+
+        The output row of a class that nobody in one of the sums labels is left out of both, because
+        that sum was not trained on it.
+
+        Args:
+            a: factors of the first sum, shape (N,).
+            b: factors of the second sum, shape (N,).
         """
-        a, b = np.asarray(a, float), np.asarray(b, float)
+        a = np.asarray(a, float)
+        b = np.asarray(b, float)
         gram = self.gram
         if self.labelled is not None:
-            told = self.labelled[a != 0].any(axis=0) & self.labelled[b != 0].any(axis=0)
-            gram = gram - self.classes()[~told].sum(axis=0)
+            labelled_in_a = self.labelled[a != 0].any(axis=0)
+            labelled_in_b = self.labelled[b != 0].any(axis=0)
+            unlabelled = ~(labelled_in_a & labelled_in_b)
+            gram = gram - self.classes()[unlabelled].sum(axis=0)
         return cosine(gram, a, b)
 
 
 def cosine(gram: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
-    """cos of two weighted sums of vectors, from their Gram matrix: a^T G b / sqrt(a^T G a . b^T G
-    b).
+    r"""The cosine of two weighted sums of vectors, from the vectors' Gram matrix G.
 
-    >>> cosine(np.eye(2), np.array([1.0, 0.0]), np.array([1.0, 1.0])).__round__(4)
+    .. math:: a^T G b / \sqrt{a^T G a \cdot b^T G b}
+
+    >>> round(cosine(np.eye(2), np.array([1.0, 0.0]), np.array([1.0, 1.0])), 4)
     0.7071
     """
-    length_a, length_b = np.sqrt(max(a @ gram @ a, 0.0)), np.sqrt(max(b @ gram @ b, 0.0))
+    length_a = np.sqrt(max(a @ gram @ a, 0.0))
+    length_b = np.sqrt(max(b @ gram @ b, 0.0))
     if length_a < ZERO_NORM or length_b < ZERO_NORM:
         return 0.0
     return float(np.clip(a @ gram @ b / (length_a * length_b), -1.0, 1.0))
 
 
+def _flat(rows: torch.Tensor) -> torch.Tensor:
+    """Rows of the output layer, (N, classes, ...), as float64 vectors, (N, classes, D)."""
+    if rows.ndim > 2:
+        return rows.double().flatten(2)
+    return rows.double()[..., None]
+
+
 def _gram(rows: torch.Tensor) -> np.ndarray:
+    """The Gram matrix of ``rows`` in float64, shape (N, N)."""
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64)
     for block in rows.split(BLOCK, dim=1):
         product = (block @ block.T).double()
-        if not torch.isfinite(
-            product
-        ).all():  # overflow of float32, or values that are not finite themselves
+        # Float32 may overflow; values that are not finite themselves stay so in float64.
+        if not torch.isfinite(product).all():
             product = block.double() @ block.double().T
         total += product
     return total.numpy()

@@ -16,8 +16,9 @@ from monai_fairfl.protocol.values import Weights
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What each tensor of a model is; names only, so it is plain JSON. Made by
-    :func:`monai_fairfl.protocol.model_spec.read_spec`.
+    """What each tensor of a model is; names only, so it is plain JSON.
+
+    :func:`monai_fairfl.protocol.model_spec.read_spec` makes it.
 
     Args:
         parameters: trainable tensors without aliases, sorted: they alone count in inner products
@@ -43,15 +44,13 @@ class ModelSpec:
     local: tuple[str, ...] = ()
 
     def with_local_norms(self) -> ModelSpec:
-        """The same model, but its normalisation layers never leave the clients (FedBN, Li et al.,
-        ICLR 2021).
+        """The same model, but its normalisation layers never leave the clients.
+
+        This is FedBN (Li et al., ICLR 2021).
         """
-        return replace(
-            self,
-            parameters=tuple(name for name in self.parameters if name not in self.norms),
-            buffers=tuple(name for name in self.buffers if name not in self.norms),
-            local=self.norms,
-        )
+        parameters = tuple(name for name in self.parameters if name not in self.norms)
+        buffers = tuple(name for name in self.buffers if name not in self.norms)
+        return replace(self, parameters=parameters, buffers=buffers, local=self.norms)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON of the specification."""
@@ -81,36 +80,36 @@ class ModelSpec:
 
     def classes(self, weights: Weights) -> int:
         """Number of classes of the output layer in ``weights``; 0 where it is unknown."""
-        module, axis = self.output or ("", 0)
-        weight = weights.get(f"{module}.weight".lstrip(".")) if self.output else None
-        return 0 if weight is None else int(weight.shape[axis])
+        if self.output is None:
+            return 0
+        module, axis = self.output
+        weight = weights.get(f"{module}.weight".lstrip("."))
+        if weight is None:
+            return 0
+        return int(weight.shape[axis])
 
     def split(self, state: Weights) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Parameters and buffers of a full ``state_dict``, aliases left out."""
-        return {k: state[k] for k in self.parameters}, {
-            k: state[k] for k in self.buffers if k in state
-        }
+        parameters = {name: state[name] for name in self.parameters}
+        buffers = {name: state[name] for name in self.buffers if name in state}
+        return parameters, buffers
 
     def with_aliases(self, weights: Weights) -> dict[str, torch.Tensor]:
-        """``weights`` as the full ``state_dict`` that ``load_state_dict(strict=True)`` and bundles
-        expect.
-        """
-        return {
-            **weights,
-            **{alias: weights[name] for alias, name in self.aliases.items() if name in weights},
-        }
+        """The full ``state_dict``, as ``load_state_dict(strict=True)`` and bundles expect it."""
+        state = dict(weights)
+        for alias, name in self.aliases.items():
+            if name in weights:
+                state[alias] = weights[name]
+        return state
 
 
-NORMS = (
-    nn.modules.batchnorm._NormBase,
-    nn.GroupNorm,
-    nn.LayerNorm,
-)  # the first: BatchNorm and InstanceNorm
+BATCH_AND_INSTANCE_NORM = nn.modules.batchnorm._NormBase
+NORMS = (BATCH_AND_INSTANCE_NORM, nn.GroupNorm, nn.LayerNorm)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
-    """The :class:`~monai_fairfl.protocol.model_spec.ModelSpec` of ``network``, from one forward pass in
-    evaluation mode.
+    """The :class:`ModelSpec` of ``network``, from one forward pass in evaluation mode.
 
     The output layer is the module that was *called* last among those that own a weight of two or
     more dimensions (``DynUNet`` registers its deep-supervision heads after it); the class axis is
@@ -127,10 +126,10 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
     >>> spec.output, spec.parameters[:2], len(spec.buffers)
     (('2', 0), ('0.bias', '0.weight'), 3)
     """
-    first_name: dict[int, str] = {}
+    trainable = {id(parameter) for parameter in network.parameters() if parameter.requires_grad}
+    first_name: dict[int, str] = {}  # id of a tensor -> the name under which it was first met
     aliases: dict[str, str] = {}
     layers: dict[str, str] = {}
-    trainable = {id(p) for p in network.parameters() if p.requires_grad}
     parameters: list[str] = []
     buffers: list[str] = []
     for name, tensor in network.state_dict(keep_vars=True).items():
@@ -139,45 +138,66 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
             aliases[name] = canonical
             continue
         layers[name] = name.rpartition(".")[0]
-        (parameters if id(tensor) in trainable else buffers).append(name)
-    norms = {
-        name
-        for name, module in network.named_modules(remove_duplicate=False)
-        if isinstance(module, NORMS)
-    }
+        if id(tensor) in trainable:
+            parameters.append(name)
+        else:
+            buffers.append(name)
+
+    norm_layers = set()
+    for name, module in network.named_modules(remove_duplicate=False):
+        if isinstance(module, NORMS):
+            norm_layers.add(name)
+    norms = [name for name in (*parameters, *buffers) if layers[name] in norm_layers]
+
     return ModelSpec(
         parameters=tuple(sorted(parameters)),
         aliases=aliases,
         buffers=tuple(sorted(buffers)),
         layers=layers,
-        output=_output(network, inputs, aliases),
-        norms=tuple(sorted(name for name in (*parameters, *buffers) if layers[name] in norms)),
+        output=_output_layer(network, inputs, aliases),
+        norms=tuple(sorted(norms)),
     )
 
 
-def _output(
+def _output_layer(
     network: nn.Module, inputs: tuple[torch.Tensor, ...], aliases: dict[str, str]
 ) -> tuple[str, int] | None:
+    """The module that makes the logits and the class axis of its weight; ``None``: unknown."""
     if not inputs:
         return None
+    called = _modules_called(network, inputs)
+    if not called:
+        return None
+    last = called[-1]
+    weight = aliases.get(f"{last}.weight", f"{last}.weight")
+    owner = weight.rpartition(".")[0]
+    class_axis = 1 if isinstance(network.get_submodule(last), TRANSPOSED) else 0
+    return owner, class_axis
+
+
+def _modules_called(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[str]:
+    """Names of the modules with a weight of two or more dimensions, in the order of their calls."""
+    # A module with several names is called by its first one.
+    names: dict[int, str] = {}
+    for name, module in network.named_modules():
+        names.setdefault(id(module), name)
+
     called: list[str] = []
-    names = {id(module): name for name, module in reversed(list(network.named_modules()))}
-    hooks = [
-        module.register_forward_hook(lambda m, *_: called.append(names[id(m)]))
-        for module in network.modules()
-        if getattr(module, "weight", None) is not None and module.weight.ndim >= 2  # type: ignore[operator]
-    ]
-    training = network.training
+
+    def record(module: nn.Module, *_: Any) -> None:
+        called.append(names[id(module)])
+
+    hooks = []
+    for module in network.modules():
+        weight = getattr(module, "weight", None)
+        if weight is not None and weight.ndim >= 2:
+            hooks.append(module.register_forward_hook(record))
+    was_training = network.training
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             network.eval()(*inputs)
     finally:
-        network.train(training)
+        network.train(was_training)
         for hook in hooks:
             hook.remove()
-    if not called:
-        return None
-    module = network.get_submodule(called[-1])
-    transposed = isinstance(module, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d))
-    owner = aliases.get(f"{called[-1]}.weight", f"{called[-1]}.weight").rpartition(".")[0]
-    return owner, int(transposed)
+    return called

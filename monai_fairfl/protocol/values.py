@@ -17,8 +17,12 @@ Weights = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its uncertainty: mean ``value``, its standard error (``None``: unknown), from
-    ``n`` observations.
+    """A number with its uncertainty.
+
+    Args:
+        value: the mean.
+        stderr: its standard error; ``None``: unknown.
+        n: number of observations.
 
     >>> Estimate(0.81, 0.02, 5).value
     0.81
@@ -33,9 +37,7 @@ class Estimate:
 
 
 Measurement = float | Estimate | Mapping[str, float | Estimate]
-"""One measurement: a number, an estimate, or a mapping of these (``"mean"`` and one entry per
-class, or per layer).
-"""
+"""A number, an estimate, or a mapping of these: ``"mean"``, and one entry per class or layer."""
 
 
 def value_of(measurement: Measurement) -> float:
@@ -44,12 +46,15 @@ def value_of(measurement: Measurement) -> float:
     >>> value_of({"mean": Estimate(0.8), "gland": 0.8})
     0.8
     """
-    return float(measurement["mean"] if isinstance(measurement, Mapping) else measurement)
+    if isinstance(measurement, Mapping):
+        return float(measurement["mean"])
+    return float(measurement)
 
 
 def to_json(value: Any) -> Any:
-    """Measurements and contributions as plain JSON: an :class:`Estimate` becomes an object of its
-    fields.
+    """Measurements and contributions as plain JSON.
+
+    An :class:`Estimate` becomes an object of its fields, a number that is not finite ``None``.
 
     >>> to_json({"A": Estimate(0.5, None, 2), "B": [1.0, float("nan")]})
     {'A': {'value': 0.5, 'stderr': None, 'n': 2}, 'B': [1.0, None]}
@@ -65,7 +70,8 @@ def to_json(value: Any) -> Any:
     return value
 
 
-IN_VALIDATION, IN_TRAINING = "test_cases_in_validation", "test_cases_in_training"
-"""Measurements that a client sends in the place of a test score: how many of its test cases are
-none.
-"""
+IN_VALIDATION = "test_cases_in_validation"
+"""Sent in place of a test score: how many of the client's test cases are validation cases, too."""
+
+IN_TRAINING = "test_cases_in_training"
+"""Sent in place of a test score: how many of the client's test cases are training cases, too."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from monai_fairfl.protocol.averages import normalise, place
+from monai_fairfl.protocol.averages import normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
@@ -58,7 +58,7 @@ class AFL(Strategy):
             worst = max(loss, key=lambda client: loss[client])
             weights = {client: float(client == worst) for client in loss}
             return self.finish(local, weights, weights)
-        every = place(self.mixture, sorted({*self.clients, *loss}))
+        every = renormalised_previous(self.mixture, sorted({*self.clients, *loss}))
         weights = normalise({c: every[c] for c in loss})
         result = self.finish(local, weights, weights)
         mean = sum(loss.values()) / len(loss)  # for those who are away

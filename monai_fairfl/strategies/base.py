@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.averages import Aggregation
-from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -95,6 +94,10 @@ class Strategy(ABC):
     """
     state: ClassVar[tuple[str, ...]] = ()
     """Attributes kept in the checkpoint."""
+    output_layer: str | None = None
+    """Module that makes the logits, where the method looks at it and the user names it; ``None``:
+    the one found when the network ran.
+    """
 
     personal: ClassVar[bool] = False
     """Clients keep a personal model of their own, which no one else sees: it is the one they would
@@ -153,6 +156,28 @@ class Strategy(ABC):
     def start_of(self, client: str) -> Weights:
         """The model ``client`` continues from: its reward, else the global model."""
         return self.rewards.get(client, self.weights)
+
+    def context_of(self, client: str) -> Mapping[str, float]:
+        """Return the context of the next training request to ``client``.
+
+        A method whose context differs from client to client overrides it and uses it in
+        :meth:`round`. A transport that sends all contexts in one message asks for them here.
+        """
+        return {}
+
+    def value_from_mean(self, client: str, name: str, mean: float) -> float:
+        """Return the measurement ``name`` of this round, from a client that sends a running mean.
+
+        Args:
+            client: that sent the mean.
+            name: of the measurement.
+            mean: of the client's values of all its rounds, this one included.
+
+        Returns:
+            The mean itself, unless the method averages the measurement over rounds: then the value
+            that brings the method's own mean to ``mean``.
+        """
+        return mean
 
     @abstractmethod
     def round(self, clients: Sequence[str]) -> Rounds:
@@ -214,8 +239,10 @@ class Strategy(ABC):
         Raises:
             FederationError: when nobody did.
         """
-        usable = {reply.client: usable_measurements(reply)[0] for reply in replies}
-        known = {client: value_of(found[name]) for client, found in usable.items() if name in found}
+        known = {}
+        for reply in replies:
+            if name in reply.measurements:
+                known[reply.client] = value_of(reply.measurements[name])
         if not known:
             raise FederationError(
                 f"{type(self).__name__} needs {name!r}, and no client of {replies.clients} measured it"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from monai_fairfl.protocol.averages import beside_absent, normalise, place
+from monai_fairfl.protocol.averages import merge_with_absent, normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
@@ -88,7 +88,7 @@ class CFFL(Strategy):
         reputable = [
             c for c in score if self.reputation.get(c, 1.0) > 0
         ]  # nobody, where all who count are away
-        before = place(known, reputable) if known else dict.fromkeys(reputable, 0.0)
+        before = renormalised_previous(known, reputable) if known else dict.fromkeys(reputable, 0.0)
         share = normalise({c: score[c] for c in reputable})
         alpha = (
             self.alpha * (1 + self.rounds / max(self.rounds_planned, 1))
@@ -100,5 +100,5 @@ class CFFL(Strategy):
         kept = {c: r if r >= self.threshold / len(reputable) else 0.0 for c, r in fresh.items()}
         return {
             **dict.fromkeys([*self.reputation, *score], 0.0),
-            **beside_absent(known, normalise(kept)),
+            **merge_with_absent(known, normalise(kept)),
         }

@@ -9,7 +9,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from monai_fairfl.games import cosine_game, exact_shapley
-from monai_fairfl.protocol.averages import beside_absent, normalise, place, sample_shares
+from monai_fairfl.protocol.averages import (
+    merge_with_absent,
+    normalise,
+    renormalised_previous,
+    sample_shares,
+)
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
@@ -111,9 +116,13 @@ class CGSV(Strategy):
         unit = {client: gamma / norm if norm > 1e-12 else 0.0 for client, norm in length.items()}
         weights = self._weights(local)
         psi = self._contributions(local, weights, unit)
-        before = place(self.reputation, psi) if self.reputation else dict.fromkeys(psi, 0.0)
+        before = (
+            renormalised_previous(self.reputation, psi)
+            if self.reputation
+            else dict.fromkeys(psi, 0.0)
+        )
         moved = {c: max(self.alpha * before[c] + (1 - self.alpha) * psi[c], 1e-3) for c in psi}
-        reputation = beside_absent(self.reputation, normalise(moved))
+        reputation = merge_with_absent(self.reputation, normalise(moved))
         result = self.finish(
             local, weights, {c: reputation[c] for c in weights}, self._reward(local, index),
             start=self.weights, scale=unit, details={"cosine": psi, "reputation": reputation},
@@ -127,7 +136,7 @@ class CGSV(Strategy):
         """
         if not self.reputation or self.reward not in ("cosine", None):
             return sample_shares(local)
-        return normalise(place(self.reputation, local.clients))
+        return normalise(renormalised_previous(self.reputation, local.clients))
 
     def _contributions(
         self, local: Replies, weights: Mapping[str, float], unit: Mapping[str, float]

@@ -12,7 +12,6 @@ from itertools import chain, combinations
 from monai_fairfl.errors import FederationError
 from monai_fairfl.games import Game, exact_shapley
 from monai_fairfl.protocol.averages import sample_shares
-from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.messages import Measure, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights
@@ -73,7 +72,7 @@ def coalition_values(
         ]
         coalition_of = dict(zip(sorted(replies.requests), asked, strict=True))
         for reply in replies:
-            found = usable_measurements(reply)[0].get("score")
+            found = reply.measurements.get("score")
             mean = found["mean"] if isinstance(found, Mapping) else found
             if mean is not None:
                 scores.setdefault(coalition_of[reply.id], {})[reply.client] = (

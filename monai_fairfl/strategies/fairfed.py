@@ -6,7 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.protocol.averages import beside_absent, normalise, place, sample_shares
+from monai_fairfl.protocol.averages import (
+    merge_with_absent,
+    normalise,
+    renormalised_previous,
+    sample_shares,
+)
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
@@ -59,8 +64,8 @@ class FairFed(Strategy):
             for c in score
         }
         mean = sum(gap.values()) / len(gap)
-        before = place(self.weight, gap) if self.weight else share
+        before = renormalised_previous(self.weight, gap) if self.weight else share
         weights = normalise({c: before[c] - self.beta * (gap[c] - mean) for c in gap})
         result = self.finish(local, weights, weights, details={"gap": gap})
-        self.weight = beside_absent(self.weight, weights)
+        self.weight = merge_with_absent(self.weight, weights)
         return result

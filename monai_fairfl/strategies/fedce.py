@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.averages import normalise, prior, uniform
+from monai_fairfl.protocol.averages import normalise, prior_weights, uniform
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -74,12 +74,7 @@ class FedCE(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         measure = tuple(self.requires) if self.rounds else ()
         local = yield [
-            Train(
-                client,
-                self.start_of(client),
-                measure,
-                {"previous_weight": self.entered.get(client, 0.0)},
-            )
+            Train(client, self.start_of(client), measure, self.context_of(client))
             for client in clients
         ]
         distance = {
@@ -94,10 +89,26 @@ class FedCE(Strategy):
         self.entered = {client: float(weight) for client, weight in result.aggregation.items()}  # type: ignore[arg-type]
         return result
 
+    def context_of(self, client: str) -> Mapping[str, float]:
+        """Return the client's weight in the present global model, which its error needs."""
+        return {"previous_weight": self.entered.get(client, 0.0)}
+
+    def value_from_mean(self, client: str, name: str, mean: float) -> float:
+        """Undo the mean over rounds where the variant takes that mean itself.
+
+        NVIDIA FLARE's scripts send the mean of their errors so far. The variants ``"revised"`` and
+        ``"released"`` average the errors of all rounds; ``"paper"`` takes each number as it comes.
+        """
+        past = self.history.get(client)
+        if name != "leave_one_out_error" or self.variant == "paper" or past is None:
+            return mean
+        sum_of_errors = past["rounds"] - past["dice"]
+        return (past["rounds"] + 1) * mean - sum_of_errors
+
     def _prior(self, clients: Sequence[str]) -> dict[str, float]:
         if self.variant == "released" or not self.weight:
             return uniform(clients)
-        return prior(self.weight, clients)
+        return prior_weights(self.weight, clients)
 
     def _accumulate(
         self, distance: Mapping[str, float], error: Mapping[str, float] | None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from monai_fairfl.protocol.averages import beside_absent, normalise, place
+from monai_fairfl.protocol.averages import merge_with_absent, normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
@@ -67,9 +67,9 @@ class FedGA(Strategy):
             if client not in averaged or client not in own:
                 self.note(client, "a loss is absent: its gap is the mean of the others'")
         gap = {c: loss - self.loss[c] for c, loss in averaged.items() if c in self.loss}
-        weights = normalise(self._adjust(place(self.weight, local.clients), gap))
+        weights = normalise(self._adjust(renormalised_previous(self.weight, local.clients), gap))
         result = self.finish(local, weights, weights, details={"gap": gap} if gap else None)
-        self.weight, self.rounds = beside_absent(self.weight, weights), self.rounds + 1
+        self.weight, self.rounds = merge_with_absent(self.weight, weights), self.rounds + 1
         self.loss = own
         return result
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.protocol.averages import beside_absent, normalise, place
+from monai_fairfl.protocol.averages import merge_with_absent, normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Measure, Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
@@ -94,7 +94,7 @@ class FedISM(Strategy):
             sharpness = {client: found[client] for client in local.clients}
         weights = self._average(self._by_sharpness(sharpness))
         result = self.finish(local, weights, weights, details={"sharpness": sharpness})
-        self.average, self.rounds = beside_absent(self.average, weights), self.rounds + 1
+        self.average, self.rounds = merge_with_absent(self.average, weights), self.rounds + 1
         return result
 
     def _radius(self) -> float:
@@ -111,5 +111,5 @@ class FedISM(Strategy):
     def _average(self, new: dict[str, float]) -> dict[str, float]:
         if not self.average:
             return new
-        old = normalise(place(self.average, new))
+        old = normalise(renormalised_previous(self.average, new))
         return normalise({c: self.beta * new[c] + (1 - self.beta) * old[c] for c in new})

@@ -12,7 +12,6 @@ from typing import Any
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.averages import normalise, uniform
-from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.messages import Measure, Train
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy, check_choice
@@ -126,7 +125,7 @@ class FedLWR(Strategy):
         low, high = self.clip if self.clip is not None else VARIANTS[self.variant][0]
         found: dict[str, dict[str, float]] = {}
         for reply in compared:
-            layers = usable_measurements(reply)[0].get(self.measurement)
+            layers = reply.measurements.get(self.measurement)
             for layer, value in layers.items() if isinstance(layers, Mapping) else ():
                 if layer != "mean":
                     found.setdefault(layer, {})[reply.client] = 1 - min(

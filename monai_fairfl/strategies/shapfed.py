@@ -9,7 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from monai_fairfl.protocol.averages import beside_absent, normalise, place, uniform
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.averages import (
+    merge_with_absent,
+    normalise,
+    renormalised_previous,
+    uniform,
+)
 from monai_fairfl.protocol.geometry import cosine
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -74,6 +80,13 @@ class ShapFed(Strategy):
         )  # client -> smoothed class values; None: it labels none
         self.weight: dict[str, float] = {}  # the last weights
 
+    def check_model(self, spec: ModelSpec, buffers: str) -> None:
+        if self.output_layer is None and spec.output is None:
+            raise ConfigError(
+                f"{self.name} looks at the layer that makes the logits, and nobody knows which one "
+                f"that is: name its module, for example {type(self).__name__}(output_layer='head')"
+            )
+
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         super().start(weights, clients, spec)
         module, axis = (self.output_layer, 0) if self.output_layer else (spec.output or ("", 0))
@@ -88,7 +101,9 @@ class ShapFed(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
         names = local.clients
-        before = normalise(place(self.weight, names)) if self.weight else uniform(names)
+        before = (
+            normalise(renormalised_previous(self.weight, names)) if self.weight else uniform(names)
+        )
         rows, unit = np.array([before[c] for c in names]), np.eye(len(names))
         grams = local.geometry.classes(self.output_layer)
         told = np.ones((len(names), len(grams)), bool)
@@ -114,7 +129,7 @@ class ShapFed(Strategy):
         result = self.finish(
             local, before if self.variant == "paper" else weights, mixing, reward, details=details
         )
-        self.classes, self.weight = {**self.classes, **smoothed}, beside_absent(
+        self.classes, self.weight = {**self.classes, **smoothed}, merge_with_absent(
             self.weight, weights
         )
         return result

@@ -11,7 +11,7 @@ from helpers.driving import SPEC, play_round, vector
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monai_fairfl.protocol.averages import beside_absent, place
+from monai_fairfl.protocol.averages import merge_with_absent, renormalised_previous
 from monai_fairfl.strategies import AFL, CFFL, CGSV, FairFed, FedCE, FedGA, FedISM, Strategy
 
 ALL = ("1", "2", "3")
@@ -121,9 +121,9 @@ def test_those_who_are_away_keep_their_proportions_and_all_sum_to_one(
 ) -> None:
     total, here = sum(known.values()), sum(new.values())
     known, new = {c: k / total for c, k in known.items()}, {c: w / here for c, w in new.items()}
-    joint, before = beside_absent(known, new), place(known, new)
+    joint, before = merge_with_absent(known, new), renormalised_previous(known, new)
     assert sum(joint.values()) == pytest.approx(1) and sum(
-        place(known, new).values()
+        renormalised_previous(known, new).values()
     ) == pytest.approx(1)
     away, there = sorted(set(known) - set(new)), sorted(set(known) & set(new))
     for group, of in ((away, known), (list(new), new)):
