@@ -26,17 +26,23 @@ def opening_record(
     weights: Weights,
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What a run began with; a resumed run must begin with the same."""
+    """What a run began with; a resumed run must begin with the same.
+
+    Args:
+        run: the run's name.
+        strategy: that was started.
+        clients: of the run.
+        spec: the model's tensors.
+        weights: the initial model.
+        settings: of the run, plain JSON, as ``RunSettings.opening`` gives them.
+    """
     return {
         "kind": "start",
         "run": run,
         "strategy": type(strategy).__name__,
         "name": strategy.name,
         "clients": list(clients),
-        **{
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in settings.items()
-        },
+        **settings,
         "parameters": sum(weights[name].numel() for name in spec.parameters),
         "layers": list(dict.fromkeys(spec.layers.values())),
         "model": digest_of(weights),

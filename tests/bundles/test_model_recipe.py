@@ -23,7 +23,8 @@ from monai.fl.client import MonaiAlgo
 from monai.handlers import CheckpointLoader
 from PIL import Image
 
-from monai_fairfl.bundle.federation import BundleFederation, bundle_recipe, warn_of_other_training
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.initial import bundle_recipe, warn_of_other_training
 from monai_fairfl.cli import main
 from monai_fairfl.data import SITES, write_sites
 from monai_fairfl.errors import ConfigError
@@ -33,13 +34,6 @@ from monai_fairfl.utils.files import read_state_dict
 from monai_fairfl.workflow.export import ONNX_KEY, export_model
 
 OTHER_SIZE = {"prostate_mri_segmentation": [48, 48], "fundus_disc_cup_segmentation": [48, 48]}
-
-
-@pytest.fixture(scope="module", params=BUNDLES, ids=lambda bundle: bundle.name.partition("_")[0])
-def bundle(request: pytest.FixtureRequest) -> Bundle:
-    torch.set_num_threads(1)
-    made: Bundle = request.param
-    return made
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,8 @@ def run(
     """
     with TemporaryDirectory() as place:
         stdout, stderr = Path(place, "stdout"), Path(place, "stderr")
+        stdout.touch()
+        stderr.touch()
         process = start(arguments, folder, stdout, stderr, **environment)
         process.join(timeout)
         if process.exitcode is None:

@@ -26,7 +26,7 @@ highdicom = pytest.importorskip("highdicom")
 from helpers import warm_python  # noqa: E402
 from helpers.dicom_series import affine_of, oblique, write_series  # noqa: E402
 
-from monai_fairfl.bundle.federation import bundle_recipe, initial_model  # noqa: E402
+from monai_fairfl.bundle.initial import bundle_recipe, initial_model  # noqa: E402
 from monai_fairfl.model_files.recipe import save_model_file  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
