@@ -244,7 +244,7 @@ def _file_holds(file: Path, recipe: ModelRecipe) -> bool:
 
 
 def _loader_is_disabled(parser: ConfigParser | None) -> bool:
-    """Return whether MONAI's federated client switched the evaluation's ``CheckpointLoader`` off."""
+    """Return whether MONAI's federated client disabled the evaluation's ``CheckpointLoader``."""
     if parser is None or "validate#handlers" not in parser:
         return False
     for handler in parser["validate#handlers"]:
