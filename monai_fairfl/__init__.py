@@ -10,4 +10,6 @@ import lazy_loader
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# Without lazy_loader's __dir__: MONAI looks at every member that dir() lists of each loaded module
+# whose name begins with "monai". Inference at a hospital would load the whole federation.
+__getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -34,8 +34,8 @@ REGISTRIES = [
 
 
 def modules_after(code: str, tmp_path: Path) -> set[str]:
-    """Top-level names of all modules loaded after ``code`` ran in a fresh interpreter."""
-    code += "\nimport sys; print('\\n'.join({name.partition('.')[0] for name in sys.modules}))"
+    """The names of all modules loaded after ``code`` ran in a fresh interpreter."""
+    code += "\nimport sys; print('\\n'.join(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
@@ -121,12 +121,19 @@ def test_the_package_alone_loads_nothing_heavy(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_strategies_and_guards_know_neither_client_nor_engine(tmp_path: Path) -> None:
-    loaded = modules_after(
-        "import monai_fairfl.strategies, monai_fairfl.guards, monai_fairfl.statistics.fairness",
-        tmp_path,
-    )
+def test_strategies_and_guards_know_neither_client_nor_engine_nor_ledger(tmp_path: Path) -> None:
+    code = """
+import importlib
+for room in ("protocol", "games", "strategies", "guards"):
+    package = importlib.import_module(f"monai_fairfl.{room}")
+    for name in package.__all__:
+        getattr(package, name)
+import monai_fairfl.statistics.fairness
+"""
+    loaded = modules_after(code, tmp_path)
+    assert "monai_fairfl.strategies.fedce" in loaded
     assert not {"monai", "ignite", "nvflare", "flwr"} & loaded
+    assert not {"monai_fairfl.run_folder", "monai_fairfl.server", "monai_fairfl.client"} & loaded
 
 
 @pytest.mark.slow

@@ -14,22 +14,22 @@ from pathlib import Path
 
 import torch
 
-from monai_fairfl.bundles import find_bundle
+from monai_fairfl.bundle import bundle_client, find_bundle, initial_model
 from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.federate import initial_model
-from monai_fairfl.federation import Federation, History
-from monai_fairfl.messages import Reply, Request
-from monai_fairfl.site import bundle_client
+from monai_fairfl.protocol import Reply, Request
+from monai_fairfl.server import Federation, History
 from monai_fairfl.strategies import FedCE
 
 BUNDLE = find_bundle("prostate_mri_segmentation")
+# A first try; not for results.
 SMALL = {
     "size": [32, 32],
     "channels": [4, 8],
     "batch_size": 2,
     "slices_per_volume": 4,
-}  # a first try; not for results
-client: FairMonaiAlgo  # one in each hospital's process
+}
+# One in each hospital's process.
+client: FairMonaiAlgo
 
 
 def begin(site: str, images: Path, private: Path, rounds: int) -> None:
@@ -45,7 +45,7 @@ def answer(request: Request) -> Reply:
 
 
 class Processes:
-    """The three members of ``monai_fairfl.exchange.Transport``."""
+    """The three members of ``monai_fairfl.server.Transport``."""
 
     def __init__(self, hospitals: Path, sites: Sequence[str], private: Path, rounds: int):
         self.clients, spawn = sorted(sites), get_context("spawn")

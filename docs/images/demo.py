@@ -11,6 +11,7 @@ Run it after ``make demo``::
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -18,7 +19,7 @@ import numpy as np
 
 from monai_fairfl.data import DEMO_SITES, make_case
 from monai_fairfl.report.collect import load_runs
-from monai_fairfl.report.series import Series, dice_series, weight_series
+from monai_fairfl.report.series import Point, dice_series, weight_series
 
 matplotlib.use("Agg")  # no window
 
@@ -67,7 +68,7 @@ def draw_rounds(folder: Path, file: Path) -> None:
         dice, weight = rows[0][column], rows[1][column]
         dice.set_title(run.name)
         _plot(dice, dice_series(run))
-        weights, _ = weight_series(run)
+        weights = weight_series(run).points
         if any(weights.values()):
             _plot(weight, weights)
         else:
@@ -83,11 +84,11 @@ def draw_rounds(folder: Path, file: Path) -> None:
     _save(figure, file)
 
 
-def _plot(axes: Axes, series: Series) -> None:
+def _plot(axes: Axes, series: Mapping[str, Sequence[Point]]) -> None:
     """One line a site."""
     for colour, (site, points) in zip(COLOURS, series.items(), strict=True):
-        rounds = [point["round"] for point in points]
-        values = [point["value"] for point in points]
+        rounds = [point.round for point in points]
+        values = [point.value for point in points]
         axes.plot(
             rounds, values, color=colour, linewidth=1.5, marker="o", markersize=2.5, label=site
         )

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from .federation import BundleFederation as BundleFederation
-from .federation import initial_model as initial_model
+from .initial import initial_model as initial_model
 from .preflight import check_config as check_config
+from .settings import SiteSettings as SiteSettings
 from .shipped import find_bundle as find_bundle
 from .site import bundle_client as bundle_client

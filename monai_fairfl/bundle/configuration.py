@@ -127,11 +127,11 @@ def input_shape(bundle_root: Path) -> tuple[int, ...]:
         ) from error
 
 
-def said_of_files(overrides: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of_files(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """What overrides say of a site's files, which its check must know: ``values`` of pixels,
     ``stereo`` or not.
 
-    >>> said_of_files({"values": None, "stereo": False, "size": [64, 64]})
+    >>> settings_of_files({"values": None, "stereo": False, "size": [64, 64]})
     {'stereo': False}
     """
     return {

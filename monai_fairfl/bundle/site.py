@@ -14,10 +14,11 @@ import torch
 from monai.fl.utils.constants import ExtraItems
 
 from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.settings import TRAIN as TRAIN
+from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.measurements.features import count_different, network_inputs
 
-TRAIN = ("configs/train.json",)
 EVALUATE = "configs/evaluate.json"
 
 
@@ -34,12 +35,8 @@ def bundle_client(
     dataset_dir: str | Path,
     datalist_file: str | Path | None = None,
     groups: Mapping[str, Sequence[str]] | None = None,
-    device: str = "cpu",
-    amp: bool = False,
     rounds: int = 1,
-    local_epochs: int = 1,
-    config: Sequence[str] = TRAIN,
-    overrides: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> FairMonaiAlgo:
     """The client of one site, the same whatever engine asks it.
 
@@ -56,41 +53,49 @@ def bundle_client(
             missing.
         groups: name -> sites, of the federation; the name of the one that it is in is the key
             ``group``, else nothing.
-        device: for training, such as ``"cuda:0"``.
-        amp: automatic mixed precision.
         rounds: of the federation; the learning rate decays over all its epochs.
-        local_epochs: of one round.
-        config: training configuration, files relative to the bundle; overlays come after
-            ``train.json``.
-        overrides: of the configuration; they win.
+        settings: fields of :class:`~monai_fairfl.bundle.settings.SiteSettings`: ``device``,
+            ``amp``, ``local_epochs``, ``config`` and ``overrides``.
 
     Raises:
-        ConfigError: when an override names nothing in the configuration: MONAI would take it for
-            its own argument.
+        ConfigError: for an unknown setting, and when an override names nothing in the
+            configuration: MONAI would take it for its own argument.
     """
-    root, folder = Path(bundle_root).absolute(), Path(private).absolute()
+    chosen = SiteSettings.of("bundle_client", settings)
+    root = Path(bundle_root).absolute()
+    folder = Path(private).absolute()
+    datalist = Path(datalist_file or folder / "datalist.json")
     known = {
         "site": site,
-        "group": next((name for name, sites in (groups or {}).items() if site in sites), ""),
+        "group": _group_of(site, groups or {}),
         "dataset_dir": str(Path(dataset_dir).absolute()),
-        "datalist_file": str(Path(datalist_file or folder / "datalist.json").absolute()),
+        "datalist_file": str(datalist.absolute()),
         "ckpt_dir": str(folder / "models"),
         "output_dir": str(folder / "eval"),
-        "device": f"$torch.device('{torch.device(device)}')",
-        "amp": amp,
-        "decay_epochs": rounds * local_epochs,
+        "device": f"$torch.device('{torch.device(chosen.device)}')",
+        "amp": chosen.amp,
+        "decay_epochs": rounds * chosen.local_epochs,
     }
-    keys = configuration.train_config(root, overrides or {}, config)
-    arguments = {key: value for key, value in known.items() if key in keys} | dict(overrides or {})
+    keys = configuration.train_config(root, chosen.overrides, chosen.config)
+    arguments = {key: value for key, value in known.items() if key in keys}
+    arguments.update(chosen.overrides)
     return FairMonaiAlgo(
         str(root),
         folder / "state",
-        local_epochs=local_epochs,
-        config_train_filename=list(config),
-        config_evaluate_filename=[*config, EVALUATE] if has_evaluation(root) else None,
+        local_epochs=chosen.local_epochs,
+        config_train_filename=list(chosen.config),
+        config_evaluate_filename=[*chosen.config, EVALUATE] if has_evaluation(root) else None,
         train_kwargs=arguments,
         eval_kwargs=arguments,
     )
+
+
+def _group_of(site: str, groups: Mapping[str, Sequence[str]]) -> str:
+    """The name of the group that ``site`` is in; empty where it is in none."""
+    for name, sites in groups.items():
+        if site in sites:
+            return name
+    return ""
 
 
 def images_of_site(client: FairMonaiAlgo, site: str, data: str) -> int:

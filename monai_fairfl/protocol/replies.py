@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import torch
 
 from monai_fairfl.protocol.averages import Aggregation, sample_shares, uniform, weighted_mean
+from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.geometry import Geometry, UpdateMatrix
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -22,12 +24,23 @@ LEAST_SHARE = 1e-300  # in place of 0 where nobody who labels a class has any we
 class Replies(list[Reply]):
     """Replies of one exchange, sorted by (client, id), checked and guarded.
 
+    This is the one place where measurements are checked: whatever engine brought a reply, those
+    that are malformed or not finite are dropped here and listed in :attr:`not_finite`. Whoever
+    reads ``reply.measurements`` of a reply in this list needs no check of its own.
+
     Args:
         replies: in any order.
         requests: the requests answered; their weights are what each client started from.
         spec: the model's tensors.
         missing: client -> why it is absent ("timeout", "refused: ...", "error: ...").
         matrix: the updates as rows in the order of the sorted replies; built here when not given.
+        not_finite: id of a reply -> names of measurements that were dropped from it earlier.
+
+    >>> request = Request("A", "measure", {})
+    >>> reply = Reply("A", None, 1, {"score": float("nan"), "train_loss": 0.3})
+    >>> replies = Replies([reply], [request], ModelSpec(()))
+    >>> replies[0].measurements, replies.not_finite
+    ({'train_loss': 0.3}, {0: ['score']})
     """
 
     def __init__(
@@ -37,8 +50,16 @@ class Replies(list[Reply]):
         spec: ModelSpec,
         missing: Mapping[str, str] | None = None,
         matrix: UpdateMatrix | None = None,
+        not_finite: Mapping[int, list[str]] | None = None,
     ):
-        super().__init__(sorted(replies, key=lambda reply: (reply.client, reply.id)))
+        super().__init__()
+        self.not_finite = dict(not_finite or {})
+        for reply in sorted(replies, key=lambda reply: (reply.client, reply.id)):
+            usable, dropped = usable_measurements(reply)
+            if dropped:
+                reply = replace(reply, measurements=usable)
+                self.not_finite[reply.id] = dropped
+            self.append(reply)
         self.requests = {request.id: request for request in requests}
         self.spec = spec
         self.missing = dict(missing or {})
@@ -105,7 +126,9 @@ class Replies(list[Reply]):
                 rows.append(row)
         remaining = [self[row] for row in rows]
         matrix = None if self._matrix is None else self._matrix.select(rows)
-        return Replies(remaining, self.requests.values(), self.spec, missing, matrix)
+        return Replies(
+            remaining, self.requests.values(), self.spec, missing, matrix, self.not_finite
+        )
 
     def average(
         self,

@@ -1,26 +1,27 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Each case's own score, from the folders of sites in one process, where the federation was asked
-to share it.
+"""The file cases.csv: each case's own score, where the federation was asked to share it.
+
+The scores are in the folders of sites that ran in one process with the server.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from monai_fairfl.report.collect import Run
+from monai_fairfl.report.csv_files import RUN_COLUMNS, run_cells
+from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import CLOSING
 from monai_fairfl.utils.spreadsheets import csv_text, read_csv_text
 
-ROUNDING = 1e-5  # of the six decimals that a site writes
+ROUNDING = 1e-5
+"""By how much a mean of scores may differ that a site writes with six decimals."""
 
 
 def cases_csv(runs: Sequence[Run], warnings: list[str]) -> str | None:
-    """The closing score of every case of the runs whose ``config.json`` has ``share_cases``;
-    ``None`` without one.
+    """The closing score of every case of the runs whose ``config.json`` has ``share_cases``.
 
     Args:
         runs: of the report.
@@ -28,20 +29,21 @@ def cases_csv(runs: Sequence[Run], warnings: list[str]) -> str | None:
 
     Returns:
         The table, one row for each case and metric: ``test_score:dice``, and ``test_score:CLASS``
-        of several classes.
+        of several classes. ``None`` where no run shares its cases.
     """
-    sharing = [run for run in runs if run.config.get("share_cases") is True and run.end is not None]
+    sharing = [run for run in runs if run.config.get("share_cases") is True and run.finished]
     if not sharing:
         return None
-    fields = ("run", "strategy", "seed", "fold", "site", "case", "metric", "value")
-    rows = [row for run in sharing for row in _rows(run, warnings)]
-    return csv_text(fields, rows)
+    rows: list[dict[str, Any]] = []
+    for run in sharing:
+        rows.extend(_rows_of_run(run, warnings))
+    return csv_text((*RUN_COLUMNS, "site", "case", "metric", "value"), rows)
 
 
-def _rows(run: Run, warnings: list[str]) -> Iterator[dict[str, Any]]:
+def _rows_of_run(run: Run, warnings: list[str]) -> Iterator[dict[str, Any]]:
     for site in run.sites:
         for measurement in CLOSING:
-            score = run.final(site, measurement)
+            score = run.closing(site, measurement)
             if score is None:
                 continue
             cases = _cases_behind(run, site, measurement, score.value)
@@ -50,14 +52,15 @@ def _rows(run: Run, warnings: list[str]) -> Iterator[dict[str, Any]]:
                     f"{run.name}: {site} has no table of the cases behind its {measurement}"
                 )
                 continue
-            yield from _long(run, site, measurement, cases)
+            yield from _rows_of_table(run, site, measurement, cases)
 
 
 def _cases_behind(
     run: Run, site: str, measurement: str, mean: float
 ) -> list[dict[str, str]] | None:
-    """The table whose mean is the one in the ledger: an earlier attempt at the end may have left
-    others.
+    """The site's table whose mean Dice is the score in the ledger.
+
+    An earlier attempt at the end may have left other tables.
     """
     state = run.path / "sites" / site / "state"
     for name in (f"personal_{measurement}", measurement):
@@ -65,37 +68,28 @@ def _cases_behind(
         for file in sorted(state.glob("*.csv")):
             if not file.name.startswith(prefix):
                 continue
-            cases = _read(file)
+            cases = read_csv_text(file.read_bytes().decode())
             scores = [float(case["dice"]) for case in cases]
-            known = [value for value in scores if not math.isnan(value)]
+            known = [score for score in scores if not math.isnan(score)]
             if known and abs(sum(known) / len(known) - mean) < ROUNDING:
                 return cases
     return None
 
 
-def _read(file: Path) -> list[dict[str, str]]:
-    return read_csv_text(file.read_bytes().decode())
-
-
-def _long(
+def _rows_of_table(
     run: Run, site: str, measurement: str, cases: Sequence[dict[str, str]]
 ) -> Iterator[dict[str, Any]]:
-    """A row for each case and column of the site's table; a structure that a case does not label
-    has none.
+    """A row for each case and column of the site's table.
+
+    A structure that a case does not label has none.
     """
-    about = {
-        "run": run.name,
-        "strategy": run.method,
-        "seed": run.seed,
-        "fold": run.fold,
-        "site": site,
-    }
     for case in cases:
         for column, value in case.items():
             if column == "case" or math.isnan(float(value)):
                 continue
             yield {
-                **about,
+                **run_cells(run),
+                "site": site,
                 "case": case["case"],
                 "metric": f"{measurement}:{column}",
                 "value": float(value),

@@ -1,16 +1,17 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads run directories: each ledger's chain is verified, and its records become plain numbers."""
+"""Finds run directories and reads them: each ledger's chain is verified."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.report.run import Run, Split
 from monai_fairfl.report.valuations import read_valuations
 from monai_fairfl.run_folder.ledger import head_of, read_ledger
 from monai_fairfl.run_folder.schedule import Schedule
@@ -28,158 +29,27 @@ NEEDED: dict[str, dict[str, type]] = {
     "end": {"scores": dict},
 }
 """Kind of a record -> what a report reads of every one, and of which type it is."""
+
 FORMS = {str: "a text", int: "a whole number", list: "a list", dict: "an object"}
 
-Split = Mapping[str, Sequence[str]]
-"""Part of a site's data list, such as ``"training"`` -> its images, sorted."""
+PARTS = ("training", "validation", "testing")
+"""Parts of a site's data list."""
 
 
-@dataclass(frozen=True)
-class Number:
-    """A value with its standard error and the number of observations behind it; ``None`` where
-    unknown.
+def load_runs(folders: Sequence[str | Path]) -> list[Run]:
+    """All runs of ``folders``: Standalone, the yardstick, first, the others as given.
+
+    Runs of the same name get their seed, their fold or their folder in parentheses, whatever
+    differs first: ``FedAvg (seed 1)``.
     """
-
-    value: float
-    stderr: float | None = None
-    n: int | None = None
-
-    @classmethod
-    def read(cls, data: Any) -> Number:
-        """From the ledger's JSON: a number, an estimate's fields, or a mapping with ``"mean"``.
-
-        >>> Number.read({"mean": {"value": 0.8, "stderr": 0.1, "n": 4}, "gland": 0.8})
-        Number(value=0.8, stderr=0.1, n=4)
-        """
-        return dict(entries(data))["mean"]
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run directory.
-
-    Args:
-        path: its folder.
-        name: of its strategy with the arguments that are not the defaults; made unique by
-            :func:`load_runs`.
-        strategy: class of the strategy.
-        head: SHA-256 of the ledger's last line; the chain before it was verified.
-        start: the ledger's opening record.
-        rounds: its round records, as far as the run went.
-        end: its closing record; ``None`` for an unfinished run.
-        config: what was asked for, where ``config.json`` says so.
-        valuations: made of it afterwards, as their files hold them.
-        split: site -> its recorded data list; empty where none is beside ``config.json``.
-        schedule: for how many rounds it was planned, and how long they took.
-    """
-
-    path: Path
-    name: str
-    strategy: str
-    head: str
-    start: Mapping[str, Any]
-    rounds: Sequence[Mapping[str, Any]]
-    end: Mapping[str, Any] | None
-    config: Mapping[str, Any]
-    valuations: Sequence[Mapping[str, Any]] = ()
-    split: Mapping[str, Split] = field(default_factory=dict)
-    schedule: Schedule = field(default_factory=Schedule)
-
-    @property
-    def method(self) -> str:
-        """The strategy's name with its arguments: the same for its runs of every seed."""
-        return str(self.start.get("name", self.strategy))
-
-    @property
-    def seed(self) -> Any:
-        """The run's seed; ``None`` where the ledger does not say it."""
-        return self.start.get("seed")
-
-    @property
-    def fold(self) -> Any:
-        """The fold of a cross-validation, ``split_fold`` of the overrides; ``None`` where none was
-        asked for.
-        """
-        overrides = self.config.get("overrides")
-        return overrides.get("split_fold") if isinstance(overrides, Mapping) else None
-
-    @property
-    def sites(self) -> list[str]:
-        """Every site that appears anywhere in the run, sorted."""
-        return sorted(
-            {
-                *self.start["clients"],
-                *(site for record in self.rounds for site in record["clients"]),
-            }
-        )
-
-    def final(self, site: str, measurement: str, model: str = "own") -> Number | None:
-        """A closing measurement of the model that ``site`` would use (``"own"``) or of the
-        ``"global"`` one.
-        """
-        found = ((self.end or {}).get("scores", {}).get(site) or {}).get(model, {}).get(measurement)
-        return None if found is None else Number.read(found)
-
-    @property
-    def planned(self) -> int | None:
-        """Rounds that the run was meant to have."""
-        rounds = self.config.get("rounds")
-        return rounds if isinstance(rounds, int) else None
-
-    @property
-    def personal(self) -> bool:
-        """Whether each site keeps a model of its own beside the global one (Ditto)."""
-        return any(
-            "personal_score" in found
-            for record in self.rounds
-            for found in record["measurements"].values()
-        )
-
-    def dice(self, site: str) -> dict[int, Number]:
-        """rounds finished before -> validation Dice of the model that ``site`` received or, its
-        own, would use then.
-
-        A received model is measured when the next round begins, a personal one when its own round
-        ends.
-        """
-        received = self.measured(site, "global_score")
-        if not self.personal:
-            return received
-        begin = {0: received[0]} if 0 in received else {}
-        return begin | {
-            number + 1: value for number, value in self.measured(site, "personal_score").items()
-        }
-
-    def measured(self, site: str, measurement: str) -> dict[int, Number]:
-        """round -> what ``site`` measured in it."""
-        found = {r["round"]: r["measurements"].get(site, {}).get(measurement) for r in self.rounds}
-        return {number: Number.read(value) for number, value in found.items() if value is not None}
-
-
-def entries(data: Any) -> Iterator[tuple[str, Number]]:
-    """The (class, number) pairs of a measurement as the ledger holds it; a single number is its own
-    ``"mean"``.
-
-    Where a mapping has no ``"mean"`` (one value per layer), the plain mean is added, without
-    uncertainty.
-
-    >>> list(entries(0.5))
-    [('mean', Number(value=0.5, stderr=None, n=None))]
-    """
-    if not isinstance(data, Mapping):
-        yield "mean", Number(float(data))
-    elif "value" in data and "stderr" in data:
-        yield "mean", Number(float(data["value"]), data["stderr"], data.get("n"))
-    else:
-        inner = {key: next(entries(item))[1] for key, item in data.items() if item is not None}
-        if "mean" not in inner and inner:
-            yield "mean", Number(sum(number.value for number in inner.values()) / len(inner))
-        yield from inner.items()
+    runs = [read_run(path) for path in find_runs(folders)]
+    names = _unique(_names_with_marks(runs))
+    named = [replace(run, name=name) for run, name in zip(runs, names)]
+    return sorted(named, key=lambda run: not run.is_standalone)
 
 
 def find_runs(folders: Sequence[str | Path]) -> list[Path]:
-    """The run directories among ``folders``: each holds a ledger, or is the parent of folders that
-    do.
+    """The run directories among ``folders`` and directly in them, each once.
 
     Raises:
         ConfigError: naming a folder that does not exist, or holds no run.
@@ -202,7 +72,8 @@ def _runs_in(folder: Path) -> list[Path]:
     """The run directory ``folder``, or those directly in it."""
     if not folder.exists():
         raise ConfigError(
-            f"{folder} does not exist (looked for {folder.absolute()}): give the run_dir of a federation"
+            f"{folder} does not exist (looked for {folder.absolute()}): "
+            f"give the run_dir of a federation"
         )
     if not folder.is_dir():
         raise ConfigError(f"{folder} is a file: give the folder of the run that it is of")
@@ -216,9 +87,37 @@ def _runs_in(folder: Path) -> list[Path]:
     return runs
 
 
+def read_run(path: str | Path) -> Run:
+    """One run directory, its ledger's chain verified.
+
+    Raises:
+        FederationError: when the ledger's chain is broken.
+        ConfigError: when its records are not those of a run, see :func:`read_records`, or a
+            valuation is damaged.
+    """
+    path = Path(path)
+    records = read_records(path)
+    start = records[0]
+    rounds = [record for record in records if record["kind"] == "round"]
+    ends = [record for record in records if record["kind"] == "end"]
+    config_folder, config = _read_config(path, str(start.get("name")))
+    return Run(
+        path=path,
+        name=str(start.get("name", start["strategy"])),
+        strategy=str(start["strategy"]),
+        head=head_of(path / "ledger.jsonl"),
+        start=start,
+        rounds=rounds,
+        end=ends[0] if ends else None,
+        config=config,
+        valuations=read_valuations(path),
+        split=_read_splits(config_folder / "datalists"),
+        schedule=Schedule.read(path),
+    )
+
+
 def read_records(run_dir: Path) -> list[dict[str, Any]]:
-    """A run's records: the chain holds, the opening is first, and each has what a report reads of
-    its kind.
+    """A run's records: the chain holds, the opening is first, and each has what a report needs.
 
     Raises:
         FederationError: when the ledger's chain is broken.
@@ -231,116 +130,115 @@ def read_records(run_dir: Path) -> list[dict[str, Any]]:
             f"{file} does not begin with a run's opening record; restore it from a copy"
         )
     for number, record in enumerate(records, 1):
-        kind = str(record.get("kind"))
-        if kind not in NEEDED:
-            raise ConfigError(
-                f"{file}, line {number}: 'kind' must be one of {list(NEEDED)}, got {record.get('kind')!r}"
-            )
-        for key, form in NEEDED[kind].items():
-            if not isinstance(record.get(key), form):
-                found = f"{record[key]!r:.40}" if key in record else "nothing"
-                raise ConfigError(
-                    f"{file}, line {number}: a record of kind {kind!r} needs {key!r}, {FORMS[form]}, "
-                    f"got {found}; restore the file from a copy"
-                )
+        _check_record(record, f"{file}, line {number}")
     return records
 
 
-def read_run(path: str | Path) -> Run:
-    """One run directory, its ledger's chain verified.
+def _check_record(record: Mapping[str, Any], place: str) -> None:
+    """Raise an error that names ``place`` where a record lacks what a report reads."""
+    kind = str(record.get("kind"))
+    if kind not in NEEDED:
+        raise ConfigError(
+            f"{place}: 'kind' must be one of {list(NEEDED)}, got {record.get('kind')!r}"
+        )
+    for key, form in NEEDED[kind].items():
+        if isinstance(record.get(key), form):
+            continue
+        found = f"{record[key]!r:.40}" if key in record else "nothing"
+        raise ConfigError(
+            f"{place}: a record of kind {kind!r} needs {key!r}, {FORMS[form]}, got {found}; "
+            f"restore the file from a copy"
+        )
 
-    Raises:
-        FederationError: when the ledger's chain is broken.
-        ConfigError: when its records are not those of a run, see :func:`read_records`, or a
-            valuation is damaged.
+
+def _read_config(path: Path, name: str) -> tuple[Path, dict[str, Any]]:
+    """The ``config.json`` of the run ``name``, and the folder that it lies in; else an empty one.
+
+    A comparison of several strategies has one ``config.json`` beside their folders.
     """
-    path = Path(path)
-    records = read_records(path)
-    start = records[0]
-    asked_in, config = _config(path, str(start.get("name")))
-    return Run(
-        path=path,
-        name=str(start.get("name", start["strategy"])),
-        strategy=str(start["strategy"]),
-        head=head_of(path / "ledger.jsonl"),
-        start=start,
-        rounds=[record for record in records if record["kind"] == "round"],
-        end=next((record for record in records if record["kind"] == "end"), None),
-        config=config,
-        valuations=read_valuations(path),
-        split=_splits(asked_in / "datalists"),
-        schedule=Schedule.read(path),
-    )
+    own = _read_object(path / "config.json")
+    if own is not None:
+        return path, own
+
+    parent = path.resolve().parent
+    shared = _read_object(parent / "config.json")
+    if shared is not None:
+        strategies = shared.get("strategies")
+        if isinstance(strategies, list) and name in strategies:
+            return parent, shared
+    return path, {}
 
 
-def load_runs(folders: Sequence[str | Path]) -> list[Run]:
-    """All runs of ``folders``: Standalone, the yardstick, first, the others as given.
-
-    Runs of the same name are told apart by seed, then by fold, then by folder: ``FedAvg (seed 1)``.
-    """
-    runs = [read_run(path) for path in find_runs(folders)]
-    taken: set[str] = set()
-    unique = []
-    for run, name in zip(runs, _told_apart(runs)):
-        number = 2
-        free = name
-        while free in taken:  # a strategy may be called as another's run is here
-            free = f"{name} #{number}"
-            number += 1
-        taken.add(free)
-        unique.append(replace(run, name=free))
-    return sorted(unique, key=lambda run: run.strategy != "Standalone")
+def _read_object(file: Path) -> dict[str, Any] | None:
+    """The JSON object in ``file``; ``None`` where it is missing, damaged or something else."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
-def _told_apart(runs: Sequence[Run]) -> list[str]:
-    """The runs' names; those that would be the same say seed, fold or folder, whatever differs
-    first.
-    """
-    marks: list[list[str]] = [[] for _ in runs]
-    folders = distinct_names([str(run.path.resolve()) for run in runs])
-    seeds = [f"seed {run.seed}" for run in runs]
-    folds = [f"fold {run.fold}" for run in runs]
-    for of_runs in (seeds, folds, folders):
-        before = [(run.name, *mark) for run, mark in zip(runs, marks)]
-        for position, (mark, own) in enumerate(zip(marks, of_runs)):
-            alike = [other for other, name in zip(of_runs, before) if name == before[position]]
-            if len(set(alike)) > 1:
-                mark.append(own)
-    return [
-        f"{run.name} ({', '.join(mark)})" if mark else run.name for run, mark in zip(runs, marks)
-    ]
-
-
-def _splits(folder: Path) -> dict[str, Split]:
-    """site -> part -> images of the data lists that a run in one process leaves; a damaged list is
-    not read.
-    """
-    found: dict[str, Split] = {}
+def _read_splits(folder: Path) -> dict[str, Split]:
+    """site -> its data list, as a run in one process leaves it; a damaged list is not read."""
+    splits: dict[str, Split] = {}
     for file in sorted(folder.glob("*.json")):
         try:
-            lists = json.loads(file.read_text(encoding="utf-8"))
-            found[file.stem] = {
-                part: sorted(str(case["image"]) for case in lists[part])
-                for part in ("training", "validation", "testing")
-            }
+            splits[file.stem] = _read_split(file)
         except (OSError, ValueError, TypeError, KeyError):
             continue
-    return found
+    return splits
 
 
-def _config(path: Path, name: str) -> tuple[Path, dict[str, Any]]:
-    """What was asked for, and the folder that records it.
+def _read_split(file: Path) -> Split:
+    """Part -> images of one data list, sorted."""
+    lists = json.loads(file.read_text(encoding="utf-8"))
+    split = {}
+    for part in PARTS:
+        split[part] = sorted(str(case["image"]) for case in lists[part])
+    return split
 
-    A comparison of several strategies has one config.json beside their folders.
+
+def _names_with_marks(runs: Sequence[Run]) -> list[str]:
+    """The runs' names; equal ones are marked by what differs: the seed, the fold, the folder."""
+    seeds = [f"seed {run.seed}" for run in runs]
+    folds = [f"fold {run.fold}" for run in runs]
+    folders = distinct_names([str(run.path.resolve()) for run in runs])
+
+    marked: list[tuple[str, ...]] = [(run.name,) for run in runs]
+    for marks in (seeds, folds, folders):
+        marked = _mark_equal_names(marked, marks)
+
+    names = []
+    for name, *marks in marked:
+        names.append(f"{name} ({', '.join(marks)})" if marks else name)
+    return names
+
+
+def _mark_equal_names(
+    names: Sequence[tuple[str, ...]], marks: Sequence[str]
+) -> list[tuple[str, ...]]:
+    """Each name with its mark added, where runs of that name have several marks."""
+    marks_of: dict[tuple[str, ...], set[str]] = {}
+    for name, mark in zip(names, marks):
+        marks_of.setdefault(name, set()).add(mark)
+
+    marked = []
+    for name, mark in zip(names, marks):
+        marked.append((*name, mark) if len(marks_of[name]) > 1 else name)
+    return marked
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """The names, with a number after one that is used already.
+
+    A user may name a strategy as another run is called here.
     """
-    for folder in (path, path.resolve().parent):
-        try:
-            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if not isinstance(config, dict):
-            continue
-        strategies = config.get("strategies")
-        if folder == path or (isinstance(strategies, list) and name in strategies):
-            return folder, config
-    return path, {}
+    unique: list[str] = []
+    for name in names:
+        free = name
+        number = 2
+        while free in unique:
+            free = f"{name} #{number}"
+            number += 1
+        unique.append(free)
+    return unique

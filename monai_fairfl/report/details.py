@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from monai_fairfl.report.collect import Number, Run
+from monai_fairfl.report.numbers import Number
+from monai_fairfl.report.run import Run
 from monai_fairfl.run_folder.ledger import number_in
 from monai_fairfl.strategies.catalogue import quantity
 from monai_fairfl.strategies.quantities import Quantity

@@ -4,19 +4,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.report.collect import Run
+from monai_fairfl.report.run import Run
 from monai_fairfl.run_folder.full_run import FullRun, duration_words, full_command
 
-NONE_JUDGED = "A first look: no hospital is called better off, worse off or left behind, and no number is marked as the best."
+NONE_JUDGED = (
+    "A first look: no hospital is called better off, worse off or left behind, and no number is "
+    "marked as the best."
+)
 SOME_JUDGED = (
-    "Some runs are not judged: by them no hospital is called better off, worse off or left behind, and none of their "
-    "numbers is marked as the best."
+    "Some runs are not judged: by them no hospital is called better off, worse off or left behind, "
+    "and none of their numbers is marked as the best."
 )
 
 
@@ -35,15 +38,66 @@ class Judgement:
     retrain: bool = False
 
     @property
-    def trained(self) -> bool:
-        """Whether the run had its bundle's full training, whatever came of it."""
-        return self.full is not None and self.why_not is None
+    def judged(self) -> bool:
+        """Whether a verdict may be given."""
+        return self.why_not is None
+
+    @property
+    def way_out(self) -> FullRun | None:
+        """The training that would give a run that can be judged; ``None`` where none would."""
+        return self.full if self.retrain else None
 
 
-def judge(run: Run) -> Judgement:
-    """Whether the run's training was its bundle's full one: as many local epochs, in one planned
-    schedule.
+@dataclass(frozen=True)
+class FirstLook:
+    """Runs that are not judged for the same reason.
+
+    Args:
+        strategies: the names of the runs.
+        why: the reason.
+        trained_with: a sentence on settings in which they differ from the bundle's full run.
+        full_run: ``rounds`` and ``local_epochs`` of the full run; this and what follows is ``None``
+            where another training would not help, or it is not known.
+        command: what trains a full run.
+        seconds: how long that takes, for all of them.
     """
+
+    strategies: list[str]
+    why: str
+    trained_with: str | None
+    full_run: dict[str, int] | None
+    command: str | None
+    seconds: float | None
+
+
+def judge(run: Run, yardstick: Run | None, mean_dice: float | None) -> Judgement:
+    """Whether a verdict may be given on ``run``.
+
+    It must be a full run of its bundle, be compared with a full run, and have learnt enough.
+
+    Args:
+        run: in question.
+        yardstick: the Standalone run with which it is compared; ``None`` without one.
+        mean_dice: mean over the sites of the Dice shown of ``run``; ``None`` where it has none.
+    """
+    found = judge_training(run)
+    full = found.full
+    if full is None or not found.judged:
+        return found
+    if yardstick is not None and not judge_training(yardstick).judged:
+        return Judgement(f"{yardstick.name}, with which it is compared, is no full run", full)
+    if mean_dice is None:
+        return Judgement("it has no Dice", full)
+    if mean_dice < full.mean_dice:
+        return Judgement(
+            f"its mean Dice is {mean_dice:.3f}, and below {full.mean_dice:g} nothing is judged",
+            full,
+        )
+    return found
+
+
+def judge_training(run: Run) -> Judgement:
+    """Whether the training was the bundle's full one: as many local epochs, in one schedule."""
     if not run.config:
         return Judgement("it has no config.json, so its bundle's full_run is not known")
     try:
@@ -54,76 +108,71 @@ def judge(run: Run) -> Judgement:
         return Judgement(
             "its bundle's federate.json has no key full_run, which says what training may be judged"
         )
-    epochs = run.config.get("local_epochs")
-    if not isinstance(epochs, int) or epochs < 1:
+    local_epochs = run.config.get("local_epochs")
+    if not isinstance(local_epochs, int) or local_epochs < 1:
         return Judgement("its config.json does not record local_epochs", full)
+
+    # A learning rate that falls over the planned rounds follows one schedule only if they never
+    # changed.
     planned = run.schedule.planned
     if not planned or planned[0] is None:
         return Judgement("it is not recorded for how many rounds it was begun", full, retrain=True)
     if len(planned) > 1:
         later = " and then ".join(str(rounds) for rounds in planned[1:])
-        changed = f"it was begun with {planned[0]} rounds and resumed with {later}"
-        return Judgement(f"{changed}: its learning rate followed two schedules", full, retrain=True)
-    if planned[0] * epochs < full.epochs:
-        given = f"{_count(planned[0], 'round')} of {_count(epochs, 'local epoch')}"
         return Judgement(
-            f"{given} are {_count(planned[0] * epochs, 'epoch')}, and a full run of the bundle has {full.epochs} "
+            f"it was begun with {planned[0]} rounds and resumed with {later}: "
+            f"its learning rate followed two schedules",
+            full,
+            retrain=True,
+        )
+
+    epochs = planned[0] * local_epochs
+    if epochs < full.epochs:
+        return Judgement(
+            f"{_count(planned[0], 'round')} of {_count(local_epochs, 'local epoch')} are "
+            f"{_count(epochs, 'epoch')}, and a full run of the bundle has {full.epochs} "
             f"({_count(full.rounds, 'round')} of {full.local_epochs})",
             full,
             retrain=True,
         )
-    if run.end is None or len(run.rounds) * epochs < full.epochs:
+    if not run.finished or len(run.rounds) * local_epochs < full.epochs:
         return Judgement(
             f"it ended or stopped after {len(run.rounds)} of {planned[0]} rounds", full
         )
     return Judgement(None, full)
 
 
-def learnt(judgement: Judgement, mean: float | None) -> Judgement:
-    """The judgement of a fully trained run whose mean Dice is ``mean``."""
-    full = judgement.full
-    if full is None or judgement.why_not is not None:
-        return judgement
-    if mean is None:
-        return Judgement("it has no Dice", full)
-    if mean < full.mean_dice:
-        return Judgement(
-            f"its mean Dice is {mean:.3f}, and below {full.mean_dice:g} nothing is judged", full
-        )
-    return judgement
+def first_look(runs: Sequence[Run], judgements: Mapping[str, Judgement]) -> list[FirstLook]:
+    """The runs that are not judged; those with the same reason and command together.
 
-
-def first_look(runs: Sequence[Run], judgements: Mapping[str, Judgement]) -> list[dict[str, Any]]:
-    """Runs that are not judged: those with the same reason and command together.
-
-    Returns:
-        For each ``{"strategies", "why", "trained_with", "full_run", "command", "seconds"}``; the
-        last three are ``None`` where another training is no way out, or they are not known.
+    Args:
+        runs: of the report.
+        judgements: name of a run -> whether it is judged.
     """
-    found: dict[tuple[str, str | None, str | None], list[Run]] = {}
+    alike: dict[tuple[str, str | None, str | None], list[Run]] = {}
     for run in runs:
         judgement = judgements[run.name]
         if judgement.why_not is None:
             continue
-        full = judgement.full if judgement.retrain else None
-        other_values = None if full is None else _other_values(run, full)
-        found.setdefault((judgement.why_not, _command(run, judgement), other_values), []).append(
-            run
-        )
+        key = (judgement.why_not, _command(run, judgement), _other_settings(run, judgement))
+        alike.setdefault(key, []).append(run)
+
     entries = []
-    for (why_not, command, other_values), members in found.items():
-        judgement = judgements[members[0].name]
-        full = judgement.full if judgement.retrain else None
-        entry = {
-            "strategies": [run.name for run in members],
-            "why": why_not,
-            "trained_with": other_values,
-            "full_run": (
-                None if full is None else {"rounds": full.rounds, "local_epochs": full.local_epochs}
-            ),
-            "command": command,
-            "seconds": None if full is None else _seconds(members, full),
-        }
+    for (why_not, command, other_settings), members in alike.items():
+        full = judgements[members[0].name].way_out
+        full_run = None
+        seconds = None
+        if full is not None:
+            full_run = {"rounds": full.rounds, "local_epochs": full.local_epochs}
+            seconds = _seconds(members, full)
+        entry = FirstLook(
+            strategies=[run.name for run in members],
+            why=why_not,
+            trained_with=other_settings,
+            full_run=full_run,
+            command=command,
+            seconds=seconds,
+        )
         entries.append(entry)
     return entries
 
@@ -131,8 +180,11 @@ def first_look(runs: Sequence[Run], judgements: Mapping[str, Judgement]) -> list
 def first_look_lines(report: Mapping[str, Any]) -> list[str]:
     """What a reader must know first: that nothing is judged, why, and how to get a run that is.
 
-    >>> entry = {"strategies": ["FedCE"], "why": "it has no Dice", "trained_with": None, "full_run": None,
-    ...          "command": None, "seconds": None}
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+
+    >>> entry = {"strategies": ["FedCE"], "why": "it has no Dice", "trained_with": None,
+    ...          "full_run": None, "command": None, "seconds": None}
     >>> strategies = {"FedCE": {"judged": False}}
     >>> first_look_lines({"first_look": [entry], "strategies": strategies})[1]
     'FedCE: it has no Dice.'
@@ -152,7 +204,10 @@ def first_look_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def _way_out(entry: Mapping[str, Any]) -> str:
-    time = "" if entry["seconds"] is None else f", {duration_words(entry['seconds'])}"
+    """How to get a full run, in a sentence."""
+    time = ""
+    if entry["seconds"] is not None:
+        time = f", {duration_words(entry['seconds'])}"
     if entry["command"]:
         return f"A full run, from the start and in a folder of its own{time}: {entry['command']}"
     full = entry["full_run"]
@@ -163,36 +218,48 @@ def _way_out(entry: Mapping[str, Any]) -> str:
 
 
 def _command(run: Run, judgement: Judgement) -> str | None:
+    """The command of a full run, where the run records its own."""
     words = run.config.get("command")
-    if judgement.full is None or not judgement.retrain or not isinstance(words, list):
+    if judgement.way_out is None or not isinstance(words, list):
         return None
-    return full_command([str(word) for word in words], judgement.full)
+    return full_command([str(word) for word in words], judgement.way_out)
 
 
-def _seconds(runs: Iterable[Run], full: FullRun) -> float | None:
-    """Of full runs one after the other, from the median round of each; ``None`` where one recorded
-    none.
+def _seconds(runs: Sequence[Run], full: FullRun) -> float | None:
+    """Estimated time of full runs, one after the other, from the median round of each run.
+
+    ``None`` where a run did not record the times of its rounds.
     """
     total = 0.0
     for run in runs:
         if not run.schedule.seconds:
             return None
-        total += full.seconds(median(run.schedule.seconds.values()), run.config["local_epochs"])
+        per_round = median(run.schedule.seconds.values())
+        total += full.seconds(per_round, run.config["local_epochs"])
     return total
 
 
-def _other_values(run: Run, full: FullRun) -> str | None:
-    """The settings in which the run is not the one that was measured, in words."""
+def _other_settings(run: Run, judgement: Judgement) -> str | None:
+    """The settings in which the run differs from the full run that was measured, in a sentence."""
+    if judgement.way_out is None:
+        return None
     overrides = run.config.get("overrides") or {}
-    own, measured = [], []
-    for key, value in full.overrides.items():
-        if overrides.get(key) != value:
-            own.append(f"{key} {overrides[key]}" if key in overrides else f"the bundle's own {key}")
-            measured.append(f"{key} {value}")
+    own = []
+    measured = []
+    for key, value in judgement.way_out.overrides.items():
+        if overrides.get(key) == value:
+            continue
+        own.append(f"{key} {overrides[key]}" if key in overrides else f"the bundle's own {key}")
+        measured.append(f"{key} {value}")
     if not own:
         return None
     return f"It trains with {', '.join(own)}; the bundle was measured with {', '.join(measured)}."
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    """A number of things in words.
+
+    >>> _count(1, "round"), _count(2, "round")
+    ('1 round', '2 rounds')
+    """
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

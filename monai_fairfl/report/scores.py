@@ -1,107 +1,177 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which scores are shown, and of which runs they can be compared."""
+"""Which scores the tables show, and which of them can be compared."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from monai_fairfl.report.collect import Number, Run
+from monai_fairfl.report.numbers import Number
+from monai_fairfl.report.run import Run
 
-MEASUREMENTS = {"test_score": "test", "score": "validation", "global_score": "validation"}
-"""Measurement -> the cases it is made on, best first: test cases were never used to choose
-anything.
-"""
 CLOSING = ("test_score", "score")
-ROUNDING = 1e-6  # by which a fraction may be outside [0, 1]
+"""Closing measurements, best first: test cases were never used to choose anything."""
+
+DURING_TRAINING = "global_score"
+"""What the tables show of a run without closing measurements."""
+
+CASES_OF = {"test_score": "test", "score": "validation", "global_score": "validation"}
+"""Measurement -> the cases that it is made on."""
+
+ROUNDING = 1e-6
+"""How far a fraction may lie outside [0, 1]."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """The scores of one run: which measurement, after how many rounds of training, and site ->
-    number.
+class Scores:
+    """The scores of one run, as the tables show them.
+
+    Args:
+        measurement: a key of :data:`CASES_OF`.
+        after_rounds: rounds of training of the models that were scored.
+        by_site: site -> Dice, a fraction in [0, 1]; sites without one are absent.
     """
 
     measurement: str
     after_rounds: int
-    numbers: Mapping[str, Number]
+    by_site: Mapping[str, Number]
+
+    @property
+    def values(self) -> dict[str, float]:
+        """site -> Dice without its uncertainty."""
+        return {site: number.value for site, number in self.by_site.items()}
+
+    @property
+    def mean(self) -> float | None:
+        """Mean Dice over the sites; ``None`` without any."""
+        values = list(self.values.values())
+        return sum(values) / len(values) if values else None
 
 
 def shown_measurement(runs: Sequence[Run]) -> str:
-    """The best measurement that every finished run has of every site that it scored at all; else of
-    some sites.
+    """The measurement that the tables show: the best that all finished runs have.
 
-    ``global_score`` where there is none.
+    A measurement of all sites goes before one of some sites.
     """
-    finished = [run for run in runs if run.end is not None]
-    some = [name for name in CLOSING if finished and all(_scored(run, name) for run in finished)]
-    whole = [
-        name
-        for name in some
-        if all(_scored(run, name) == _scored(run, *CLOSING) for run in finished)
-    ]
-    return next(iter(whole or some), "global_score")
+    finished = [run for run in runs if run.finished]
+    if not finished:
+        return DURING_TRAINING
+
+    of_some_sites = []
+    of_all_sites = []
+    for name in CLOSING:
+        if all(_sites_with(run, name) for run in finished):
+            of_some_sites.append(name)
+            if all(_sites_with(run, name) == _sites_with(run, *CLOSING) for run in finished):
+                of_all_sites.append(name)
+
+    candidates = [*of_all_sites, *of_some_sites, DURING_TRAINING]
+    return candidates[0]
 
 
-def _scored(run: Run, *names: str) -> set[str]:
-    """The sites with any of these closing scores."""
-    return {site for site in run.sites if any(run.final(site, name) for name in names)}
+def _sites_with(run: Run, *measurements: str) -> set[str]:
+    """The sites that have any of these closing measurements."""
+    sites = set()
+    for site in run.sites:
+        for name in measurements:
+            if run.closing(site, name) is not None:
+                sites.add(site)
+    return sites
 
 
-def scores_of(run: Run, shown: str, warnings: list[str]) -> Shown:
-    """The scores of ``run``: of the measurement ``shown``, else of the last round; one outside [0,
-    1] is left out.
+def scores_of(run: Run, measurement: str, warnings: list[str]) -> Scores:
+    """The scores of ``run`` at its end, or else before its last round.
+
+    Args:
+        run: whose scores are shown.
+        measurement: the closing measurement to show where the run has it.
+        warnings: gets a line for a score outside [0, 1], which is left out, and for sites without
+            a score.
     """
-    found = {site: run.final(site, shown) for site in run.sites}
-    measurement, after = shown, len(run.rounds)
-    if not any(found.values()):
-        measurement = "global_score"
-        last = {site: _so_far(run, site) for site in run.sites}
-        after = max((number for numbers in last.values() for number in numbers), default=0)
-        found = {site: numbers.get(after) for site, numbers in last.items()}
-    known = {site: number for site, number in found.items() if number is not None}
-    kept = {
-        site: _fraction(number)
-        for site, number in known.items()
-        if -ROUNDING <= number.value <= 1 + ROUNDING
-    }
-    for site in sorted(set(known) - set(kept)):
+    scores = _closing_scores(run, measurement)
+    if not scores.by_site:
+        scores = _scores_during_training(run)
+
+    fractions = {}
+    for site, number in scores.by_site.items():
+        if -ROUNDING <= number.value <= 1 + ROUNDING:
+            fractions[site] = replace(number, value=min(max(number.value, 0.0), 1.0))
+        else:
+            warnings.append(
+                f"{run.name}: the score of {site} is not a fraction in [0, 1] and is left out"
+            )
+
+    without = sorted(set(run.sites) - set(fractions))
+    if fractions and without:
         warnings.append(
-            f"{run.name}: the score of {site} is not a fraction in [0, 1] and is left out"
+            f"{run.name}: no Dice of {', '.join(without)}; its mean, deviation, worst site, gap "
+            f"and index are of {len(fractions)} of {len(run.sites)} sites"
         )
-    if kept and (without := sorted(set(run.sites) - set(kept))):
-        warnings.append(
-            f"{run.name}: no Dice of {', '.join(without)}; its mean, deviation, worst site, gap and index are of "
-            f"{len(kept)} of {len(run.sites)} sites"
-        )
-    return Shown(measurement, after, kept)
+    return replace(scores, by_site=fractions)
 
 
-def _fraction(number: Number) -> Number:
-    return replace(number, value=min(max(number.value, 0.0), 1.0))
+def _closing_scores(run: Run, measurement: str) -> Scores:
+    by_site = {}
+    for site in run.sites:
+        number = run.closing(site, measurement)
+        if number is not None:
+            by_site[site] = number
+    return Scores(measurement, len(run.rounds), by_site)
 
 
-def comparable(scores: Mapping[str, Shown], shown: str) -> set[str]:
-    """Runs that show the common measurement; of models still in training, those that went furthest."""
-    same = {
-        name: found.after_rounds for name, found in scores.items() if found.measurement == shown
+def _scores_during_training(run: Run) -> Scores:
+    """The newest scores during training, of the sites that have one of that time."""
+    dice = {site: _dice_before_last_round(run, site) for site in run.sites}
+    newest = max((number for found in dice.values() for number in found), default=0)
+    by_site = {}
+    for site, found in dice.items():
+        if newest in found:
+            by_site[site] = found[newest]
+    return Scores(DURING_TRAINING, newest, by_site)
+
+
+def _dice_before_last_round(run: Run, site: str) -> dict[int, Number]:
+    """Finished rounds -> Dice, without the one after the last round.
+
+    Only runs with personal models measure that one before their end; without it, unfinished runs
+    of both kinds can be compared.
+    """
+    return {number: dice for number, dice in run.dice(site).items() if number < len(run.rounds)}
+
+
+def comparable(scores: Mapping[str, Scores], measurement: str) -> set[str]:
+    """Names of runs whose scores can be compared.
+
+    These show the common measurement and, where their models are still in training, have had the
+    most rounds.
+
+    Args:
+        scores: name of a run -> its scores.
+        measurement: the common one.
+    """
+    after_rounds = {
+        name: found.after_rounds
+        for name, found in scores.items()
+        if found.measurement == measurement
     }
-    furthest = max(same.values(), default=0)
-    return {name for name, after in same.items() if shown != "global_score" or after == furthest}
+    if measurement != DURING_TRAINING:
+        return set(after_rounds)
+    most = max(after_rounds.values(), default=0)
+    return {name for name, rounds in after_rounds.items() if rounds == most}
 
 
 def validation_mean(run: Run) -> float | None:
-    """Mean over the sites of the closing, else the last, validation score."""
-    numbers = [run.final(site, "score") for site in run.sites]
-    if not any(numbers):
-        numbers = [max(_so_far(run, site).items(), default=(0, None))[1] for site in run.sites]
-    known = [number.value for number in numbers if number is not None]
-    return sum(known) / len(known) if known else None
+    """Mean over the sites of the closing validation score, or else of each site's newest one."""
+    values = []
+    for site in run.sites:
+        number = run.closing(site, "score")
+        if number is not None:
+            values.append(number.value)
 
-
-def _so_far(run: Run, site: str) -> dict[int, Number]:
-    """Dice before the last round's training: what unfinished runs, with and without personal
-    models, have alike.
-    """
-    return {number: value for number, value in run.dice(site).items() if number < len(run.rounds)}
+    if not values:
+        for site in run.sites:
+            dice = _dice_before_last_round(run, site)
+            if dice:
+                values.append(dice[max(dice)].value)
+    return sum(values) / len(values) if values else None

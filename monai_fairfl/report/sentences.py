@@ -1,7 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One plain sentence per hospital: its gain over training alone, its contribution, whether it is
-left behind.
+"""One plain sentence per hospital.
+
+It says what the hospital gains over training alone, what it contributes, and whether it is left
+behind.
 """
 
 from __future__ import annotations
@@ -11,7 +13,10 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.comparison import MARGIN
-from monai_fairfl.report.scores import MEASUREMENTS
+from monai_fairfl.report.scores import CASES_OF
+
+SHARE_TOLERANCE = 0.02
+"""By how much the sum of contributions may differ from 1 where they are shares of a whole."""
 
 
 def sentences(report: Mapping[str, Any], strategy: str | None = None) -> dict[str, str]:
@@ -23,8 +28,8 @@ def sentences(report: Mapping[str, Any], strategy: str | None = None) -> dict[st
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
-        strategy: whose result is told; by default the federated strategy with the best mean on
-            validation cases.
+        strategy: whose result the sentences are about; by default the federated strategy with the
+            best mean on validation cases.
 
     Returns:
         site -> sentence, plain text: names in it come from outside and must be escaped before they
@@ -42,31 +47,49 @@ def sentences(report: Mapping[str, Any], strategy: str | None = None) -> dict[st
 
 
 def overview(report: Mapping[str, Any]) -> str:
-    """How many hospitals are served well by the strategy that the sentences speak of; empty where
-    it is not judged.
+    """How many hospitals the strategy of the sentences serves well; empty where it is not judged.
 
-    >>> gain = {"value": 0.1, "stderr": 0.01, "within_noise": False}
-    >>> sites = {"A": {"gain": gain, "left_behind": None}, "B": {"gain": gain | {"value": -0.1}, "left_behind": None}}
-    >>> overview({"focus": "FedCE", "strategies": {"FedCE": {"sites": sites, "judged": True}}})
+    >>> better = {"gain": {"value": 0.1, "within_noise": False}, "left_behind": None}
+    >>> worse = {"gain": {"value": -0.1, "within_noise": False}, "left_behind": None}
+    >>> strategy = {"sites": {"A": better, "B": worse}, "judged": True}
+    >>> overview({"focus": "FedCE", "strategies": {"FedCE": strategy}})
     'FedCE, 2 hospitals: 1 better off than alone, 1 worse off.'
     """
     name = report["focus"]
     if name is None or not report["strategies"][name]["judged"]:
         return ""
-    found = report["strategies"][name]["sites"].values()
-    gains = [site["gain"] for site in found if site["gain"]]
-    told = [gain["value"] > 0 for gain in gains if gain["within_noise"] is False]
-    verdicts = [site["left_behind"] for site in found if site["left_behind"]]
+
     counts = {
-        "better off than alone": sum(told),
-        "worse off": len(told) - sum(told),
-        "within the noise of their cases": sum(gain["within_noise"] is True for gain in gains),
-        "with too few cases to tell": sum(gain["within_noise"] is None for gain in gains),
-        "left behind": sum(verdict["verdict"] for verdict in verdicts),
-        "perhaps left behind": sum(verdict["doubtful"] for verdict in verdicts),
+        "better off than alone": 0,
+        "worse off": 0,
+        "within the noise of their cases": 0,
+        "with too few cases to tell": 0,
+        "left behind": 0,
+        "perhaps left behind": 0,
     }
-    told_of = [f"{count} {what}" for what, count in counts.items() if count]
-    return f"{name}, {len(found)} hospitals: {', '.join(told_of)}." if told_of else ""
+    sites = report["strategies"][name]["sites"]
+    for site in sites.values():
+        gain = site["gain"]
+        if gain is not None:
+            counts[_gain_words(gain)] += 1
+        left_behind = site["left_behind"]
+        if left_behind is not None:
+            counts["left behind"] += left_behind["verdict"]
+            counts["perhaps left behind"] += left_behind["doubtful"]
+
+    counted = [f"{count} {what}" for what, count in counts.items() if count]
+    if not counted:
+        return ""
+    return f"{name}, {len(sites)} hospitals: {', '.join(counted)}."
+
+
+def _gain_words(gain: Mapping[str, Any]) -> str:
+    """Among which hospitals the overview counts one with this gain."""
+    if gain["within_noise"] is None:
+        return "with too few cases to tell"
+    if gain["within_noise"]:
+        return "within the noise of their cases"
+    return "better off than alone" if gain["value"] > 0 else "worse off"
 
 
 def dice_words(measurement: str) -> str:
@@ -75,152 +98,197 @@ def dice_words(measurement: str) -> str:
     >>> dice_words("test_score"), dice_words("global_score")
     ('test Dice', 'validation Dice')
     """
-    return f"{MEASUREMENTS[measurement]} Dice"
+    return f"{CASES_OF[measurement]} Dice"
 
 
-def cases_words(n: int, measurement: str) -> str:
+def cases_words(n: int | None, measurement: str) -> str:
     """A number of cases in words.
 
-    >>> cases_words(1, "score")
-    '1 validation case'
+    >>> cases_words(1, "score"), cases_words(5, "test_score"), cases_words(None, "score")
+    ('1 validation case', '5 test cases', 'its cases')
     """
-    return f"{n} {MEASUREMENTS[measurement]} case{'' if n == 1 else 's'}"
+    if not n:
+        return "its cases"
+    plural = "" if n == 1 else "s"
+    return f"{n} {CASES_OF[measurement]} case{plural}"
 
 
-def _sentence(report: Mapping[str, Any], name: str | None, site: str) -> str:
-    if name is None or report["strategies"][name]["strategy"] == "Standalone":
-        return _alone(report, name or report["standalone"], site)
-    found = report["strategies"][name]
-    mine = found["sites"].get(site)
-    if mine is None:
-        return f"{site} did not take part in {name}."
-    clauses = [_score(report, name, site), _contribution(found, mine)]
-    if found["judged"]:
-        clauses.append(_left_behind(mine, found["measurement"]))
-    unfinished = "" if found["finished"] else f"So far ({rounds_words(found)}), "
-    return unfinished + "; ".join(clause for clause in clauses if clause) + "."
-
-
-def rounds_words(found: Mapping[str, Any]) -> str:
+def rounds_words(strategy: Mapping[str, Any]) -> str:
     """How far a strategy's run went.
+
+    Args:
+        strategy: one of ``report["strategies"]``.
 
     >>> rounds_words({"finished": False, "rounds": 1, "planned_rounds": 4})
     'unfinished, 1 of 4 rounds'
     """
-    if found["finished"]:
-        return f"{found['rounds']} rounds" if found["rounds"] != 1 else "1 round"
-    planned = found["planned_rounds"]
-    done = found["rounds"]
-    return (
-        f"unfinished, {done} of {planned} rounds"
-        if planned
-        else f"unfinished, {done} round{'' if done == 1 else 's'}"
-    )
+    done = strategy["rounds"]
+    rounds = "1 round" if done == 1 else f"{done} rounds"
+    if strategy["finished"]:
+        return rounds
+    if strategy["planned_rounds"]:
+        return f"unfinished, {done} of {strategy['planned_rounds']} rounds"
+    return f"unfinished, {rounds}"
 
 
-def _alone(report: Mapping[str, Any], name: str | None, site: str) -> str:
-    found = report["strategies"][name] if name else None
-    score = found["sites"].get(site, {}).get("score") if found else None
-    if found is None or score is None:
+def _sentence(report: Mapping[str, Any], name: str | None, site: str) -> str:
+    """The sentence of ``site`` about the strategy ``name``; about training alone without one."""
+    if name is None or report["strategies"][name]["strategy"] == "Standalone":
+        return _sentence_alone(report, name or report["standalone"], site)
+
+    strategy = report["strategies"][name]
+    result = strategy["sites"].get(site)
+    if result is None:
+        return f"{site} did not take part in {name}."
+
+    clauses = [_score_clause(name, strategy, site), _contribution_clause(strategy, result)]
+    if strategy["judged"]:
+        clauses.append(_left_behind_clause(result, strategy["measurement"]))
+    known_clauses = "; ".join(clause for clause in clauses if clause)
+    return f"{_so_far(strategy)}{known_clauses}."
+
+
+def _sentence_alone(report: Mapping[str, Any], name: str | None, site: str) -> str:
+    """What a site reaches when it trains alone, in the run ``name``."""
+    if name is None:
         return f"{site} has no score yet."
-    unfinished = "" if found["finished"] else f"So far ({rounds_words(found)}), "
-    reached = f"{site} reaches a {dice_words(found['measurement'])} of {_with_error(score, found['measurement'])}"
-    nothing = "; no federation is in this report, so there is nothing to compare it with"
-    return f"{unfinished}{reached} alone{'' if report['focus'] else nothing}."
+    strategy = report["strategies"][name]
+    score = strategy["sites"].get(site, {}).get("score")
+    if score is None:
+        return f"{site} has no score yet."
+
+    measurement = strategy["measurement"]
+    reached = f"{site} reaches a {dice_words(measurement)} of {_with_error(score, measurement)}"
+    nothing_to_compare = ""
+    if report["focus"] is None:
+        nothing_to_compare = (
+            "; no federation is in this report, so there is nothing to compare it with"
+        )
+    return f"{_so_far(strategy)}{reached} alone{nothing_to_compare}."
 
 
-def _score(report: Mapping[str, Any], name: str, site: str) -> str:
-    found = report["strategies"][name]
-    score, gain, measurement = (
-        found["sites"][site]["score"],
-        found["sites"][site]["gain"],
-        found["measurement"],
-    )
+def _so_far(strategy: Mapping[str, Any]) -> str:
+    """How the sentence about an unfinished run begins."""
+    return "" if strategy["finished"] else f"So far ({rounds_words(strategy)}), "
+
+
+def _score_clause(name: str, strategy: Mapping[str, Any], site: str) -> str:
+    """What a site reaches with the strategy, and what it gains by it."""
+    measurement = strategy["measurement"]
+    score = strategy["sites"][site]["score"]
+    gain = strategy["sites"][site]["gain"]
     if score is None:
         return f"{site} has no Dice with {name}"
     if gain is None:
-        why = found["no_standalone"] or f"{found['standalone']} has no score of this site"
+        why = strategy["no_standalone"] or f"{strategy['standalone']} has no score of this site"
         return (
-            f"{site} reaches a {dice_words(measurement)} of {_with_error(score, measurement)} with {name}; "
-            f"what it gained over training alone is not known, because {why}"
+            f"{site} reaches a {dice_words(measurement)} of {_with_error(score, measurement)} with "
+            f"{name}; what it gained over training alone is not known, because {why}"
         )
-    reached = f"{site} reaches a {dice_words(measurement)} of {score['value']:.3f} with {name}"
-    return f"{reached}, {_compared(gain, measurement)}"
-
-
-def _compared(gain: Mapping[str, Any], measurement: str) -> str:
-    cases = cases_words(gain["n"], measurement) if gain["n"] else "its cases"
-    size = f"{abs(gain['value']):.3f}"
-    details, noise = [f"{gain['alone']:.3f}"], ""
-    if gain["stderr"] is None:
-        details.append(f"from {cases}, standard error unknown")
-    elif gain["within_noise"]:
-        noise = f", which is within the noise of {cases}"
-    else:
-        details.append(f"standard error of the difference {gain['stderr']:.3f}, {cases}")
-    compared = (
-        "the same as"
-        if float(size) == 0
-        else f"{size} {'more' if gain['value'] > 0 else 'less'} than"
+    return (
+        f"{site} reaches a {dice_words(measurement)} of {score['value']:.3f} with {name}, "
+        f"{_compared_with_alone(gain, measurement)}"
     )
-    return f"{compared} alone ({'; '.join(details)}){noise}"
 
 
-def _contribution(found: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
-    contribution, weight = mine["contribution"], mine["aggregation_weight"]
-    if not found["estimates_contributions"]:
-        average = (
-            f"its weight in the average{_last(found, weight)} is {weight['value']:.2f} ("
-            if weight
-            else ""
-        )
-        return (
-            f"{average}{found['strategy']} does not estimate contributions{')' if average else ''}"
-        )
+def _compared_with_alone(gain: Mapping[str, Any], measurement: str) -> str:
+    """How much more or less it is than alone, and whether that is noise."""
+    difference = f"{abs(gain['value']):.3f}"
+    if float(difference) == 0:
+        compared = "the same as alone"
+    elif gain["value"] > 0:
+        compared = f"{difference} more than alone"
+    else:
+        compared = f"{difference} less than alone"
+
+    alone = f"{gain['alone']:.3f}"
+    cases = cases_words(gain["n"], measurement)
+    if gain["stderr"] is None:
+        return f"{compared} ({alone}; from {cases}, standard error unknown)"
+    if gain["within_noise"]:
+        return f"{compared} ({alone}), which is within the noise of {cases}"
+    stderr = f"standard error of the difference {gain['stderr']:.3f}"
+    return f"{compared} ({alone}; {stderr}, {cases})"
+
+
+def _contribution_clause(strategy: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """What the strategy credits a site with; its weight where the strategy credits nobody."""
+    if not strategy["estimates_contributions"]:
+        no_estimate = f"{strategy['strategy']} does not estimate contributions"
+        weight = result["aggregation_weight"]
+        if weight is None:
+            return no_estimate
+        average = f"its weight in the average{_last_round(strategy, weight)}"
+        return f"{average} is {weight['value']:.2f} ({no_estimate})"
+
+    contribution = result["contribution"]
     if contribution is None:
         return "it has no contribution on record"
-    values = [m["contribution"]["value"] for m in found["sites"].values() if m["contribution"]]
-    whole = len(values) > 1 and abs(sum(values) - 1) < 0.02
-    digits = 2 if whole or (found["estimates"] or "").startswith("share") else 3
-    details = [found["estimates"]] if found["estimates"] else []
-    details += (
-        []
-        if contribution["stderr"] is None
-        else [f"standard error {contribution['stderr']:.{digits}f}"]
-    )
-    details += [f"an even share is {1 / len(values):.2f}"] if whole else []
-    value = round(contribution["value"], digits) + 0.0  # -0.0 becomes 0.0
-    return f"its contribution{_last(found, contribution)} is {value:.{digits}f}" + (
-        f" ({', '.join(details)})" if details else ""
-    )
+
+    values = []
+    for other in strategy["sites"].values():
+        if other["contribution"] is not None:
+            values.append(other["contribution"]["value"])
+    are_shares = len(values) > 1 and abs(sum(values) - 1) < SHARE_TOLERANCE
+    unit = strategy["estimates"] or ""
+    digits = 2 if are_shares or unit.startswith("share") else 3
+
+    details = []
+    if unit:
+        details.append(unit)
+    if contribution["stderr"] is not None:
+        details.append(f"standard error {contribution['stderr']:.{digits}f}")
+    if are_shares:
+        details.append(f"an even share is {1 / len(values):.2f}")
+
+    # Adding 0.0 turns -0.0 into 0.0.
+    value = round(contribution["value"], digits) + 0.0
+    clause = f"its contribution{_last_round(strategy, contribution)} is {value:.{digits}f}"
+    if details:
+        clause += f" ({', '.join(details)})"
+    return clause
 
 
-def _last(found: Mapping[str, Any], point: Mapping[str, Any]) -> str:
+def _last_round(strategy: Mapping[str, Any], point: Mapping[str, Any]) -> str:
     """The round of a site's last weight or contribution, where that is not the run's last."""
-    return f" in round {point['round']}, its last," if point["round"] < found["rounds"] - 1 else ""
+    if point["round"] >= strategy["rounds"] - 1:
+        return ""
+    return f" in round {point['round']}, its last,"
 
 
-def _left_behind(mine: Mapping[str, Any], measurement: str) -> str:
-    found = mine["left_behind"]
+def _left_behind_clause(result: Mapping[str, Any], measurement: str) -> str:
+    """Whether a site is left behind, and why; empty where it has no score."""
+    found = result["left_behind"]
     if found is None:
-        return "" if mine["score"] is None else "whether it is left behind cannot be told"
+        if result["score"] is None:
+            return ""
+        return "whether it is left behind cannot be told"
+
     reasons = []
     if found["below_mean"] is not None:
-        deviations = (
-            f" ({found['deviations']:.1f} standard deviations)" if found["deviations"] else ""
-        )
+        deviations = ""
+        if found["deviations"]:
+            deviations = f" ({found['deviations']:.1f} standard deviations)"
         reasons.append(f"{found['below_mean']:.3f}{deviations} below the sites' mean")
     if found["below_alone"] is not None:
         reasons.append(f"more than {MARGIN} below what it reaches alone")
+    its_dice = f"its Dice is {' and '.join(reasons)}"
+
     if found["verdict"]:
-        return f"it is left behind: its Dice is {' and '.join(reasons)}"
+        return f"it is left behind: {its_dice}"
     if found["doubtful"]:
-        cases = cases_words(mine["score"]["n"], measurement) if mine["score"]["n"] else "its cases"
-        return f"it may be left behind: its Dice is {' and '.join(reasons)}, which {cases} cannot tell from chance"
+        cases = cases_words(result["score"]["n"], measurement)
+        return f"it may be left behind: {its_dice}, which {cases} cannot tell from chance"
     return "it is not left behind"
 
 
 def _with_error(score: Mapping[str, Any], measurement: str) -> str:
-    details = [] if score["stderr"] is None else [f"standard error {score['stderr']:.3f}"]
-    details += [cases_words(score["n"], measurement)] if score["n"] else []
-    return f"{score['value']:.3f}" + (f" ({', '.join(details)})" if details else "")
+    """A score with its standard error and its number of cases, as far as they are known."""
+    details = []
+    if score["stderr"] is not None:
+        details.append(f"standard error {score['stderr']:.3f}")
+    if score["n"]:
+        details.append(cases_words(score["n"], measurement))
+    if not details:
+        return f"{score['value']:.3f}"
+    return f"{score['value']:.3f} ({', '.join(details)})"

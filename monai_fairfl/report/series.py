@@ -1,63 +1,107 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a run's records hold over the rounds, per site, and whatever went wrong."""
+"""What a run's records hold over the rounds, site by site: the lines of the report's plots."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from monai_fairfl.report.collect import Number, Run, entries
+from monai_fairfl.report.numbers import Number
+from monai_fairfl.report.run import Run
 from monai_fairfl.run_folder.ledger import number_in
 from monai_fairfl.valuation.free_riders import free_rider_history
 
-FACTOR, ROUNDS = 5.0, 3
+FACTOR = 5.0
+ROUNDS = 3
 SUSPICIOUS = f"above {FACTOR:g} times the median of the other sites' in {ROUNDS} consecutive rounds"
 FREE_RIDER_RULE = (
-    f"A site is flagged when its score is {SUSPICIOUS}. The threshold was fixed beforehand. Honest sites whose images "
-    "are unlike the others' score high too, in experiments with most of the flags: a reason to ask, not a proof."
+    f"A site is flagged when its score is {SUSPICIOUS}. The threshold was fixed beforehand. Honest "
+    "sites whose images are unlike the others' score high too, in experiments with most of the "
+    "flags: a reason to ask, not a proof."
 )
 
-Series = dict[str, list[dict[str, Any]]]
-"""site -> points ``{"round", "value", ...}``; rounds in which the site was absent are left out."""
+
+@dataclass(frozen=True)
+class Point:
+    """A number of one site in one round."""
+
+    round: int
+    value: float
 
 
-def dice_series(run: Run) -> Series:
-    """Validation Dice after 0, 1, ... rounds of the model that the site would use: see
-    :meth:`Run.dice`.
+@dataclass(frozen=True)
+class EstimatedPoint(Point):
+    """A point with its standard error and the observations behind it; ``None`` where unknown."""
+
+    stderr: float | None = None
+    n: int | None = None
+
+    @classmethod
+    def of(cls, round: int, number: Number) -> EstimatedPoint:
+        """The point of a number."""
+        return cls(round, number.value, number.stderr, number.n)
+
+
+@dataclass(frozen=True)
+class WeightSeries:
+    """Aggregation weights by round.
+
+    Args:
+        points: site -> its weight in each round that averaged its update.
+        layers: how many layers a weight is the plain mean of; ``None`` where a method weighs whole
+            models.
     """
-    found: Series = {}
+
+    points: dict[str, list[Point]]
+    layers: int | None = None
+
+
+@dataclass(frozen=True)
+class FreeRiderSeries:
+    """Free-rider scores by round.
+
+    Args:
+        points: site -> its score in each round that had all the measurements.
+        flagged: site -> round of its first flag, see :data:`FREE_RIDER_RULE`.
+    """
+
+    points: dict[str, list[Point]]
+    flagged: dict[str, int]
+
+
+def dice_series(run: Run) -> dict[str, list[EstimatedPoint]]:
+    """site -> validation Dice of the model that it would use after 0, 1, ... rounds.
+
+    The last point is of the closing measurement; the others are those of
+    :meth:`~monai_fairfl.report.run.Run.dice`.
+    """
+    series = {}
     for site in run.sites:
-        points = run.dice(site)
-        last = run.final(site, "score")
-        if last is not None:
-            points[len(run.rounds)] = last
-        found[site] = [
-            {"round": number, **asdict(point)} for number, point in sorted(points.items())
-        ]
-    return found
+        dice = run.dice(site)
+        closing = run.closing(site, "score")
+        if closing is not None:
+            dice[len(run.rounds)] = closing
+        series[site] = [EstimatedPoint.of(number, dice[number]) for number in sorted(dice)]
+    return series
 
 
-def contribution_series(run: Run) -> Series:
-    """Contribution of each site in each round it took part in, with its standard error where the
-    method has one.
-    """
-    found: Series = {site: [] for site in run.sites}
+def contribution_series(run: Run) -> dict[str, list[EstimatedPoint]]:
+    """site -> its contribution in each round that has one, with the method's standard error."""
+    series: dict[str, list[EstimatedPoint]] = {site: [] for site in run.sites}
     for record in run.rounds:
         for site, value in record["contributions"].items():
-            if number_in(value) is not None:
-                found.setdefault(site, []).append(
-                    {"round": record["round"], **asdict(Number.read(value))}
-                )
-    return found
+            # An estimate that was not finite has no number.
+            if number_in(value) is None:
+                continue
+            point = EstimatedPoint.of(record["round"], Number.read(value))
+            series.setdefault(site, []).append(point)
+    return series
 
 
-def weight_series(run: Run) -> tuple[Series, int | None]:
-    """Aggregation weight of each site in each round, and the number of layers it is a plain mean
-    of, or ``None``.
-    """
-    found: Series = {site: [] for site in run.sites}
+def weight_series(run: Run) -> WeightSeries:
+    """The aggregation weights of each site by round."""
+    series: dict[str, list[Point]] = {site: [] for site in run.sites}
     layers = None
     for record in run.rounds:
         weights = record["aggregation"]
@@ -66,26 +110,8 @@ def weight_series(run: Run) -> tuple[Series, int | None]:
             weights = mean_over_layers(weights)
         for site, value in weights.items():
             if value is not None:
-                found.setdefault(site, []).append({"round": record["round"], "value": float(value)})
-    return found, layers
-
-
-def free_rider_series(run: Run) -> tuple[Series, dict[str, int]]:
-    """Free-rider score of each site by round, and site -> round of its first flag; see
-    :data:`FREE_RIDER_RULE`.
-
-    Of the rounds that averaged and measured ``global_score`` and ``local_score``.
-    """
-    history = free_rider_history(run.rounds, factor=FACTOR, rounds=ROUNDS)
-    series = {
-        site: [
-            {"round": number, "value": value}
-            for number, value in zip(history.rounds, values)
-            if value is not None
-        ]
-        for site, values in history.scores.items()
-    }
-    return series, history.flagged
+                series.setdefault(site, []).append(Point(record["round"], float(value)))
+    return WeightSeries(series, layers)
 
 
 def mean_over_layers(weights: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -94,56 +120,24 @@ def mean_over_layers(weights: Mapping[str, Mapping[str, float]]) -> dict[str, fl
     >>> mean_over_layers({"conv": {"A": 0.2, "B": 0.8}, "fc": {"A": 0.4, "B": 0.6}})["A"].__round__(3)
     0.3
     """
-    sites = sorted({site for layer in weights.values() for site in layer})
-    return {
-        site: sum(layer.get(site, 0.0) for layer in weights.values()) / len(weights)
-        for site in sites
-    }
+    sites = {site for of_layer in weights.values() for site in of_layer}
+    means = {}
+    for site in sorted(sites):
+        total = sum(of_layer.get(site, 0.0) for of_layer in weights.values())
+        means[site] = total / len(weights)
+    return means
 
 
-def events(run: Run) -> Iterator[dict[str, Any]]:
-    """Who was missing, what guards found, what was filled in: one row each, in order."""
-    kinds = (
-        ("missing", "missing"),
-        ("guards", "guard"),
-        ("notes", "note"),
-        ("not_finite", "not finite"),
-    )
-    for record in [*run.rounds, *([run.end] if run.end else [])]:
-        for key, kind in kinds:
-            for site, text in sorted((record.get(key) or {}).items()):
-                if kind == "not finite":
-                    text = "dropped measurements: " + ", ".join(text)
-                where = record.get("round", "end")
-                yield {
-                    "strategy": run.name,
-                    "round": where,
-                    "site": site,
-                    "kind": kind,
-                    "text": str(text),
-                }
+def free_rider_series(run: Run) -> FreeRiderSeries:
+    """Free-rider scores and flags, of the rounds that averaged and measured what they need.
 
-
-def measurement_rows(run: Run) -> Iterator[dict[str, Any]]:
-    """Every measurement of the run, one row per class.
-
-    ``round`` counts the rounds finished before: ``global_*`` of round r is of the model after r
-    rounds, ``train_*`` and ``local_*`` are of the training done in round r. Closing measurements
-    carry the model's name: ``own:test_score``.
+    They need ``global_score`` and ``local_score``.
     """
-    measured = [
-        (record["round"], site, found)
-        for record in run.rounds
-        for site, found in record["measurements"].items()
-    ]
-    for site, models in ((run.end or {}).get("scores") or {}).items():
-        for model, found in models.items():
-            measured.append(
-                (len(run.rounds), site, {f"{model}:{name}": value for name, value in found.items()})
-            )
-    about = {"run": run.name, "strategy": run.method, "seed": run.seed, "fold": run.fold}
-    for number, site, found in measured:
-        for name, value in sorted(found.items()):
-            for label, entry in entries(value):
-                row = {"site": site, "round": number, "measurement": name, "class": label}
-                yield {**about, **row, **asdict(entry)}
+    history = free_rider_history(run.rounds, factor=FACTOR, rounds=ROUNDS)
+    series: dict[str, list[Point]] = {}
+    for site, scores in history.scores.items():
+        series[site] = []
+        for number, score in zip(history.rounds, scores):
+            if score is not None:
+                series[site].append(Point(number, score))
+    return FreeRiderSeries(series, history.flagged)

@@ -1,20 +1,20 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Valuations made after a run, as the page shows them: a table, a bar for each share, and how far
-to trust them.
-"""
+"""Valuations made after a run, as the page shows them: tables, bars and how far to trust them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.report.run import Run
 from monai_fairfl.statistics.intervals import Interval
 
-NEEDED = {
+NEEDED = {  # what the page reads of a valuation
     "name",
     "strategy",
     "method",
@@ -41,73 +41,109 @@ UTILITIES = {
 }
 
 
+@dataclass(frozen=True)
+class Agreement:
+    """How an agreement of shares is shown: its name, its decimals, and what follows the number."""
+
+    name: str
+    digits: int
+    scale: str = ""
+
+
+AGREEMENTS = {
+    "pearson": Agreement("Pearson", 1, " of 100"),
+    "spearman": Agreement("Spearman", 1, " of 100"),
+    "euclidean": Agreement("Euclid", 3),
+    "cosine": Agreement("cosine", 3),
+}
+
+
 def read_valuations(run_dir: Path) -> list[dict[str, Any]]:
-    """What ``run_dir/valuations/*.json`` hold, in the order of their names.
+    """The valuations in ``run_dir/valuations``, in the order of their names.
 
     Raises:
         ConfigError: naming a file that is damaged.
     """
-    found = []
+    valuations = []
     for file in sorted((run_dir / "valuations").glob("*.json")):
         try:
             valuation = json.loads(file.read_text(encoding="utf-8"))
-            if not NEEDED <= set(valuation):
-                raise ValueError(f"it lacks {sorted(NEEDED - set(valuation))}")
+            missing = NEEDED - set(valuation)
+            if missing:
+                raise ValueError(f"it lacks {sorted(missing)}")
         except (OSError, ValueError, TypeError) as error:
-            again = "remove it, and the same command with --resume True makes it again"
-            raise ConfigError(f"{file} is damaged; {again}") from error
-        found.append(valuation)
-    return found
+            raise ConfigError(
+                f"{file} is damaged; remove it, and the same command with --resume True makes it "
+                f"again"
+            ) from error
+        valuations.append(valuation)
+    return valuations
+
+
+def is_current(valuation: Mapping[str, Any], run: Run) -> bool:
+    """Whether a valuation is of the model that the run ended with; the run may have gone on."""
+    if run.end is None:
+        return False
+    model = run.end.get("model")
+    return valuation.get("model", model) == model
 
 
 def title_of(valuation: Mapping[str, Any]) -> str:
     """What was valued and how, in words.
 
-    >>> title_of({"name": "retraining-FedAvg-exact-gland-test", "method": "exact", "utility": "gland", "data": "test"})
+    >>> name = "retraining-FedAvg-exact-gland-test"
+    >>> title_of({"name": name, "method": "exact", "utility": "gland", "data": "test"})
     'Shapley value of the Dice of gland, test images, federations trained anew'
     """
+    method = METHODS.get(valuation["method"], valuation["method"])
     utility = UTILITIES.get(valuation["utility"], f"Dice of {valuation['utility']}")
-    images = "training" if valuation["utility"] == "negative_loss" else valuation["data"]
-    made = (
-        "federations trained anew"
-        if valuation["name"].startswith("retraining")
-        else "models rebuilt from updates"
-    )
-    return f"{METHODS.get(valuation['method'], valuation['method'])} of the {utility}, {images} images, {made}"
+    images = valuation["data"]
+    if valuation["utility"] == "negative_loss":
+        images = "training"
+    models = "models rebuilt from updates"
+    if valuation["name"].startswith("retraining"):
+        models = "federations trained anew"
+    return f"{method} of the {utility}, {images} images, {models}"
 
 
 def trust_of(valuation: Mapping[str, Any]) -> str:
-    """What it is made of, and how far the method's own shares agree with it, in words.
+    """How far a valuation can be trusted, and how well the method's own shares agree with it.
 
-    >>> trust_of({"total": 0.2, "evaluations": 8, "rank_stability": None, "strategy": "FedCE", "fidelity": None})
+    >>> valuation = {"total": 0.2, "evaluations": 8, "rank_stability": None, "fidelity": None}
+    >>> trust_of(valuation)
     'All values together 0.2000, from 8 models; stability of the ranking unknown.'
     """
-    stability = valuation["rank_stability"]
-    told = "unknown" if stability is None else f"{stability:.2f} of 1"
+    stability = "unknown"
+    if valuation["rank_stability"] is not None:
+        stability = f"{valuation['rank_stability']:.2f} of 1"
     words = (
         f"All values together {valuation['total']:.4f}, from {valuation['evaluations']} models; "
-        f"stability of the ranking {told}."
+        f"stability of the ranking {stability}."
     )
     if not valuation.get("fidelity"):
         return words
-    names = {
-        "pearson": ("Pearson", 1),
-        "spearman": ("Spearman", 1),
-        "euclidean": ("Euclid", 3),
-        "cosine": ("cosine", 3),
-    }
-    agreement = ", ".join(
-        f"{name} {Interval.read(valuation['fidelity'][key]).words(digits)}{' of 100' if digits == 1 else ''}"
-        for key, (name, digits) in names.items()
-    )
-    return f"{words} {valuation['strategy']}'s own shares compared with these: {agreement}."
+
+    agreements = []
+    for key, agreement in AGREEMENTS.items():
+        found = Interval.read(valuation["fidelity"][key]).words(agreement.digits)
+        agreements.append(f"{agreement.name} {found}{agreement.scale}")
+    own = f"{valuation['strategy']}'s own shares"
+    return f"{words} {own} compared with these: {', '.join(agreements)}."
 
 
 def bars_of(strategy: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """What is drawn for one of ``report["strategies"]``: the method's own shares, then each
-    valuation's, by site.
+    """What is drawn of one strategy: the method's own shares, then each valuation's, by site.
+
+    Args:
+        strategy: one of ``report["strategies"]``.
     """
-    own = next((found["own"] for found in strategy["valuations"] if found.get("own")), None)
-    label = "its own contributions" if strategy["estimates_contributions"] else "its weights"
-    drawn = {} if own is None else {label: {site: entry["value"] for site, entry in own.items()}}
-    return drawn | {found["name"]: dict(found["shares"]) for found in strategy["valuations"]}
+    bars: dict[str, dict[str, float]] = {}
+    own_shares = [found["own"] for found in strategy["valuations"] if found.get("own")]
+    if own_shares:
+        label = "its weights"
+        if strategy["estimates_contributions"]:
+            label = "its own contributions"
+        bars[label] = {site: share["value"] for site, share in own_shares[0].items()}
+    for valuation in strategy["valuations"]:
+        bars[valuation["name"]] = dict(valuation["shares"])
+    return bars

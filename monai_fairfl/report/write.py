@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The consortium's report: one offline page, the numbers behind it, and one plain sentence per
-hospital.
-"""
+"""The consortium's report: one offline page, the numbers behind it, a sentence per hospital."""
 
 from __future__ import annotations
 
@@ -13,16 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.report.cases import cases_csv
 from monai_fairfl.report.collect import load_runs
-from monai_fairfl.report.judging import first_look_lines
+from monai_fairfl.report.csv_files import contributions_csv, metrics_csv
 from monai_fairfl.report.page import render
 from monai_fairfl.report.sentences import overview, sentences
 from monai_fairfl.report.summary import summarise
-from monai_fairfl.report.tables import blocks, contributions_csv, metrics_csv, summary_table
 from monai_fairfl.utils.files import write_atomically
 
 logger = logging.getLogger(__name__)
@@ -48,7 +43,8 @@ def write_report(
             reported.
 
     Returns:
-        What ``report.json`` holds.
+        What ``report.json`` holds: a :class:`~monai_fairfl.report.results.Report`, and
+        ``overview``, ``sentences`` and ``failed``.
 
     Raises:
         FederationError: when a ledger's chain is broken.
@@ -67,17 +63,14 @@ def write_report(
     False
     """
     runs = load_runs(run_dirs)
-    folder = (
-        Path(out)
-        if out is not None
-        else Path(os.path.commonpath([Path(path).absolute() for path in run_dirs]))
-    )
+    folder = _common_folder(run_dirs) if out is None else Path(out)
+
     report = summarise(runs)
-    report |= {
-        "overview": overview(report),
-        "sentences": sentences(report),
-        "failed": dict(failed or {}),
-    }
+    report["overview"] = overview(report)
+    report["sentences"] = sentences(report)
+    report["failed"] = dict(failed or {})
+
+    # The scores of cases go first: what is wrong with them is a warning in the report.
     cases = cases_csv(runs, report["warnings"])
     files = {
         "metrics.csv": metrics_csv(runs),
@@ -88,6 +81,8 @@ def write_report(
     files["report.json"] = json.dumps(report, indent=2, allow_nan=False) + "\n"
     for name, text in files.items():
         write_atomically(folder / name, text.encode())
+
+    # The page goes last: the numbers are written where jinja2 or plotly is missing.
     write_atomically(folder / "report.html", render(report).encode())
     return report
 
@@ -95,8 +90,9 @@ def write_report(
 def write_report_if_possible(
     run_dirs: Sequence[str | Path], out: str | Path, failed: Mapping[str, str] | None = None
 ) -> dict[str, Any] | None:
-    """:func:`write_report` at the end of a run, which is done whether or not a page of it can be
-    written.
+    """:func:`write_report` at the end of a run; an error is logged, and ``None`` is returned.
+
+    The run is done whether or not a page of it can be written.
     """
     try:
         return write_report(run_dirs, out, failed)
@@ -107,19 +103,6 @@ def write_report_if_possible(
     return None
 
 
-def as_text(report: Mapping[str, Any]) -> str:
-    """What is not judged and why, the table, a sentence for each hospital, and what failed: as
-    text.
-    """
-    console = Console()
-    with console.capture() as captured:
-        for names in blocks(report, console.width):
-            console.print(summary_table(report, names))
-    warned = [f"Note: {warning}." for warning in report["warnings"]]
-    lines = [*first_look_lines(report), *warned]
-    lines += [captured.get().rstrip(), overview(report), *report["sentences"].values()]
-    lines += [
-        f"{name} failed and is not in this report: {why}"
-        for name, why in report.get("failed", {}).items()
-    ]
-    return "\n".join(line for line in lines if line)
+def _common_folder(run_dirs: Sequence[str | Path]) -> Path:
+    """The one folder given, or what holds all of them."""
+    return Path(os.path.commonpath([Path(path).absolute() for path in run_dirs]))

@@ -11,7 +11,6 @@ from typing import Any
 
 from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.guards import Verdict
-from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
@@ -27,17 +26,23 @@ def opening_record(
     weights: Weights,
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What a run began with; a resumed run must begin with the same."""
+    """What a run began with; a resumed run must begin with the same.
+
+    Args:
+        run: the run's name.
+        strategy: that was started.
+        clients: of the run.
+        spec: the model's tensors.
+        weights: the initial model.
+        settings: of the run, plain JSON, as ``RunSettings.opening`` gives them.
+    """
     return {
         "kind": "start",
         "run": run,
         "strategy": type(strategy).__name__,
         "name": strategy.name,
         "clients": list(clients),
-        **{
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in settings.items()
-        },
+        **settings,
         "parameters": sum(weights[name].numel() for name in spec.parameters),
         "layers": list(dict.fromkeys(spec.layers.values())),
         "model": digest_of(weights),
@@ -154,13 +159,12 @@ def round_record(
     for replies in exchanges:
         asked = Counter(request.client for request in replies.requests.values())
         for reply in replies:
-            usable, bad = usable_measurements(reply)
-            if (
-                asked[reply.client] == 1
-            ):  # else they are of several models, such as those of coalitions
-                measured.setdefault(reply.client, {}).update(usable)
-            if bad:
-                not_finite.setdefault(reply.client, []).extend(bad)
+            # A client that was asked more than once measured several models, such as those of
+            # coalitions.
+            if asked[reply.client] == 1:
+                measured.setdefault(reply.client, {}).update(reply.measurements)
+            if reply.id in replies.not_finite:
+                not_finite.setdefault(reply.client, []).extend(replies.not_finite[reply.id])
     trained = all(reply.update is not None for reply in local)
     return {
         "kind": "round",

@@ -6,3 +6,4 @@ from .exchange import TooFewClients as TooFewClients
 from .exchange import Transport as Transport
 from .federation import Federation as Federation
 from .federation import History as History
+from .settings import RunSettings as RunSettings

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.messages import Measure, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION
@@ -50,9 +49,9 @@ def closing_scores(
     scores: dict[str, dict[str, Any]] = {client: {} for client in replies.clients}
     not_finite: dict[str, list[str]] = {}
     for reply in replies:
-        (measured, bad), found = usable_measurements(reply), scores[reply.client]
-        if bad:
-            not_finite.setdefault(reply.client, []).extend(bad)
+        measured, found = reply.measurements, scores[reply.client]
+        if reply.id in replies.not_finite:
+            not_finite.setdefault(reply.client, []).extend(replies.not_finite[reply.id])
         own = {name: measured[other] for name, other in personal.items() if other in measured}
         if own:
             found["global"] = {name: measured[name] for name in final if name in measured}

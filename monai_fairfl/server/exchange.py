@@ -161,7 +161,14 @@ def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Mapping
 
 def _of(replies: Replies, some: Sequence[Reply]) -> Replies:
     """``some`` replies of the same exchange; the rows of the matrix stay those that trained."""
-    return Replies(some, replies.requests.values(), replies.spec, replies.missing, replies.matrix)
+    return Replies(
+        some,
+        replies.requests.values(),
+        replies.spec,
+        replies.missing,
+        replies.matrix,
+        replies.not_finite,
+    )
 
 
 def enough(replies: Replies, least: int) -> Replies:

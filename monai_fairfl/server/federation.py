@@ -20,8 +20,6 @@ import torch
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import DEFAULT, Guard, Verdict
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.protocol.averages import BUFFER_POLICIES
-from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -35,6 +33,7 @@ from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.server.closing import closing_requests, closing_scores
 from monai_fairfl.server.exchange import Inbox, TooFewClients, Transport, enough, guarded
 from monai_fairfl.server.progress import Progress
+from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.utils.files import held, safe_name
 from monai_fairfl.utils.random_state import own_random_state, seed_of
@@ -70,25 +69,6 @@ class Federation:
         initial: builds the initial model under the seed; returns its tensors and specification.
         guards: checks of every exchange's updates, in order.
         run_dir: everything is written here; its last part is the run's name.
-        min_clients: fewest clients that must answer every exchange; with fewer the round, or the
-            end, is undone.
-        retries: how often what was undone is tried again before the run stops, resumably.
-        timeout: seconds an exchange may take; ``None``: no limit.
-        evaluate: measurements added to the first exchange of every round (of the model received
-            then).
-        final: measurements that close the run, of the model each client would use and of the global
-            one.
-        buffers: ``"aggregation"``, ``"samples"`` or ``"local"``: how BatchNorm statistics are
-            averaged.
-        keep: checkpoints kept.
-        seed: of the initial model, client sampling and every client's training.
-        threads: torch threads; more than one changes bits.
-        clients_per_round: clients drawn for each round, at least ``min_clients``; ``None``: all.
-        local_norm: normalisation layers never leave the clients (FedBN); with any strategy.
-        record_updates: keep every round's updates in ``run_dir/updates`` for valuations: N + 1
-            models a round on disk.
-        groups: name -> clients that the report shows the mean of, such as those whose images were
-            corrupted.
         recipe: how the clients train, written into every model file; see
             :mod:`monai_fairfl.model_files.recipe`.
         told: called with every record of the ledger as it is written, for live curves, or to
@@ -97,9 +77,12 @@ class Federation:
             round.
         begun: called when the folder is this run's alone and what it holds fits, before anything of
             the run is written.
+        settings: fields of :class:`~monai_fairfl.server.settings.RunSettings`, such as
+            ``min_clients``, ``retries``, ``evaluate`` and ``final``.
 
     Raises:
-        ConfigError: when an argument is out of range; it names argument, value and range.
+        ConfigError: when an argument is unknown or out of range; it names argument, value and
+            range.
     """
 
     def __init__(
@@ -110,70 +93,42 @@ class Federation:
         initial: Initial,
         guards: Sequence[Guard] = DEFAULT,
         run_dir: str | Path = "runs/run",
-        min_clients: int = 2,
-        retries: int = 1,
-        timeout: float | None = None,
-        evaluate: Sequence[str] = ("global_score",),
-        final: Sequence[str] = ("score",),
-        buffers: str = "aggregation",
-        keep: int = 3,
-        seed: int = 0,
-        threads: int = 1,
-        clients_per_round: int | None = None,
-        local_norm: bool = False,
-        record_updates: bool = False,
-        groups: Mapping[str, Sequence[str]] | None = None,
+        *,
         recipe: ModelRecipe | None = None,
         told: Callable[[Mapping[str, Any]], None] = lambda record: None,
         replayed: Callable[[Mapping[str, Any]], None] = lambda record: None,
         begun: Callable[[], None] = lambda: None,
+        **settings: Any,
     ):
-        whole = [("rounds", rounds, 1), ("min_clients", min_clients, 1), ("threads", threads, 1)]
-        if clients_per_round is not None:
-            whole.append(("clients_per_round", clients_per_round, min_clients))
-        for name, value, least in whole:
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigError(
-                    f"{name} must be a whole number of at least {least}, got {value!r}"
-                )
-        if buffers not in BUFFER_POLICIES:
-            raise ConfigError(f"buffers must be one of {BUFFER_POLICIES}, got {buffers!r}")
+        self.settings = RunSettings.of("Federation", {"rounds": rounds, **settings})
         if not isinstance(strategy, Strategy):
             raise ConfigError(
                 f"strategy must be a monai_fairfl Strategy, got {type(strategy).__name__}"
             )
-        self.strategy, self.transport, self.rounds, self.initial = (
-            strategy,
-            transport,
-            rounds,
-            initial,
-        )
-        self.guards, self.run_dir = tuple(guards), Path(run_dir)
+        self.strategy = strategy
+        self.transport = transport
+        self.initial = initial
+        self.guards = tuple(guards)
+        self.run_dir = Path(run_dir)
         safe_name(self.run_dir.name, "the run's name, the last part of run_dir,", most=128)
-        self.min_clients, self.retries, self.timeout = min_clients, retries, timeout
-        self.evaluate, self.final, self.buffers = tuple(evaluate), tuple(final), buffers
-        self.seed, self.threads, self.clients_per_round, self.local_norm = (
-            seed,
-            threads,
-            clients_per_round,
-            local_norm,
-        )
-        self.record_updates, self.groups = record_updates, {
-            name: list(of) for name, of in (groups or {}).items()
-        }
         self.recipe = recipe
-        self.told, self.replayed = told, replayed
-        self.checkpoints = Checkpoints(self.run_dir / "checkpoints", keep)
-        self._stop, self._enough = threading.Event(), threading.Event()
+        self.told = told
+        self.replayed = replayed
         self.begun = begun
+        self.checkpoints = Checkpoints(self.run_dir / "checkpoints", self.settings.keep)
+        self._stop = threading.Event()
+        self._enough = threading.Event()
         self._next_id = 0
         self._verdicts: dict[str, Verdict] = {}
-        self._withheld: frozenset[str] = (
-            frozenset()
-        )  # tensors that are not sent: they stay each client's own
-        self._storage: torch.Tensor | None = (
-            None  # memory of the update matrix, used again every round
-        )
+        # Tensors that are not sent: they stay each client's own.
+        self._withheld: frozenset[str] = frozenset()
+        # Memory of the update matrix, used again every round.
+        self._storage: torch.Tensor | None = None
+
+    @property
+    def rounds(self) -> int:
+        """Rounds in all."""
+        return self.settings.rounds
 
     def stop(self) -> None:
         """Ask the run to end after the present round; it can be resumed."""
@@ -195,7 +150,7 @@ class Federation:
                 resume.
         """
         threads = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
+        torch.set_num_threads(self.settings.threads)
         try:
             with held(self.run_dir):
                 done = self._begin(resume)
@@ -223,7 +178,7 @@ class Federation:
             raise ConfigError(
                 f"a client cannot be called {taken[0]!r}: models/{taken[0]}.pt is the federation's; rename it"
             )
-        needed = max(self.strategy.min_clients, self.min_clients)
+        needed = max(self.strategy.min_clients, self.settings.min_clients)
         if len(clients) < needed:
             raise FederationError(
                 f"{self.strategy.name} needs at least {needed} clients, got {len(clients)} {clients}: "
@@ -236,13 +191,13 @@ class Federation:
             )
         checkpoint = self.checkpoints.load() if resume else None
         self.ledger = Ledger(ledger_path)
-        with own_random_state(self.seed):
+        with own_random_state(self.settings.seed):
             weights, spec = self.initial()
-        spec = spec.with_local_norms() if self.local_norm else spec
+        spec = spec.with_local_norms() if self.settings.local_norm else spec
         self._withheld = frozenset(
-            (*spec.local, *(spec.buffers if self.buffers == "local" else ()))
+            (*spec.local, *(spec.buffers if self.settings.buffers == "local" else ()))
         )
-        self.strategy.buffers, self.strategy.rounds_planned = self.buffers, self.rounds
+        self.strategy.buffers, self.strategy.rounds_planned = self.settings.buffers, self.rounds
         self.strategy.start(weights, clients, spec)
         self.models = Models(self.run_dir / "models", spec, self._withheld, self.recipe)
         opening = self._opening(clients, spec, weights)
@@ -285,22 +240,8 @@ class Federation:
         return checkpoint.round + 1
 
     def _opening(self, clients: list[str], spec: ModelSpec, weights: Weights) -> dict[str, Any]:
-        settings = (
-            "seed",
-            "threads",
-            "buffers",
-            "local_norm",
-            "evaluate",
-            "clients_per_round",
-            "groups",
-        )
         return opening_record(
-            self.run_dir.name,
-            self.strategy,
-            clients,
-            spec,
-            weights,
-            {name: getattr(self, name) for name in settings},
+            self.run_dir.name, self.strategy, clients, spec, weights, self.settings.opening()
         )
 
     def _finish(self) -> None:
@@ -310,12 +251,12 @@ class Federation:
         strategy, clients = self.strategy, sorted(self.transport.clients)
         done = sum(record["kind"] == "round" for record in self.ledger.records)
         replies = Replies([], [], strategy.spec)
-        if self.final:
-            requests = closing_requests(strategy, clients, self.final)
+        if self.settings.final:
+            requests = closing_requests(strategy, clients, self.settings.final)
             replies = self._tried(
                 "the end", done, partial(self._exchange, requests, done, first=False)
             )
-        scores, not_finite = closing_scores(strategy, replies, self.final)
+        scores, not_finite = closing_scores(strategy, replies, self.settings.final)
         of_global = {
             client: (
                 found["global"]
@@ -346,7 +287,7 @@ class Federation:
         result, exchanges = self._tried(
             f"round {number}", number, partial(self._play, number, clients)
         )
-        received = {r.client: usable_measurements(r)[0] for r in exchanges[0]}
+        received = {reply.client: reply.measurements for reply in exchanges[0]}
         of_global = {
             client: found
             for client, found in received.items()
@@ -354,10 +295,14 @@ class Federation:
         }
         self._keep_best(number - 1, of_global, "global_score")
         if (
-            self.record_updates
+            self.settings.record_updates
         ):  # before the checkpoint, so that a round that is done is a recorded one
             record_round(
-                self.run_dir, number, self.strategy.weights, training_of(exchanges), self.buffers
+                self.run_dir,
+                number,
+                self.strategy.weights,
+                training_of(exchanges),
+                self.settings.buffers,
             )
         self.strategy.weights = result.weights
         if result.rewards is not None:
@@ -396,7 +341,7 @@ class Federation:
             except TooFewClients as reason:
                 self.strategy.load_state_dict(json.loads(snapshot))
                 failures += 1
-                if failures > self.retries:
+                if failures > self.settings.retries:
                     raise FederationError(
                         f"{what}: {reason}. Nothing of it was kept; {done} rounds are done. "
                         f"Bring the clients back and run the same command with --resume True"
@@ -404,11 +349,13 @@ class Federation:
 
     def _sample(self, number: int) -> list[str]:
         clients = sorted(self.transport.clients)
-        if self.clients_per_round is None or self.clients_per_round >= len(clients):
+        if self.settings.clients_per_round is None or self.settings.clients_per_round >= len(
+            clients
+        ):
             return clients
         return sorted(
-            random.Random(seed_of(self.seed, "sampling", number)).sample(
-                clients, self.clients_per_round
+            random.Random(seed_of(self.settings.seed, "sampling", number)).sample(
+                clients, self.settings.clients_per_round
             )
         )
 
@@ -441,20 +388,22 @@ class Federation:
         )
         self._storage = inbox.storage if first else self._storage
         self.progress.asked(len(stamped))
-        self.transport.exchange(stamped, inbox.arrived, self.timeout)
+        self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)
         replies, verdicts = guarded(inbox.replies(), self.guards)
         self._verdicts |= verdicts
-        return enough(replies, self.min_clients)
+        return enough(replies, self.settings.min_clients)
 
     def _stamp(self, request: Request, id: int, number: int, first: bool) -> Request:
         measure = (
-            tuple(dict.fromkeys((*self.evaluate, *request.measure))) if first else request.measure
+            tuple(dict.fromkeys((*self.settings.evaluate, *request.measure)))
+            if first
+            else request.measure
         )
         training = self.strategy.parts.training if request.task == "train" else {}
         context = {
             **training,
             **request.context,
-            **({"local_norm": 1.0} if self.local_norm else {}),
+            **({"local_norm": 1.0} if self.settings.local_norm else {}),
         }
         weights = request.weights
         if self._withheld:
@@ -472,6 +421,6 @@ class Federation:
             weights=weights,
             measure=measure,
             context=context,
-            seed=seed_of(self.seed, request.client, number),
+            seed=seed_of(self.settings.seed, request.client, number),
             **stamp,  # type: ignore[arg-type]
         )

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.averages import Aggregation
-from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -96,6 +95,10 @@ class Strategy(ABC):
 
     images_needed: ClassVar[ImagesNeeded | None] = None
     """Images that its measurement needs of every client; ``None``: any number will do."""
+
+    output_layer: str | None = None
+    """Module that makes the logits, where the method reads it; ``None``: found by a network's run.
+    """
 
     # What the method is, for the catalogue and the report.
 
@@ -180,6 +183,28 @@ class Strategy(ABC):
         """The model ``client`` continues from: its reward, else the global model."""
         return self.rewards.get(client, self.weights)
 
+    def context_of(self, client: str) -> Mapping[str, float]:
+        """Return the context of the next training request to ``client``.
+
+        A method whose context differs from client to client overrides it and uses it in
+        :meth:`round`. A transport that sends all contexts in one message asks for them here.
+        """
+        return {}
+
+    def value_from_mean(self, client: str, name: str, mean: float) -> float:
+        """Return the measurement ``name`` of this round, from a client that sends a running mean.
+
+        Args:
+            client: that sent the mean.
+            name: of the measurement.
+            mean: of the client's values of all its rounds, this one included.
+
+        Returns:
+            The mean itself, unless the method averages the measurement over rounds: then the value
+            that brings the method's own mean to ``mean``.
+        """
+        return mean
+
     @abstractmethod
     def round(self, clients: Sequence[str]) -> Rounds:
         """One round: ``replies = yield [Train(...), ...]``, then ``return self.finish(...)``.
@@ -256,26 +281,39 @@ class Strategy(ABC):
             name: of the measurement.
 
         Raises:
-            FederationError: when nobody did.
+            FederationError: when no client sent one.
         """
-        usable = {reply.client: usable_measurements(reply)[0] for reply in replies}
-        known = {client: value_of(found[name]) for client, found in usable.items() if name in found}
+        known = {}
+        for reply in replies:
+            if name in reply.measurements:
+                known[reply.client] = value_of(reply.measurements[name])
         if not known:
             raise FederationError(
-                f"{type(self).__name__} needs {name!r}, and no client of {replies.clients} measured it"
+                f"{type(self).__name__} needs {name!r}, and no client of {replies.clients} "
+                "measured it"
             )
         return known
 
     def measured(self, replies: Replies, name: str) -> dict[str, float]:
-        """The same of everybody: one that is absent or not finite becomes the others' mean, and a
-        note.
+        """client -> its measurement ``name``, of all present clients.
+
+        A client that sent none, or one that is not finite, gets the mean of the others, and a note.
+
+        Args:
+            replies: of the exchange that asked for it.
+            name: of the measurement.
+
+        Raises:
+            FederationError: when no client sent one.
         """
         known = self.known(replies, name)
-        filler = sum(known.values()) / len(known)
+        mean = sum(known.values()) / len(known)
+        measured = {}
         for client in replies.clients:
             if client not in known:
-                self.note(client, f"{name} absent, {filler:.6g} used: mean of the others")
-        return {client: known.get(client, filler) for client in replies.clients}
+                self.note(client, f"{name} absent, {mean:.6g} used: mean of the others")
+            measured[client] = known.get(client, mean)
+        return measured
 
     def note(self, client: str, text: str) -> None:
         """Add a note on ``client`` to this round's record, beside earlier ones of the round."""

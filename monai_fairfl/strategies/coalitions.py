@@ -13,7 +13,6 @@ from itertools import combinations
 from monai_fairfl.errors import FederationError
 from monai_fairfl.games import Game, exact_shapley
 from monai_fairfl.protocol.averages import sample_shares
-from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.messages import Measure, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights
@@ -116,7 +115,7 @@ def _scores_of(
     coalition_of = dict(zip(sorted(replies.requests), coalition_of_request, strict=True))
     scores: dict[Coalition, dict[str, Estimate]] = {coalition: {} for coalition in coalitions}
     for reply in replies:
-        found = usable_measurements(reply)[0].get("score")
+        found = reply.measurements.get("score")
         mean = found["mean"] if isinstance(found, Mapping) else found
         if mean is not None:
             estimate = mean if isinstance(mean, Estimate) else Estimate(mean)

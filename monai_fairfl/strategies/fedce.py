@@ -11,7 +11,7 @@ import numpy as np
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import normalise, prior_weights, uniform
-from monai_fairfl.protocol.messages import Request, Train
+from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate
@@ -77,7 +77,10 @@ class FedCE(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         # In round 0 no model without a client exists, so there is nothing to measure on it.
         measure = tuple(self.requires) if self.rounds else ()
-        local = yield [self._request(client, measure) for client in clients]
+        local = yield [
+            Train(client, self.start_of(client), measure, self.context_of(client))
+            for client in clients
+        ]
 
         # Gradient space (Eq. 2): how far a client's update points away from the others'.
         cosines = leave_one_out_cosines(local, self._prior(local.clients))
@@ -101,10 +104,21 @@ class FedCE(Strategy):
         self.entered = {client: float(weight) for client, weight in result.aggregation.items()}  # type: ignore[arg-type]
         return result
 
-    def _request(self, client: str, measure: tuple[str, ...]) -> Request:
-        """A training request; with the weight by which a client takes itself out of the model."""
-        context = {"previous_weight": self.entered.get(client, 0.0)}
-        return Train(client, self.start_of(client), measure, context)
+    def context_of(self, client: str) -> Mapping[str, float]:
+        """Return the client's weight in the present global model, which its error needs."""
+        return {"previous_weight": self.entered.get(client, 0.0)}
+
+    def value_from_mean(self, client: str, name: str, mean: float) -> float:
+        """Undo the mean over rounds where the variant takes that mean itself.
+
+        NVIDIA FLARE's scripts send the mean of their errors so far. The variants ``"revised"`` and
+        ``"released"`` average the errors of all rounds; ``"paper"`` takes each number as it comes.
+        """
+        past = self.history.get(client)
+        if name != "leave_one_out_error" or self.variant == "paper" or past is None:
+            return mean
+        sum_of_errors = past["rounds"] - past["dice"]
+        return (past["rounds"] + 1) * mean - sum_of_errors
 
     def _prior(self, clients: Sequence[str]) -> dict[str, float]:
         """The weights pi of the updates in the cosines."""

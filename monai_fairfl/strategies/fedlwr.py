@@ -11,7 +11,6 @@ from typing import Any
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.averages import normalise, uniform
-from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.messages import Measure, Train
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy, check_choice
@@ -169,7 +168,7 @@ class FedLWR(Strategy):
         low, high = self._limits()
         found: ByLayer = {}
         for reply in compared:
-            layers = usable_measurements(reply)[0].get(self.measurement)
+            layers = reply.measurements.get(self.measurement)
             if not isinstance(layers, Mapping):
                 continue
             for layer, value in layers.items():

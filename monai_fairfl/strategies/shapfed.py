@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import (
     merge_with_absent,
     normalise,
@@ -95,6 +96,13 @@ class ShapFed(Strategy):
         self.mixed = Mixed(scale)
         self.classes: dict[str, ClassValues] = {}  # Gamma, smoothed, of all clients
         self.weight: dict[str, float] = {}  # gamma tilde, of all clients
+
+    def check_model(self, spec: ModelSpec, buffers: str) -> None:
+        if self.output_layer is None and spec.output is None:
+            raise ConfigError(
+                f"{self.name} looks at the layer that makes the logits, and nobody knows which one "
+                f"that is: name its module, for example {type(self).__name__}(output_layer='head')"
+            )
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         super().start(weights, clients, spec)

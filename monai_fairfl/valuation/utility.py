@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.games.game import Coalition
-from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.messages import Measure
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Estimate, Measurement, Weights, to_json, value_of
@@ -128,9 +127,9 @@ class Panel:
         self.transport.exchange(requests, inbox.arrived, self.timeout)
         replies = inbox.replies()
         found = {
-            r.client: m[measurement]
-            for r in replies
-            if measurement in (m := usable_measurements(r)[0])
+            reply.client: reply.measurements[measurement]
+            for reply in replies
+            if measurement in reply.measurements
         }
         for client in self.clients:
             if client not in found:

@@ -6,12 +6,10 @@ from .cases import CaseOutput as CaseOutput
 from .cases import Cases as Cases
 from .dicom_seg import SaveDicomSegd as SaveDicomSegd
 from .dicom_seg import write_dicom_seg as write_dicom_seg
-from .inputs import file_cases as file_cases
-from .inputs import find_images as find_images
-from .model import ModelValues as ModelValues
-from .model import network_of as network_of
-from .model import require_model as require_model
-from .model import training_recipe as training_recipe
+from .input_folder import file_cases as file_cases
+from .model_values import ModelValues as ModelValues
+from .network import network_of as network_of
+from .network import require_model as require_model
 from .outputs import MeasureVolumed as MeasureVolumed
 from .outputs import SaveNiftid as SaveNiftid
 from .outputs import SaveOverlayd as SaveOverlayd
@@ -19,6 +17,8 @@ from .overlays import overlay as overlay
 from .photographs import MeasureCupToDiscd as MeasureCupToDiscd
 from .photographs import SaveMaskd as SaveMaskd
 from .photographs import find_photographs as find_photographs
+from .running_recipe import training_recipe as training_recipe
 from .training import check_data as check_data
 from .training import save_model as save_model
 from .training import write_recipe_file as write_recipe_file
+from .volumes import find_images as find_images

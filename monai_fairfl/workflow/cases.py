@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The cases of one inference run, volumes or photographs: what was found, what went wrong, what was
-written.
+"""The cases of one inference run, volumes or photographs, and the run's table.
+
+The table has one line per image: what was found, what went wrong and what was written.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class Case:
 
     def skip(self, problem: str) -> None:
         """Record why the image cannot be used."""
-        self.image, self.status = "", "skipped"
+        self.image = ""
+        self.status = "skipped"
         self.note(problem)
 
     def lose(self, problem: str) -> None:
@@ -74,11 +76,14 @@ class Case:
         self.note(problem)
 
     def line(self) -> dict[str, Any]:
-        """The case as it stands in the table."""
-        about: dict[str, Any] = {"case": self.name, "status": self.status, "source": self.source}
+        """Return the case as it stands in the table."""
+        line: dict[str, Any] = {"case": self.name, "status": self.status, "source": self.source}
         if self.series:
-            about["series_instance_uid"] = self.series
-        return {**about, **self.results, **({"problems": self.problems} if self.problems else {})}
+            line["series_instance_uid"] = self.series
+        line.update(self.results)
+        if self.problems:
+            line["problems"] = self.problems
+        return line
 
 
 class Cases:
@@ -90,7 +95,8 @@ class Cases:
         scratch: folder of converted images; removed with the end of the run.
 
     >>> import tempfile
-    >>> cases = Cases([Case("a", "a.png", image="a.png"), Case("b", "b.png")], tempfile.mkdtemp() + "/table.json")
+    >>> found = [Case("a", "a.png", image="a.png"), Case("b", "b.png")]
+    >>> cases = Cases(found, tempfile.mkdtemp() + "/table.json")
     >>> cases.cases[1].skip("cannot be read; copy it again")
     >>> cases.images
     [{'image': 'a.png'}]
@@ -116,26 +122,24 @@ class Cases:
 
     @property
     def images(self) -> list[dict[str, str]]:
-        """What a ``Dataset`` reads: ``{"image": file}`` of each usable case."""
+        """List what a ``Dataset`` reads: ``{"image": file}`` of each usable case."""
         return [{"image": case.image} for case in self.cases if case.image]
 
     def of(self, pred: MetaTensor) -> Case:
-        """The case from whose image this prediction was made."""
+        """Return the case from whose image this prediction was made."""
         image = pred.meta[ImageMetaKey.FILENAME_OR_OBJ]
-        return next(case for case in self.cases if case.image == image)
+        for case in self.cases:
+            if case.image == image:
+                return case
+        raise KeyError(f"no case of this run has the image {image}")
 
     def save(self) -> None:
         """Write the table as it is now."""
-        table = {
-            "summary": dict(Counter(case.status for case in self.cases)),
-            "cases": [case.line() for case in self.cases],
-        }
-        write_atomically(
-            self.report,
-            (json.dumps(table, indent=4, ensure_ascii=False) + "\n").encode(
-                "utf-8", "backslashreplace"
-            ),
-        )
+        statuses = Counter(case.status for case in self.cases)
+        table = {"summary": dict(statuses), "cases": [case.line() for case in self.cases]}
+        text = json.dumps(table, indent=4, ensure_ascii=False) + "\n"
+        # A file's name that is no UTF-8 must not cost the table.
+        write_atomically(self.report, text.encode("utf-8", "backslashreplace"))
 
     def require(self) -> None:
         """Go on only with something to do.
@@ -153,15 +157,16 @@ class Cases:
             SystemExit: with code 3 when a case was skipped or lacks an output. Without one the
                 function returns.
         """
-        if any(case.status != "segmented" for case in self.cases):
+        if self._not_segmented():
             self._exit(EXIT_SOME_SKIPPED)
         self._close()
 
+    def _not_segmented(self) -> list[Case]:
+        return [case for case in self.cases if case.status != "segmented"]
+
     def _exit(self, code: int) -> None:
         self._close()
-        named = [
-            f"{case.name} ({case.status})" for case in self.cases if case.status != "segmented"
-        ]
+        named = [f"{case.name} ({case.status})" for case in self._not_segmented()]
         logger.warning("exit code %d; see %s: %s", code, self.report, ", ".join(named))
         raise SystemExit(code)
 
@@ -172,10 +177,10 @@ class Cases:
 
 
 class CaseOutput(MapTransform, ABC):
-    """A post transform that makes one more output of every case. If it fails, only this output of
-    this case is lost.
+    """A post transform that makes one more output of every case.
 
-    A subclass writes its output in :meth:`write`.
+    If it fails, only this output of this case is lost. A subclass writes its output in
+    :meth:`write`.
 
     Args:
         keys: of the predictions, MetaTensors ``(channel, ...)`` on the grid of the original image.
@@ -195,13 +200,13 @@ class CaseOutput(MapTransform, ABC):
             case = self.cases.of(data[key])
             if case.status == "waiting":
                 case.status = "segmented"
+            # Whatever goes wrong here, the other cases and outputs are worth having.
             try:
                 case.results.update(self.write(case, data[key]))
-            except (
-                Exception
-            ) as error:  # whatever it is, the other cases and outputs are worth having
+            except Exception as error:
                 case.lose(f"{type(self).__name__} failed: {error}")
-        self.cases.save()  # after each case, so that an aborted run leaves a table too
+        # The table is written after each case, so that an aborted run leaves one, too.
+        self.cases.save()
         return dict(data)
 
 

@@ -15,25 +15,20 @@ from monai.utils import optional_import
 
 from monai_fairfl import __version__
 from monai_fairfl.workflow.cases import Case, CaseFile, Cases
-from monai_fairfl.workflow.dicom import EXTRA, frame_count
+from monai_fairfl.workflow.dicom_checks import EXTRA
+from monai_fairfl.workflow.dicom_files import frame_count
 
 # Type 2: must be there, may be empty; de-identification often takes them away altogether.
 MAY_BE_EMPTY = (
-    *("PatientID", "PatientName", "PatientBirthDate", "PatientSex"),
-    *("AccessionNumber", "StudyID", "StudyDate", "StudyTime"),
+    "PatientID",
+    "PatientName",
+    "PatientBirthDate",
+    "PatientSex",
+    "AccessionNumber",
+    "StudyID",
+    "StudyDate",
+    "StudyTime",
 )
-
-
-def _sources(files: Sequence[str | Path]) -> list[Any]:
-    """The headers of the images a mask belongs to."""
-    import pydicom  # an extra
-
-    headers = [pydicom.dcmread(file, stop_before_pixels=True, force=True) for file in files]
-    for header in headers:
-        for name in MAY_BE_EMPTY:
-            if name not in header:
-                setattr(header, name, "")
-    return headers
 
 
 def write_dicom_seg(
@@ -43,11 +38,11 @@ def write_dicom_seg(
     organ: str = "Prostate",
     algorithm: str = "monai_fairfl",
 ) -> None:
-    """Write a mask as binary DICOM Segmentation with one segment (DICOM PS3.3 A.51), by highdicom.
+    """Write a mask as binary DICOM Segmentation with one segment (DICOM PS3.3 A.51).
 
-    The segment is an anatomical structure (SNOMED CT 91723000) of the type ``organ``. The object
-    joins the patient, the study and the frame of reference of the series, and refers to every image
-    of it. Slices without organ get no frame.
+    The segment is an anatomical structure (SNOMED CT 91723000) of the type ``organ``. The object,
+    which highdicom writes, joins the patient, the study and the frame of reference of the series,
+    and refers to every image of it. Slices without organ get no frame.
 
     Args:
         mask: (columns, rows, slices), gland where above 0, as the NIfTI volume of the series.
@@ -60,11 +55,14 @@ def write_dicom_seg(
     import highdicom  # an extra
     from pydicom.sr.codedict import codes
 
-    sources = _sources(files)
+    sources = _source_headers(files)
+    # highdicom wants (slice, row, column).
     frames: Any = (np.asarray(mask) > 0).astype(np.uint8).transpose(2, 1, 0)
-    if frame_count(sources[0]) > 1:  # as read_frames turned them
+    if frame_count(sources[0]) > 1:
+        # The order of the slices in which read_frames read them.
         grid: Any = highdicom.imread(files[0], lazy_frame_retrieval=True).get_volume_geometry()
         frames = grid.flip_spatial(0).with_array(frames)
+    series_number = int(sources[0].get("SeriesNumber") or 0)
     segment = highdicom.seg.SegmentDescription(
         segment_number=1,
         segment_label=organ,
@@ -75,13 +73,14 @@ def write_dicom_seg(
             name=algorithm, family=codes.DCM.ArtificialIntelligence, version=__version__
         ),
     )
-    highdicom.seg.Segmentation(
+    segmentation = highdicom.seg.Segmentation(
         source_images=sources,
         pixel_array=frames,
         segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
         segment_descriptions=[segment],
         series_instance_uid=highdicom.UID(),
-        series_number=1 + int(sources[0].get("SeriesNumber") or 0) % 10**8 * 10,
+        # After the source's number, and below the 2**31 that an IS may hold.
+        series_number=1 + series_number % 10**8 * 10,
         sop_instance_uid=highdicom.UID(),
         instance_number=1,
         manufacturer="MONAI FairFL contributors",
@@ -91,12 +90,28 @@ def write_dicom_seg(
         content_label=organ.upper(),
         content_description=f"{organ}, automatic, not for clinical use",
         series_description=f"{organ} segmentation",
-    ).save_as(path)
+    )
+    segmentation.save_as(path)
+
+
+def _source_headers(files: Sequence[str | Path]) -> list[Any]:
+    """Read the headers of the images that a mask belongs to, and fill in what may be empty."""
+    import pydicom  # an extra
+
+    headers = []
+    for file in files:
+        header = pydicom.dcmread(file, stop_before_pixels=True, force=True)
+        for name in MAY_BE_EMPTY:
+            if name not in header:
+                setattr(header, name, "")
+        headers.append(header)
+    return headers
 
 
 class SaveDicomSegd(CaseFile):
-    """Writes ``NAME_POSTFIX.dcm`` for each case that came as DICOM. Without highdicom the case gets
-    a note instead.
+    """Writes ``NAME_POSTFIX.dcm`` for each case that came as DICOM.
+
+    Without highdicom the case gets a note instead.
 
     Args:
         keys: of the masks, ``(1, columns, rows, slices)``.
@@ -111,7 +126,9 @@ class SaveDicomSegd(CaseFile):
     'Prostate'
     """
 
-    ending, entry, output_postfix = "dcm", "dicom_seg", "seg"
+    ending = "dcm"
+    entry = "dicom_seg"
+    output_postfix = "seg"
 
     def __init__(
         self,
@@ -123,7 +140,8 @@ class SaveDicomSegd(CaseFile):
         algorithm: str = "monai_fairfl",
     ):
         super().__init__(keys, cases, output_dir, output_postfix)
-        self.organ, self.algorithm = organ, algorithm
+        self.organ = organ
+        self.algorithm = algorithm
 
     def save(self, case: Case, pred: MetaTensor, path: Path) -> None:
         write_dicom_seg(pred[0].cpu().numpy(), case.files, path, self.organ, self.algorithm)

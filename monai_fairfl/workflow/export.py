@@ -16,7 +16,8 @@ from torch import nn
 from monai_fairfl.bundle.configuration import input_shape
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.model_files.recipe import IN_TORCHSCRIPT, ModelRecipe, read_recipe, state_of_file
-from monai_fairfl.workflow.model import digest_of_section
+from monai_fairfl.workflow.bundle_files import METADATA
+from monai_fairfl.workflow.running_recipe import digest_of_section
 
 ONNX_KEY = "monai_fairfl.recipe"
 """Key of the recipe in an ONNX file's metadata."""
@@ -44,7 +45,9 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
         ConfigError: when the file exists, the ending is unknown, the model has no recipe or is of
             another network, or the extra ``onnx`` is not installed.
     """
+    model = Path(model)
     out = Path(out)
+    root = Path(bundle_root)
     if out.suffix not in (".ts", ".onnx"):
         raise ConfigError(f"{out} must end in .ts (TorchScript) or .onnx")
     if out.exists():
@@ -52,28 +55,20 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
     recipe = read_recipe(model)
     if recipe is None:
         raise ConfigError(
-            f"{model} has no recipe: nobody could tell how to prepare images for what is exported. Export the file "
-            "that the training or the federation wrote"
+            f"{model} has no recipe: nobody could know how to prepare images for the exported "
+            "model. Export the file that the training or the federation wrote"
         )
-    network = _network(Path(model), Path(bundle_root), recipe)
+    network = _build_network(model, root, recipe)
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".ts":
-        metadata = json.loads(Path(bundle_root, "configs", "metadata.json").read_text())
-        recipe_text = json.dumps(recipe.state_dict()).encode()
-        save_net_with_metadata(
-            torch.jit.script(network),
-            str(out),
-            include_config_vals=False,
-            meta_values=metadata,
-            more_extra_files={IN_TORCHSCRIPT: recipe_text},
-        )
+        _write_torchscript(network, out, recipe, root)
     else:
-        _write_onnx(network, out, recipe, input_shape(Path(bundle_root)))
+        _write_onnx(network, out, recipe, input_shape(root))
     return recipe
 
 
-def _network(model: Path, bundle_root: Path, recipe: ModelRecipe) -> nn.Module:
-    """The bundle's network with the model's weights, built from the values of its recipe."""
+def _build_network(model: Path, bundle_root: Path, recipe: ModelRecipe) -> nn.Module:
+    """Build the bundle's network from the values of the recipe, and fill in the model's weights."""
     file = bundle_root / "configs" / "inference.json"
     if not file.is_file():
         raise ConfigError(
@@ -82,28 +77,46 @@ def _network(model: Path, bundle_root: Path, recipe: ModelRecipe) -> nn.Module:
     parser = ConfigParser()
     parser.read_config(str(file))
     parser.update({"bundle_root": str(bundle_root), "ckpt_path": str(model)})
-    trained = recipe.sections.get("network_def")
-    if trained is not None and digest_of_section(parser["network_def"]) != trained:
-        # weights fit a network with another activation, too
+    # The weights would also fit a network with another activation.
+    trained_digest = recipe.sections.get("network_def")
+    if trained_digest is not None and digest_of_section(parser["network_def"]) != trained_digest:
         raise ConfigError(
-            f"{model} was trained with another network_def than {file} has, by an argument or a configuration file of "
-            "the training: export it with a copy of the bundle whose network_def is that of the training"
+            f"{model} was trained with another network_def than {file} has, by an argument or a "
+            "configuration file of the training: export it with a copy of the bundle whose "
+            "network_def is that of the training"
         )
+    # A constructor may raise anything, and so may load_state_dict.
     try:
         network: nn.Module = parser.get_parsed_content("network_def")
         network.load_state_dict(dict(state_of_file(model)))
     except ConfigError:
         raise
-    except Exception as error:  # whatever a constructor raises, and load_state_dict
+    except Exception as error:
         raise ConfigError(f"{model} is not a model of {bundle_root}: {in_words(error)}") from error
     return network.eval()
 
 
+def _write_torchscript(
+    network: nn.Module, out: Path, recipe: ModelRecipe, bundle_root: Path
+) -> None:
+    metadata = json.loads((bundle_root / METADATA).read_text())
+    recipe_text = json.dumps(recipe.state_dict()).encode()
+    save_net_with_metadata(
+        torch.jit.script(network),
+        str(out),
+        include_config_vals=False,
+        meta_values=metadata,
+        more_extra_files={IN_TORCHSCRIPT: recipe_text},
+    )
+
+
 def _write_onnx(network: nn.Module, out: Path, recipe: ModelRecipe, shape: tuple[int, ...]) -> None:
+    # torch.onnx needs onnxscript, and reports less clearly that it is missing.
     try:
-        import onnxscript  # noqa: F401  # torch.onnx needs it, and says so less clearly
+        import onnxscript  # noqa: F401
     except ImportError as error:
         raise ConfigError("ONNX needs the extra onnx: pip install 'monai-fairfl[onnx]'") from error
+    # An example of two images: a batch of one would be exported as a fixed size.
     example = torch.zeros((2, *shape[1:]))
     program = torch.onnx.export(
         network,

@@ -21,8 +21,9 @@ from monai_fairfl.workflow.overlays import overlay
 
 
 class SaveNiftid(CaseFile):
-    """Writes ``NAME_POSTFIX.nii.gz``: a mask on the grid of its volume, of three axes even where
-    that has one slice.
+    """Writes ``NAME_POSTFIX.nii.gz``: a mask on the grid of its volume.
+
+    It has three axes, also where the volume has one slice.
 
     Args:
         keys: of the masks, ``(1, x, y, z)``.
@@ -35,7 +36,9 @@ class SaveNiftid(CaseFile):
     'pred'
     """
 
-    ending, entry, output_postfix = "nii.gz", "mask", "pred"
+    ending = "nii.gz"
+    entry = "mask"
+    output_postfix = "pred"
 
     def save(self, case: Case, pred: MetaTensor, path: Path) -> None:
         affine = np.asarray(pred.affine.cpu(), dtype=float)
@@ -46,8 +49,9 @@ class SaveNiftid(CaseFile):
 
 
 class SaveOverlayd(CaseFile):
-    """Writes ``NAME_POSTFIX.png``: the outline of the mask on the original image, see
-    :func:`.overlay`.
+    """Writes ``NAME_POSTFIX.png``: the outline of the mask on the original image.
+
+    See :func:`.overlay` for what the picture shows.
 
     Args:
         keys: of the masks, ``(channel, x, y[, z])``.
@@ -62,7 +66,9 @@ class SaveOverlayd(CaseFile):
     'overlay'
     """
 
-    ending, entry, output_postfix = "png", "overlay", "overlay"
+    ending = "png"
+    entry = "overlay"
+    output_postfix = "overlay"
 
     def __init__(
         self,
@@ -73,48 +79,55 @@ class SaveOverlayd(CaseFile):
         reader: str = "NibabelReader",
     ):
         super().__init__(keys, cases, output_dir, output_postfix)
-        colours: dict[str, Any] = {}
+        reader_arguments: dict[str, Any] = {}
         if reader == "PILReader":
-            colours = {"converter": lambda picture: picture.convert("RGB")}
-        self.load = LoadImage(reader=reader, ensure_channel_first=True, **colours)
+            reader_arguments["converter"] = _in_rgb
+        self.load = LoadImage(reader=reader, ensure_channel_first=True, **reader_arguments)
 
     def save(self, case: Case, pred: MetaTensor, path: Path) -> None:
-        Image.fromarray(overlay(self.load(case.image), pred)).save(path)
+        image = self.load(case.image)
+        Image.fromarray(overlay(image, pred)).save(path)
+
+
+def _in_rgb(picture: Image.Image) -> Image.Image:
+    return picture.convert("RGB")
 
 
 class MeasureVolumed(CaseOutput):
-    """Measures a volume's mask: millilitres, which are voxels times the size of a voxel, and axial
-    slices with gland.
+    """Measures the volume of a mask, and counts its axial slices with gland.
 
-    Into the case's line of the table go ``millilitres``, ``voxel_size_mm`` and ``shape`` in the
-    order of the file, and ``slices_with_gland``.
+    Into the case's line of the table go ``millilitres`` (voxels times the size of a voxel),
+    ``voxel_size_mm`` and ``shape`` in the order of the file, and ``slices_with_gland``.
 
     Args:
         keys: of the masks, ``(1, x, y, z)``.
         cases: of the run.
 
-    >>> import torch
+    >>> import tempfile, torch
     >>> from monai_fairfl.workflow import Case, Cases
     >>> case = Case("a", source="a.nii", image="a.nii")
     >>> mask = MetaTensor(torch.ones(1, 10, 10, 5), affine=torch.diag(torch.tensor([2.0, 2, 5, 1])))
     >>> mask.meta["filename_or_obj"] = "a.nii"
-    >>> import tempfile
-    >>> _ = MeasureVolumed("pred", Cases([case], tempfile.mkdtemp() + "/volumes.json"))({"pred": mask})
+    >>> cases = Cases([case], tempfile.mkdtemp() + "/volumes.json")
+    >>> _ = MeasureVolumed("pred", cases)({"pred": mask})
     >>> case.results["millilitres"], case.results["slices_with_gland"]
     (10.0, 5)
     """
 
     def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
         affine = np.asarray(pred.affine.cpu(), dtype=float)
-        voxel = float(abs(np.linalg.det(affine[:3, :3])))
+        voxel_mm3 = float(abs(np.linalg.det(affine[:3, :3])))
         gland = (pred > 0).cpu()
-        slices = int(Orientation(axcodes="LPS", labels=None)(gland).any(dim=(0, 1, 2)).sum())
+        # Towards left, posterior and superior, the last axis counts axial slices.
+        axial = Orientation(axcodes="LPS", labels=None)(gland)
+        slices = int(axial.any(dim=(0, 1, 2)).sum())
         if not slices:
             case.note(
-                "no gland was found; look at the overlay, and check that this is an axial T2-weighted prostate"
+                "no gland was found; look at the overlay, and check that this is an axial "
+                "T2-weighted prostate"
             )
         return {
-            "millilitres": round(float(gland.sum()) * voxel / 1000, 4),
+            "millilitres": round(float(gland.sum()) * voxel_mm3 / 1000, 4),
             "slices_with_gland": slices,
             "voxel_size_mm": [round(float(side), 4) for side in affine_to_spacing(affine)],
             "shape": list(pred.shape[1:]),

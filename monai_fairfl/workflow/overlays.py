@@ -14,53 +14,16 @@ from skimage.util import montage
 
 SIDE = 960  # pixels of the picture's longer side
 COLOURS = ((255, 210, 0), (0, 220, 255), (255, 80, 200))  # of the mask's channels
-
-
-def _slices(mask: np.ndarray, most: int) -> np.ndarray:
-    """Up to ``most`` of the slices with mask, evenly spread; of all slices when the mask is empty."""
-    inside = np.flatnonzero(mask.any(axis=(0, 1, 2)))
-    inside = inside if inside.size else np.arange(mask.shape[-1])
-    return inside[
-        np.unique(np.linspace(0, inside.size - 1, min(most, inside.size)).round().astype(int))
-    ]
-
-
-def _outlined(image: np.ndarray, mask: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """A slice (1 or 3, columns, rows) with the outlines of its masks, as picture of ``size``:
-    (height, width, 3).
-    """
-    grey_or_rgb = image.transpose(2, 1, 0).repeat(3 // len(image), axis=2)
-    picture = np.asarray(
-        Image.fromarray(grey_or_rgb).resize(size, Image.Resampling.BILINEAR)
-    ).copy()
-    for channel, colour in zip(mask, COLOURS):
-        shape = np.asarray(
-            Image.fromarray(channel.T.astype(np.uint8)).resize(size, Image.Resampling.NEAREST)
-        )
-        picture[find_boundaries(shape, mode="thick")] = colour
-    return picture
-
-
-def _numbered(picture: np.ndarray, text: str) -> np.ndarray:
-    drawn = Image.fromarray(picture)
-    ImageDraw.Draw(drawn).text((5, 5), text, fill=(255, 255, 255))
-    return np.asarray(drawn)
-
-
-def _as_bytes(image: np.ndarray) -> np.ndarray:
-    """Photographs as they are; other images with their 0.5 and 99.5 percentiles as black and white."""
-    if image.dtype == np.uint8 or (len(image) == 3 and 0 <= image.min() and image.max() <= 255):
-        return image.astype(np.uint8)
-    low, high = np.percentile(image, [0.5, 99.5])
-    return (np.clip((image - low) / max(high - low, 1e-12), 0, 1) * 255).astype(np.uint8)
+WHITE = (255, 255, 255)
+BLACK = (0, 0, 0)
 
 
 def overlay(image: MetaTensor, mask: MetaTensor, most: int = 9) -> np.ndarray:
-    """Draw the outline of each channel of a mask, in a colour of its own, on a photograph or on
-    slices of a volume.
+    """Draw the outline of each channel of a mask, in a colour of its own, on the image.
 
-    Of a volume, up to ``most`` axial slices with mask from feet to head, each with its number; the
-    patient's left is on the right, as radiologists look at it.
+    The image is a photograph or a volume. Of a volume, up to ``most`` axial slices with mask are
+    shown from feet to head, each with its number; the patient's left is on the right, as
+    radiologists look at it.
 
     Args:
         image: (1, x, y, z) volume, or (1 or 3, x, y) photograph with values from 0 to 255.
@@ -78,21 +41,85 @@ def overlay(image: MetaTensor, mask: MetaTensor, most: int = 9) -> np.ndarray:
     """
     if image.ndim == 4:
         to_axial = Orientation(axcodes="LPS", labels=None)
-        volume, gland = to_axial(image), to_axial(mask)
+        volume = to_axial(image)
+        gland = to_axial(mask)
         spacing = affine_to_spacing(volume.affine)[:2].tolist()  # type: ignore[attr-defined]
     else:
-        volume, gland, spacing = image[..., None], mask[..., None], [1.0, 1.0]
-    values, inside = _as_bytes(volume.cpu().numpy()), (gland > 0).cpu().numpy()
-    shown = _slices(inside, most)
+        volume = image[..., None]
+        gland = mask[..., None]
+        spacing = [1.0, 1.0]
+    values = _as_bytes(volume.cpu().numpy())
+    inside = (gland > 0).cpu().numpy()
+    num_slices = values.shape[-1]
+
+    # As many columns as rows, or one more, fill the picture's longer side.
+    shown = _shown_slices(inside, most)
     columns = int(np.ceil(np.sqrt(shown.size)))
-    extent = np.array(values.shape[1:3]) * spacing
-    width, height = np.maximum(
-        1, (extent * SIDE / columns / extent.max()).round().astype(int)
-    ).tolist()
-    tiles = [_outlined(values[..., k], inside[..., k], (width, height)) for k in shown]
-    if len(tiles) == 1 and values.shape[-1] == 1:
+    rows = int(np.ceil(shown.size / columns))
+    size = _size_of_tile(np.array(values.shape[1:3]) * spacing, columns)
+
+    tiles = [_outlined(values[..., index], inside[..., index], size) for index in shown]
+    if num_slices == 1:
         return tiles[0]
-    total = values.shape[-1]
-    numbered = [_numbered(tile, f"{k + 1} of {total}") for k, tile in zip(shown, tiles)]
-    rows = -(-len(tiles) // columns)
-    return montage(np.stack(numbered), grid_shape=(rows, columns), fill=[0, 0, 0], channel_axis=-1)
+    numbered = []
+    for tile, index in zip(tiles, shown):
+        numbered.append(_with_text(tile, f"{index + 1} of {num_slices}"))
+    return montage(np.stack(numbered), grid_shape=(rows, columns), fill=BLACK, channel_axis=-1)
+
+
+def _as_bytes(image: np.ndarray) -> np.ndarray:
+    """Turn the values into grey levels.
+
+    Photographs stay as they are; other images have their 0.5 and 99.5 percentiles as black and
+    white.
+    """
+    is_photograph = len(image) == 3 and 0 <= image.min() and image.max() <= 255
+    if image.dtype == np.uint8 or is_photograph:
+        return image.astype(np.uint8)
+    low, high = np.percentile(image, [0.5, 99.5])
+    scaled = (image - low) / max(high - low, 1e-12)
+    return (np.clip(scaled, 0, 1) * 255).astype(np.uint8)
+
+
+def _shown_slices(mask: np.ndarray, most: int) -> np.ndarray:
+    """Choose up to ``most`` of the slices with mask, evenly spread; of all where none has mask."""
+    candidates = np.flatnonzero(mask.any(axis=(0, 1, 2)))
+    if not candidates.size:
+        candidates = np.arange(mask.shape[-1])
+    number = min(most, candidates.size)
+    places = np.linspace(0, candidates.size - 1, number).round().astype(int)
+    return candidates[np.unique(places)]
+
+
+def _size_of_tile(extent: np.ndarray, columns: int) -> tuple[int, int]:
+    """Compute width and height of one slice in pixels, in the proportions of its ``extent``."""
+    pixels = (extent * SIDE / columns / extent.max()).round().astype(int)
+    width, height = np.maximum(1, pixels).tolist()
+    return width, height
+
+
+def _outlined(image: np.ndarray, mask: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Draw the outlines of its masks on a slice.
+
+    Args:
+        image: (1 or 3, columns, rows), unsigned 8-bit.
+        mask: (channel, columns, rows).
+        size: width and height of the picture.
+
+    Returns:
+        (height, width, 3).
+    """
+    rgb = image.transpose(2, 1, 0).repeat(3 // len(image), axis=2)
+    resized = Image.fromarray(rgb).resize(size, Image.Resampling.BILINEAR)
+    picture = np.asarray(resized).copy()
+    for channel, colour in zip(mask, COLOURS):
+        shape = Image.fromarray(channel.T.astype(np.uint8)).resize(size, Image.Resampling.NEAREST)
+        outline = find_boundaries(np.asarray(shape), mode="thick")
+        picture[outline] = colour
+    return picture
+
+
+def _with_text(picture: np.ndarray, text: str) -> np.ndarray:
+    drawn = Image.fromarray(picture)
+    ImageDraw.Draw(drawn).text((5, 5), text, fill=WHITE)
+    return np.asarray(drawn)

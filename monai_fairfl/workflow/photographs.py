@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,17 @@ from monai_fairfl.data.layouts.image_files import fault_of
 from monai_fairfl.errors import DataError
 from monai_fairfl.metrics.cup_to_disc import vertical_cup_to_disc_ratio
 from monai_fairfl.workflow.cases import Case, CaseFile, CaseOutput, Cases
-from monai_fairfl.workflow.inputs import file_cases, require_folders
+from monai_fairfl.workflow.input_folder import file_cases, require_folders
 
 PHOTOGRAPHS = "*.[pPjJtTbB][nNpPiImM][gGfFeEpP]*"  # png, jpg, jpeg, tif, tiff, bmp
+LEAST_COLOUR = 8  # of 255, between a pixel's channels; compression of a grey picture stays below
+SMALLEST_SIDE = 32  # pixels
 
 
 def photograph_problem(path: Path) -> str | None:
-    """Why a file is not a photograph that can be outlined, if so; it is read to its end.
+    """Return why a file is not a photograph that can be outlined, if so.
+
+    The file is read to its end.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "a.png")
@@ -33,38 +38,45 @@ def photograph_problem(path: Path) -> str | None:
     'the same colour in all 64 x 64 pixels; export it again'
     """
     with Image.open(path) as image:
-        frames, fault, mode = getattr(image, "n_frames", 1), fault_of(image), image.mode
+        frames = getattr(image, "n_frames", 1)
+        fault = fault_of(image)
+        mode = image.mode
         pixels = np.asarray(image.convert("RGB"))
-    width, height = pixels.shape[1], pixels.shape[0]
+    height, width = pixels.shape[:2]
     if frames > 1:
         return f"{frames} pictures in one file; store each in a file of its own"
     if fault:
         return fault
     if mode not in ("L", "LA", "P", "RGB", "RGBA"):
         return f"mode {mode!r} instead of colour of 8 bits; export the colour photograph"
-    if min(width, height) < 32:
+    if min(width, height) < SMALLEST_SIDE:
         return f"{width} x {height} pixels; export it at full size"
     if (pixels == pixels[0, 0]).all():
         return f"the same colour in all {width} x {height} pixels; export it again"
     if not in_colour(pixels):
-        return "no colour; a fundus photograph is orange to red. Take out other pictures, or export it in colour"
+        return (
+            "no colour; a fundus photograph is orange to red. Take out other pictures, or export "
+            "it in colour"
+        )
     return None
 
 
 def in_colour(pixels: np.ndarray) -> bool:
-    """Whether a picture, (height, width, 3) of 8 bits, is more than grey.
+    """Return whether a picture, (height, width, 3) of 8 bits, is more than grey.
 
     >>> in_colour(np.full((4, 4, 3), 90, np.uint8))
     False
     """
-    return bool((pixels.max(2) - pixels.min(2)).max() >= 8)
+    colourfulness = pixels.max(axis=2) - pixels.min(axis=2)
+    return bool(colourfulness.max() >= LEAST_COLOUR)
 
 
 def find_photographs(
     folder: str | Path, report: str | Path, pattern: str = PHOTOGRAPHS, stereo: bool | None = None
 ) -> Cases:
-    """Find the photographs of a folder and check that each can be read: PNG, JPEG, TIFF or BMP, in
-    colour.
+    """Find the photographs of a folder, and check that each can be used.
+
+    A photograph is a PNG, JPEG, TIFF or BMP, in colour.
 
     Args:
         folder: of photographs.
@@ -85,31 +97,34 @@ def find_photographs(
         ...
     monai_fairfl.errors.DataError: /no/such/folder is not a folder...
     """
-    folder, report = Path(folder).expanduser(), Path(report).expanduser()
+    folder = Path(folder).expanduser()
+    report = Path(report).expanduser()
     hint = "name the folder of photographs with --dataset_dir."
     with errors_told():
         require_folders(folder, report, hint)
         found = list(file_cases(folder, pattern, photograph_problem, report))
         if not found:
             raise DataError(f"No photograph {pattern} in {folder}: {hint}")
-    for case in found:
-        if stereo is None and case.image and is_pair(*_size(case.image)):
-            case.note(
-                "taken for a stereo pair by its shape: only the left half is used; for single views --stereo False"
-            )
+    if stereo is None:
+        for case in found:
+            if case.image and _looks_like_pair(case.image):
+                case.note(
+                    "taken for a stereo pair by its shape: only the left half is used; for single "
+                    "views --stereo False"
+                )
     return Cases(found, report)
 
 
-def _size(path: str) -> tuple[int, int]:
+def _looks_like_pair(path: str) -> bool:
     with Image.open(path) as image:
-        return image.size
+        width, height = image.size
+    return is_pair(width, height)
 
 
 class SaveMaskd(CaseFile):
-    """Writes ``NAME_POSTFIX.png``: one channel, 0 background, 128 disc, 255 cup, on the
-    photograph's own pixels.
+    """Writes ``NAME_POSTFIX.png``: a mask on the photograph's own pixels.
 
-    A data list recognises these values again.
+    It has one channel: 0 background, 128 disc, 255 cup. A data list recognises these values.
 
     Args:
         keys: of the masks, (2, width, height), disc and cup.
@@ -121,16 +136,19 @@ class SaveMaskd(CaseFile):
     'pred'
     """
 
-    ending, entry, output_postfix = "png", "mask", "pred"
+    ending = "png"
+    entry = "mask"
+    output_postfix = "pred"
 
     def save(self, case: Case, pred: MetaTensor, path: Path) -> None:
         disc, cup = (pred.as_tensor() > 0).cpu().numpy()
         picture = np.select([disc & cup, disc], [255, 128], 0).astype(np.uint8)
-        Image.fromarray(picture.T).save(path)  # MONAI holds the width first
+        # MONAI has the width first, Pillow the height.
+        Image.fromarray(picture.T).save(path)
 
 
 class MeasureCupToDiscd(CaseOutput):
-    """Measures disc and cup: the vertical cup-to-disc ratio, and the pixels of each.
+    """Measures the vertical cup-to-disc ratio, and the pixels of disc and cup.
 
     Into the case's line of the table go ``vertical_cup_to_disc_ratio``
     (:func:`.vertical_cup_to_disc_ratio`), ``disc_pixels`` and ``cup_pixels``. Without a disc there
@@ -144,19 +162,23 @@ class MeasureCupToDiscd(CaseOutput):
     >>> case = Case("a", source="a.png", image="a.png")
     >>> masks = MetaTensor(torch.ones(2, 8, 8))
     >>> masks.meta["filename_or_obj"] = "a.png"
-    >>> _ = MeasureCupToDiscd("pred", Cases([case], tempfile.mkdtemp() + "/table.json"))({"pred": masks})
+    >>> cases = Cases([case], tempfile.mkdtemp() + "/table.json")
+    >>> _ = MeasureCupToDiscd("pred", cases)({"pred": masks})
     >>> case.results["vertical_cup_to_disc_ratio"], case.results["cup_pixels"]
     (1.0, 64)
     """
 
     def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
         ratio = vertical_cup_to_disc_ratio(pred.as_tensor())
-        if ratio != ratio:
+        rounded = None
+        if math.isnan(ratio):
             case.note(
                 "no disc was found; look at the overlay, and check that this is a fundus photograph"
             )
+        else:
+            rounded = round(ratio, 4)
         return {
-            "vertical_cup_to_disc_ratio": None if ratio != ratio else round(ratio, 4),
+            "vertical_cup_to_disc_ratio": rounded,
             "disc_pixels": int((pred[0] > 0).sum()),
             "cup_pixels": int((pred[1] > 0).sum()),
         }

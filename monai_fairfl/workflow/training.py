@@ -23,8 +23,7 @@ def check_data(
     values: Mapping[str, Sequence[int]] | None = None,
     stereo: bool | None = None,
 ) -> None:
-    """Train only on data without faults; from the command line it ends with all of them and exit
-    code 2.
+    """Go on only with data without faults.
 
     Args:
         dataset_dir: of the site; every file is read once, see
@@ -35,7 +34,7 @@ def check_data(
         stereo: see there.
 
     Raises:
-        DataError: with every fault.
+        DataError: with every fault. From the command line: the text, and exit code 2.
     """
     with errors_told():
         try:
@@ -43,13 +42,14 @@ def check_data(
         except DataError as error:
             if datalist_file is None or not Path(datalist_file).exists():
                 raise
-            hint = f"If {datalist_file} was made to leave these out, --check_data False trains without this check."
-            raise DataError(f"{error}\n{hint}") from None
+            raise DataError(
+                f"{error}\nIf {datalist_file} was made to leave these out, --check_data False "
+                "trains without this check."
+            ) from None
 
 
 def save_model(path: str | Path, network: nn.Module, recipe: ModelRecipe | None = None) -> None:
-    """Write the network's ``state_dict`` as ``CheckpointLoader`` reads it, with the recipe of its
-    training.
+    """Write a model with the recipe of its training, as ``CheckpointLoader`` reads it.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "models", "model.pt")

@@ -1,18 +1,19 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the slices of a series make a volume: complete, parallel, evenly spaced."""
+"""Whether the slices of a series make a volume: complete, along one line, evenly spaced."""
 
 from __future__ import annotations
 
 import numpy as np
 
 TOLERANCE = 0.05  # of a step between slices: rounded headers stay below, a wrong step does not
-SAME = 0.01  # mm
+SAME_POSITION = 0.01  # mm
 
 
 def normal(orientation: np.ndarray) -> np.ndarray:
-    """Direction in which the slices of an ImageOrientationPatient are stacked, so that (column,
-    row, slice) is a right-handed system (DICOM PS3.3 C.7.6.2.1.1).
+    """Return the direction in which the slices of an ImageOrientationPatient are stacked.
+
+    (column, row, slice) is then a right-handed system (DICOM PS3.3 C.7.6.2.1.1).
 
     Args:
         orientation: six direction cosines: of a row, then of a column.
@@ -24,7 +25,7 @@ def normal(orientation: np.ndarray) -> np.ndarray:
 
 
 def spacing_problem(positions: np.ndarray, names: list[str]) -> str | None:
-    """What is wrong with the positions of a sorted stack of slices, if anything.
+    """Return what is wrong with the positions of a sorted stack of slices, if anything.
 
     Args:
         positions: of the slices in order, (n, 3), in mm.
@@ -37,22 +38,40 @@ def spacing_problem(positions: np.ndarray, names: list[str]) -> str | None:
     """
     steps = np.diff(positions, axis=0)
     lengths = np.linalg.norm(steps, axis=1)
-    same = np.flatnonzero(lengths < SAME)
-    if same.size:
-        first, second = names[same[0]], names[same[0] + 1]
-        return f"{first} and {second} lie at the same position; keep one image each (one copy, echo, time, b-value)"
-    step = np.quantile(lengths, 0.5, method="lower")
-    if np.linalg.norm(steps - steps.mean(axis=0), axis=1).max() <= TOLERANCE * step:
-        return None
-    multiples = np.maximum(1, np.round(lengths / step))
-    straight = np.abs(steps / lengths[:, None] - steps[0] / lengths[0]).max() <= TOLERANCE
-    if straight and np.abs(lengths / step - multiples).max() <= TOLERANCE:
-        gap, missing = int(lengths.argmax()), int((multiples - 1).sum())
+
+    at_same_position = np.flatnonzero(lengths < SAME_POSITION)
+    if at_same_position.size:
+        index = at_same_position[0]
         return (
-            f"{missing} {'slice is' if missing == 1 else 'slices are'} missing: from {names[gap]} to {names[gap + 1]} "
-            f"are {lengths[gap]:.4g} mm, else {step:.4g} mm; send the series again"
+            f"{names[index]} and {names[index + 1]} lie at the same position; keep one image each "
+            "(one copy, echo, time, b-value)"
         )
+
+    # A volume: every step is the mean step.
+    step = np.quantile(lengths, 0.5, method="lower")
+    deviations = np.linalg.norm(steps - steps.mean(axis=0), axis=1)
+    if deviations.max() <= TOLERANCE * step:
+        return None
+
+    # Missing slices: steps along one line whose lengths are multiples of the usual step.
+    multiples = np.maximum(1, np.round(lengths / step))
+    directions = steps / lengths[:, None]
+    is_straight = np.abs(directions - directions[0]).max() <= TOLERANCE
+    if is_straight and np.abs(lengths / step - multiples).max() <= TOLERANCE:
+        return _text_of_missing(int((multiples - 1).sum()), lengths, float(step), names)
     return (
-        f"steps between slices from {lengths.min():.4g} to {lengths.max():.4g} mm, or not along one line; "
-        "leave the series out, or resample it to even steps"
+        f"steps between slices from {lengths.min():.4g} to {lengths.max():.4g} mm, or not along "
+        "one line; leave the series out, or resample it to even steps"
+    )
+
+
+def _text_of_missing(missing: int, lengths: np.ndarray, step: float, names: list[str]) -> str:
+    """Describe missing slices by the longest gap."""
+    slices_are = "slices are"
+    if missing == 1:
+        slices_are = "slice is"
+    gap = int(lengths.argmax())
+    return (
+        f"{missing} {slices_are} missing: from {names[gap]} to {names[gap + 1]} are "
+        f"{lengths[gap]:.4g} mm, else {step:.4g} mm; send the series again"
     )

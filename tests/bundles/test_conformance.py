@@ -35,13 +35,6 @@ from monai_fairfl.run_folder.ledger import read_ledger
 SCHEMA = ROOT / "monai_fairfl" / "bundle_schema.json"
 
 
-@pytest.fixture(scope="module", params=BUNDLES, ids=lambda bundle: bundle.name.partition("_")[0])
-def bundle(request: pytest.FixtureRequest) -> Bundle:
-    torch.set_num_threads(1)
-    made: Bundle = request.param
-    return made
-
-
 @pytest.fixture(scope="module")
 def sites(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two generated sites; read only."""

@@ -16,7 +16,7 @@ import torch
 from monai.bundle import ConfigParser, ConfigWorkflow
 from PIL import Image
 
-from monai_fairfl.bundle.federation import bundle_recipe, initial_model
+from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.data import CLINICS, write_clinics
 from monai_fairfl.model_files.recipe import save_model_file
 

@@ -25,7 +25,8 @@ from monai.fl.client import MonaiAlgo
 from monai.handlers import CheckpointLoader
 from PIL import Image
 
-from monai_fairfl.bundle.federation import BundleFederation, bundle_recipe, warn_of_other_training
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.initial import bundle_recipe, warn_of_other_training
 from monai_fairfl.cli import main
 from monai_fairfl.data import SITES, write_sites
 from monai_fairfl.errors import ConfigError
@@ -35,13 +36,6 @@ from monai_fairfl.utils.files import read_state_dict
 from monai_fairfl.workflow.export import ONNX_KEY, export_model
 
 OTHER_SIZE = {"prostate_mri_segmentation": [48, 48], "fundus_disc_cup_segmentation": [48, 48]}
-
-
-@pytest.fixture(scope="module", params=BUNDLES, ids=lambda bundle: bundle.name.partition("_")[0])
-def bundle(request: pytest.FixtureRequest) -> Bundle:
-    torch.set_num_threads(1)
-    made: Bundle = request.param
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +192,7 @@ def test_for_a_model_without_recipe_every_missing_value_is_listed(
         with pytest.raises(RuntimeError) as wrong:
             arguments_forgotten(bundle, names, data, tmp_path, ckpt_path=str(plain), size=[32, 32])
         message = str(wrong.value.__cause__)
-        assert "plain.pt does not say how it was trained" in message
+        assert "plain.pt does not record how it was trained" in message
         for key in set(deciding) - {"size"}:
             assert f"--{key} " in message, key
         assert "--size" not in message

@@ -14,13 +14,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nibabel as nib
 import numpy as np
 import pytest
+from helpers.checkout import CHECKOUT
+from helpers.own_bundle import OWN_BUNDLE, write_noisy_balls
 
 from monai_fairfl.run_folder.ledger import read_ledger
 
-CHECKOUT = Path(__file__).parents[2]
 GUIDE = (CHECKOUT / "docs" / "guide.md").read_text()
 METHODS = ["Standalone", "FedCE", "CGSV", "FedLWR", "ShapFed", "FedISM", "Ditto", "FedCI"]
 
@@ -28,17 +28,9 @@ METHODS = ["Standalone", "FedCE", "CGSV", "FedLWR", "ShapFed", "FedISM", "Ditto"
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Three hospitals with three volumes each: a noisy ball."""
-    rng = np.random.default_rng(0)
-    for site in ("A", "B", "C"):
-        for case in range(3):
-            centre = rng.uniform(9, 15, size=(3, 1, 1, 1))
-            label = (((np.indices((24, 24, 24)) - centre) ** 2).sum(0) < 36).astype(np.uint8)
-            image = (label + rng.normal(0, 0.3, label.shape)).astype(np.float32)
-            for kind, volume in (("imagesTr", image), ("labelsTr", label)):
-                file = tmp_path / "data" / site / kind / f"case{case}.nii.gz"
-                file.parent.mkdir(parents=True, exist_ok=True)
-                nib.save(nib.Nifti1Image(volume, np.eye(4)), file)
-    return tmp_path / "data"
+    root = tmp_path / "data"
+    write_noisy_balls(root, ("A", "B", "C"), side=24, centres=(9, 15), squared_radius=36)
+    return root
 
 
 def command(tmp_path: Path) -> list[str]:
@@ -47,7 +39,7 @@ def command(tmp_path: Path) -> list[str]:
     """
     copied, federate = re.search(r"(cp .*?)\n(python .*?)\n```", GUIDE, re.DOTALL).groups()  # type: ignore[union-attr]
     bundle = tmp_path / "own_bundle"
-    shutil.copytree(CHECKOUT / "docs" / "examples" / "own_bundle", bundle)
+    shutil.copytree(OWN_BUNDLE, bundle)
     source, target = (
         word.replace("docs/examples/own_bundle", str(bundle)) for word in shlex.split(copied)[1:]
     )

@@ -24,7 +24,7 @@ from monai.fl.client import MonaiAlgo
 from monai.fl.utils.exchange_object import ExchangeObject
 from monai.transforms import Invertd
 
-from monai_fairfl.bundle.federation import bundle_recipe
+from monai_fairfl.bundle.initial import bundle_recipe
 from monai_fairfl.data.synthetic import SITES, write_sites
 from monai_fairfl.utils.files import read_state_dict
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import nibabel as nib
 import numpy as np
 import pytest
 from helpers.checkout import CHECKOUT
 from helpers.client_requests import tiny_model
 from helpers.driving import SPEC, vector
+from helpers.own_bundle import OWN_BUNDLE, write_noisy_balls
 
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.client.algo import FairMonaiAlgo
@@ -29,7 +29,6 @@ from monai_fairfl.server.closing import closing_requests, closing_scores
 from monai_fairfl.strategies import Ditto, FedAvg
 
 Maker = Callable[..., FairMonaiAlgo]
-OWN_BUNDLE = CHECKOUT / "docs" / "examples" / "own_bundle"
 
 
 def engine(*files: Any) -> Any:
@@ -139,17 +138,9 @@ def test_the_last_score_of_a_personal_model_is_never_the_global_models(tmp_path:
 @pytest.fixture
 def spleens(tmp_path: Path) -> Path:
     """Two hospitals with three volumes each: a noisy ball."""
-    rng = np.random.default_rng(0)
-    for site in ("elm", "oak"):
-        for case in range(3):
-            centre = rng.uniform(6, 10, size=(3, 1, 1, 1))
-            label = (((np.indices((16, 16, 16)) - centre) ** 2).sum(0) < 25).astype(np.uint8)
-            image = (label + rng.normal(0, 0.3, label.shape)).astype(np.float32)
-            for kind, volume in (("imagesTr", image), ("labelsTr", label)):
-                file = tmp_path / "data" / site / kind / f"case{case}.nii.gz"
-                file.parent.mkdir(parents=True, exist_ok=True)
-                nib.save(nib.Nifti1Image(volume, np.eye(4)), file)
-    return tmp_path / "data"
+    root = tmp_path / "data"
+    write_noisy_balls(root, ("elm", "oak"), side=16, centres=(6, 10), squared_radius=25)
+    return root
 
 
 @pytest.mark.slow

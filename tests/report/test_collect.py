@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.report.collect import Number, entries, find_runs, load_runs, read_run
+from monai_fairfl.report.collect import find_runs, load_runs, read_run
+from monai_fairfl.report.numbers import Number, numbers_by_class
 from monai_fairfl.report.summary import summarise
 from monai_fairfl.run_folder.ledger import Ledger
 
@@ -163,7 +164,7 @@ def test_measurements_are_read_in_all_three_forms() -> None:
     assert Number.read(0.4) == Number(0.4)
     assert Number.read(estimate) == Number(0.4, None, 3)
     assert Number.read({"gland": 0.5, "mean": estimate}) == Number(0.4, None, 3)
-    assert dict(entries({"conv": 0.25, "fc": 0.75})) == {
+    assert numbers_by_class({"conv": 0.25, "fc": 0.75}) == {
         "mean": Number(0.5),
         "conv": Number(0.25),
         "fc": Number(0.75),

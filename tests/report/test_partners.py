@@ -13,8 +13,8 @@ import pytest
 
 from monai_fairfl.report import as_text, write_report
 from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.columns import columns, gain_columns, judged_groups
 from monai_fairfl.report.summary import summarise
-from monai_fairfl.report.tables import columns, gain_columns, judged_groups
 
 WriteRun = Callable[..., Path]
 

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from monai_fairfl.report.collect import Number, load_runs
-from monai_fairfl.report.comparison import half_width, left_behind
+from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.comparison import Gain, half_width, left_behind
+from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.summary import summarise
 from monai_fairfl.report.valuations import NEEDED
 from monai_fairfl.run_folder.ledger import Ledger
@@ -450,21 +451,30 @@ def test_left_behind_follows_its_two_rules(
     scores: dict[str, float], gain: float | None, verdict: bool
 ) -> None:
     numbers = {site: Number(value, 0.001, 30) for site, value in scores.items()}
-    found = left_behind(
-        "A", numbers, None if gain is None else {"value": gain, "within_noise": False}
-    )
-    assert found is not None and (found["verdict"], found["doubtful"]) == (verdict, False)
+    certain_gain = None
+    if gain is not None:
+        certain_gain = Gain(gain, alone=scores["A"] - gain, within_noise=False)
+    found = left_behind("A", numbers, certain_gain)
+    assert found is not None
+    assert (found.verdict, found.doubtful) == (verdict, False)
 
 
 @pytest.mark.parametrize(("stderr", "n"), [(None, 1), (0.05, 2), (0.2, 30)])
 def test_where_the_cases_cannot_tell_it_is_doubtful(stderr: float | None, n: int) -> None:
     low = {"A": Number(0.5, stderr, n), **{site: Number(0.8) for site in "BCD"}}
-    found = left_behind("A", low, {"value": -0.1, "within_noise": None if stderr is None else True})
-    assert found is not None and (found["verdict"], found["doubtful"]) == (False, True)
-    test, interval = stats.ttest_1samp([0.4, 0.6], 0.75), half_width(
-        0.1, 2
-    )  # n = 2, standard error 0.1
-    assert interval is not None and (abs(0.5 - 0.75) > interval) == (test.pvalue < 0.05)
+    within_noise = None if stderr is None else True
+    found = left_behind("A", low, Gain(-0.1, alone=0.6, within_noise=within_noise))
+    assert found is not None
+    assert (found.verdict, found.doubtful) == (False, True)
+
+
+def test_the_interval_is_that_of_a_t_test() -> None:
+    scores = [0.4, 0.6]  # their standard error is 0.1
+    for mean in (0.75, 1.0, 1.9):
+        test = stats.ttest_1samp(scores, mean)
+        interval = half_width(0.1, n=2)
+        assert interval is not None
+        assert (abs(0.5 - mean) > interval) == (test.pvalue < 0.05)
 
 
 @pytest.mark.parametrize(

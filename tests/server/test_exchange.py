@@ -55,3 +55,19 @@ def test_who_was_to_measure_and_sends_an_update_is_refused_with_the_reason() -> 
     replies, verdicts = guarded(inbox.replies(), DEFAULT)
     assert told == ["refused: measured, and sent an update that was not asked for", None]
     assert [reply.id for reply in replies] == [1] and not verdicts
+
+
+def test_measurements_that_are_not_finite_are_dropped_where_a_reply_comes_in_and_stay_on_record() -> (
+    None
+):
+    inbox = Inbox(mixed(), SPEC, MODEL)
+    inbox.arrived(Reply("A", None, 0, {"score": float("nan"), "loss": 0.5}, id=1))
+    inbox.arrived(Reply("A", update(1.0, 0.0), 1, {"loss": float("inf")}, id=0))
+    inbox.arrived(Reply("B", update(float("nan"), 0.0), 1, {"loss": 0.25}, id=2))
+    arrived = inbox.replies()
+    assert [reply.measurements for reply in arrived] == [{}, {"loss": 0.5}, {"loss": 0.25}]
+    assert arrived.not_finite == {0: ["loss"], 1: ["score"]}
+
+    replies, verdicts = guarded(arrived, DEFAULT)  # which builds the list again without B
+    assert list(verdicts) == ["B"]
+    assert replies.not_finite == {0: ["loss"], 1: ["score"]}

@@ -87,6 +87,20 @@ def test_each_client_is_told_its_own_weight_only() -> None:
     (result,) = play(strategy, UPDATES[:1], ERRORS[:1], COMMON["w0"])
     for request in next(strategy.round(CLIENTS)):
         assert dict(request.context) == {"previous_weight": result.aggregation[request.client]}
+        assert strategy.context_of(request.client) == dict(request.context)
+
+
+@pytest.mark.parametrize("variant", ["revised", "released"])
+def test_a_running_mean_of_errors_becomes_the_error_of_this_round(variant: str) -> None:
+    strategy = FedCE("sum", variant)
+    assert strategy.value_from_mean("1", "leave_one_out_error", 0.3) == 0.3
+    play(strategy, UPDATES[:1], ERRORS[:1], COMMON["w0"])
+    first_error = 1 - strategy.history["1"]["dice"]
+    mean = (first_error + 0.25) / 2
+    found = strategy.value_from_mean("1", "leave_one_out_error", mean)
+    assert found == pytest.approx(0.25)
+    assert strategy.value_from_mean("1", "another", mean) == mean
+    assert FedCE("sum").value_from_mean("1", "leave_one_out_error", mean) == mean
 
 
 def test_a_missing_error_becomes_the_mean_of_the_others_and_is_noted() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers.driving import CLIENTS, COMMON, GOLDEN, drive
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.strategies import ShapFed
@@ -105,6 +106,13 @@ def test_one_class_only_is_said(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
     begin(ShapFed(), classes=1)
     assert "one class only" in caplog.text
+
+
+def test_a_model_whose_output_layer_nobody_knows_is_refused_before_a_round() -> None:
+    unknown = ModelSpec(parameters=("w",), layers={"w": ""})
+    with pytest.raises(ConfigError, match=r"ShapFed looks at .*ShapFed\(output_layer='head'\)"):
+        ShapFed().check_model(unknown, "aggregation")
+    ShapFed(output_layer="head").check_model(unknown, "aggregation")
 
 
 def test_a_wrong_output_layer_is_an_error_with_a_hint() -> None:

@@ -25,7 +25,7 @@ highdicom = pytest.importorskip("highdicom")
 
 from helpers.dicom_series import affine_of, oblique, write_series  # noqa: E402
 
-from monai_fairfl.bundle.federation import bundle_recipe, initial_model  # noqa: E402
+from monai_fairfl.bundle.initial import bundle_recipe, initial_model  # noqa: E402
 from monai_fairfl.model_files.recipe import save_model_file  # noqa: E402
 
 ROOT = Path(__file__).parents[2]

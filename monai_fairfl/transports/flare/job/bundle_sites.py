@@ -15,7 +15,7 @@ from nvflare.job_config.api import FedJob
 from nvflare.job_config.file_source import FileSource
 
 from monai_fairfl.bundle import configuration, preflight
-from monai_fairfl.bundle.federation import (
+from monai_fairfl.bundle.initial import (
     bundle_recipe,
     digests_of_configs,
     initial_model,

@@ -227,7 +227,7 @@ class Site:
         parser.read_config(str(file))
         check = parser.get_parsed_content("check")
         if check is not None:
-            check(str(self.dataset_dir), **configuration.said_of_files(self.settings.overrides))
+            check(str(self.dataset_dir), **configuration.settings_of_files(self.settings.overrides))
 
     @cached_property
     def _client(self) -> FairMonaiAlgo:

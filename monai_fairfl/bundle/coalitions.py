@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The models of coalitions of a bundle's sites, for valuations that train them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from monai_fairfl.errors import FederationError
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.run_folder.checkpoint import Checkpoints
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run_folder.records import trained_by
+from monai_fairfl.server.federation import Federation
+from monai_fairfl.server.settings import RunSettings
+from monai_fairfl.strategies import FedAvg, Strategy
+from monai_fairfl.utils.terminal import stopping_on_signals
+
+
+@dataclass(frozen=True)
+class CoalitionTraining:
+    """Trains a coalition's model in a federation of its own, resumed where it was stopped.
+
+    Args:
+        sites: all sites of the federation.
+        settings: of the run that is valued.
+        finished: name of a strategy -> folder of its finished run of all sites.
+        first_model: builds the model that every run begins with.
+        federation: makes the federation of a strategy, in a folder, of some sites, with other
+            settings than those of the run.
+    """
+
+    sites: Sequence[str]
+    settings: RunSettings
+    finished: Mapping[str, Path]
+    first_model: Callable[[], Weights]
+    federation: Callable[..., Federation]
+
+    def __call__(
+        self, coalition: frozenset[str], strategy: Strategy | None, folder: Path
+    ) -> Weights:
+        """The model that ``coalition`` trains.
+
+        Args:
+            coalition: names of its sites; without any, nothing is trained.
+            strategy: with which they train; ``None``: FedAvg.
+            folder: of the coalition's run.
+
+        Raises:
+            FederationError: when the training was stopped; it says how it goes on.
+        """
+        if not coalition:
+            return self.first_model()
+        strategy = FedAvg() if strategy is None else copy.deepcopy(strategy)
+        if coalition == set(self.sites):
+            trained = self._model_of_finished_run(strategy)
+            if trained is not None:
+                return trained
+
+        per_round = self.settings.clients_per_round or len(coalition)
+        federation = self.federation(
+            strategy,
+            folder,
+            sorted(coalition),
+            min_clients=min(len(coalition), per_round),
+            evaluate=(),
+            final=(),
+            record_updates=False,
+        )
+        with stopping_on_signals(federation.stop):
+            if not federation.run(resume=True).finished:
+                raise FederationError("stopped; the same command with --resume True goes on")
+        return federation.strategy.weights
+
+    def _model_of_finished_run(self, strategy: Strategy) -> Weights | None:
+        """The model of the finished run of all sites, if no other site ever took part in it."""
+        run = self.finished.get(strategy.name)
+        if run is None:
+            return None
+        records = read_ledger(run / "ledger.jsonl")
+        if not trained_by(records, self.sites, self.settings.clients_per_round):
+            return None
+        checkpoint = Checkpoints(run / "checkpoints").load()
+        return None if checkpoint is None else checkpoint.weights

@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A comparison: several strategies in one folder, some of which may have run before or fail."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from monai_fairfl.errors import FairFLError, FederationError, in_words
+from monai_fairfl.run_folder import resuming
+from monai_fairfl.strategies import Strategy
+
+logger = logging.getLogger(__name__)
+
+
+class RunFolders:
+    """Where the runs of some strategies lie: a single one in ``run_dir``, several below it.
+
+    Args:
+        run_dir: of the single run or the comparison.
+        strategies: that are to run.
+    """
+
+    def __init__(self, run_dir: Path, strategies: Sequence[Strategy]):
+        self.run_dir = run_dir
+        self.names = [strategy.name for strategy in strategies]
+
+    def folder_of(self, strategy: Strategy) -> Path:
+        """The folder of a strategy's run."""
+        if len(self.names) == 1:
+            return self.run_dir
+        return self.run_dir / strategy.name
+
+    def previous(self) -> list[str]:
+        """Strategies whose runs the comparison in ``run_dir`` holds and that are not to run now."""
+        recorded = resuming.compared(self.run_dir)
+        return [name for name in recorded if name not in self.names]
+
+    def used(self) -> list[Path]:
+        """Folders that hold a run which goes on, or with which the new runs are compared.
+
+        A run of a comparison that is not to run now is one of them.
+        """
+        if resuming.begun(self.run_dir):
+            return [self.run_dir]
+        return [self.run_dir / name for name in resuming.compared(self.run_dir, self.names)]
+
+
+def logged_failure(name: str, error: Exception) -> str:
+    """Log that strategy ``name`` failed, and return why, in words.
+
+    The log has the traceback where the error is a fault of the code.
+    """
+    if isinstance(error, FairFLError):
+        logger.error("%s failed: %s", name, error)
+        return str(error)
+    logger.error("%s failed", name, exc_info=error)
+    return in_words(error)
+
+
+def failure_of(failed: Mapping[str, str], strategies: int) -> FederationError:
+    """The error that ends a comparison in which some of the ``strategies`` failed."""
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+    return FederationError(
+        f"{len(failed)} of {strategies} strategies failed ({reasons}). What the others reached is "
+        f"not lost. The same command with --resume True tries again: {', '.join(failed)}"
+    )

@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The initial model of a bundle's federation, and the recipe that its models carry."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.settings import TRAIN
+from monai_fairfl.errors import ConfigError, FederationError, in_words
+from monai_fairfl.model_files.recipe import ModelRecipe, digests_of_files, read_recipe
+from monai_fairfl.protocol.model_spec import ModelSpec, read_spec
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.utils.files import read_state_dict
+
+logger = logging.getLogger(__name__)
+
+
+def initial_model(
+    bundle_root: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    file: str | None = None,
+    config: Sequence[str] = TRAIN,
+) -> tuple[Weights, ModelSpec]:
+    """Build ``network_def`` of a bundle and read its specification; runs under the caller's seed.
+
+    Args:
+        bundle_root: the bundle; the example input's shape is read from its metadata.
+        overrides: of the training configuration.
+        file: a ``state_dict`` whose values replace the built ones, or a checkpoint with one under
+            ``"model"``.
+        config: files of the training configuration.
+
+    Raises:
+        ConfigError: when the network cannot be built.
+        FederationError: when ``file`` does not fit the network.
+    """
+    root = Path(bundle_root)
+    parser = configuration.train_config(root, overrides or {}, config)
+    try:
+        network = parser.get_parsed_content("network_def")
+    except Exception as error:  # whatever a constructor raises
+        given = f" with overrides {dict(overrides)}" if overrides else ""
+        raise ConfigError(
+            f"network_def of {bundle_root} cannot be built{given}: {in_words(error)}"
+        ) from error
+    spec = read_spec(network, torch.zeros(configuration.input_shape(root)))
+    if file is not None:
+        try:
+            network.load_state_dict(read_state_dict(file))
+        except (ConfigError, RuntimeError) as error:
+            raise FederationError(f"initial model {file} cannot be used: {error}") from error
+    state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+    parameters, buffers = spec.split(state)
+    return {**parameters, **buffers}, spec
+
+
+def bundle_recipe(
+    bundle_root: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    config: Sequence[str] = TRAIN,
+    sites: Mapping[str, Mapping[str, Any]] | None = None,
+) -> ModelRecipe | None:
+    """The recipe of the models that a federation of this bundle trains.
+
+    Args:
+        bundle_root: the bundle; its configuration declares the recipe under the key ``recipe``.
+        overrides: of the training configuration, for all sites.
+        config: its files.
+        sites: site -> its own overrides, and ``"config"``, its own files. The values that a site
+            trains with instead of those of all go into the recipe.
+
+    Returns:
+        The recipe; ``None`` where the bundle declares none.
+    """
+    root = Path(bundle_root)
+    recipe = _declared_recipe(root, overrides or {}, config)
+    if recipe is None:
+        return None
+    values_of_sites = {}
+    for site, additions in (sites or {}).items():
+        site_overrides = dict(overrides or {})
+        for key, value in additions.items():
+            if key != "config":
+                site_overrides[key] = value
+        site_recipe = _declared_recipe(root, site_overrides, additions.get("config", config))
+        other = _other_values(site_recipe, recipe)
+        if other:
+            values_of_sites[site] = other
+    return replace(recipe, files=digests_of_files(root, config), sites=values_of_sites)
+
+
+def _declared_recipe(
+    root: Path, overrides: Mapping[str, Any], config: Sequence[str]
+) -> ModelRecipe | None:
+    """The recipe that a configuration declares; ``None`` where it declares none."""
+    parser = configuration.train_config(root, overrides, config)
+    if "recipe" not in parser:
+        return None
+    parser["bundle_root"] = str(root)
+    recipe: ModelRecipe = parser.get_parsed_content("recipe")
+    return recipe
+
+
+def _other_values(site_recipe: ModelRecipe | None, recipe: ModelRecipe) -> dict[str, Any]:
+    """The values of a site's recipe that differ from those of the recipe of all."""
+    other = {}
+    if site_recipe is not None:
+        for key, value in site_recipe.values.items():
+            if value != recipe.values.get(key):
+                other[key] = value
+    return other
+
+
+def warn_of_other_training(file: str | Path, recipe: ModelRecipe | None) -> None:
+    """Report an initial model that was trained with other values than a federation trains with.
+
+    Args:
+        file: of the initial model; without a recipe in it, nothing is reported.
+        recipe: of the federation's models; ``None``: unknown.
+    """
+    previous = read_recipe(file)
+    if previous is None or recipe is None:
+        return
+    if previous.bundle != recipe.bundle:
+        logger.warning(
+            "%s is a model of the bundle %r, not of %r", file, previous.bundle, recipe.bundle
+        )
+    for key, value in recipe.values.items():
+        if key in previous.values and previous.values[key] != value:
+            logger.warning(
+                "%s was trained with %s %r, and this federation trains with %r",
+                file,
+                key,
+                previous.values[key],
+                value,
+            )
+
+
+def digests_of_configs(bundle_root: Path) -> dict[str, str]:
+    """Name -> SHA-256 of every configuration file of a bundle, for the ``config.json`` of a run."""
+    digests = {}
+    for file in sorted((bundle_root / "configs").glob("*.json")):
+        digests[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return digests

@@ -1,0 +1,194 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What makes runs hard to compare: the warnings at the top of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION
+from monai_fairfl.report.partners import names_of
+from monai_fairfl.report.run import Run
+from monai_fairfl.report.scores import Scores
+from monai_fairfl.report.series import SUSPICIOUS
+from monai_fairfl.report.valuations import is_current
+from monai_fairfl.run_folder.records import training_settings
+
+FIELDS_OF_A_NUMBER = {"mean", "value", "stderr", "n"}
+
+
+def differences_of_groups(
+    groups: Sequence[Sequence[Run]], scores: Mapping[str, Scores]
+) -> list[str]:
+    """What the runs of each group do not have in common.
+
+    Args:
+        groups: of runs that may be compared.
+        scores: name of a run -> the scores that are shown of it.
+    """
+    warnings = []
+    for group in groups:
+        subject = "The runs" if len(groups) == 1 else names_of(group)
+        for fact in _different_facts(group, scores):
+            warnings.append(
+                f"{subject} have different {fact}: their scores are not strictly comparable"
+            )
+        settings = _different_settings(group)
+        if settings:
+            warnings.append(
+                f"{subject} were trained with different settings ({', '.join(settings)}): "
+                f"compare them with care"
+            )
+    return warnings
+
+
+def _different_facts(runs: Sequence[Run], scores: Mapping[str, Scores]) -> list[str]:
+    """What the runs' ledgers have different, in words."""
+    facts: dict[str, list[Any]] = {
+        "sites": [run.sites for run in runs],
+        "seeds": [run.seed for run in runs],
+        "numbers of rounds": [len(run.rounds) for run in runs],
+        "initial models": [run.start.get("model") for run in runs],
+        "training cases": [run.last_reported("cases") for run in runs],
+        "images per epoch": [run.last_reported("samples") for run in runs],
+        "groups": [run.groups for run in runs],
+        "scored cases": [_case_counts(scores[run.name]) for run in runs],
+    }
+    different = []
+    for fact, values in facts.items():
+        if any(value != values[0] for value in values):
+            different.append(fact)
+    return different
+
+
+def _case_counts(scores: Scores) -> dict[str, int | None]:
+    """site -> cases behind its score."""
+    return {site: number.n for site, number in scores.by_site.items()}
+
+
+def _different_settings(runs: Sequence[Run]) -> list[str]:
+    """Names of the settings of the training in which the runs differ, sorted.
+
+    Runs without a ``config.json`` are left out.
+    """
+    recorded = [_settings(run.config) for run in runs if run.config]
+    different = set()
+    for settings in recorded:
+        for name, value in settings.items():
+            if any(value != other.get(name) for other in recorded):
+                different.add(name)
+    return sorted(different)
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides how a run's sites train, by names that its user knows.
+
+    The folders of the data are left out: the same data may lie elsewhere.
+    """
+    sections = training_settings(config)
+    settings = {**sections["plain"], **sections["files"], **sections["overrides"]}
+    for site, overrides in sections["sites"].items():
+        for name, value in overrides.items():
+            settings[f"{name} of {site}"] = value
+    return settings
+
+
+def different_structures(runs: Sequence[Run], measurement: str) -> list[str]:
+    """That some sites are scored on other structures than others.
+
+    A mean over disc and cup is not comparable with a score of the disc.
+
+    Args:
+        runs: of the report.
+        measurement: the one that is shown.
+    """
+    sites_of: dict[tuple[str, ...], set[str]] = {}
+    for run in runs:
+        for site, models in run.closing_scores.items():
+            score = (models.get("own") or {}).get(measurement)
+            if score is not None:
+                sites_of.setdefault(_structures(score), set()).add(site)
+    if len(sites_of) < 2:
+        return []
+
+    labelled = []
+    for structures, sites in sorted(sites_of.items()):
+        names = ", ".join(structures) or "one structure"
+        labelled.append(f"{', '.join(sorted(sites))}: {names}")
+    return [
+        f"A site's Dice is the mean over the structures that it labels, and these differ "
+        f"({'; '.join(labelled)})"
+    ]
+
+
+def _structures(score: Any) -> tuple[str, ...]:
+    """The structures of a closing score, sorted; empty where it is a single number."""
+    if not isinstance(score, Mapping):
+        return ()
+    return tuple(sorted(set(score) - FIELDS_OF_A_NUMBER))
+
+
+def sites_without_test_scores(runs: Sequence[Run]) -> list[str]:
+    """Sites that report no test score, because they use their test cases in training or validation."""
+    only_validation: set[str] = set()
+    used: dict[str, str] = {}
+    for run in runs:
+        for site in run.sites:
+            validation = run.closing(site, IN_VALIDATION)
+            training = run.closing(site, IN_TRAINING)
+            if validation is None or training is None:
+                continue
+            if validation.value == validation.n and training.value == 0:
+                only_validation.add(site)
+            else:
+                used[site] = (
+                    f"{site}: of its {validation.n} test cases, {training.value:g} are used in "
+                    f"training and {validation.value:g} in validation, so it reports no test Dice"
+                )
+
+    warnings = [used[site] for site in sorted(used)]
+    names = ", ".join(sorted(only_validation))
+    if len(only_validation) == 1:
+        warnings.append(
+            f"{names}: its evaluator scores its validation cases, so this is validation Dice"
+        )
+    elif only_validation:
+        warnings.append(
+            f"{names}: their evaluator scores their validation cases, so this is validation Dice"
+        )
+    return warnings
+
+
+def unknown_gain(run: Run, why: str) -> str:
+    """That a run has no Standalone run to be measured against."""
+    return f"What {run.name} gained over training alone is not known, because {why}"
+
+
+def outdated_valuations(run: Run) -> list[str]:
+    """Valuations of another end of the run, which are not shown."""
+    warnings = []
+    for valuation in run.valuations:
+        if not is_current(valuation, run):
+            warnings.append(
+                f"{run.name}: {valuation['name']} is of another end of this run and not shown; "
+                f"run the same command with it and --resume True"
+            )
+    return warnings
+
+
+def suspicious_sites(run: Run, flagged: Mapping[str, int]) -> list[str]:
+    """Sites whose free-rider score stands out.
+
+    Args:
+        run: in which it does.
+        flagged: site -> round of its first flag.
+    """
+    warnings = []
+    for site, number in flagged.items():
+        warnings.append(
+            f"In {run.name}, the free-rider score of {site} was {SUSPICIOUS}, the third of them "
+            f"round {number}. So are honest sites' that are unlike the others: a reason to ask, "
+            f"not a proof"
+        )
+    return warnings

@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What did not go as planned: absences, guards' verdicts and notes, as the ledger records them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from monai_fairfl.report.run import Run
+
+KINDS = {
+    "missing": "missing",
+    "guards": "guard",
+    "notes": "note",
+    "not_finite": "not finite",
+}
+"""Key of a ledger's record -> the kind of event, in the report's words."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One row of the page's last table.
+
+    Args:
+        strategy: name of the run.
+        round: number of the round, or ``"end"`` for the closing measurement.
+        site: whom it concerns.
+        kind: a value of :data:`KINDS`.
+        text: the reason.
+    """
+
+    strategy: str
+    round: int | str
+    site: str
+    kind: str
+    text: str
+
+
+def events_of(run: Run) -> Iterator[Event]:
+    """The events of a run in the order of its records."""
+    records = list(run.rounds)
+    if run.end is not None:
+        records.append(run.end)
+
+    for record in records:
+        number = record.get("round", "end")
+        for key, kind in KINDS.items():
+            for site, reason in sorted((record.get(key) or {}).items()):
+                if key == "not_finite":
+                    reason = "dropped measurements: " + ", ".join(reason)
+                yield Event(run.name, number, site, kind, str(reason))

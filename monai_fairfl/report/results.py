@@ -1,0 +1,169 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What ``report.json`` holds: the fields are its keys, in their order.
+
+:mod:`~monai_fairfl.report.summary` fills these in from the runs. What words and draws them reads
+the plain JSON, so that it can be done again from the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from monai_fairfl.report.comparison import Collaboration, Gain, LeftBehind
+from monai_fairfl.report.events import Event
+from monai_fairfl.report.judging import FirstLook
+from monai_fairfl.report.numbers import Number
+from monai_fairfl.report.series import EstimatedPoint, Point
+from monai_fairfl.statistics.fairness import Performance
+
+
+@dataclass(frozen=True)
+class SiteResult:
+    """What one strategy gives one site; ``None`` where it is not known.
+
+    Args:
+        score: Dice of the model that the site would use.
+        global_model: Dice of the global model, in the same measurement.
+        gain: over training alone.
+        contribution: the newest.
+        aggregation_weight: the newest.
+        left_behind: whether it is; ``None`` where the run is not judged, too.
+    """
+
+    score: Number | None
+    global_model: Number | None
+    gain: Gain | None
+    contribution: EstimatedPoint | None
+    aggregation_weight: Point | None
+    left_behind: LeftBehind | None
+
+
+@dataclass(frozen=True)
+class StrategySeries:
+    """What is drawn by round: site -> points, one for each round in which it has a number."""
+
+    dice: Mapping[str, Sequence[EstimatedPoint]]
+    weights: Mapping[str, Sequence[Point]]
+    contributions: Mapping[str, Sequence[EstimatedPoint]]
+    free_rider_scores: Mapping[str, Sequence[Point]]
+
+
+@dataclass(frozen=True)
+class StrategyResult:
+    """One run.
+
+    Args:
+        strategy: class of its strategy.
+        method: the strategy's name with its arguments.
+        run: name of its folder.
+        seed: of the run.
+        fold: of a cross-validation.
+        judged: whether verdicts are given on it.
+        not_judged: why not.
+        rounds: finished ones.
+        planned_rounds: those that it was meant to have.
+        finished: whether it has closing measurements.
+        ledger_head: SHA-256 of the ledger's last line.
+        chain_verified: always true; a broken chain is an error.
+        measurement: the one whose scores are shown.
+        after_rounds: rounds of training of the models that were scored.
+        performance: how well, and how evenly, the sites are served.
+        collaboration: how the scores follow what the sites reach alone.
+        layers_averaged: how many layers a weight is the mean of, where a method weighs each.
+        estimates: what the strategy's contributions are, in words; ``None`` for a strategy that is
+            not shipped, which may estimate anything.
+        estimates_contributions: whether contributions are more than the weights.
+        personal: whether each site trains a model of its own beside the global one.
+        flagged: site -> round in which its free-rider score was first flagged.
+        sites: site -> its result.
+        series: by round.
+        details: the strategy's own quantities, see :mod:`~monai_fairfl.report.details`.
+        valuations: made of the run afterwards.
+        standalone: name of the run against which it is measured.
+        no_standalone: why there is none.
+        comparable: its scores are of the common measurement and of all sites of its group.
+    """
+
+    strategy: str
+    method: str
+    run: str
+    seed: Any
+    fold: Any
+    judged: bool
+    not_judged: str | None
+    rounds: int
+    planned_rounds: int | None
+    finished: bool
+    ledger_head: str
+    chain_verified: bool
+    measurement: str
+    after_rounds: int
+    performance: Performance | None
+    collaboration: Collaboration | None
+    layers_averaged: int | None
+    estimates: str | None
+    estimates_contributions: bool
+    personal: bool
+    flagged: Mapping[str, int]
+    sites: Mapping[str, SiteResult]
+    series: StrategySeries
+    details: Mapping[str, Any]
+    valuations: Sequence[Mapping[str, Any]]
+    standalone: str | None
+    no_standalone: str | None
+    comparable: bool
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """A site's data; ``None`` where its runs differ or do not record it.
+
+    Args:
+        cases: of its training.
+        images: of one epoch.
+        scored: cases behind its Dice, the fewest of all runs.
+    """
+
+    cases: int | None
+    images: int | None
+    scored: int | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """All numbers of the report.
+
+    Args:
+        version: of this package.
+        measurement: the one that the tables show.
+        ddof: n - ddof is the denominator of a standard deviation over n sites.
+        left_behind_rule: when a site is called left behind.
+        free_rider_rule: when a site is flagged.
+        standalone: name of the first Standalone run.
+        compared: names of the runs in groups that may be compared.
+        first_look: runs that are not judged, and why.
+        focus: name of the run that the sentences are about.
+        sites: site -> its data.
+        groups: group -> its sites, where all runs have the same groups.
+        strategies: name of a run -> its results.
+        events: absences, guards and notes.
+        warnings: what a reader must know before comparing.
+    """
+
+    version: str
+    measurement: str
+    ddof: int
+    left_behind_rule: str
+    free_rider_rule: str
+    standalone: str | None
+    compared: Sequence[Sequence[str]]
+    first_look: Sequence[FirstLook]
+    focus: str | None
+    sites: Mapping[str, SiteData]
+    groups: Mapping[str, Sequence[str]]
+    strategies: Mapping[str, StrategyResult]
+    events: Sequence[Event]
+    warnings: Sequence[str]

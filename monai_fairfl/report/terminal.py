@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The report as text: tables that fit the terminal, and the sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from monai_fairfl.report.columns import columns, comparable, judged_groups
+from monai_fairfl.report.judging import first_look_lines
+from monai_fairfl.report.scores import CASES_OF
+from monai_fairfl.report.sentences import overview
+
+NOT_COMPARED = "* not compared: unfinished (validation Dice so far), or of fewer sites"
+CELL = 3
+"""Characters of a cell besides its text: a space on each side and a line."""
+
+
+def as_text(report: Mapping[str, Any]) -> str:
+    """What is not judged and why, the table, a sentence for each hospital, and what failed.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+    """
+    console = Console()
+    with console.capture() as tables:
+        for names in blocks(report, console.width):
+            console.print(summary_table(report, names))
+
+    lines = first_look_lines(report)
+    for warning in report["warnings"]:
+        lines.append(f"Note: {warning}.")
+    lines.append(tables.get().rstrip())
+    lines.append(overview(report))
+    lines.extend(report["sentences"].values())
+    for name, why in report.get("failed", {}).items():
+        lines.append(f"{name} failed and is not in this report: {why}")
+    return "\n".join(line for line in lines if line)
+
+
+def summary_table(report: Mapping[str, Any], names: Sequence[str] | None = None) -> Table:
+    """The comparison: a column per strategy, the best of each row bold where they may be judged.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+        names: the strategies to show; ``None``: all. The best is still the best of all.
+    """
+    if names is None:
+        names = list(report["strategies"])
+    cases = CASES_OF[report["measurement"]]
+    table = Table("", title=f"Dice on {cases} cases of the model each site would use")
+
+    compared = comparable(report)
+    for name in names:
+        if name in compared:
+            table.add_column(Text(name), justify="right")
+        else:
+            table.add_column(Text(f"{name} *"), justify="right")
+            table.caption = NOT_COMPARED
+
+    rows = columns(report)
+    judged = judged_groups(report)
+    last_site = max((number for number, row in enumerate(rows) if row.site), default=None)
+    for number, row in enumerate(rows):
+        winners = row.winners(judged)
+        cells = []
+        for name in names:
+            style = "bold green" if name in winners else ""
+            cells.append(Text(row.text(name), style=style))
+        table.add_row(Text(row.title), *cells, end_section=number == last_site)
+    return table
+
+
+def blocks(report: Mapping[str, Any], width: int) -> Iterator[list[str]]:
+    """The strategies in groups whose columns of :func:`summary_table` fit side by side.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+        width: of the terminal, in characters.
+    """
+    longest_title = max(len(column.title) for column in columns(report))
+    first_column = longest_title + CELL + 1
+    block: list[str] = []
+    used = first_column
+    for name in report["strategies"]:
+        # A star may follow the name, and a number has six characters.
+        needed = max(len(name) + 2, 6) + CELL
+        if block and used + needed > width:
+            yield block
+            block = []
+            used = first_column
+        block.append(name)
+        used += needed
+    yield block

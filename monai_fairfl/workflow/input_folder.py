@@ -1,0 +1,120 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a folder as cases of a run, each checked before the network sees it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from monai_fairfl.data.layouts.image_files import stem
+from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.workflow.cases import Case
+
+
+def require_folders(folder: Path, report: Path, hint: str) -> None:
+    """Make the folder of the outputs, and refuse folders that cannot be used.
+
+    Args:
+        folder: of the images.
+        report: file of the run's table, in the folder of the outputs.
+        hint: how to name a folder of images, for the message.
+
+    Raises:
+        DataError: no such folder.
+        ConfigError: the report is to lie in it, or its folder cannot be made.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder: {hint}")
+    outputs = report.parent
+    if folder.resolve() == outputs.resolve():
+        raise ConfigError(
+            f"{folder} is the folder of the images and of the outputs, which the next run would "
+            "take for images; name another one with --output_dir"
+        )
+    try:
+        outputs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{outputs} cannot be the folder of the outputs ({error}): name another one with "
+            "--output_dir"
+        ) from error
+
+
+def file_cases(
+    folder: Path, pattern: str, problem: Callable[[Path], str | None], report: Path | None = None
+) -> Iterator[Case]:
+    """Yield the files of a folder as cases.
+
+    A file with a problem, or with the name of another one, is a skipped case.
+
+    Args:
+        folder: where the files are.
+        pattern: of their names, relative to the folder, in any case; hidden ones and
+            ``_segmentation`` are left out.
+        problem: returns what is wrong with a file and what to do, or nothing; may raise on
+            unreadable ones.
+        report: the run's table. What lies in its folder, if that is within ``folder``, are outputs
+            and left out.
+    """
+    outputs = None
+    if report is not None and folder.resolve() in report.parent.resolve().parents:
+        outputs = report.parent.resolve()
+    first_of_name: dict[str, Path] = {}
+    for path in sorted(folder.glob(_in_any_case(pattern))):
+        if not _may_be_image(path):
+            continue
+        if outputs is not None and path.parent.resolve().is_relative_to(outputs):
+            continue
+        name = stem(path)
+        fault: str | None
+        if name in first_of_name:
+            case = Case(path.name, source=str(path))
+            fault = (
+                f"its outputs would have the names of those of {first_of_name[name]}; rename one "
+                "of the two"
+            )
+        else:
+            first_of_name[name] = path
+            case = Case(name, source=str(path), image=str(path))
+            fault = _fault_of(path, problem)
+        if fault:
+            case.skip(fault)
+        yield case
+
+
+def _may_be_image(path: Path) -> bool:
+    """Return whether a found path is neither a mask, nor hidden, nor a folder.
+
+    A broken link may be one: it becomes a case, and is named as unreadable.
+    """
+    if "_segmentation" in path.name.lower() or path.name.startswith("."):
+        return False
+    return not path.is_dir()
+
+
+def _fault_of(path: Path, problem: Callable[[Path], str | None]) -> str | None:
+    """Return what is wrong with a file, also where reading it fails."""
+    # Readers have many ways to refuse a damaged file; MemoryError is one.
+    try:
+        return problem(path)
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        return f"cannot be read ({type(error).__name__}: {reason}); copy it again from its source"
+
+
+def _in_any_case(pattern: str) -> str:
+    """Make a glob pattern match capital and small letters alike.
+
+    >>> _in_any_case("*.n[i1]")
+    '*.[nN][i1]'
+    """
+    return re.sub(r"\[.+?\]|[a-zA-Z]", _both_cases, pattern)
+
+
+def _both_cases(match: re.Match[str]) -> str:
+    text = match[0]
+    if len(text) > 1:
+        return text  # brackets of the user's own
+    return f"[{text.lower()}{text.upper()}]"

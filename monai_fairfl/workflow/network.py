@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The network of an inference or evaluation run, and whether a model file fits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from monai_fairfl.bundle.configuration import errors_told
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.model_files.recipe import is_torchscript, state_of_file
+
+
+def network_of(
+    network_def: nn.Module, ckpt_path: str | Path, device: torch.device | str
+) -> nn.Module:
+    """Return the network to run: the configured one, or that of a TorchScript file.
+
+    A TorchScript file holds the weights, too.
+
+    Args:
+        network_def: as configured; ``CheckpointLoader`` fills it from other files than TorchScript.
+        ckpt_path: of the model.
+        device: that it runs on.
+    """
+    if is_torchscript(ckpt_path):
+        scripted: nn.Module = torch.jit.load(str(ckpt_path), map_location=device)
+        return scripted
+    return network_def.to(device)
+
+
+def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
+    """Go on only with a model that fits the network.
+
+    Args:
+        ckpt_path: a ``state_dict``, a checkpoint with one under ``"model"`` as ``CheckpointLoader``
+            reads it, or TorchScript.
+        network: that it is for.
+
+    Raises:
+        ConfigError: when there is none, it cannot be read, or is of another network; it names the
+            tensor and the keys. From the command line: the text, and exit code 2.
+    """
+    with errors_told():
+        _require_fitting_file(Path(ckpt_path), network)
+
+
+def _require_fitting_file(path: Path, network: nn.Module) -> None:
+    if not path.is_file():
+        raise ConfigError(
+            f"No trained weights at {path}: train the bundle first, or name a checkpoint with "
+            "--ckpt_path."
+        )
+    try:
+        state = state_of_file(path)
+    except ConfigError as error:
+        raise ConfigError(f"{error}: name another with --ckpt_path") from None
+    expected = network.state_dict()
+    for name in sorted(set(state) | set(expected)):
+        shape_in_file = _shape_of(state, name)
+        shape_in_network = _shape_of(expected, name)
+        if shape_in_file != shape_in_network:
+            raise ConfigError(
+                f"{path} is of another network: {name} is {shape_in_file or 'absent'} in the file "
+                f"and {shape_in_network or 'absent'} in the network. Give the values of its "
+                "training, such as --channels '[16, 32, 64, 128]' or --norm; for a federation's "
+                "model they are in the overrides of its config.json"
+            )
+
+
+def _shape_of(state: Mapping[str, torch.Tensor], name: str) -> tuple[int, ...] | None:
+    """Return a tensor's shape; ``None`` where the state has no tensor of this name."""
+    if name not in state:
+        return None
+    return tuple(state[name].shape)

@@ -1,0 +1,208 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a running configuration uses a model as its recipe records that it was trained."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.bundle.configuration import calling_parser
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.workflow.bundle_files import TRAIN, read_configs, read_metadata
+from monai_fairfl.workflow.running_recipe import digest_of_section, key_as_written
+from monai_fairfl.workflow.section_changes import Change, changes_of
+
+logger = logging.getLogger(__name__)
+
+
+def require_same_bundle(model: str, recipe: ModelRecipe, bundle_root: Path) -> None:
+    """Compare the recipe's bundle with the folder's metadata and the running configuration's.
+
+    Args:
+        model: name of the model's file, for messages.
+        recipe: inside the model.
+        bundle_root: folder of the bundle.
+
+    Raises:
+        ConfigError: when the model is of another bundle.
+    """
+    descriptions = [read_metadata(bundle_root)]
+    running = calling_parser()
+    if running is not None and "_meta_" in running:
+        descriptions.append(running["_meta_"])
+    for metadata in descriptions:
+        name = metadata.get("name", recipe.bundle)
+        if name != recipe.bundle:
+            raise ConfigError(
+                f"{model} is a model of the bundle {recipe.bundle!r}, and {bundle_root} is "
+                f"{name!r}: use the bundle of the model"
+            )
+
+
+def require_same_values(
+    model: str, recipe: ModelRecipe, values: Mapping[str, Any], own_values: Collection[str]
+) -> None:
+    """Compare the running configuration's values with those of the training.
+
+    Args:
+        model: name of the model's file, for messages.
+        recipe: inside the model.
+        values: key -> plain value, of the running configuration.
+        own_values: keys that may differ, because this hospital's images were trained so.
+
+    Raises:
+        ConfigError: when a value differs, or the configuration does not have it.
+    """
+    differing = []
+    for key, trained in recipe.values.items():
+        if key in own_values:
+            continue
+        if key not in values:
+            files = ", ".join(recipe.files) or "not recorded"
+            raise ConfigError(
+                f"{model} was trained with {key} {trained!r}, which this configuration does not "
+                f"know: use version {recipe.version} of the bundle, and the configuration files of "
+                f"the training ({files})"
+            )
+        if values[key] != trained:
+            differing.append(
+                f"{key} is {values[key]!r} here, and {model} was trained with {trained!r}"
+            )
+    if differing:
+        raise ConfigError(
+            f"{'; '.join(differing)}. Leave it out, and the model's own value is used. Only where "
+            "this hospital's images were trained with another value, name the key too: "
+            "--own_values \"['KEY']\""
+        )
+    if recipe.sites and not own_values:
+        of_sites = [f"{site} {dict(own)}" for site, own in recipe.sites.items()]
+        logger.warning(
+            "%s was trained with other values on the images of %s: these sites give them by hand, "
+            "and name the keys in --own_values",
+            model,
+            ", ".join(of_sites),
+        )
+
+
+def require_same_sections(
+    model: str, recipe: ModelRecipe, bundle_root: Path, skipped: Collection[str] = ()
+) -> None:
+    """Compare the sections whose digests the recipe records, such as ``"network_def"``.
+
+    A section that the running configuration does not have, such as the training's preprocessing, is
+    compared with the bundle's ``train.json``.
+
+    Args:
+        model: name of the model's file, for messages.
+        recipe: inside the model.
+        bundle_root: folder of the bundle.
+        skipped: sections that were changed on purpose.
+
+    Raises:
+        ConfigError: when the running configuration would build something else than was trained.
+    """
+    running = calling_parser()
+    for section, digest in recipe.sections.items():
+        if section in skipped:
+            continue
+        if running is not None and section in running:
+            if digest_of_section(running[section]) != digest:
+                raise ConfigError(
+                    f"{section} of this configuration is not what {model} was trained with (bundle "
+                    f"version {recipe.version}): add the configuration file that changed it in the "
+                    "training, such as --config_file \"['configs/inference.json', "
+                    "'configs/MY_OVERLAY.json']\""
+                )
+            continue
+        training = read_configs(bundle_root, [TRAIN])
+        if section in training and digest_of_section(training[section]) != digest:
+            _report_other_preprocessing(model, recipe, bundle_root, section)
+
+
+def _report_other_preprocessing(
+    model: str, recipe: ModelRecipe, bundle_root: Path, section: str
+) -> None:
+    """Refuse a section that another version of the bundle had; warn of one that a file changed."""
+    version = read_metadata(bundle_root).get("version", "")
+    if version != recipe.version:
+        raise ConfigError(
+            f"{model} was trained by version {recipe.version} of the bundle, which prepared images "
+            f"otherwise ({section}) than this version {version}: use that version"
+        )
+    logger.warning(
+        "%s was trained with another %s than %s has, by a configuration file of the training. "
+        "Where that file changes images that you have, give inference an overlay that does the "
+        "same, and name the section that it changes in --own_values",
+        model,
+        section,
+        bundle_root / TRAIN,
+    )
+
+
+def require_unchanged_sections(
+    sections: Sequence[str],
+    config: Sequence[str],
+    bundle_root: Path,
+    own_values: Collection[str],
+) -> list[Change]:
+    """Compare sections of the running configuration with the bundle's own files.
+
+    Args:
+        sections: that must be the bundle's own.
+        config: the bundle's configuration files of this run, relative to ``bundle_root``.
+        bundle_root: folder of the bundle.
+        own_values: sections that this hospital changed on purpose.
+
+    Returns:
+        Every change, also of arguments that may differ, such as the overlap of windows.
+
+    Raises:
+        ConfigError: when something changed that may not, or the bundle has no such file.
+    """
+    running = calling_parser()
+    if running is None or not config:
+        return []
+    for name in config:
+        if not (bundle_root / name).is_file():
+            raise ConfigError(f"{bundle_root} has no {name}: name the bundle with --bundle_root")
+    own = read_configs(bundle_root, config)
+    changes: list[Change] = []
+    refused: list[tuple[str, Change]] = []
+    for section in sections:
+        for change in changes_of(section, own.get(section), running.get(section)):
+            changes.append(change)
+            if not change.may_differ and section not in own_values:
+                refused.append((section, change))
+    if refused:
+        raise ConfigError(_text_of_refused(refused, config[-1]))
+    return changes
+
+
+def _text_of_refused(refused: Sequence[tuple[str, Change]], file: str) -> str:
+    """Describe the first change that is not allowed, and count the others."""
+    section, change = refused[0]
+    more = ""
+    if len(refused) > 1:
+        more = f" ({len(refused) - 1} more such changes)"
+    return (
+        f"{change.key} is {_in_short(change.here)} here, and {_in_short(change.bundle)} in {file} "
+        f"of the bundle{more}. Leave it out: so the model was not trained. Only where its training "
+        f"was changed in the same way, name the section: --own_values \"['{section}']\""
+    )
+
+
+def _in_short(content: Any) -> str:
+    """Describe a part of a configuration in a few words.
+
+    >>> _in_short([16, 16]), _in_short(None), _in_short("@size")
+    ('a list of 2', 'absent', "'@size'")
+    """
+    if content is None:
+        return "absent"
+    if isinstance(content, (list, tuple)):
+        return f"a list of {len(content)}"
+    return key_as_written(repr(content))

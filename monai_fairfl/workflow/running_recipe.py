@@ -1,0 +1,136 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The recipe that the running configuration gives to the models that it trains."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.bundle.configuration import calling_config_files, calling_parser, errors_told
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.workflow.bundle_files import read_metadata
+from monai_fairfl.workflow.section_changes import DESCRIPTION
+
+
+def training_recipe(
+    bundle_root: str | Path, values: Mapping[str, Any], sections: Sequence[str] = ()
+) -> ModelRecipe:
+    """Make the recipe of the models that the running configuration trains.
+
+    ``train.json`` calls it under the key ``recipe``.
+
+    Args:
+        bundle_root: folder of the bundle; name, version and classes are read from its metadata.
+        values: key -> value, of all that decides preprocessing, network, inference and classes.
+        sections: parts of the running configuration whose content decides, too, such as
+            ``"network_def"``.
+
+    Raises:
+        ConfigError: when a value is not plain (numbers, texts, lists of these): it could not be
+            read again. From the command line: the text, and exit code 2.
+    """
+    root = Path(bundle_root)
+    metadata = read_metadata(root)
+    with errors_told():
+        plain = plain_values(values)
+    return ModelRecipe(
+        bundle=str(metadata.get("name", root.absolute().name)),
+        version=str(metadata.get("version", "")),
+        values=plain,
+        sections=_digests_of_running_sections(sections),
+        files=_digests_of_running_files(root),
+        classes=_classes_of(metadata),
+    )
+
+
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn values into what JSON gives back, such as lists for tuples.
+
+    Raises:
+        ConfigError: when JSON cannot hold a value; it names the key and the value.
+
+    >>> plain_values({"size": (64, 64)})
+    {'size': [64, 64]}
+    """
+    plain = {}
+    for key, value in values.items():
+        try:
+            plain[key] = json.loads(json.dumps(value))
+        except TypeError as error:
+            raise ConfigError(
+                f"{key} = {value!r} cannot be written into a model's recipe: {error}"
+            ) from error
+    return plain
+
+
+def digest_of_section(section: Any) -> str:
+    """Compute the SHA-256 of a part of a configuration, without its descriptions.
+
+    >>> one = digest_of_section({"_target_": "UNet", "_desc_": "small"})
+    >>> one == digest_of_section({"_target_": "UNet"})
+    True
+    """
+    text = json.dumps(_without_descriptions(section), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def key_as_written(key: str) -> str:
+    """Spell a key as people write it: MONAI's parser replaces ``#`` by ``::``.
+
+    >>> key_as_written("validate::inferer")
+    'validate#inferer'
+    """
+    return key.replace("::", "#")
+
+
+def _without_descriptions(section: Any) -> Any:
+    if isinstance(section, Mapping):
+        remaining = {}
+        for key, content in section.items():
+            if key != DESCRIPTION:
+                remaining[key] = _without_descriptions(content)
+        return remaining
+    if isinstance(section, (list, tuple)):
+        return [_without_descriptions(item) for item in section]
+    return section
+
+
+def _digests_of_running_sections(sections: Sequence[str]) -> dict[str, str]:
+    """Compute the SHA-256 of each section that the running configuration has."""
+    parser = calling_parser()
+    if parser is None:
+        return {}
+    digests = {}
+    for section in sections:
+        if section in parser:
+            digests[key_as_written(section)] = digest_of_section(parser[section])
+    return digests
+
+
+def _digests_of_running_files(bundle_root: Path) -> dict[str, str]:
+    """Compute the SHA-256 of each file that the running configuration merges.
+
+    Files of the bundle are named relative to it. Of a file elsewhere only the name is recorded: no
+    path of a hospital travels with a model.
+    """
+    root = bundle_root.absolute()
+    digests = {}
+    for file in calling_config_files():
+        path = Path(file).absolute()
+        name = path.name
+        if path.is_relative_to(root):
+            name = path.relative_to(root).as_posix()
+        digests[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return digests
+
+
+def _classes_of(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Read the meaning of each output channel from the metadata."""
+    outputs = metadata.get("network_data_format", {}).get("outputs", {})
+    channels = outputs.get("pred", {}).get("channel_def", {})
+    return {str(channel): str(meaning) for channel, meaning in channels.items()}

@@ -1,0 +1,138 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes of a folder, NIfTI or DICOM, each checked before the network sees it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+
+import numpy as np
+from monai.data import NibabelReader
+
+from monai_fairfl.bundle.configuration import errors_told
+from monai_fairfl.data.layouts.image_files import header_fault
+from monai_fairfl.errors import DataError
+from monai_fairfl.workflow.cases import Case, Cases
+from monai_fairfl.workflow.dicom import dicom_cases
+from monai_fairfl.workflow.input_folder import file_cases, require_folders
+
+SCRATCH_PREFIX = ".volumes-"
+
+
+def find_images(
+    folder: str | Path,
+    report: str | Path,
+    pattern: str = "*.nii*",
+    modality: str = "MR",
+    series: str = "*",
+) -> Cases:
+    """Find the NIfTI volumes and DICOM series of a folder, and check that each can be used.
+
+    A NIfTI volume must be readable to its end, 3D, of one channel, finite and not constant. A DICOM
+    series, that is all files of one SeriesInstanceUID wherever they lie, must be of the right
+    modality, no localiser, and a complete stack of parallel slices at even distances; it is
+    converted to NIfTI beside the report, so that the network reads images one way, and the copy is
+    removed at the end of the run. What fails a check becomes a skipped case.
+
+    Args:
+        folder: with NIfTI files, DICOM files in folders of any depth and mixture, or both.
+        report: JSON file of the run's table, in the folder of its outputs.
+        pattern: of the NIfTI files' names, relative to the folder, in any case of letters. Names
+            with ``_segmentation`` are left out.
+        modality: of the DICOM series.
+        series: pattern of the SeriesDescription, as of file names (``*``, ``?``), in any case of
+            letters. Other series are left out without a word.
+
+    Returns:
+        All cases, by name. A series is named after its folders; after its number too where they
+        hold several.
+
+    Raises:
+        DataError: no such folder, or nothing in it.
+        ConfigError: the report is to lie in it, or its folder cannot be made.
+
+    >>> import tempfile
+    >>> from monai_fairfl.data import SITES, write_sites
+    >>> root = tempfile.mkdtemp()
+    >>> _ = write_sites(root, sites=SITES[:1], size=(24, 24, 6), cases=2)
+    >>> [case.name for case in find_images(f"{root}/alder", f"{root}/volumes.json")]
+    ['Case00', 'Case01']
+    """
+    folder = Path(folder).expanduser()
+    report = Path(report).expanduser()
+    hint = "name the folder of NIfTI volumes or DICOM series with --dataset_dir."
+    with errors_told():
+        require_folders(folder, report, hint)
+        scratch = _scratch_folder(report.parent)
+        found = list(file_cases(folder, pattern, volume_problem, report))
+        names = {case.name for case in found}
+        found += dicom_cases(folder, Path(scratch.name), modality, series, names)
+        if not found:
+            scratch.cleanup()
+            raise DataError(
+                f"No file {pattern} in {folder}, and no DICOM series with description {series}: "
+                f"{hint}"
+            )
+    return Cases(sorted(found, key=_name_of), report, scratch)
+
+
+def volume_problem(path: Path) -> str | None:
+    """Return why a NIfTI file cannot be segmented, if so.
+
+    The file is read to its end, as the network's pipeline does.
+
+    >>> import tempfile
+    >>> import nibabel as nib
+    >>> path = Path(tempfile.mkdtemp(), "a.nii")
+    >>> nib.save(nib.Nifti1Image(np.zeros((4, 4, 4)), np.eye(4)), path)
+    >>> volume_problem(path)
+    'the same value in all 64 voxels; convert it again'
+    """
+    reader = NibabelReader()
+    values, meta = reader.get_data(reader.read(path))
+    is_real = values.dtype.kind in "biuf"  # bool, integers, floating-point numbers
+    if values.ndim != 3 or not is_real:
+        return (
+            f"{values.ndim}D with shape {values.shape} and type {values.dtype}; store one 3D "
+            "volume of real numbers"
+        )
+    infinite = int(values.size - np.isfinite(values).sum())
+    if infinite:
+        return f"{infinite} values that are not finite; convert it again"
+    if not values.size or values.min() == values.max():
+        return f"the same value in all {values.size} voxels; convert it again"
+    axes = meta["affine"][:3, :3]
+    has_volume = abs(np.linalg.det(axes)) > 0  # false also for what is not a number
+    if not has_volume:
+        return f"an affine without volume, {axes.tolist()}; convert it again"
+    return header_fault(path) or None
+
+
+def _name_of(case: Case) -> str:
+    return case.name
+
+
+def _scratch_folder(outputs: Path) -> TemporaryDirectory[str]:
+    """Make a folder for copies of images, in that of the outputs, where images of patients may be.
+
+    Those that killed runs left there are removed. A SIGTERM from now on ends Python in order, which
+    removes this one.
+    """
+    for leftover in outputs.glob(f"{SCRATCH_PREFIX}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    # Only the main thread may set a handler, and a handler of somebody else stays.
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit_in_order)
+    return TemporaryDirectory(dir=outputs, prefix=SCRATCH_PREFIX)
+
+
+def _exit_in_order(number: int, frame: FrameType | None) -> None:
+    # 128 and the signal's number: what a shell reports of a process that the signal ended.
+    sys.exit(128 + number)

@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of a site: declared once, for the client, the federation and the resume check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.checkout import CHECKOUT
+
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.settings import SiteSettings
+from monai_fairfl.bundle.site import bundle_client
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.run_folder.records import training_settings
+from monai_fairfl.strategies import FedAvg
+
+BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
+
+
+def test_the_settings_that_train_are_those_that_a_resumed_run_must_have_again() -> None:
+    config = vars(SiteSettings(overrides={"size": [32, 32]}, device="cuda:0"))
+    checked = training_settings({**config, "bundle": "prostate"})
+    found = {**checked["plain"], "overrides": checked["overrides"]}
+    del found["bundle"]
+    assert found == SiteSettings(overrides={"size": [32, 32]}, device="cpu").training()
+
+
+def test_a_site_adds_overrides_and_replaces_files() -> None:
+    everybody = SiteSettings(overrides={"size": [32, 32], "channel": 0}, amp=True)
+    site = everybody.for_site({"config": "configs/mine.json", "channel": 1})
+    assert site.config == ["configs/mine.json"] and site.amp
+    assert site.overrides == {"size": [32, 32], "channel": 1}
+    assert everybody.overrides == {"size": [32, 32], "channel": 0}
+
+
+def test_an_unknown_setting_is_an_error_that_names_the_one_that_was_meant(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="no setting 'local_epoch'; did you mean 'local_epochs'?"):
+        bundle_client(BUNDLE, "elm", tmp_path, dataset_dir=tmp_path, local_epoch=2)
+    run = BundleFederation(
+        str(BUNDLE), str(hospitals), FedAvg(), 1, str(tmp_path / "run"), retrys=3
+    )
+    with pytest.raises(ConfigError, match="no setting 'retrys'; did you mean 'retries'?"):
+        run.run()

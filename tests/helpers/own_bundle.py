@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The guide's bundle of another organ, and hospitals with images for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+from helpers.checkout import CHECKOUT
+
+OWN_BUNDLE = CHECKOUT / "docs" / "examples" / "own_bundle"
+CASES = 3
+
+
+def write_noisy_balls(
+    root: Path,
+    sites: Sequence[str],
+    side: int,
+    centres: tuple[float, float],
+    squared_radius: float,
+) -> None:
+    """Write three volumes a site, in nnU-Net's folders: a noisy ball somewhere near the middle.
+
+    Args:
+        root: gets ``SITE/imagesTr`` and ``SITE/labelsTr``.
+        sites: their names.
+        side: voxels of a volume along each axis.
+        centres: range of each coordinate of a ball's centre, in voxels.
+        squared_radius: of a ball, in squared voxels.
+    """
+    rng = np.random.default_rng(0)
+    for site in sites:
+        for case in range(CASES):
+            centre = rng.uniform(*centres, size=(3, 1, 1, 1))
+            squared_distances = ((np.indices((side, side, side)) - centre) ** 2).sum(0)
+            label = (squared_distances < squared_radius).astype(np.uint8)
+            image = (label + rng.normal(0, 0.3, label.shape)).astype(np.float32)
+            _save(image, root / site / "imagesTr" / f"case{case}.nii.gz")
+            _save(label, root / site / "labelsTr" / f"case{case}.nii.gz")
+
+
+def _save(volume: np.ndarray, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    nib.save(nib.Nifti1Image(volume, np.eye(4)), file)

@@ -1,0 +1,93 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of a run: declared once, with what follows from changing them."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.driving import SPEC, LeastSquares
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.server.federation import Federation
+from monai_fairfl.server.settings import RunSettings
+from monai_fairfl.strategies import FedAvg
+from monai_fairfl.transports.in_process import InProcess
+
+OTHER: dict[str, Any] = {
+    "rounds": 3,
+    "min_clients": 1,
+    "retries": 0,
+    "timeout": 60.0,
+    "evaluate": (),
+    "final": (),
+    "buffers": "samples",
+    "keep": 2,
+    "seed": 7,
+    "threads": 2,
+    "clients_per_round": 2,
+    "local_norm": True,
+    "record_updates": True,
+    "groups": {"first": ["A"]},
+}
+
+
+def federation(folder: Path, **settings: Any) -> Federation:
+    clients = InProcess({name: lambda: LeastSquares([1.0, 0.0]) for name in "AB"})
+    initial = lambda: ({"w": torch.zeros(2, dtype=torch.float64)}, SPEC)  # noqa: E731
+    return Federation(
+        FedAvg(), clients, initial=initial, run_dir=folder, **{"rounds": 2, **settings}
+    )
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in fields(RunSettings)])
+def test_a_resumed_run_may_change_just_the_settings_that_the_ledger_does_not_record(
+    name: str, tmp_path: Path
+) -> None:
+    federation(tmp_path / "run").run()
+    recorded = RunSettings(2).opening()
+    assert {key: read_ledger(tmp_path / "run/ledger.jsonl")[0][key] for key in recorded} == recorded
+
+    changed = federation(tmp_path / "run", **{name: OTHER[name]})
+    if name in recorded:
+        with pytest.raises(FederationError, match=f"was begun with {name} = "):
+            changed.run(resume=True)
+    else:
+        assert changed.run(resume=True).finished
+
+
+def test_what_a_comparison_shares_is_recorded() -> None:
+    settings = RunSettings(2)
+    assert set(settings.compared()) < set(settings.opening())
+
+
+def test_an_unknown_keyword_is_an_error_that_names_the_one_that_was_meant(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Federation has no setting 'min_client'; did you mean"):
+        federation(tmp_path, min_client=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"retries": -1}, "retries must be a whole number of at least 0, got -1"),
+        ({"keep": 1}, "keep must be a whole number of at least 2, got 1"),
+        ({"timeout": 0}, "timeout must be a number of seconds above 0"),
+        ({"evaluate": "global_score"}, "evaluate must be a list of measurements"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_by_name(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        RunSettings(2, **given)
+
+
+def test_settings_are_plain_values_that_do_not_change() -> None:
+    settings = RunSettings(2, groups={"first": ("A",)}, evaluate=["global_score"])
+    assert settings.groups == {"first": ["A"]} and settings.evaluate == ("global_score",)
+    assert RunSettings(**settings.keywords()) == settings
+    with pytest.raises(FrozenInstanceError):
+        settings.seed = 1  # type: ignore[misc]
