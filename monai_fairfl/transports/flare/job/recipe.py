@@ -103,11 +103,11 @@ class FairFLRecipe(Recipe):
         per_site_config: site -> its own settings, those of ``settings`` below or, with a
             ``train_script``, those of NVFlare's recipes.
         federation: settings of the run, plain values; see ``settings``.
-        settings: of the sites of a bundle, fields of
-            :class:`~monai_fairfl.transports.flare.site.job_settings.JobSiteSettings`: ``sites_root``,
-            ``config``, ``overrides``, ``local_epochs``, ``device``, ``amp`` and ``check``. And of
-            the run, fields of :class:`~monai_fairfl.server.settings.RunSettings` such as
-            ``groups`` and ``threads``, which are also the sites'.
+        settings: of the sites of a bundle, ``sites_root``, ``config``, ``overrides``,
+            ``local_epochs``, ``device``, ``amp`` and ``check``: fields of
+            :class:`~monai_fairfl.transports.flare.site.job_settings.JobSiteSettings`. And of the
+            run, fields of :class:`~monai_fairfl.server.settings.RunSettings` such as ``groups`` and
+            ``threads``, which are also the sites'.
 
     Raises:
         ConfigError: when bundle or script, strategy, overrides and number of clients do not go

@@ -91,7 +91,7 @@ class JobSiteSettings(SiteSettings):
         return cls(**values)
 
     def of_client(self) -> dict[str, Any]:
-        """Return the settings that every client has, whatever the engine, with the device chosen."""
+        """Return the settings that a client has under any engine, with the device chosen."""
         settings = {entry.name: getattr(self, entry.name) for entry in fields(SiteSettings)}
         if not self.device:
             settings["device"] = "cuda:0" if torch.cuda.is_available() else "cpu"
