@@ -31,8 +31,7 @@ def simulate_flare(args: argparse.Namespace) -> Answer:
 def export_flare(args: argparse.Namespace) -> Answer:
     """Write a federation as a job folder for NVIDIA FLARE, with its seeded initial model."""
     from monai_fairfl.transports.flare.job.launch import export_job
-    from monai_fairfl.transports.flare.job.own_classes import own_classes
-    from monai_fairfl.transports.flare.job.recipe import strategy_of
+    from monai_fairfl.transports.flare.job.strategy import own_classes, strategy_of
     from monai_fairfl.transports.flare.policy import ENTRY
 
     arguments = _arguments(args)

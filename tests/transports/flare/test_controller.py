@@ -35,10 +35,8 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
 
 from monai_fairfl.transports.flare import wire  # noqa: E402
 from monai_fairfl.transports.flare.job import launch as jobs
-from monai_fairfl.transports.flare.server.controller import (  # noqa: E402
-    FairFLController,
-    FlareTransport,
-)
+from monai_fairfl.transports.flare.server.controller import FairFLController  # noqa: E402
+from monai_fairfl.transports.flare.server.task_transport import FlareTransport  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
 

@@ -41,11 +41,13 @@ from monai_fairfl.strategies import FedAvg, Proportional, ShapFed, compose  # no
 from monai_fairfl.transports.flare import FairFLRecipe
 from monai_fairfl.transports.flare.job import launch as jobs  # noqa: E402
 from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed  # noqa: E402
-from monai_fairfl.transports.flare.server.controller import run_folder  # noqa: E402
-from monai_fairfl.transports.flare.server.tracking import EarlyStop, scalars_of  # noqa: E402
-from monai_fairfl.transports.flare.site.answering import SITE_FILE, Site, SiteSettings  # noqa: E402
+from monai_fairfl.transports.flare.server.curves import curve_points  # noqa: E402
+from monai_fairfl.transports.flare.server.early_stopping import EarlyStop  # noqa: E402
+from monai_fairfl.transports.flare.site.answering import Site  # noqa: E402
+from monai_fairfl.transports.flare.site.job_settings import SITE_FILE, JobSiteSettings  # noqa: E402
 from monai_fairfl.transports.flare.wire import reply_of, request_model  # noqa: E402
-from monai_fairfl.transports.flare.workspace import HOME, kept_folder  # noqa: E402
+from monai_fairfl.transports.flare.workspace import folder_of_run  # noqa: E402
+from monai_fairfl.transports.flare.workspace import HOME, storage_folder  # noqa: E402
 from monai_fairfl.transports.in_process import InProcess  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
@@ -58,7 +60,7 @@ def test_the_sites_own_settings_win_and_the_overrides_of_both_count() -> None:
     job = {"bundle": BUNDLE, "device": "cuda:7", "overrides": {"size": [64, 64], "batch_size": 8}}
     own = {"device": "cpu", "dataset_dir": "/data", "overrides": {"batch_size": 2}}
 
-    found = SiteSettings.of(job, own)
+    found = JobSiteSettings.merged(job, own)
 
     assert (found.bundle, found.device, found.dataset_dir) == (BUNDLE, "cpu", "/data")
     assert found.overrides == {"size": [64, 64], "batch_size": 2}
@@ -78,9 +80,9 @@ def test_the_sites_own_settings_win_and_the_overrides_of_both_count() -> None:
 )
 def test_a_job_must_not_bring_code_into_a_sites_configuration(overrides: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="must not bring code"):
-        SiteSettings.of({"overrides": overrides}, {})
+        JobSiteSettings.merged({"overrides": overrides}, {})
     assert (
-        SiteSettings.of({}, {"overrides": overrides}).overrides == overrides
+        JobSiteSettings.merged({}, {"overrides": overrides}).overrides == overrides
     )  # the site itself may
 
 
@@ -108,9 +110,9 @@ def test_a_setting_is_of_its_type_so_that_it_brings_no_code_into_a_configuration
 ) -> None:
     name = next(iter(settings))
     with pytest.raises(ConfigError, match=f"the job sets {name} to .* it must be {says}"):
-        SiteSettings.of(settings, {})
+        JobSiteSettings.merged(settings, {})
     with pytest.raises(ConfigError, match=f"{SITE_FILE} sets {name} to .* it must be {says}"):
-        SiteSettings.of({}, settings)
+        JobSiteSettings.merged({}, settings)
 
 
 def test_no_override_of_a_job_replaces_what_the_site_sets_at_whatever_depth() -> None:
@@ -134,7 +136,7 @@ def test_no_override_of_a_job_replaces_what_the_site_sets_at_whatever_depth() ->
         }
     }
 
-    assert SiteSettings.of(job, own).overrides == {
+    assert JobSiteSettings.merged(job, own).overrides == {
         "size": [64, 64],
         "batch_size": 2,
         "cache_rate": 0.0,
@@ -159,12 +161,12 @@ def test_a_site_that_says_where_its_data_is_is_not_sent_to_other_files(
     with pytest.raises(
         ConfigError, match="name the file or folder '.*other.*', and the site's own dataset_dir"
     ):
-        SiteSettings.of({"overrides": overrides}, {"dataset_dir": "/data"})
+        JobSiteSettings.merged({"overrides": overrides}, {"dataset_dir": "/data"})
     assert (
-        SiteSettings.of({"overrides": overrides}, {}).overrides == overrides
+        JobSiteSettings.merged({"overrides": overrides}, {}).overrides == overrides
     )  # a trial, all on one machine
     own = {"dataset_dir": "/data", "overrides": overrides}
-    assert SiteSettings.of({}, own).overrides == overrides  # the site itself may
+    assert JobSiteSettings.merged({}, own).overrides == overrides  # the site itself may
 
 
 plain = st.recursive(
@@ -190,7 +192,7 @@ def test_what_passes_holds_no_text_that_monai_would_evaluate(overrides: dict[str
 
     evaluated = any(text.lstrip().startswith(("$", "@", "%")) for text in texts(overrides))
     try:
-        SiteSettings.of({"overrides": overrides}, {})
+        JobSiteSettings.merged({"overrides": overrides}, {})
     except ConfigError:
         assert evaluated
     else:
@@ -200,13 +202,13 @@ def test_what_passes_holds_no_text_that_monai_would_evaluate(overrides: dict[str
 @pytest.mark.parametrize("file", ["/etc/train.json", "../other/train.json", "configs/../../x.json"])
 def test_a_jobs_configuration_is_a_file_of_the_bundle(file: str) -> None:
     with pytest.raises(ConfigError, match="must be a file of the bundle"):
-        SiteSettings.of({"config": [file]}, {})
+        JobSiteSettings.merged({"config": [file]}, {})
 
 
 @pytest.mark.parametrize("source", [({"bundel": "x"}, {}), ({}, {"bundel": "x"})])
 def test_an_unknown_setting_is_refused(source: tuple[dict[str, Any], dict[str, Any]]) -> None:
     with pytest.raises(ConfigError, match="'bundel', which no site knows"):
-        SiteSettings.of(*source)
+        JobSiteSettings.merged(*source)
 
 
 # ---- a site -----------------------------------------------------------------------------------------------------
@@ -270,10 +272,10 @@ def test_what_outlives_a_job_lies_where_the_operator_says_which_nvflare_must_not
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(HOME, str(tmp_path / "kept"))
-    assert kept_folder("/srv/alder") == tmp_path / "kept" / "alder"
+    assert storage_folder("/srv/alder") == tmp_path / "kept" / "alder"
     monkeypatch.setenv(HOME, "kept")  # would be in the folder that the simulator empties
     with pytest.raises(ConfigError, match=r'MONAI_FAIRFL_HOME=kept is relative.*"\$PWD/kept"'):
-        kept_folder("/srv/alder")
+        storage_folder("/srv/alder")
 
 
 def test_a_site_without_the_bundle_says_what_to_do(tmp_path: Path) -> None:
@@ -701,6 +703,36 @@ def test_what_is_no_setting_of_a_federation_is_refused_where_the_job_is_made(nam
         )
 
 
+def test_settings_of_sites_and_run_are_arguments_of_the_recipe(tmp_path: Path) -> None:
+    server, _, job = exported(
+        tmp_path, buffers="samples", threads=2, groups={"old": ["elm"]}, local_epochs=3
+    )
+
+    of_run = server["workflows"][0]["args"]["federation"]
+    assert (of_run["buffers"], of_run["threads"]) == ("samples", 2)
+    of_sites = json.loads((job / "app" / "config" / "fairfl_site.json").read_text())
+    assert (of_sites["local_epochs"], of_sites["threads"]) == (3, 2)
+    assert of_run["groups"] == of_sites["groups"] == {"old": ["elm"]}
+    assert "buffers" not in of_sites and "local_epochs" not in of_run
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ({"bufers": "local"}, "no argument 'bufers'; did you mean 'buffers'"),
+        ({"aggregator": 1}, "no argument 'aggregator'"),
+        ({"rounds": 3}, "no argument 'rounds'"),
+        ({"keep": 0}, "keep must be a whole number"),
+        ({"clients_per_round": 1}, "clients_per_round must be a whole number of at least 2"),
+    ],
+)
+def test_an_argument_that_is_none_or_out_of_range_is_refused_where_the_job_is_made(
+    argument: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        FairFLRecipe(bundle=BUNDLE, strategy="FedAvg", min_clients=2, **argument)
+
+
 def test_a_strategy_is_given_by_name_or_by_configuration(tmp_path: Path) -> None:
     words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS), "--out"]
     configuration = '{"_target_": "monai_fairfl.strategies.ShapFed", "personalised": true}'
@@ -773,7 +805,7 @@ def record(number: int, **scores: float) -> dict[str, Any]:
 
 
 def test_curves_are_told_by_site_and_in_the_mean_at_every_round() -> None:
-    found = set(scalars_of(record(4, elm=0.2, oak=0.6)))
+    found = set(curve_points(record(4, elm=0.2, oak=0.6)))
 
     expected = {
         ("elm", "global_score", 0.2, 4),
@@ -784,7 +816,7 @@ def test_curves_are_told_by_site_and_in_the_mean_at_every_round() -> None:
 
 
 def test_weights_by_layer_make_no_curve() -> None:
-    assert not list(scalars_of({**record(0), "aggregation": {"layer": {"elm": 0.5}}}))
+    assert not list(curve_points({**record(0), "aggregation": {"layer": {"elm": 0.5}}}))
 
 
 @pytest.mark.parametrize(
@@ -803,7 +835,7 @@ def test_a_run_ends_when_it_is_good_enough_or_no_longer_gets_better(
     ended: list[int] = []
     stop = EarlyStop(condition, patience, lambda: ended.append(done))
     for done, score in enumerate(scores, 1):
-        stop.told(record(done - 1, elm=score, oak=score))
+        stop.observe(record(done - 1, elm=score, oak=score))
 
     assert (ended[0] if ended else None) == rounds
 
@@ -811,12 +843,12 @@ def test_a_run_ends_when_it_is_good_enough_or_no_longer_gets_better(
 def test_a_run_does_not_end_because_the_weakest_hospital_was_away() -> None:
     ended: list[int] = []
     stop = EarlyStop("global_score >= 0.8", 2, lambda: ended.append(1))
-    stop.told({"kind": "start", "clients": ["elm", "oak"], "clients_per_round": None})
-    stop.told(record(0, elm=0.85, oak=0.4))
+    stop.observe({"kind": "start", "clients": ["elm", "oak"], "clients_per_round": None})
+    stop.observe(record(0, elm=0.85, oak=0.4))
     for number in range(1, 4):
-        stop.told(record(number, elm=0.85))
+        stop.observe(record(number, elm=0.85))
     assert not ended
-    stop.told(record(4, elm=0.85, oak=0.8))
+    stop.observe(record(4, elm=0.85, oak=0.8))
     assert ended
 
 
@@ -833,14 +865,14 @@ def test_a_condition_that_cannot_be_read_is_refused(
 def test_a_job_submitted_again_goes_on_where_a_run_did_not_end_and_else_begins_anew(
     tmp_path: Path,
 ) -> None:
-    first = run_folder(tmp_path, "fedce")
+    first = folder_of_run(tmp_path, "fedce")
     first.mkdir()
     Ledger(first / "ledger.jsonl").append({"kind": "start"})
 
-    assert run_folder(tmp_path, "fedce") == first
-    assert run_folder(tmp_path, "fedce", resume=False) == tmp_path / "fedce-2"
+    assert folder_of_run(tmp_path, "fedce") == first
+    assert folder_of_run(tmp_path, "fedce", resume=False) == tmp_path / "fedce-2"
     Ledger(first / "ledger.jsonl").append({"kind": "end"})
-    assert run_folder(tmp_path, "fedce") == tmp_path / "fedce-2"
+    assert folder_of_run(tmp_path, "fedce") == tmp_path / "fedce-2"
 
 
 def test_composed_strategies_keep_their_name(tmp_path: Path) -> None:

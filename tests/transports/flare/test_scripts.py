@@ -33,11 +33,12 @@ from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa
 from nvflare.app_opt.pt.recipes import FedCERecipe  # noqa: E402
 
 from monai_fairfl.transports.flare import FairFLRecipe  # noqa: E402
-from monai_fairfl.transports.flare.job.initial import read_initial  # noqa: E402
-from monai_fairfl.transports.flare.job.scripts import initial_of, key_mode  # noqa: E402
+from monai_fairfl.transports.flare.initial_files import read_initial  # noqa: E402
+from monai_fairfl.transports.flare.job.script_sites import key_mode  # noqa: E402
+from monai_fairfl.transports.flare.job.user_model import initial_of  # noqa: E402
 from monai_fairfl.transports.flare.server import controller as flare_controller  # noqa: E402
 from monai_fairfl.transports.flare.server.controller import FairFLController  # noqa: E402
-from monai_fairfl.transports.flare.server.foreign import Scripts  # noqa: E402
+from monai_fairfl.transports.flare.server.script_messages import ScriptMessages  # noqa: E402
 from monai_fairfl.transports.flare.wire import META, reply_model  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
@@ -86,7 +87,9 @@ def sent_by(
 
 def test_a_script_is_sent_a_whole_state_dict_and_its_own_weight_only() -> None:
     strategy, weights = started()
-    model = Scripts(strategy).request_model(asked(weights, {"previous_weight": 0.3}), rounds=5)
+    model = ScriptMessages(strategy).request_model(
+        asked(weights, {"previous_weight": 0.3}), rounds=5
+    )
     Net().load_state_dict(model.params)
     assert model.meta["fedce_coef"] == {"elm": 0.3}
     assert PTFedCEHelper.get_contribution_weight(model, "elm") == 0.3
@@ -99,7 +102,7 @@ def test_without_a_usable_weight_nvflares_helper_takes_nothing_out_of_the_model(
 ) -> None:
     """In the first round, for methods without such a weight, and where nobody else is in the model."""
     strategy, weights = started()
-    model = Scripts(strategy).request_model(asked(weights, context), rounds=5)
+    model = ScriptMessages(strategy).request_model(asked(weights, context), rounds=5)
     weight = PTFedCEHelper.get_contribution_weight(model, "elm")
     network = Net()
     network.load_state_dict(model.params)
@@ -124,7 +127,7 @@ def test_differences_and_whole_parameters_become_the_same_reply(kind: str) -> No
     if kind == "arrays":
         model.params = {name: value.numpy() for name, value in model.params.items()}
         model.params["body.1.num_batches_tracked"] = np.float32(1)  # averaging made it a float
-    reply = Scripts(strategy).reply_of(model, asked(weights))
+    reply = ScriptMessages(strategy).reply_of(model, asked(weights))
     assert reply.error is None and refusal(asked(weights), reply, strategy.spec) is None
     assert set(reply.update or {}) == set(strategy.spec.parameters)
     assert "second_head.weight" not in strategy.spec.parameters
@@ -143,7 +146,7 @@ def test_differences_and_whole_parameters_become_the_same_reply(kind: str) -> No
 def test_steps_stand_for_samples(steps: Any, known: int) -> None:
     strategy, weights = started()
     model = FLModel(ParamsType.DIFF, dict(weights), meta={"NUM_STEPS_CURRENT_ROUND": steps})
-    reply = Scripts(strategy).reply_of(model, asked(weights))
+    reply = ScriptMessages(strategy).reply_of(model, asked(weights))
     assert (reply.num_samples, reply.num_steps) == (known, known)
 
 
@@ -156,7 +159,7 @@ def test_metrics_are_measurements_and_the_key_metric_scores_the_received_model(
         "dice": torch.tensor(0.7), "loss": np.float32(0.5), "n": 3, "text": "good", "table": [1, 2], "bad": np.nan,
     }  # fmt: skip
     model = FLModel(ParamsType.DIFF, dict(weights), metrics=metrics, meta={"fedce_minus_val": 0.25})
-    measured = Scripts(strategy, "dice", mode).reply_of(model, asked(weights)).measurements
+    measured = ScriptMessages(strategy, "dice", mode).reply_of(model, asked(weights)).measurements
     assert measured == pytest.approx(
         {"dice": 0.7, "loss": 0.5, "n": 3.0, "global_score": score, "leave_one_out_error": 0.25}
     )
@@ -170,7 +173,9 @@ def test_fedce_arrives_at_the_very_mean_that_a_script_sends(variant: str) -> Non
     for mean in (0.9, 0.2, 0.35):
         model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": mean})
         error = (
-            Scripts(strategy).reply_of(model, asked(weights)).measurements["leave_one_out_error"]
+            ScriptMessages(strategy)
+            .reply_of(model, asked(weights))
+            .measurements["leave_one_out_error"]
         )
         strategy._remember("elm", cos=0.0, dice=1 - float(error))  # as its round does
         assert 1 - strategy._mean("elm", "dice") == pytest.approx(mean)
@@ -181,7 +186,8 @@ def test_the_papers_fedce_takes_the_number_itself() -> None:
     strategy.history = {"elm": {"rounds": 1, "score": 1.0, "square": 1.0}}
     model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": 0.4})
     assert (
-        Scripts(strategy).reply_of(model, asked(weights)).measurements["leave_one_out_error"] == 0.4
+        ScriptMessages(strategy).reply_of(model, asked(weights)).measurements["leave_one_out_error"]
+        == 0.4
     )
 
 
@@ -193,7 +199,7 @@ def test_what_does_not_fit_the_model_is_refused_with_its_name() -> None:
         change(params)
         model = FLModel(ParamsType.FULL if full else ParamsType.DIFF, params, meta={})
         return refusal(
-            asked(weights), Scripts(strategy).reply_of(model, asked(weights)), strategy.spec
+            asked(weights), ScriptMessages(strategy).reply_of(model, asked(weights)), strategy.spec
         )
 
     assert reason(lambda params: params.pop("body.1.num_batches_tracked")) is None
@@ -214,19 +220,19 @@ def test_what_does_not_fit_the_model_is_refused_with_its_name() -> None:
     assert "'head.bias' is a object, not a tensor" in str(
         reason(lambda params: params.update({"head.bias": object()}))
     )
-    nothing = Scripts(strategy).reply_of(
+    nothing = ScriptMessages(strategy).reply_of(
         FLModel(metrics={"accuracy": 1.0}, meta={}), asked(weights)
     )
     assert refusal(asked(weights), nothing, strategy.spec) == "trained but sent no update"
     unread = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": "much"})
     assert "cannot be read (ValueError" in str(
-        Scripts(strategy).reply_of(unread, asked(weights)).error
+        ScriptMessages(strategy).reply_of(unread, asked(weights)).error
     )
 
 
 def test_a_reply_of_this_package_is_understood_and_an_echo_of_the_request_is_not_one() -> None:
     strategy, weights = started()
-    scripts, request = Scripts(strategy), asked(weights)
+    scripts, request = ScriptMessages(strategy), asked(weights)
     update = {name: torch.zeros_like(weights[name]) for name in strategy.spec.parameters}
     own = Reply("elm", update, 12, {"global_loss": 0.5}, {}, id=3, run="run", round=1)
     assert scripts.reply_of(reply_model(own), request).num_samples == 12
@@ -246,7 +252,11 @@ class InProcessScripts:
     def __init__(
         self, script: Callable[[FLModel, str], FLModel | None], strategy: Strategy, **options: str
     ):
-        self.script, self.scripts, self.clients = script, Scripts(strategy, **options), CLIENTS
+        self.script, self.scripts, self.clients = (
+            script,
+            ScriptMessages(strategy, **options),
+            CLIENTS,
+        )
 
     def exchange(
         self,
@@ -617,12 +627,12 @@ def test_memory_is_freed_after_every_so_many_rounds(monkeypatch: pytest.MonkeyPa
         for i in range(5)
     ]
     monkeypatch.setattr(flare_controller, "cleanup_memory", lambda: freed.append(controller.seen))
-    monkeypatch.setattr(flare_controller, "scalars_of", lambda record: ())
+    monkeypatch.setattr(flare_controller, "curve_points", lambda record: ())
     controller.engine = type("Engine", (), {"new_context": lambda self: _Nothing()})()
-    controller._stopping = type("Stopping", (), {"told": lambda self, record: None})()
+    controller._early_stop = type("Stopping", (), {"observe": lambda self, record: None})()
     for record in [*records, {"kind": "end"}]:
         controller.seen = record.get("round")
-        controller._told(record)
+        controller._recorded(record)
     assert freed == [1, 3]
 
 
