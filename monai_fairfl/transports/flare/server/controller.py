@@ -123,7 +123,7 @@ class FairFLController(ModelController):
         self.needs = needs
 
     def run(self) -> None:
-        """Run the federation; an error of its own ends the job and says how to go on."""
+        """Run the federation; an error of its own ends the job and names the way to go on."""
         wire.register_tensors()
         offload = setup_tensor_disk_offload(
             self.engine, self.enable_tensor_disk_offload, self.fl_ctx.get_job_id("job")
