@@ -21,6 +21,7 @@ from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 from monai_fairfl.errors import FairFLError, TransportAborted
 from monai_fairfl.server.federation import Federation
+from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import Reward, Strategy, Weighting, compose
 from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.initial_files import (
@@ -168,9 +169,7 @@ class FairFLController(ModelController):
             recipe=read_initial_recipe(initial),
             min_clients=self.min_clients,
             timeout=self.timeout or None,
-            told=self._recorded,
-            replayed=lambda record: self._early_stop.observe(record),
-            begun=partial(self._write_config, folder, read_job_settings(initial)),
+            observer=_JobObserver(self, folder, read_job_settings(initial)),
             **settings,
         )
         self._early_stop = EarlyStop(self.stop_cond, self.patience, federation.conclude)
@@ -207,6 +206,32 @@ class FairFLController(ModelController):
         best = results / "models" / "best.pt"
         if self.best_model_filename and best.exists():
             best.rename(best.with_name(self.best_model_filename))
+
+
+class _JobObserver(Observer):
+    """Passes the records of a job's run on to its controller.
+
+    Args:
+        controller: of the job.
+        folder: of the run.
+        settings: what the job asked for; ``None`` where that is unknown.
+    """
+
+    def __init__(
+        self, controller: FairFLController, folder: Path, settings: Mapping[str, Any] | None
+    ):
+        self.controller = controller
+        self.folder = folder
+        self.settings = settings
+
+    def run_started(self) -> None:
+        self.controller._write_config(self.folder, self.settings)
+
+    def record_replayed(self, record: Mapping[str, Any]) -> None:
+        self.controller._early_stop.observe(record)
+
+    def record_added(self, record: Mapping[str, Any]) -> None:
+        self.controller._recorded(record)
 
 
 class _EachOnce(list[ClientTask]):

@@ -151,15 +151,15 @@ def test_patience_is_remembered_when_a_job_is_submitted_again(
         federation = controller._federation(tmp_path / run)
         federation.transport = InProcess({name: lambda: Worse([1.0, 0.0]) for name in "ABC"})
         federation.initial = lambda: ({"w": vector(START)}, SPEC)
-        told = federation.told
+        record_added = federation.observer.record_added
 
         def tell(record: Any) -> None:
-            told(record)
+            record_added(record)
             shown.extend([record["round"]] if record["kind"] == "round" else [])
             if stop_after is not None and record.get("round") == stop_after:
                 federation.stop()
 
-        federation.told = tell
+        federation.observer.record_added = tell  # type: ignore[method-assign]
         return [
             record["round"] for record in federation.run(resume=(tmp_path / run).exists()).rounds
         ]
