@@ -28,8 +28,6 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType  # noqa: E4
 from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa: E402
 
 from monai_fairfl.transports.flare.job.user_model import initial_of  # noqa: E402
-from monai_fairfl.transports.flare.server import controller as flare_controller  # noqa: E402
-from monai_fairfl.transports.flare.server.controller import FairFLController  # noqa: E402
 from monai_fairfl.transports.flare.server.script_messages import ScriptMessages  # noqa: E402
 from monai_fairfl.transports.flare.wire import META, reply_model  # noqa: E402
 
@@ -156,26 +154,29 @@ def test_metrics_are_measurements_and_the_key_metric_scores_the_received_model(
 def test_fedce_arrives_at_the_very_mean_that_a_script_sends(variant: str) -> None:
     """Whatever a script sends counts as NVFlare counts it: as it is, not averaged once more."""
     strategy, weights = started(FedCE("sum", variant=variant))
-    strategy.history = {"elm": {"rounds": 1, "cos": 0.1, "dice": 0.0}}
+    sums = {"rounds": 1, "cos": 0.1, "dice": 0.0}
+    strategy.history = {"elm": sums}
     for mean in (0.9, 0.2, 0.35):
-        model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": mean})
-        error = (
-            ScriptMessages(strategy)
-            .reply_of(model, asked(weights))
-            .measurements["leave_one_out_error"]
-        )
-        strategy._remember("elm", cos=0.0, dice=1 - float(error))  # as its round does
-        assert 1 - strategy._mean("elm", "dice") == pytest.approx(mean)
+        error = leave_one_out_error(strategy, weights, mean)
+        # As a round of the strategy adds it.
+        sums["rounds"] += 1
+        sums["dice"] += 1 - error
+        assert 1 - sums["dice"] / sums["rounds"] == pytest.approx(mean)
 
 
 def test_the_papers_fedce_takes_the_number_itself() -> None:
     strategy, weights = started(FedCE())
     strategy.history = {"elm": {"rounds": 1, "score": 1.0, "square": 1.0}}
-    model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": 0.4})
-    assert (
-        ScriptMessages(strategy).reply_of(model, asked(weights)).measurements["leave_one_out_error"]
-        == 0.4
-    )
+    assert leave_one_out_error(strategy, weights, 0.4) == 0.4
+
+
+def leave_one_out_error(
+    strategy: Strategy, weights: Mapping[str, torch.Tensor], mean: float
+) -> float:
+    """What a script's mean becomes in its reply."""
+    model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": mean})
+    reply = ScriptMessages(strategy).reply_of(model, asked(weights))
+    return float(reply.measurements["leave_one_out_error"])
 
 
 def test_what_does_not_fit_the_model_is_refused_with_its_name() -> None:
@@ -367,28 +368,3 @@ def test_other_methods_run_with_the_same_scripts(strategy: Strategy, tmp_path: P
         tmp_path, lambda model, name: sites[name].answer(model), strategy, key_metric="loss"
     )
     assert run.run().finished
-
-
-def test_memory_is_freed_after_every_so_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    freed: list[int] = []
-    controller = FairFLController(FedAvg(), memory_gc_rounds=2)
-    records = [
-        {"kind": "round", "round": i, "measurements": {}, "aggregation": {}, "contributions": {}}
-        for i in range(5)
-    ]
-    monkeypatch.setattr(flare_controller, "cleanup_memory", lambda: freed.append(controller.seen))
-    monkeypatch.setattr(flare_controller, "curve_points", lambda record: ())
-    controller.engine = type("Engine", (), {"new_context": lambda self: _Nothing()})()
-    controller._early_stop = type("Stopping", (), {"observe": lambda self, record: None})()
-    for record in [*records, {"kind": "end"}]:
-        controller.seen = record.get("round")
-        controller._recorded(record)
-    assert freed == [1, 3]
-
-
-class _Nothing:
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
