@@ -69,8 +69,10 @@ def sent_by(
     script: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor], full: bool = False
 ) -> FLModel:
     """A trained ``state_dict`` on its way, as differences or as it is."""
-    params = {name: value if full else value - weights[name] for name, value in script.items()}
-    return FLModel(ParamsType.FULL if full else ParamsType.DIFF, params, meta={})
+    if full:
+        return FLModel(ParamsType.FULL, dict(script), meta={})
+    differences = {name: value - weights[name] for name, value in script.items()}
+    return FLModel(ParamsType.DIFF, differences, meta={})
 
 
 def test_a_script_is_sent_a_whole_state_dict_and_its_own_weight_only() -> None:
@@ -121,7 +123,8 @@ def test_differences_and_whole_parameters_become_the_same_reply(kind: str) -> No
     for name, value in (reply.buffers or {}).items():
         torch.testing.assert_close(value, trained[name])
         assert value.dtype == weights[name].dtype
-    assert set(reply.buffers or {}) == set(strategy.spec.buffers) and reply.buffers["body.1.num_batches_tracked"] == 1  # type: ignore[index]
+    assert reply.buffers is not None and set(reply.buffers) == set(strategy.spec.buffers)
+    assert reply.buffers["body.1.num_batches_tracked"] == 1
 
 
 @pytest.mark.parametrize(
@@ -141,13 +144,27 @@ def test_metrics_are_measurements_and_the_key_metric_scores_the_received_model(
 ) -> None:
     strategy, weights = started()
     metrics = {
-        "dice": torch.tensor(0.7), "loss": np.float32(0.5), "n": 3, "text": "good", "table": [1, 2], "bad": np.nan,
-    }  # fmt: skip
+        "dice": torch.tensor(0.7),
+        "loss": np.float32(0.5),
+        "n": 3,
+        "text": "good",
+        "table": [1, 2],
+        "bad": np.nan,
+    }
     model = FLModel(ParamsType.DIFF, dict(weights), metrics=metrics, meta={"fedce_minus_val": 0.25})
     measured = ScriptMessages(strategy, "dice", mode).reply_of(model, asked(weights)).measurements
     assert measured == pytest.approx(
         {"dice": 0.7, "loss": 0.5, "n": 3.0, "global_score": score, "leave_one_out_error": 0.25}
     )
+
+
+def leave_one_out_error(
+    strategy: Strategy, weights: Mapping[str, torch.Tensor], mean: float
+) -> float:
+    """What a script's mean becomes in its reply."""
+    model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": mean})
+    reply = ScriptMessages(strategy).reply_of(model, asked(weights))
+    return float(reply.measurements["leave_one_out_error"])
 
 
 @pytest.mark.parametrize("variant", ["revised", "released"])
@@ -170,25 +187,18 @@ def test_the_papers_fedce_takes_the_number_itself() -> None:
     assert leave_one_out_error(strategy, weights, 0.4) == 0.4
 
 
-def leave_one_out_error(
-    strategy: Strategy, weights: Mapping[str, torch.Tensor], mean: float
-) -> float:
-    """What a script's mean becomes in its reply."""
-    model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": mean})
-    reply = ScriptMessages(strategy).reply_of(model, asked(weights))
-    return float(reply.measurements["leave_one_out_error"])
-
-
 def test_what_does_not_fit_the_model_is_refused_with_its_name() -> None:
     strategy, weights = started()
+
+    def refused(model: FLModel) -> str | None:
+        reply = ScriptMessages(strategy).reply_of(model, asked(weights))
+        return refusal(asked(weights), reply, strategy.spec)
 
     def reason(change: Callable[[dict[str, Any]], object], full: bool = False) -> str | None:
         params = dict(weights)
         change(params)
-        model = FLModel(ParamsType.FULL if full else ParamsType.DIFF, params, meta={})
-        return refusal(
-            asked(weights), ScriptMessages(strategy).reply_of(model, asked(weights)), strategy.spec
-        )
+        kind = ParamsType.FULL if full else ParamsType.DIFF
+        return refused(FLModel(kind, params, meta={}))
 
     assert reason(lambda params: params.pop("body.1.num_batches_tracked")) is None
     assert "missing ['head.bias']" in str(reason(lambda params: params.pop("head.bias")))
@@ -208,10 +218,8 @@ def test_what_does_not_fit_the_model_is_refused_with_its_name() -> None:
     assert "'head.bias' is a object, not a tensor" in str(
         reason(lambda params: params.update({"head.bias": object()}))
     )
-    nothing = ScriptMessages(strategy).reply_of(
-        FLModel(metrics={"accuracy": 1.0}, meta={}), asked(weights)
-    )
-    assert refusal(asked(weights), nothing, strategy.spec) == "trained but sent no update"
+    nothing = FLModel(metrics={"accuracy": 1.0}, meta={})
+    assert refused(nothing) == "trained but sent no update"
     unread = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": "much"})
     assert "cannot be read (ValueError" in str(
         ScriptMessages(strategy).reply_of(unread, asked(weights)).error
@@ -261,7 +269,10 @@ class Site:
     """What client.py of the page does, with a step of its own in place of training."""
 
     def __init__(self, name: str):
-        self.name, self.trained, self.errors, self.weights = name, None, [1.0], []
+        self.name = name
+        self.trained = None
+        self.errors = [1.0]
+        self.weights = []
 
     def answer(self, model: FLModel) -> FLModel:
         network = Net()
@@ -298,28 +309,26 @@ def federation(
 
 
 def test_four_rounds_equal_nvflares_fedce(tmp_path: Path) -> None:
-    """Weights, parameters, BatchNorm statistics, and what every client is told of itself."""
+    """Weights, parameters, BatchNorm statistics, and the weight that every client receives."""
     ours = {name: Site(name) for name in CLIENTS}
     strategy = FedCE("sum", variant="revised")
     history = federation(tmp_path, lambda model, name: ours[name].answer(model), strategy).run()
 
-    peers, aggregator = {name: Site(name) for name in CLIENTS}, FedCEModelAggregator(
-        "plus", list(strategy.spec.parameters)
-    )
+    peers = {name: Site(name) for name in CLIENTS}
+    aggregator = FedCEModelAggregator("plus", list(strategy.spec.parameters))
     torch.manual_seed(0)
-    weights, meta = {name: value.clone() for name, value in Net().state_dict().items()}, {}
+    weights = {name: value.clone() for name, value in Net().state_dict().items()}
+    meta: dict[str, Any] = {}
     for number in range(4):
         aggregator.reset_stats()
         for name in CLIENTS:
-            result = peers[name].answer(
-                FLModel(ParamsType.FULL, dict(weights), current_round=number, meta=dict(meta))
-            )
+            sent = FLModel(ParamsType.FULL, dict(weights), current_round=number, meta=dict(meta))
+            result = peers[name].answer(sent)
             result.meta["client_name"] = name
             aggregator.accept_model(result)
         aggregated = aggregator.aggregate_model()
-        weights, meta = {
-            name: value + aggregated.params[name] for name, value in weights.items()
-        }, aggregated.meta
+        weights = {name: value + aggregated.params[name] for name, value in weights.items()}
+        meta = aggregated.meta
         assert history.rounds[number]["aggregation"] == pytest.approx(meta["fedce_coef"], abs=1e-5)
     for name, value in strategy.weights.items():
         if value.is_floating_point():
@@ -339,9 +348,8 @@ def test_the_best_model_has_the_lowest_loss_where_low_is_good(tmp_path: Path) ->
         key_metric_mode="min",
     )
     history: History = run.run()
-    lowest = float(
-        np.mean([len(name) - 3 for name in CLIENTS])
-    )  # what round 3 says of the model of round 2
+    # The loss that clients report in round 3, of the model of round 2.
+    lowest = float(np.mean([len(name) - 3 for name in CLIENTS]))
     assert run.models.best == {"round": 2, "score": pytest.approx(-lowest)}
     assert history.rounds[1]["measurements"]["elm"]["loss"] == 2.0
 
@@ -354,7 +362,8 @@ def test_a_script_that_stops_answering_leaves_the_others_in_the_federation(tmp_p
 
     history = federation(tmp_path, script, FedCE("sum", variant="revised")).run()
     assert set(history.rounds[2]["missing"]) == {"poplar"} and history.rounds[3]["missing"] == {}
-    assert sites["poplar"].weights[-1] == 0  # the received model does not hold it
+    # The received model does not hold it.
+    assert sites["poplar"].weights[-1] == 0
 
 
 @pytest.mark.parametrize(
