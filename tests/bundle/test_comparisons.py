@@ -10,13 +10,12 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import warm_python
 from helpers.checkout import CHECKOUT, TINY
 from helpers.driving import SPEC, vector
 from helpers.linear_federation import START, in_place_of_training
@@ -188,7 +187,7 @@ def test_the_command_ends_with_an_error_code_and_the_name_of_what_failed(
     )
     targets = ["my_methods.Failing", "monai_fairfl.strategies.FedAvg"]
     arguments = [
-        *(sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"),
+        *("-W", "ignore", "-m", "monai.bundle", "run"),
         *(
             "--config_file",
             str(PROSTATE / "configs" / "federate.json"),
@@ -216,14 +215,8 @@ def test_the_command_ends_with_an_error_code_and_the_name_of_what_failed(
             json.dumps([{"_target_": target} for target in targets]),
         ),
     ]
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{tmp_path}",
-    }
-    done = subprocess.run(
-        arguments, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300
-    )
+    search_path = f"{CHECKOUT}{os.pathsep}{tmp_path}"
+    done = warm_python.run(arguments, tmp_path, PYTHONPATH=search_path)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "1 of 2 strategies failed (Failing: nobody measured it)" in done.stderr.splitlines()[-1]
     assert "Failing failed and is not in this report: nobody measured it" in done.stdout

@@ -12,6 +12,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from helpers import warm_python
 from helpers.bundle_runs import BUNDLE, OVERRIDES, command, federation, infer, run
 from helpers.checkout import CHECKOUT
 from helpers.driving import SPEC, vector
@@ -87,24 +89,23 @@ def test_kill_at_a_random_moment_and_resume_gives_the_bits_of_an_uninterrupted_r
 ) -> None:
     arguments = ["--strategy#_target_", "monai_fairfl.strategies.FedCE", "--rounds", "4"]
     federation(three, tmp_path / "whole" / "run", FedCE(), rounds=4).run()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
     generator = random.Random(time.time())
     for attempt in range(3):
         resume = ["--resume", "True"] if attempt else []
-        process = subprocess.Popen(
-            command(three, tmp_path / "killed" / "run", *arguments, *resume),
-            env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        process = warm_python.start(
+            command(three, tmp_path / "killed" / "run", *arguments, *resume), tmp_path
+        )
         ledger = tmp_path / "killed" / "run" / "ledger.jsonl"
         begun = ledger.stat().st_size if ledger.exists() else 0
         deadline = time.time() + 120
-        while process.poll() is None and time.time() < deadline:
+        while process.is_alive() and time.time() < deadline:
             if ledger.exists() and ledger.stat().st_size > begun:
                 time.sleep(generator.uniform(0, 1.5))
-                process.send_signal(signal.SIGKILL)
+                process.kill()
                 break
             time.sleep(0.01)
-        process.wait(timeout=60)
+        process.join(timeout=60)
+        assert process.exitcode is not None
     federation(three, tmp_path / "killed" / "run", FedCE(), rounds=4, resume=True).run()
     assert (tmp_path / "killed/run/ledger.jsonl").read_bytes() == (
         tmp_path / "whole/run/ledger.jsonl"
@@ -119,8 +120,8 @@ def test_kill_at_a_random_moment_and_resume_gives_the_bits_of_an_uninterrupted_r
 def test_ctrl_c_ends_after_the_round_and_says_how_to_go_on(three: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
     process = subprocess.Popen(
-        command(three, tmp_path / "run", "--rounds", "500"), env=environment, cwd=tmp_path, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        [sys.executable, *command(three, tmp_path / "run", "--rounds", "500")],
+        env=environment, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     deadline = time.time() + 120
     while not list((tmp_path / "run").glob("checkpoints/round-*")) and time.time() < deadline:

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from helpers import warm_python
 from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
 from monai.bundle import ConfigParser, ckpt_export, verify_metadata, verify_net_in_out
 from monai.fl.client import MonaiAlgo, MonaiAlgoStats
@@ -510,16 +510,7 @@ def test_data_statistics_of_a_site_come_from_the_bundle(
 
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
-        "PYTHONWARNINGS": "ignore",
-    }
-    words = [sys.executable, "-m", "monai.bundle", *arguments]
-    return subprocess.run(
-        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-    )
+    return warm_python.run(["-W", "ignore", "-m", "monai.bundle", *arguments], folder)
 
 
 @pytest.mark.slow

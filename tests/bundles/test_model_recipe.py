@@ -9,10 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,8 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
-from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
+from helpers import warm_python
+from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, TRAIN, Bundle
 from monai.fl.client import MonaiAlgo
 from monai.handlers import CheckpointLoader
 from PIL import Image
@@ -139,7 +137,7 @@ def test_dicom_without_arguments_gives_the_evaluations_dice(
     if not bundle.name.startswith("prostate"):
         pytest.skip("photographs are no DICOM series here")
     pytest.importorskip("highdicom")
-    from workflow.dicom_series import write_series
+    from helpers.dicom_series import write_series
 
     datalist = {"datalist_file": str(trained.parent / "datalist.json")}
     arguments_forgotten(
@@ -319,7 +317,7 @@ def test_a_torchscript_file_whose_recipe_is_damaged_is_refused_by_its_name(tmp_p
 
 
 def test_a_jobs_recipe_that_is_damaged_is_refused_by_its_name(tmp_path: Path) -> None:
-    from monai_fairfl.transports.flare.job.initial import read_initial_recipe
+    from monai_fairfl.transports.flare.initial_files import read_initial_recipe
 
     (tmp_path / "recipe.json").write_text("[1]")
     with pytest.raises(
@@ -558,7 +556,6 @@ def test_the_command_that_trains_a_bundle_records_its_files(
     ]
     files = str(bundle.files("train", "corrupted_images"))
     command = [
-        sys.executable,
         "-m",
         "monai.bundle",
         "run",
@@ -567,10 +564,7 @@ def test_the_command_that_trains_a_bundle_records_its_files(
         *folders,
         *small,
     ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300
-    )
+    done = warm_python.run(command, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     recipe = read_recipe(tmp_path / "model.pt")
     assert recipe is not None

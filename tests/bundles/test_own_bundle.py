@@ -10,12 +10,11 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import warm_python
 from helpers.checkout import CHECKOUT
 from helpers.own_bundle import OWN_BUNDLE, write_noisy_balls
 
@@ -52,12 +51,13 @@ def command(tmp_path: Path) -> list[str]:
     words = shlex.split(federate.replace("\\\n", " "))
     for old, new in places.items():
         words = [word.replace(old, new) for word in words]
-    return [sys.executable, "-W", "ignore", *words[1:]]
+    return ["-W", "ignore", *words[1:]]
 
 
 @pytest.mark.slow
 def test_the_guides_bundle_federates_as_the_guide_says(data: Path, tmp_path: Path) -> None:
-    subprocess.run(command(tmp_path), check=True, cwd=CHECKOUT)
+    done = warm_python.run(command(tmp_path), CHECKOUT)
+    assert done.returncode == 0, done.stderr[-2000:]
 
     records = read_ledger(tmp_path / "runs" / "spleen" / "ledger.jsonl")
     scores = [
@@ -77,7 +77,8 @@ def test_every_kind_of_method_federates_it(data: Path, tmp_path: Path) -> None:
     words[at : at + 2] = ["--strategies", str(chosen)]
     words[words.index("--rounds") + 1] = "2"
 
-    subprocess.run(words, check=True, cwd=CHECKOUT)
+    done = warm_python.run(words, CHECKOUT)
+    assert done.returncode == 0, done.stderr[-2000:]
 
     report = json.loads((tmp_path / "runs" / "spleen" / "report.json").read_text())
     assert [found["strategy"] for found in report["strategies"].values()] == METHODS

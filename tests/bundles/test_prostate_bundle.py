@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from helpers import warm_python
 from monai.bundle import ConfigParser, ConfigWorkflow
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.exchange_object import ExchangeObject
@@ -405,15 +404,7 @@ def test_monais_client_does_not_shorten_the_schedule_to_one_round(
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-m", "monai.bundle", *arguments],
-        cwd=BUNDLE,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return warm_python.run(["-m", "monai.bundle", *arguments], BUNDLE)
 
 
 @pytest.mark.slow

@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+from helpers import warm_python
 from helpers.checkout import CHECKOUT, TINY
 
 from monai_fairfl.bundle.federation import BundleFederation
@@ -20,8 +20,9 @@ OVERRIDES = {k: v for k, v in TINY.items() if k != "decay_epochs"}
 
 
 def command(root: Path, run_dir: Path, *arguments: str) -> list[str]:
+    """The words after ``python`` that train a federation of the sites below ``root``."""
     return [
-        *(sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"),
+        *("-W", "ignore", "-m", "monai.bundle", "run"),
         *("--config_file", str(BUNDLE / "configs" / "federate.json"), "--bundle_root", str(BUNDLE)),
         *(
             "--sites_root",
@@ -36,20 +37,14 @@ def command(root: Path, run_dir: Path, *arguments: str) -> list[str]:
 
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{folder}",
-    }
-    return subprocess.run(
-        arguments, capture_output=True, text=True, env=environment, cwd=folder, timeout=300
-    )
+    """Run a :func:`command` in a folder, whose modules it can import."""
+    return warm_python.run(arguments, folder, PYTHONPATH=f"{CHECKOUT}{os.pathsep}{folder}")
 
 
 def infer(run_dir: Path, volumes: Path, masks: Path) -> subprocess.CompletedProcess[str]:
     """The README's command that segments a folder of volumes with a federation's model."""
     arguments = [
-        *(sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"),
+        *("-W", "ignore", "-m", "monai.bundle", "run"),
         *(
             "--config_file",
             str(BUNDLE / "configs" / "inference.json"),

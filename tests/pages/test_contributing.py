@@ -6,14 +6,12 @@ enough.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from helpers import warm_python
 
 from monai_fairfl.strategies.catalogue import shipped
 
@@ -91,13 +89,8 @@ def run_tests(checkout: Path) -> str:
     if (checkout / "tests" / "strategies" / "test_inverse_loss.py").exists():
         files.append("tests/strategies/test_inverse_loss.py")
     chosen = "InverseLoss or inverse_loss"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files],
-        cwd=checkout,
-        env={**os.environ, "PYTHONPATH": str(checkout)},
-        capture_output=True,
-        text=True,
-    )
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files]
+    done = warm_python.run(words, checkout, PYTHONPATH=str(checkout))
     return done.stdout
 
 

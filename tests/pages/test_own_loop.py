@@ -15,6 +15,7 @@ from typing import Any
 import own_loop
 import pytest
 import torch
+from helpers import warm_python
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import WeightType
 
@@ -69,7 +70,14 @@ def page(three_hospitals: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.fixture
+def _quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's processes do not import MONAI again, each for itself."""
+    monkeypatch.setattr(own_loop, "get_context", lambda method: warm_python.fork_server())
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_quick_starts")
 def test_a_process_for_each_hospital_gives_the_same_ledger_and_models(
     three_hospitals: Path, in_one_process: Federation, tmp_path: Path
 ) -> None:
@@ -83,6 +91,7 @@ def test_a_process_for_each_hospital_gives_the_same_ledger_and_models(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_quick_starts")
 def test_a_hospital_that_fails_or_is_late_does_not_stop_the_others(
     three_hospitals: Path, tmp_path: Path
 ) -> None:

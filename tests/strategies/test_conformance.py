@@ -30,9 +30,10 @@ ABSENT = "birch"  # in the second of two rounds
 SICK = "elm"  # sends NaN as every measurement there
 TWO_CLASSES = {"out_channels": 2}
 
+SHIPPED = {name: getattr(shipped, name) for name in shipped.__all__}
 MADE: dict[str, Callable[[], Strategy]] = {
     name: kind
-    for name, kind in vars(shipped).items()
+    for name, kind in SHIPPED.items()
     if isinstance(kind, type) and issubclass(kind, Strategy) and not inspect.isabstract(kind)
 } | {
     "FedCE-sum": lambda: shipped.FedCE("sum"),

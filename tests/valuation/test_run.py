@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from helpers import warm_python
 from helpers.bundle_runs import BUNDLE, command, federation, run
 from helpers.checkout import CHECKOUT
 from helpers.linear_federation import LinearRun
@@ -279,21 +277,15 @@ def test_the_command_values_a_run_and_goes_on_after_a_kill(two: Path, tmp_path: 
     arguments = command(
         two, tmp_path / "run", "--rounds", "1", "--valuations", json.dumps(valuations)
     )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
-    process = subprocess.Popen(
-        arguments,
-        env=environment,
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    process = warm_python.start(arguments, tmp_path)
     deadline = time.time() + 120
-    while process.poll() is None and time.time() < deadline:
+    while process.is_alive() and time.time() < deadline:
         if list((tmp_path / "run").glob("valuations/*/FedAvg/without-alder/ledger.jsonl")):
-            process.send_signal(signal.SIGKILL)
+            process.kill()
             break
         time.sleep(0.01)
-    process.wait(timeout=60)
+    process.join(timeout=60)
+    assert process.exitcode is not None
     assert not list((tmp_path / "run" / "valuations").glob("*.json"))
     done = run([*arguments, "--resume", "True"], tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -23,6 +23,7 @@ from PIL import Image
 pydicom = pytest.importorskip("pydicom")
 highdicom = pytest.importorskip("highdicom")
 
+from helpers import warm_python  # noqa: E402
 from helpers.dicom_series import affine_of, oblique, write_series  # noqa: E402
 
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model  # noqa: E402
@@ -229,9 +230,11 @@ def command(*arguments: str, before: str = "") -> subprocess.CompletedProcess[st
     """The command of the README, in the bundle's folder; ``before`` runs in the same interpreter
     first.
     """
-    start = ["-c", f"{before}; import runpy; runpy.run_module('monai.bundle', run_name='__main__')"]
+    if not before:
+        return warm_python.run(["-m", "monai.bundle", *arguments], BUNDLE)
+    start = f"{before}; import runpy; runpy.run_module('monai.bundle', run_name='__main__')"
     return subprocess.run(
-        [sys.executable, *(start if before else ["-m", "monai.bundle"]), *arguments],
+        [sys.executable, "-c", start, *arguments],
         cwd=BUNDLE,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,

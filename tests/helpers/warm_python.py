@@ -1,0 +1,145 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Commands such as ``python -m monai.bundle run ...``, without the seconds of their imports.
+
+Importing torch and MONAI takes five seconds, and the tests start dozens of commands. Here one
+server per test worker imports these libraries once (the fork server of ``multiprocessing``), and
+every command is a fork of it: a process of its own, with its own arguments, working folder,
+environment, output, signals and exit status, that imports the project's modules itself. Tests of
+what an interpreter loads, or of variables that it reads when it starts, need a real start:
+``subprocess``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import runpy
+import subprocess
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from helpers.checkout import CHECKOUT
+
+# What commands load sooner or later; a library that is not installed is skipped.
+LIBRARIES = [
+    "fire",
+    "highdicom",
+    "ignite.handlers",
+    "jsonschema",
+    "monai.bundle",
+    "monai.fl.client",
+    "monai.fl.utils.filters",
+    "nibabel",
+    "rich.progress",
+    "safetensors.torch",
+    "scipy.stats",
+    "skimage.color",
+    "skimage.morphology",
+    "skimage.segmentation",
+]
+
+
+def run(
+    arguments: Sequence[str], folder: Path, timeout: float = 300, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and capture its output, as ``subprocess.run`` does.
+
+    Args:
+        arguments: what follows the word ``python``: perhaps ``-W ACTION``, then ``-m MODULE`` and
+            the module's own arguments.
+        folder: the working folder.
+        timeout: in seconds; then the process is killed.
+        environment: variables in addition to those of this process, and in place of its
+            ``PYTHONPATH``, which is the checkout.
+    """
+    with TemporaryDirectory() as place:
+        stdout, stderr = Path(place, "stdout"), Path(place, "stderr")
+        stdout.touch()
+        stderr.touch()
+        process = start(arguments, folder, stdout, stderr, **environment)
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired(list(arguments), timeout, stdout.read_text())
+        return subprocess.CompletedProcess(
+            list(arguments), process.exitcode, stdout.read_text(), stderr.read_text()
+        )
+
+
+def start(
+    arguments: Sequence[str],
+    folder: Path,
+    stdout: Path = Path(os.devnull),
+    stderr: Path = Path(os.devnull),
+    **environment: str,
+) -> ForkServerProcess:
+    """Start a command; its output goes to files. See :func:`run` for the arguments."""
+    variables = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(CHECKOUT),
+        **environment,
+    }
+    process = fork_server().Process(
+        target=_become, args=(list(arguments), folder, variables, stdout, stderr)
+    )
+    process.start()
+    return process
+
+
+@cache
+def fork_server() -> ForkServerContext:
+    """The server that has imported, started with the first command."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(LIBRARIES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        forkserver.ensure_running()
+    return context
+
+
+def _become(
+    arguments: list[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    stdout: Path,
+    stderr: Path,
+) -> None:
+    """In the fork: what the interpreter does between its start and the module's first line."""
+    os.environ.clear()
+    os.environ.update(variables)
+    for path, descriptor in ((stdout, 1), (stderr, 2)):
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+
+    os.chdir(folder)
+    for name in [*sys.modules]:
+        # The project's modules that led here: another checkout may have others.
+        if name.partition(".")[0] in ("helpers", "monai_fairfl"):
+            del sys.modules[name]
+    installed = [entry for entry in sys.path if entry.startswith((sys.prefix, sys.base_prefix))]
+    sys.path[:] = [str(folder), *variables["PYTHONPATH"].split(os.pathsep), *installed]
+
+    if arguments[0] == "-W":
+        warnings.simplefilter(arguments[1])  # type: ignore[arg-type]
+        arguments = arguments[2:]
+    assert arguments[0] == "-m", arguments
+    sys.argv = arguments[1:]
+    try:
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    except Exception:
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.exit(1)
+    finally:
+        atexit._run_exitfuncs()
