@@ -3,9 +3,9 @@
 """The four synthetic hospitals of ``make demo``: three large ones look alike, a small one does not.
 
 They were built to show one effect: plain averaging leaves the small hospital behind, for a reason
-that one sees in its images. ``docs/demo.md`` explains how they were chosen and what was measured. The
-six hospitals of :mod:`monai_fairfl.data.synthetic`, which the studies use, were not built for an
-effect.
+that one sees in its images. ``docs/demo.md`` explains how they were chosen and what was measured.
+The six hospitals of :mod:`monai_fairfl.data.synthetic`, which the studies use, were not built for
+an effect.
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ class CorruptLabeld(MapTransform):
       the plane.
     - ``shift``: all structures are moved in plane by half of their common height and width,
       (h / 2 sin t, w / 2 cos t) with a direction t of the case, rounded up to whole pixels; where
-      the image would end, to the side with more room. Dice is 0.39 for an ellipse and 0.31 for an ellipsoid of many
-      pixels, at most 0.5 for a rectangle, unless both sides have too little room.
+      the image would end, to the side with more room. Dice is 0.39 for an ellipse and 0.31 for an
+      ellipsoid of many pixels, at most 0.5 for a rectangle, unless both sides have too little room.
     - ``erode_dilate``: all too small or all too large, with equal probability: the |A| / 3 pixels
       deepest inside, or A and the 2 |A| nearest outside. Dice is 1/2. Where 3 |A| pixels exceed the
       plane, it is too small.
