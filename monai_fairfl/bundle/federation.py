@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from monai_fairfl import __version__
 from monai_fairfl.bundle import configuration, preflight
 from monai_fairfl.bundle.coalitions import CoalitionTraining
 from monai_fairfl.bundle.comparison import RunFolders, failure_of, logged_failure
@@ -29,6 +30,7 @@ from monai_fairfl.run_folder import resuming
 from monai_fairfl.run_folder.full_run import FullRun, command_line
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.server.federation import Federation, History
+from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.in_process import InProcess
@@ -210,6 +212,7 @@ class BundleFederation:
 
         used = self.folders.used()
         if used:
+            resuming.check_formats(used)
             resuming.check_training(self.run_dir, self._config(), self.names)
             opening = {**self.settings.compared(), "model": digest_of(weights)}
             resuming.check_openings(used, opening)
@@ -286,7 +289,8 @@ class BundleFederation:
     def _run_one(self, strategy: Strategy) -> History:
         folder = self.folders.folder_of(strategy)
         resume = self.resume and resuming.begun(folder)
-        federation = self._federation(strategy, folder, self.names, begun=self._begin)
+        observer = _AtStart(self._write_config)
+        federation = self._federation(strategy, folder, self.names, observer=observer)
 
         def stop() -> None:
             self._stopped = True  # also in a last round, after which the next strategy would begin
@@ -317,7 +321,7 @@ class BundleFederation:
             strategy, transport, initial=self._initial_model, run_dir=folder, **arguments
         )
 
-    def _begin(self) -> None:
+    def _write_config(self) -> None:
         """Write ``config.json`` before a run writes anything: what trains, and what the report needs."""
         self._has_begun = True
         config = {
@@ -333,6 +337,7 @@ class BundleFederation:
     def _config(self) -> dict[str, Any]:
         """What was asked for, and the hashes of the bundle's files."""
         return {
+            "package": __version__,
             "bundle": self.bundle_root.absolute().name,
             "files": digests_of_configs(self.bundle_root),
             "strategies": [*self.folders.previous(), *self.folders.names],
@@ -437,6 +442,7 @@ class BundleFederation:
     def _digest_of_training(self) -> str:
         """A digest of all that decides what a coalition trains: other settings, another folder."""
         config = self._config()
+        del config["package"]
         config["strategies"] = None
         config["initial"] = self.initial
         config["files"].pop("federate.json", None)
@@ -461,3 +467,13 @@ class BundleFederation:
         report = write_report_if_possible(runs, self.run_dir, failed)
         if report is not None:
             print(f"{as_text(report)}\nReport: {self.run_dir / 'report.html'}")
+
+
+class _AtStart(Observer):
+    """Calls a function when a run starts, before anything of it is written."""
+
+    def __init__(self, start: Callable[[], None]):
+        self.start = start
+
+    def run_started(self) -> None:
+        self.start()

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about model files."""
+"""Commands about model files: ``recipe`` and ``export-model``.
+
+Of each command the arguments come first, then the function that it calls.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,22 @@ from pathlib import Path
 from monai_fairfl.cli.command import Add, Answer
 
 
+def add_commands(add: Add) -> None:
+    """Add the commands of this module to the program."""
+    _add_recipe(add)
+    _add_export_model(add)
+
+
+# --- recipe
+
+
+def _add_recipe(add: Add) -> None:
+    command = add("recipe", recipe, "recipe runs/fedce/models/global.pt")
+    command.add_argument(
+        "model", metavar="MODEL", help="a model file of a training or a federation, .pt or .ts"
+    )
+
+
 def recipe(args: argparse.Namespace) -> Answer:
     """Show how a model was trained: the values that inference takes from it."""
     from monai_fairfl.errors import ConfigError
@@ -19,10 +38,32 @@ def recipe(args: argparse.Namespace) -> Answer:
     found = read_recipe(args.model)
     if found is None:
         raise ConfigError(
-            f"{args.model} has no recipe: it was not written by this package, or by an older version"
+            f"{args.model} has no recipe: it was not written by this package, or by an older "
+            "version"
         )
     plain = found.state_dict()
     return Answer({"recipe": plain}, json.dumps(plain, indent=4, ensure_ascii=False))
+
+
+# --- export-model
+
+
+def _add_export_model(add: Add) -> None:
+    command = add(
+        "export-model",
+        export_model,
+        "export-model runs/fedce/models/global.pt --bundle prostate_mri_segmentation "
+        "--out prostate.ts",
+    )
+    command.add_argument(
+        "model", metavar="MODEL", help="a model file of a training or a federation"
+    )
+    command.add_argument(
+        "--bundle", required=True, help="name of a bundle of this package, or the path of one"
+    )
+    command.add_argument(
+        "--out", required=True, metavar="FILE", help="ends in .ts or .onnx; it must not exist"
+    )
 
 
 def export_model(args: argparse.Namespace) -> Answer:
@@ -30,28 +71,7 @@ def export_model(args: argparse.Namespace) -> Answer:
     from monai_fairfl.bundle.shipped import locate_bundle
     from monai_fairfl.workflow.export import export_model as export
 
-    bundle = locate_bundle(args.bundle)
-    found = export(args.model, args.out, bundle)
+    found = export(args.model, args.out, locate_bundle(args.bundle))
     values = ", ".join(f"{key} {value}" for key, value in found.values.items())
-    return Answer(
-        {"file": str(Path(args.out)), "recipe": found.state_dict()},
-        f"{args.out}: trained with {values}",
-    )
-
-
-def add_commands(add: Add) -> None:
-    """``recipe``, ``export-model``."""
-    sub = add("recipe", recipe, "recipe runs/fedce/models/global.pt")
-    sub.add_argument(
-        "model", metavar="MODEL", help="a model file of a training or a federation, .pt or .ts"
-    )
-
-    example = "export-model runs/fedce/models/global.pt --bundle prostate_mri_segmentation --out prostate.ts"
-    sub = add("export-model", export_model, example)
-    sub.add_argument("model", metavar="MODEL", help="a model file of a training or a federation")
-    sub.add_argument(
-        "--bundle", required=True, help="name of a bundle of this package, or the path of one"
-    )
-    sub.add_argument(
-        "--out", required=True, metavar="FILE", help="ends in .ts or .onnx; it must not exist"
-    )
+    data = {"file": str(Path(args.out)), "recipe": found.state_dict()}
+    return Answer(data, f"{args.out}: trained with {values}")

@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``monai-fairfl``: everything around a training. Training itself is
-``python -m monai.bundle run``.
+"""The command ``monai-fairfl``: everything around a training.
 
-Each command is a function from its arguments to an :class:`~monai_fairfl.cli.command.Answer`; it
-imports what it needs, so ``--help`` is quick.
+Training itself is ``python -m monai.bundle run``. Each command is a function from its arguments to
+an :class:`~monai_fairfl.cli.command.Answer`; it imports what it needs, so ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from monai_fairfl import __version__
 from monai_fairfl.cli import data, flare, models, runs
-from monai_fairfl.cli.command import Answer
+from monai_fairfl.cli.command import Answer, Command
 from monai_fairfl.errors import FairFLError
 
 EXAMPLES = """
@@ -34,9 +33,23 @@ a first federation, from nothing:
       --strategy#_target_ monai_fairfl.strategies.FedCE
   monai-fairfl report runs/first
 
-With --json a command prints one JSON object and nothing else, {"error": "..."} when it fails. Exit code 2: it failed,
-an argument is wrong (told as text), or what was checked (datalist --check, flare-policy --check, verify) is not right.
+With --json a command prints one JSON object and nothing else, {"error": "..."} when it fails. Exit
+code 2: the command failed, an argument is wrong (then the message is plain text), or what was
+checked (datalist --check, flare-policy --check, verify) is not right.
 """
+
+EXIT_FAILED = 2
+
+FILE_FAULTS: dict[type[OSError], str] = {
+    NotADirectoryError: "a part of this path is a file, where a folder is needed; name another "
+    "folder",
+    FileExistsError: "a file lies where a folder is needed; name another folder",
+    IsADirectoryError: "this is a folder, where a file is needed; name a file",
+    PermissionError: "you may not read or write here; name another place, or change the "
+    "permissions",
+    FileNotFoundError: "there is no such file or folder, and none can be made here; check the path",
+}
+"""What an error of the file system means for the user who named the path."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,71 +62,75 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after ``monai-fairfl``; those of this process by default.
 
     Returns:
-        Exit code: 0, or 2 after an error that the user can mend, told in one line.
+        Exit code: 0, or 2 after an error that the user can mend, printed in one line.
 
-    >>> main(["bundle", "prostate_mri_segmentation", "/dev/null", "--json"])
-    {"error": "/dev/null is there already and not an empty folder; name a new one, or delete it first"}
+    >>> main(["bundle", "prostate_mri_segmentation", "/dev/null", "--json"])  # doctest: +ELLIPSIS
+    {"error": "/dev/null is there already and not an empty folder; name a new one..."}
     2
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    code = 0
+    code = 0  # of --help and --version, which print while the arguments are parsed
     try:
         try:
             args = _parser().parse_args(argv)
-            code = 2
+            code = EXIT_FAILED  # until the command has ended
             answer = _answer(args)
             code = answer.code
-            failed = not args.json and "error" in answer.data
-            print(
-                json.dumps(answer.data) if args.json else answer.text,
-                file=sys.stderr if failed else None,
-            )
+            _print(answer, as_json=args.json)
         finally:
+            # What is still buffered must not fail later, when Python ends.
             print(end="", flush=True)
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # takes what Python itself writes at its end
+        # Python writes once more at its end: that goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 
 
 def _answer(args: argparse.Namespace) -> Answer:
+    """Run the command; an error that the user can mend becomes its answer."""
     try:
         answer: Answer = args.command(args)
     except BrokenPipeError:
         raise
-    except (FairFLError, OSError) as error:
-        text = _about_file(error) if isinstance(error, OSError) else str(error)
-        line = " ".join(text.split("\n"))
-        return Answer({"error": line}, f"monai-fairfl: {line}", 2)
+    except FairFLError as error:
+        return _answer_of_error(str(error))
+    except OSError as error:
+        return _answer_of_error(_text_of_file_error(error))
     return answer
 
 
-FILE_FAULTS: dict[type[OSError], str] = {
-    NotADirectoryError: "a part of this path is a file, where a folder is needed; name another folder",
-    FileExistsError: "a file lies where a folder is needed; name another folder",
-    IsADirectoryError: "this is a folder, where a file is needed; name a file",
-    PermissionError: "you may not read or write here; name another place, or change the permissions",
-    FileNotFoundError: "there is no such file or folder, and none can be made here; check the path",
-}
-"""What an error of the file system means for whoever named the path."""
+def _answer_of_error(text: str) -> Answer:
+    line = " ".join(text.split("\n"))
+    return Answer({"error": line}, f"monai-fairfl: {line}", EXIT_FAILED)
 
 
-def _about_file(error: OSError) -> str:
-    """An error of the file system: the path first, then what is wrong with it.
+def _text_of_file_error(error: OSError) -> str:
+    """Describe an error of the file system: the path first, then what is wrong with it.
 
-    >>> _about_file(IsADirectoryError(21, "Is a directory", "lists"))
+    >>> _text_of_file_error(IsADirectoryError(21, "Is a directory", "lists"))
     'lists: this is a folder, where a file is needed; name a file'
-    >>> _about_file(OSError(28, "No space left on device", "run/a.pt"))
+    >>> _text_of_file_error(OSError(28, "No space left on device", "run/a.pt"))
     'run/a.pt: No space left on device'
     """
     if not error.filename:
         return str(error)
-    return f"{error.filename}: {FILE_FAULTS.get(type(error), error.strerror)}"
+    fault = FILE_FAULTS.get(type(error), error.strerror)
+    return f"{error.filename}: {fault}"
+
+
+def _print(answer: Answer, as_json: bool) -> None:
+    """Print the answer; an error as text goes to standard error."""
+    if as_json:
+        print(json.dumps(answer.data))
+    elif "error" in answer.data:
+        print(answer.text, file=sys.stderr)
+    else:
+        print(answer.text)
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Build the parser of the whole program from the modules of its commands."""
     parser = argparse.ArgumentParser(
         prog="monai-fairfl",
         description="Fair federated medical image segmentation with MONAI bundles.",
@@ -121,23 +138,22 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(
-        name: str, command: Callable[[argparse.Namespace], Answer], example: str
-    ) -> argparse.ArgumentParser:
-        sub = commands.add_parser(
+    def add(name: str, command: Command, examples: str) -> argparse.ArgumentParser:
+        description = inspect.getdoc(command) or ""
+        example_lines = [f"  monai-fairfl {line}" for line in examples.splitlines()]
+        subparser = subparsers.add_parser(
             name,
-            help=inspect.getdoc(command),
-            description=inspect.getdoc(command),
-            epilog="examples:\n"
-            + "\n".join(f"  monai-fairfl {line}" for line in example.splitlines()),
+            help=description.partition("\n\n")[0],
+            description=description,
+            epilog="\n".join(["examples:", *example_lines]),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        sub.add_argument("--json", action="store_true", help="print one JSON object")
-        sub.set_defaults(command=command)
-        return sub
+        subparser.add_argument("--json", action="store_true", help="print one JSON object")
+        subparser.set_defaults(command=command)
+        return subparser
 
-    for commands_of in (data, runs, models, flare):
-        commands_of.add_commands(add)
+    for module in (data, runs, models, flare):
+        module.add_commands(add)
     return parser

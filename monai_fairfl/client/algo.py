@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A hospital's side: a ``MonaiAlgo`` that answers a federation's requests."""
+"""Answers a federation's requests at a hospital, with any MONAI bundle."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from monai.utils import ensure_tuple
 from monai_fairfl.client.case_lists import Overlap, overlap_of
 from monai_fairfl.client.filters import filtered_update, received_weights
 from monai_fairfl.client.mended_algo import MendedMonaiAlgo
-from monai_fairfl.client.state import ClientState, Past, load_state, state_of
+from monai_fairfl.client.state import ClientState, Past
+from monai_fairfl.client.trainer_state import load_state, state_of, with_new_optimizer
 from monai_fairfl.client.training import (
     TRAINING_HANDLERS,
     chosen_handlers,
     one_round,
     train_personal,
-    with_new_optimizer,
 )
 from monai_fairfl.handlers import TrainLoss
+from monai_fairfl.measurements.entry import Entry, Memory
 from monai_fairfl.measurements.probe import Probe
-from monai_fairfl.measurements.table import MEASUREMENTS, Memory
+from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.measurements.training_probe import TrainingProbe
 from monai_fairfl.model_files.recipe import ModelRecipe, digests_of_files, save_model_file
 from monai_fairfl.protocol.messages import Reply, Request
@@ -36,8 +37,7 @@ from monai_fairfl.protocol.values import Measurement, Weights
 
 logger = logging.getLogger(__name__)
 
-
-STATE_KEYS = frozenset(  # understood by the client itself or by its measurements
+STATE_KEYS = frozenset(
     {
         "previous_weight",
         "gsam_alpha",
@@ -50,26 +50,29 @@ STATE_KEYS = frozenset(  # understood by the client itself or by its measurement
         "cka_unbiased",
     }
 )
+"""Context keys that the client itself or a measurement reads; the others choose a handler of
+:data:`~monai_fairfl.client.training.TRAINING_HANDLERS`.
+"""
 
 
 class FairMonaiAlgo(MendedMonaiAlgo):
-    """Runs any MONAI bundle as a site of a federation: it needs ``configs/train.json``, and
-    ``evaluate.json`` if there.
+    """Runs any MONAI bundle as a site of a federation.
 
-    A request's weights are loaded, what was asked is measured on them, then they are trained,
-    measured again and returned as a difference. Probing touches neither the best checkpoint nor the
-    random state. The bundle is the site's own: from a request come tensors and plain numbers, never
-    configuration.
+    The bundle needs ``configs/train.json``; ``evaluate.json`` adds its test data, where it is
+    there. A request's weights are loaded, what was asked is measured on them, then they are
+    trained, measured again and returned as a difference. Probing touches neither the best
+    checkpoint nor the random state. The bundle is the site's own: from a request come tensors and
+    plain numbers, never configuration.
 
     An engine for ``MonaiAlgo`` can drive it too:
-    :class:`~monai_fairfl.client.mended_algo.MendedMonaiAlgo` names what differs, and how a site's filters
-    act. In :meth:`answer` the pre-filters act on the received weights, and the post-weight filters
-    on the update alone: buffers, measurements and counts leave as they are.
+    :class:`~monai_fairfl.client.mended_algo.MendedMonaiAlgo` names what differs, and how a site's
+    filters act. In :meth:`answer` the pre-filters act on the received weights, and the post-weight
+    filters on the update alone: buffers, measurements and counts leave as they are.
 
     Args:
         bundle_root: folder of the bundle. A relative one begins at the engine's
             ``ExtraItems.APP_ROOT``, where it gives one.
-        state_dir: private folder for the state between rounds; three rounds are kept, so a
+        state_dir: private folder for the state between rounds; three rounds stay there, so a
             restarted process or a server that repeats a round changes nothing.
         all_handlers: leave the bundle's ``ValidationHandler`` and ``StatsHandler`` on during
             federated training; off by default, since scores come from probes, validating twice
@@ -87,12 +90,10 @@ class FairMonaiAlgo(MendedMonaiAlgo):
     ):
         super().__init__(bundle_root, state_dir, all_handlers=all_handlers, **arguments)
         self.states = ClientState(state_dir)
-        self._no_test: Overlap | None = (
-            None  # why what the evaluator scores is no test; None: it is one
-        )
-        self._at: tuple[str, int] | None = (
-            None  # (run, round) whose state the trainer holds; None: unknown
-        )
+        # Test cases that are used for something else besides; None: the test is one.
+        self._test_overlap: Overlap | None = None
+        # (run, round) whose state the trainer has; None: unknown.
+        self._trainer_is_at: tuple[str, int] | None = None
 
     def initialize(self, extra: dict[str, Any] | None = None) -> None:
         """Build trainer and evaluator from the bundle, and find out what the evaluator scores."""
@@ -100,16 +101,9 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             return
         super().initialize(extra)
         if self.trainer is not None:
-            self._no_test = overlap_of(
+            self._test_overlap = overlap_of(
                 str(self.client_name), self.evaluator, self.trainer, self._validator
             )
-
-    def _train_from(self, weights: Mapping[str, Any], extra: dict[str, Any]) -> None:
-        self._at = None
-        super()._train_from(weights, extra)
-
-    # ---- a federation's requests
-    # ------------------------------------------------------------------------------
 
     def answer(self, request: Request) -> Reply:
         """Carry out one request.
@@ -127,59 +121,84 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             TransportAborted: when ``abort`` ended the training or a measurement.
         """
         self.initialize({ExtraItems.CLIENT_NAME: request.client})
-        self.client_name = request.client  # an engine may have built it without a name
+        # An engine may have built the client without a name.
+        self.client_name = request.client
         self._require_trainer()
         request = self._decoded(request)
         self._check(request)
+
         past = Past(self.states, request.run, request.round)
         received = self._with_own(request.weights, past, "local")
         measurements = self._measure("received", request, received, past)
         if request.task == "measure":
-            own = received if received is not request.weights else None
-            if _asks_for("personal", request) and past.personal is not None:
-                own = past.personal["local"]
-                measurements |= self._measure("personal", request, own, past)
-            if request.context.get("closing", 0) and own is not None:
-                self._save_own_model(self.states.path(request.run, "own.pt"), own)
-            return Reply(
-                request.client,
-                None,
-                0,
-                measurements,
-                id=request.id,
-                run=request.run,
-                round=request.round,
-            )
-        self._restore(request, past)
-        counter = self._train(request, received)
-        if "train_loss" in request.measure and counter.value is not None:
-            measurements["train_loss"] = counter.value
-        state = state_of(self.trainer)
-        self._require_finite(state["local"], received)
-        measurements |= self._measure("trained", request, state["local"], past)
-        if "ditto_lambda" in request.context:
-            state["personal"] = self._train_personal(request, received, past)
-            self._require_finite(state["personal"]["local"], received)
-            measurements |= self._measure("personal", request, state["personal"]["local"], past)
-        reply = self._reply(request, state["local"], measurements, counter)
-        if (
-            self.post_weight_filters and reply.update is not None
-        ):  # what left is what entered the average
-            state["local"] |= {
-                name: request.weights[name] + change for name, change in reply.update.items()
-            }
-        self.states.save(request.run, request.round, state)
-        self._at = (request.run, request.round)
-        return reply
+            return self._answer_measuring(request, received, past, measurements)
+        return self._answer_training(request, received, past, measurements)
 
     def local_epochs_of(self, request: Request) -> int:
         """Epochs of this request's training."""
         return int(request.context.get("local_epochs", self.local_epochs))
 
+    def _answer_measuring(
+        self,
+        request: Request,
+        received: Weights,
+        past: Past,
+        measurements: dict[str, Measurement],
+    ) -> Reply:
+        """Measure the personal model, too, and write this client's own model when a run ends."""
+        # The client has a model of its own when the server did not send all of one.
+        own = None if received is request.weights else received
+        if _asks_for("personal", request) and past.personal is not None:
+            own = past.personal["local"]
+            measurements |= self._measure("personal", request, own, past)
+        if request.context.get("closing", 0) and own is not None:
+            self._save_own_model(self.states.path(request.run, "own.pt"), own)
+        return Reply(
+            request.client,
+            None,
+            0,
+            measurements,
+            id=request.id,
+            run=request.run,
+            round=request.round,
+        )
+
+    def _answer_training(
+        self,
+        request: Request,
+        received: Weights,
+        past: Past,
+        measurements: dict[str, Measurement],
+    ) -> Reply:
+        """Train the received weights, measure the result and store the state for the next round."""
+        self._restore(request, past)
+        train_loss = self._train(request, received)
+        if "train_loss" in request.measure and train_loss.value is not None:
+            measurements["train_loss"] = train_loss.value
+        state = state_of(self.trainer)
+        self._require_finite(state["local"], received)
+        measurements |= self._measure("trained", request, state["local"], past)
+
+        if "ditto_lambda" in request.context:
+            state["personal"] = self._train_personal(request, received, past)
+            personal = state["personal"]["local"]
+            self._require_finite(personal, received)
+            measurements |= self._measure("personal", request, personal, past)
+
+        reply = self._reply(request, state["local"], measurements, train_loss)
+        if self.post_weight_filters and reply.update is not None:
+            # The local model is the one that entered the average, with the filters' noise.
+            for name, change in reply.update.items():
+                state["local"][name] = request.weights[name] + change
+        self.states.save(request.run, request.round, state)
+        self._trainer_is_at = (request.run, request.round)
+        return reply
+
+    # ---- a request and its weights
+    # ----------------------------------------------------------------------------
+
     def _decoded(self, request: Request) -> Request:
-        """``request`` with weights that the site's pre-filters have seen; all that follows is of
-        these.
-        """
+        """``request`` with its weights after the site's pre-filters."""
         if not self.pre_filters:
             return request
         data = ExchangeObject(weights=dict(request.weights), weight_type=WeightType.WEIGHTS)
@@ -192,66 +211,87 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         return replace(request, weights=weights)
 
     def _check(self, request: Request) -> None:
-        known = {*MEASUREMENTS, "train_loss"}
-        unknown = [name for name in request.measure if name not in known]
-        unknown += [
-            key for key in request.context if key not in STATE_KEYS and key not in TRAINING_HANDLERS
-        ]
+        """Refuse what this client cannot do, and weights that lack parameters."""
+        known_measurements = {*MEASUREMENTS, "train_loss"}
+        known_keys = {*STATE_KEYS, *TRAINING_HANDLERS}
+        unknown = [name for name in request.measure if name not in known_measurements]
+        unknown += [key for key in request.context if key not in known_keys]
         if unknown:
             raise ValueError(
-                f"this client cannot do {unknown[0]!r}; it measures {sorted(known)} and understands "
-                f"{sorted({*STATE_KEYS, *TRAINING_HANDLERS})}: "
+                f"this client cannot do {unknown[0]!r}; it measures {sorted(known_measurements)} "
+                f"and understands {sorted(known_keys)}: "
                 "update monai_fairfl at this site, or use another strategy"
             )
         if "gsam_alpha" in request.context and "sam_rho" not in request.context:
             raise ValueError(
                 "'gsam_alpha' needs 'sam_rho', the radius: GSAM is a refinement of SAM"
             )
-        local = self.spec.norms if request.context.get("local_norm", 0) else ()
-        self._require_all(request.weights, self.spec.parameters, except_for=local)
-
-    def _require_finite(self, trained: Weights, received: Weights) -> None:
-        """Refuse what diverged before it is kept: Adam's moments with it would spoil every later
-        round.
-
-        A constant buffer, such as a mask of -inf, may be what it was.
-        """
-        before = self.spec.with_aliases(received)
-        for name, tensor in trained.items():
-            constant = name not in self.spec.parameters and tensor.equal(before[name].to(tensor))
-            if not (constant or tensor.isfinite().all()):
-                raise ValueError(
-                    f"client {self.client_name!r}: the training diverged, {name!r} is not finite. Nothing of this "
-                    "round is kept, and the next goes on from the state before it. If it comes again: lower "
-                    "learning_rate, or look for images with extreme values"
-                )
+        # With local_norm the normalisation layers stay at the site (FedBN).
+        not_sent = self.spec.norms if request.context.get("local_norm", 0) else ()
+        self._require_all(request.weights, self.spec.parameters, except_for=not_sent)
 
     def _with_own(self, weights: Weights, past: Past, which: str) -> Weights:
-        """``weights``, with the tensors that they lack from this client's own ``which`` model, else
-        its initial one.
+        """``weights``, completed by this client's own tensors where some were not sent.
+
+        Args:
+            weights: received.
+            past: the client's earlier models.
+            which: field of ``past``, the model that completes them; the initial one where that is
+                not there.
         """
-        lacking = [
-            name for name in (*self.spec.parameters, *self.spec.buffers) if name not in weights
-        ]
+        all_names = (*self.spec.parameters, *self.spec.buffers)
+        lacking = [name for name in all_names if name not in weights]
         if not lacking:
             return weights
         own = getattr(past, which) or self._initial["local"]
-        return {**weights, **{name: own[name] for name in lacking}}
+        complete = dict(weights)
+        for name in lacking:
+            complete[name] = own[name]
+        return complete
+
+    def _require_finite(self, trained: Weights, received: Weights) -> None:
+        """Refuse a training that diverged before it is stored.
+
+        Adam's moments would spoil every later round. A constant buffer, such as a mask of -inf, may
+        stay what it was.
+        """
+        received = self.spec.with_aliases(received)
+        for name, tensor in trained.items():
+            if tensor.isfinite().all():
+                continue
+            is_parameter = name in self.spec.parameters
+            if is_parameter or not tensor.equal(received[name].to(tensor)):
+                raise ValueError(
+                    f"client {self.client_name!r}: the training diverged, {name!r} is not finite. "
+                    "Nothing of this round is stored, and the next goes on from the previous "
+                    "state. If it comes again: lower learning_rate, or look for images with "
+                    "extreme values"
+                )
+
+    # ---- measuring
+    # ----------------------------------------------------------------------------
 
     def _measure(
         self, of: str, request: Request, weights: Weights, past: Past
     ) -> dict[str, Measurement]:
+        """What the request asks to be measured of this model: name -> value.
+
+        Args:
+            of: ``"received"``, ``"trained"`` or ``"personal"``.
+            request: names the measurements.
+            weights: the model.
+            past: the client's earlier models.
+        """
         values: dict[str, Measurement] = {}
         for name in request.measure:
             entry = MEASUREMENTS.get(name)
-            if (
-                entry is None
-                or entry.of != of
-                or (entry.needs == "present" and request.task == "train")
-            ):
-                continue  # before training, a state of this round is one that an earlier try left
-            if entry.data == "test" and self._no_test is not None:
-                values.update(self._no_test.measurements())
+            if entry is None or entry.of != of:
+                continue
+            if entry.needs == "present" and request.task == "train":
+                # Before training, a model of this round is one that an earlier try left.
+                continue
+            if entry.data == "test" and self._test_overlap is not None:
+                values.update(self._test_overlap.measurements())
                 continue
             probe = self._probe(entry.data_for(request.context))
             if probe is None:
@@ -259,34 +299,141 @@ class FairMonaiAlgo(MendedMonaiAlgo):
                     "client %s: the bundle has no evaluator for %r", request.client, name
                 )
                 continue
-            memory = (
-                Memory(**{entry.needs: getattr(past, entry.needs)}) if entry.needs else Memory()
-            )
-            # two models of this round share what the site keeps to itself
-            model = (
-                weights
-                if memory.present is None
-                else self._with_own(request.weights, past, "present")
-            )
+
+            memory = _memory_for(entry, past)
+            model = weights
+            if memory.present is not None:
+                # Two models of this round share the tensors that the site does not send.
+                model = self._with_own(request.weights, past, "present")
             value = entry.function(probe, self.spec.with_aliases(model), memory, request.context)
             if value is not None:
                 values[name] = value
+
             if request.context.get("closing", 0) and isinstance(probe, Probe) and probe.cases:
-                self.states.save_cases(
-                    request.run, f"{name}-{request.round:d}-{request.id:d}", probe.cases
-                )
+                file = f"{name}-{request.round:d}-{request.id:d}"
+                self.states.save_cases(request.run, file, probe.cases)
         return values
 
     def _probe(self, data: str) -> Probe | TrainingProbe | None:
+        """What runs weights on this data; ``None`` where the bundle has no evaluator for it."""
         if data == "training":
             return TrainingProbe(self.trainer)
         evaluator = self.evaluator if data == "test" else self.train_workflow.evaluator
-        return None if evaluator is None else Probe(evaluator, self._class_names())
+        if evaluator is None:
+            return None
+        return Probe(evaluator, self._class_names())
+
+    def _class_names(self) -> tuple[str, ...]:
+        """The output channels' names in the bundle's metadata; none where it names none."""
+        parser = getattr(self.train_workflow, "parser", None)
+        config = getattr(parser, "config", {})
+        formats = config.get("_meta_", {}).get("network_data_format", {})
+        channels = formats.get("outputs", {}).get("pred", {}).get("channel_def", {})
+        return tuple(str(label) for label in channels.values())
+
+    # ---- training
+    # ----------------------------------------------------------------------------
+
+    def _restore(self, request: Request, past: Past) -> None:
+        """Bring the trainer to the state after the newest round, or to its initial one."""
+        has_earlier_round = past.newest >= 0
+        if not has_earlier_round and request.round > 0:
+            logger.warning(
+                "client %s has no state of an earlier round: its optimizer starts without moments",
+                request.client,
+            )
+        if has_earlier_round and self._trainer_is_at is None:
+            logger.info(
+                "client %s goes on from its state after round %d", request.client, past.newest
+            )
+
+        reset = bool(request.context.get("reset_optimizer", 0))
+        is_there = has_earlier_round and self._trainer_is_at == (request.run, past.newest)
+        if reset or not is_there:
+            state = past.state or self._initial
+            if reset:
+                state = with_new_optimizer(state)
+            load_state(self.trainer, state)
+        # Unknown until this round is done.
+        self._trainer_is_at = None
+
+    def _train(self, request: Request, weights: Weights) -> TrainLoss:
+        """Train with the handlers that the request chooses; returns what was counted."""
+        train_loss = TrainLoss(board=None)
+        handlers = [train_loss, *chosen_handlers(request.context)]
+        usual_epochs = self.local_epochs
+        self.local_epochs = self.local_epochs_of(request)
+        try:
+            with one_round(self.trainer, request.seed, handlers):
+                self._train_from(self.spec.with_aliases(weights), {})
+        finally:
+            self.local_epochs = usual_epochs
+        return train_loss
+
+    def _train_from(self, weights: Mapping[str, Any], extra: dict[str, Any]) -> None:
+        # An engine's own ``train`` comes here, too.
+        self._trainer_is_at = None
+        super()._train_from(weights, extra)
+
+    def _train_personal(self, request: Request, weights: Weights, past: Past) -> dict[str, Any]:
+        """The state of Ditto's personal model after this round.
+
+        The first personal model begins with the received weights and a new optimizer.
+        """
+        begin = past.personal
+        if begin is None:
+            begin = {**self._initial, "local": self.spec.with_aliases(weights)}
+        if request.context.get("reset_optimizer", 0):
+            begin = with_new_optimizer(begin)
+        return train_personal(
+            self.trainer,
+            begin,
+            anchor=request.weights,
+            strength=request.context["ditto_lambda"],
+            epochs=self.local_epochs_of(request),
+            seed=request.seed,
+        )
+
+    # ---- what leaves the site, and what stays
+    # ----------------------------------------------------------------------------
+
+    def _reply(
+        self,
+        request: Request,
+        local: Weights,
+        measurements: dict[str, Measurement],
+        train_loss: TrainLoss,
+    ) -> Reply:
+        """What leaves the site: the change of each parameter that was sent, and the buffers."""
+        update = {}
+        for name in self.spec.parameters:
+            if name in request.weights:
+                update[name] = local[name] - request.weights[name]
+        buffers = {}
+        for name in self.spec.buffers:
+            if name in request.weights:
+                buffers[name] = local[name]
+
+        dataset = getattr(self.trainer.data_loader, "dataset", ())
+        cases = getattr(dataset, "data", dataset)
+        # Empty: every channel is labelled, as at most sites.
+        labelled = () if all(train_loss.labelled) else train_loss.labelled
+        return Reply(
+            request.client,
+            filtered_update(update, self.post_weight_filters, {}, self.client_name),
+            num_samples=round(train_loss.images / self.local_epochs_of(request)),
+            measurements=measurements,
+            buffers=buffers,
+            num_cases=_count_different(cases),
+            num_steps=train_loss.steps,
+            labelled=labelled,
+            id=request.id,
+            run=request.run,
+            round=request.round,
+        )
 
     def _save_own_model(self, path: Path, weights: Weights) -> None:
-        """Write this client's own model, with the recipe of its own training where the bundle has
-        one.
-        """
+        """Write this client's own model, with the training's recipe where the bundle has one."""
         parser = self.train_workflow.parser
         recipe: ModelRecipe | None = None
         if "recipe" in parser:
@@ -295,98 +442,29 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             recipe = replace(declared, files=digests_of_files(self.bundle_root, config))
         save_model_file(path, self.spec.with_aliases(weights), recipe)
 
-    def _class_names(self) -> tuple[str, ...]:
-        metadata = getattr(getattr(self.train_workflow, "parser", None), "config", {}).get(
-            "_meta_", {}
-        )
-        outputs = metadata.get("network_data_format", {}).get("outputs", {}).get("pred", {})
-        return tuple(str(label) for label in outputs.get("channel_def", {}).values())
-
-    def _train(self, request: Request, weights: Weights) -> TrainLoss:
-        counter = TrainLoss(board=request.client)
-        usual, self.local_epochs = self.local_epochs, self.local_epochs_of(request)
-        try:
-            with one_round(
-                self.trainer, request.seed, [counter, *chosen_handlers(request.context)]
-            ):
-                self._train_from(self.spec.with_aliases(weights), {})
-        finally:
-            self.local_epochs = usual
-        return counter
-
-    def _train_personal(self, request: Request, weights: Weights, past: Past) -> dict[str, Any]:
-        """Ditto's personal model after this round; its first begins with the received weights and a
-        new optimizer.
-        """
-        begin = past.personal or {**self._initial, "local": self.spec.with_aliases(weights)}
-        if request.context.get("reset_optimizer", 0):
-            begin = with_new_optimizer(begin)
-        strength, epochs = request.context["ditto_lambda"], self.local_epochs_of(request)
-        return train_personal(self.trainer, begin, request.weights, strength, epochs, request.seed)
-
-    def _reply(
-        self,
-        request: Request,
-        local: Weights,
-        measurements: dict[str, Measurement],
-        counter: TrainLoss,
-    ) -> Reply:
-        """What leaves the site: differences of the parameters that were sent, and the buffers that
-        were.
-        """
-        update = {
-            name: local[name] - request.weights[name]
-            for name in self.spec.parameters
-            if name in request.weights
-        }
-        buffers = {name: local[name] for name in self.spec.buffers if name in request.weights}
-        dataset = getattr(self.trainer.data_loader, "dataset", ())
-        cases = getattr(dataset, "data", dataset)
-        return Reply(
-            request.client,
-            filtered_update(update, self.post_weight_filters, {}, self.client_name),
-            num_samples=round(counter.images / self.local_epochs_of(request)),
-            measurements=measurements,
-            buffers=buffers,
-            num_cases=_different(cases),
-            num_steps=counter.steps,
-            labelled=() if all(counter.labelled) else counter.labelled,
-            id=request.id,
-            run=request.run,
-            round=request.round,
-        )
-
-    # ---- state between rounds
-    # ---------------------------------------------------------------------------------
-
-    def _restore(self, request: Request, past: Past) -> None:
-        """Bring the trainer to the state after the newest round, or to its initial one."""
-        if past.newest < 0 < request.round:
-            logger.warning(
-                "client %s has no state of an earlier round: its optimizer starts anew",
-                request.client,
-            )
-        reset = bool(request.context.get("reset_optimizer", 0))
-        if past.newest >= 0 and self._at is None:
-            logger.info(
-                "client %s goes on from its state after round %d", request.client, past.newest
-            )
-        if past.newest < 0 or reset or self._at != (request.run, past.newest):
-            state = past.state or self._initial
-            load_state(self.trainer, with_new_optimizer(state) if reset else state)
-        self._at = None  # unknown until this round is done
-
-
-def _different(cases: Any) -> int:
-    """Number of cases, each counted once: a bundle may list one several times in an epoch, and a
-    free rider does.
-    """
-    if isinstance(cases, Sequence) and all(
-        isinstance(case, Mapping) and "image" in case for case in cases
-    ):
-        return len({str(case["image"]) for case in cases})
-    return len(cases)
-
 
 def _asks_for(of: str, request: Request) -> bool:
-    return any(MEASUREMENTS[name].of == of for name in request.measure if name in MEASUREMENTS)
+    """Whether the request asks for a measurement of this model."""
+    entries = [MEASUREMENTS[name] for name in request.measure if name in MEASUREMENTS]
+    return any(entry.of == of for entry in entries)
+
+
+def _memory_for(entry: Entry, past: Past) -> Memory:
+    """The earlier model that a measurement needs."""
+    if entry.needs == "previous":
+        return Memory(previous=past.previous)
+    if entry.needs == "present":
+        return Memory(present=past.present)
+    return Memory()
+
+
+def _count_different(cases: Any) -> int:
+    """Number of cases, each counted once.
+
+    A bundle may list a case several times in an epoch, and a free rider does.
+    """
+    if not isinstance(cases, Sequence):
+        return len(cases)
+    if not all(isinstance(case, Mapping) and "image" in case for case in cases):
+        return len(cases)
+    return len({str(case["image"]) for case in cases})

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether test cases are test cases: a bundle's evaluator may score cases that the model was
-trained or chosen on.
+"""Finds test cases that are used for something else besides.
+
+A bundle's evaluator may score cases that the model was trained or chosen on.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Estimate
 
 NAMED = 5
-
+"""Files that a message names at most."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,16 +59,22 @@ class Overlap:
         parts = []
         for files, use in ((self.training, "training"), (self.validation, "validation")):
             if files:
-                names = ", ".join(os.path.basename(file) for file in files[:NAMED])
-                more = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
-                verb = "is" if len(files) == 1 else "are"
-                parts.append(f"{len(files)} {verb} used in {use} ({names}{more})")
+                parts.append(_used_in(use, files))
         return f"of its {self.cases} test cases, {' and '.join(parts)}"
 
 
+def _used_in(use: str, files: Sequence[str]) -> str:
+    """How many cases, and the first of their files: ``1 is used in training (a.nii.gz)``."""
+    verb = "is" if len(files) == 1 else "are"
+    names = ", ".join(os.path.basename(file) for file in files[:NAMED])
+    unnamed = len(files) - NAMED
+    if unnamed > 0:
+        names += f" and {unnamed} more"
+    return f"{len(files)} {verb} used in {use} ({names})"
+
+
 def overlap_of(client: str, evaluator: Any, trainer: Any, validator: Any) -> Overlap | None:
-    """The test cases of a client that are training or validation cases too; ``None`` where there
-    are none.
+    """The test cases of a client that are training or validation cases too.
 
     Cases are compared by the files of their images. Lists that cannot be compared are named in the
     log.
@@ -77,34 +84,53 @@ def overlap_of(client: str, evaluator: Any, trainer: Any, validator: Any) -> Ove
         evaluator: of the test cases; ``None`` where the bundle has none.
         trainer: of the training cases.
         validator: of the validation cases; ``None`` where the bundle has none.
+
+    Returns:
+        ``None`` where there are none, or where the test cases are no list of files.
     """
     if evaluator is None:
         return None
-    tested = image_files(evaluator)
-    others = {"training": image_files(trainer)}
-    if validator is not None:
-        others["validation"] = image_files(validator)
-    unknown = (
-        ["test"] if tested is None else [use for use, files in others.items() if files is None]
-    )
-    if unknown:
-        logger.warning(
-            "client %s: its %s cases are no list of files, so whether its test cases are used elsewhere is not checked",
-            *(client, " and ".join(unknown)),
-        )
-    if tested is None:
+    test_files = image_files(evaluator)
+    if test_files is None:
+        _log_unknown(client, ["test"])
         return None
-    shared = {use: sorted(tested & (files or set())) for use, files in others.items()}
+
+    engines = {"training": trainer}
+    if validator is not None:
+        engines["validation"] = validator
+    # use -> files that are test cases, too
+    shared: dict[str, list[str]] = {}
+    unknown = []
+    for use, engine in engines.items():
+        files = image_files(engine)
+        if files is None:
+            unknown.append(use)
+        else:
+            shared[use] = sorted(test_files & files)
+    if unknown:
+        _log_unknown(client, unknown)
     if not any(shared.values()):
         return None
-    found = Overlap(len(tested), shared.get("validation", ()), shared["training"])
+
+    found = Overlap(len(test_files), shared.get("validation", ()), shared.get("training", ()))
     logger.warning("client %s: %s; no test score is reported", client, found.in_words())
     return found
 
 
+def _log_unknown(client: str, uses: Sequence[str]) -> None:
+    logger.warning(
+        "client %s: its %s cases are no list of files, so whether its test cases are used "
+        "elsewhere is not checked",
+        client,
+        " and ".join(uses),
+    )
+
+
 def image_files(engine: Any) -> set[str] | None:
-    """The image files of an engine's cases, links resolved; ``None`` where its dataset does not
-    list them.
+    """The image files of an engine's cases, links resolved.
+
+    Returns:
+        One string per case, with a line per file; ``None`` where the dataset does not list files.
     """
     dataset = getattr(getattr(engine, "data_loader", None), "dataset", None)
     cases = getattr(dataset, "data", dataset)
@@ -112,9 +138,14 @@ def image_files(engine: Any) -> set[str] | None:
         return None
     found = set()
     for case in cases:
-        image = case.get("image") if isinstance(case, Mapping) else None
-        files: Sequence[Any] = image if isinstance(image, (list, tuple)) else [image]
+        files = _image_files_of(case)
         if not files or not all(isinstance(file, (str, os.PathLike)) for file in files):
             return None
         found.add("\n".join(os.path.realpath(file) for file in files))
     return found
+
+
+def _image_files_of(case: Any) -> Sequence[Any]:
+    """The files of one case: an image may be made of several, one per channel."""
+    image = case.get("image") if isinstance(case, Mapping) else None
+    return image if isinstance(image, (list, tuple)) else [image]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A site's own filters around its client: they act on copies, and what they return is checked.
+"""Applies a site's own filters around its client to copies, and checks what they return.
 
 A filter is a ``monai.fl.utils.filters.Filter``, or any function
 ``(ExchangeObject, extra) -> ExchangeObject``. A pre-filter sees weights as they came in, and may
@@ -22,7 +22,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import Weights
 
 NUMERIC = "biuf"
-"""NumPy's kinds of numbers: booleans, integers, floats."""
+"""NumPy's kinds of numbers: booleans, signed and unsigned integers, floats."""
 
 SiteFilter = Callable[[ExchangeObject, dict[str, Any]], ExchangeObject]
 
@@ -119,8 +119,8 @@ def filtered_update(
 def own_tensors(weights: Any) -> Any:
     """``weights`` with tensors of their own memory; NumPy's arrays and numbers become tensors.
 
-    What else there is, such as bytes of an encoding or a checkpoint's nested state, stays as it
-    is. So does ``None``.
+    All else, such as bytes of an encoding or a checkpoint's nested state, stays as it is. So does
+    ``None``.
 
     >>> own_tensors({"w": np.zeros(2, dtype=np.float32), "key": b"secret"})
     {'w': tensor([0., 0.]), 'key': b'secret'}
@@ -145,12 +145,14 @@ def _apply(
     if not isinstance(filtered, ExchangeObject):
         raise ConfigError(
             f"client {client!r}: the filter {_name(site_filter)!r} returned "
-            f"{type(filtered).__name__}. It must return an ExchangeObject: end it with 'return data'"
+            f"{type(filtered).__name__}. It must return an ExchangeObject: end it with "
+            "'return data'"
         )
     return filtered
 
 
 def _check_update(weights: Any, update: Weights, who: str) -> None:
+    """Refuse filtered ``weights`` unless they have the names and shapes of ``update``."""
     if update and not weights:
         raise ConfigError(f"{who} left nothing of the update. Let it return the weights")
     if not isinstance(weights, Mapping):
@@ -160,13 +162,14 @@ def _check_update(weights: Any, update: Weights, who: str) -> None:
     unexpected = sorted(set(weights) - set(update))
     if missing or unexpected:
         raise ConfigError(
-            f"{who} changed the names of the update: {missing[:3]} are missing, {unexpected[:3]} are "
-            "new. It must return every tensor under its name"
+            f"{who} changed the names of the update: {missing[:3]} are missing, "
+            f"{unexpected[:3]} are new. It must return every tensor under its name"
         )
     for name, value in weights.items():
         if not isinstance(value, torch.Tensor):
             raise ConfigError(
-                f"{who} made {type(value).__name__} of {name!r}. It must return tensors, or NumPy's arrays"
+                f"{who} made {type(value).__name__} of {name!r}. "
+                "It must return tensors, or NumPy's arrays"
             )
         shape = tuple(update[name].shape)
         if tuple(value.shape) != shape:
@@ -177,5 +180,5 @@ def _check_update(weights: Any, update: Weights, who: str) -> None:
 
 
 def _name(site_filter: SiteFilter) -> str:
-    """Of a function its own name, of an object that of its class."""
+    """A function's own name, or the name of an object's class."""
     return getattr(site_filter, "__name__", type(site_filter).__name__)

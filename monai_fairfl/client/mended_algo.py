@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""MONAI's ``MonaiAlgo`` with its traps closed: what any engine for ``monai.fl`` may drive."""
+"""Closes the traps of MONAI's ``MonaiAlgo``, for any engine of ``monai.fl``."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ from monai.networks.utils import get_state_dict
 from monai.utils import ensure_tuple
 
 from monai_fairfl.client.filters import apply_filters, own_tensors, received_weights
-from monai_fairfl.client.state import handler_owner, state_of
+from monai_fairfl.client.trainer_state import state_of
 from monai_fairfl.client.training import check_schedules, discard_interrupted_run
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.measurements.probe import check_whole, handlers_that
 from monai_fairfl.protocol.model_spec import read_spec
+from monai_fairfl.utils.engine_internals import (
+    Handler,
+    handler_owner,
+    remove_handlers,
+    require_whole_run,
+)
 
 logger = logging.getLogger(__name__)
 
 
 class MendedMonaiAlgo(MonaiAlgo):
-    """A ``MonaiAlgo`` that any engine drives as before, with the same numbers where those are
-    right.
+    """A ``MonaiAlgo`` with the same interface, and the same numbers where those are right.
 
     It differs in these points:
 
@@ -80,7 +84,8 @@ class MendedMonaiAlgo(MonaiAlgo):
     ):
         self._looks_for_evaluate = "config_evaluate_filename" not in arguments
         for name in ("train_kwargs", "eval_kwargs"):
-            arguments[name] = dict(arguments.get(name) or {})  # MonaiAlgo writes into them
+            # MonaiAlgo writes into them.
+            arguments[name] = dict(arguments.get(name) or {})
         super().__init__(bundle_root, **arguments)
         # MonaiAlgo inherits get_data_stats, which reads these, and does not set them.
         self.workflow = None
@@ -91,9 +96,12 @@ class MendedMonaiAlgo(MonaiAlgo):
         self.state_dir = Path(state_dir)
         self.all_handlers = all_handlers
         self._built = False
-        self._validator: Any = None  # the training's own evaluator
-        self._initial: dict[str, Any] = {}  # state of the trainer as the bundle makes it
-        self._received: set[str] = set()  # names of the weights that training began from
+        # The training's own evaluator.
+        self._validator: Any = None
+        # State of the trainer as the bundle makes it.
+        self._initial: dict[str, Any] = {}
+        # Names of the weights that training began from.
+        self._received: set[str] = set()
         # When each checkpoint on disk was written, before the first training; None: not trained
         # yet.
         self._old_checkpoints: dict[ModelType, int] | None = None
@@ -118,7 +126,8 @@ class MendedMonaiAlgo(MonaiAlgo):
             super().initialize(extra)
             self._prepare_engines()
         except Exception:
-            self.bundle_root = given_root  # the next try joins it with the app root again
+            # The next try joins it with the app root again.
+            self.bundle_root = given_root
             raise
         if stats_sender is not None:
             self.stats_sender = stats_sender
@@ -170,7 +179,7 @@ class MendedMonaiAlgo(MonaiAlgo):
         if self.trainer is None:
             return
         if not self.all_handlers:
-            self.trainer._event_handlers = handlers_that(_is_needed, self.trainer)
+            remove_handlers(self.trainer, _is_of_central_training)
             check_schedules(self.trainer, self._evaluators(), self.client_name)
         self._initial = state_of(self.trainer)
 
@@ -210,8 +219,11 @@ class MendedMonaiAlgo(MonaiAlgo):
         """
         extra = {} if extra is None else extra
         if self.global_weights is not None:
-            known = self.global_weights.items()
-            self.global_weights = {name: value for name, value in known if name in self._received}
+            received = {}
+            for name, value in self.global_weights.items():
+                if name in self._received:
+                    received[name] = value
+            self.global_weights = received
         if ExtraItems.MODEL_TYPE in extra:
             self._require_new_checkpoint(extra[ExtraItems.MODEL_TYPE])
         with self._without_filters("post_weight_filters"):
@@ -219,7 +231,8 @@ class MendedMonaiAlgo(MonaiAlgo):
         sent.weights = own_tensors(sent.weights)
         if self.post_weight_filters:
             sent = apply_filters(self.post_weight_filters, sent, extra, self.client_name)
-            sent.weights = own_tensors(sent.weights)  # a filter may return NumPy's arrays
+            # A filter may return NumPy's arrays.
+            sent.weights = own_tensors(sent.weights)
         return sent
 
     def evaluate(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> ExchangeObject:
@@ -250,7 +263,7 @@ class MendedMonaiAlgo(MonaiAlgo):
         discard_interrupted_run(self.evaluator)
         with self._without_filters("pre_filters", "post_evaluate_filters"):
             result = super().evaluate(ExchangeObject(weights=weights), extra)
-        check_whole(self.evaluator)
+        require_whole_run(self.evaluator)
         result.metrics = dict(result.metrics)
         return apply_filters(self.post_evaluate_filters, result, extra, self.client_name)
 
@@ -273,7 +286,11 @@ class MendedMonaiAlgo(MonaiAlgo):
         hist_range: Any,
         output_path: str | None = None,
     ) -> Any:
-        """``MonaiAlgoStats`` writes each case's numbers into the app's folder; ours is private."""
+        """Write each case's numbers into the private folder.
+
+        This overrides a private method of ``MonaiAlgoStats``: it writes them into the app's folder,
+        and its public ``get_data_stats`` takes no path.
+        """
         self.state_dir.mkdir(parents=True, exist_ok=True)
         private = str(self.state_dir / f"{data_key}_data_stats.yaml")
         return super()._get_data_key_stats(data, data_key, hist_bins, hist_range, private)
@@ -324,7 +341,8 @@ class MendedMonaiAlgo(MonaiAlgo):
         self._require_built()
         if self.trainer is None:
             raise ConfigError(
-                f"client {self.client_name!r} only evaluates: give it a config_train_filename to train"
+                f"client {self.client_name!r} only evaluates: "
+                "give it a config_train_filename to train"
             )
 
     def _require_all(
@@ -361,5 +379,6 @@ class MendedMonaiAlgo(MonaiAlgo):
             )
 
 
-def _is_needed(handler: Any) -> bool:
-    return not isinstance(handler_owner(handler), (ValidationHandler, StatsHandler))
+def _is_of_central_training(handler: Handler) -> bool:
+    """Whether a federated training does without ``handler``: it validates or logs."""
+    return isinstance(handler_owner(handler), (ValidationHandler, StatsHandler))

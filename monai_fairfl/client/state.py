@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a client keeps of its own training between rounds: one file per round, written whole or not
-at all.
-"""
+"""Stores a client's state between rounds: one file per round, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,24 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from monai.engines import SupervisedTrainer
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.measurements.probe import load_weights
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.files import DAMAGED, safe_name, write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
-from monai_fairfl.utils.tensors import on_cpu
 
 
 class ClientState:
-    """The state files of one client, kept and read by round, because a resumed server repeats
-    rounds.
+    """The state files of one client, by run and round, because a resumed server repeats rounds.
 
     Args:
         folder: private to this client.
-        keep: rounds kept: 2 when the server repeats its last round, 3 when its newest checkpoint
-            was damaged too.
+        keep: number of rounds that stay on disk: 2 when the server repeats its last round, 3 when
+            its newest checkpoint was damaged too.
     """
 
     def __init__(self, folder: str | Path, keep: int = 3):
@@ -39,18 +33,22 @@ class ClientState:
             raise ValueError(
                 f"keep must be at least 2, so that a resumed server can repeat a round; got {keep}"
             )
-        self.folder, self.keep = Path(folder), keep
+        self.folder = Path(folder)
+        self.keep = keep
 
     def before(self, run: str, number: int) -> list[int]:
-        """Rounds before ``number`` whose state is here, newest first."""
-        return sorted((r for r in self._rounds(run) if r < number), reverse=True)
+        """Rounds before ``number`` whose state is on disk, newest first."""
+        earlier = [stored for stored in self._rounds(run) if stored < number]
+        return sorted(earlier, reverse=True)
 
     def has(self, run: str, number: int) -> bool:
-        """Whether the state after round ``number`` is here."""
+        """Whether the state after round ``number`` is on disk."""
         return self._path(run, number).exists()
 
     def load(self, run: str, number: int) -> dict[str, Any]:
-        """The state after round ``number``; tensors and plain values only, whatever the file says.
+        """The state after round ``number``.
+
+        Only tensors and plain values are read, whatever the file contains.
 
         Raises:
             FederationError: when the file is damaged.
@@ -60,27 +58,31 @@ class ClientState:
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except DAMAGED as error:
             raise FederationError(
-                f"the state after round {number} in {path} is damaged ({type(error).__name__}): delete the file, and "
-                "this client goes on from an earlier round's state, or with a new optimizer where there is none"
+                f"the state after round {number} in {path} is damaged ({type(error).__name__}): "
+                "delete the file, and this client goes on from an earlier round's state, or with a "
+                "new optimizer where there is none"
             ) from error
         return state
 
     def save(self, run: str, number: int, state: Mapping[str, Any]) -> None:
-        """Write the state after round ``number``; rounds from ``number`` on that an earlier try
-        left are replaced.
+        """Write the state after round ``number``, and delete what is obsolete.
+
+        Later rounds are of an earlier try; of the others the newest ``keep`` stay.
         """
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
         write_atomically(self._path(run, number), buffer.getvalue())
-        rounds = self._rounds(run)
-        for old in [r for r in rounds if r > number] + sorted(r for r in rounds if r <= number)[
-            : -self.keep
-        ]:
-            self._path(run, old).unlink()
+
+        stored = sorted(self._rounds(run))
+        of_earlier_try = [other for other in stored if other > number]
+        up_to_now = [other for other in stored if other <= number]
+        for obsolete in of_earlier_try + up_to_now[: -self.keep]:
+            self._path(run, obsolete).unlink()
 
     def save_cases(self, run: str, name: str, cases: Mapping[str, Mapping[str, float]]) -> None:
-        """The cases' own scores of a measurement stay at this site: ``RUN-name.csv`` in its private
-        folder.
+        """Write the cases' own scores of a measurement to ``RUN-name.csv``.
+
+        They stay in this site's private folder.
         """
         columns = list(next(iter(cases.values())))
         rows = []
@@ -104,21 +106,23 @@ class ClientState:
         return self.folder / f"{safe_name(run, 'run name', 128)}-{name}"
 
     def _rounds(self, run: str) -> list[int]:
-        name = re.compile(
-            re.escape(self.path(run, "round-").name) + r"([0-9]+)\.pt"
-        )  # another run's may begin alike
-        return [
-            int(found[1])
-            for path in self.folder.glob("*.pt")
-            if (found := name.fullmatch(path.name))
-        ]
+        """Rounds of ``run`` whose state is on disk, in any order."""
+        prefix = self.path(run, "round-").name
+        # The whole name must match: another run's name may begin like this one's.
+        pattern = re.compile(re.escape(prefix) + r"([0-9]+)\.pt")
+        rounds = []
+        for path in self.folder.glob("*.pt"):
+            match = pattern.fullmatch(path.name)
+            if match is not None:
+                rounds.append(int(match[1]))
+        return rounds
 
     def _path(self, run: str, number: int) -> Path:
         return self.path(run, f"round-{number:04d}.pt")
 
 
 class Past:
-    """What one request may look back on; each file is read when it is first needed.
+    """The earlier models that one request may use; each file is read when it is first needed.
 
     Args:
         states: the client's files.
@@ -127,29 +131,36 @@ class Past:
     """
 
     def __init__(self, states: ClientState, run: str, number: int):
-        self._states, self._run, self.round = states, run, number
-        self.newest = next(iter(states.before(run, number)), -1)
+        self._states = states
+        self._run = run
+        self.round = number
+        earlier = states.before(run, number)
+        self.newest = earlier[0] if earlier else -1
 
     @cached_property
     def state(self) -> dict[str, Any] | None:
         """The newest state of an earlier round."""
-        return self._states.load(self._run, self.newest) if self.newest >= 0 else None
+        if self.newest < 0:
+            return None
+        return self._states.load(self._run, self.newest)
 
     @property
     def local(self) -> Weights | None:
-        """The model trained last, in whatever earlier round."""
-        return self.state["local"] if self.state is not None else None
+        """The model trained last, in whichever earlier round."""
+        return None if self.state is None else self.state["local"]
 
     @property
     def previous(self) -> Weights | None:
-        """The model trained in the round before, exactly."""
+        """The model trained in the previous round, exactly that one."""
         return self.local if self.newest == self.round - 1 else None
 
     @cached_property
     def present(self) -> Weights | None:
         """The model trained in this round."""
-        here = self._states.has(self._run, self.round)
-        return self._states.load(self._run, self.round)["local"] if here else None
+        if not self._states.has(self._run, self.round):
+            return None
+        local: Weights = self._states.load(self._run, self.round)["local"]
+        return local
 
     @cached_property
     def personal(self) -> dict[str, Any] | None:
@@ -160,45 +171,3 @@ class Past:
                 personal: dict[str, Any] = state["personal"]
                 return personal
         return None
-
-
-def state_of(trainer: SupervisedTrainer) -> dict[str, Any]:
-    """Everything that training goes on from; the random state follows from each request's seed."""
-    return {
-        "local": on_cpu(trainer.network.state_dict()),
-        "optimizer": on_cpu(trainer.optimizer.state_dict()),
-        "schedulers": [on_cpu(scheduler.state_dict()) for scheduler in _schedulers(trainer)],
-        "epoch": trainer.state.epoch,
-        "iteration": trainer.state.iteration,
-        "scaler": trainer.scaler.state_dict() if trainer.scaler is not None else {},
-    }
-
-
-def load_state(trainer: SupervisedTrainer, state: Mapping[str, Any]) -> None:
-    """The inverse of :func:`state_of`; tensors that its ``local`` does not name stay as they are."""
-    load_weights(trainer.network, state["local"])
-    trainer.optimizer.load_state_dict(on_cpu(state["optimizer"]))
-    for scheduler, saved in zip(_schedulers(trainer), state["schedulers"], strict=True):
-        scheduler.load_state_dict(on_cpu(saved))
-    trainer.state.epoch, trainer.state.iteration = state["epoch"], state["iteration"]
-    trainer.scaler = None
-    if trainer.amp and state["scaler"]:
-        trainer.scaler = torch.cuda.amp.GradScaler()  # as ``Trainer.run`` does
-        trainer.scaler.load_state_dict(state["scaler"])
-
-
-def _schedulers(trainer: SupervisedTrainer) -> list[Any]:
-    """Learning-rate schedulers, found in the trainer's handlers."""
-    found: dict[int, Any] = {}
-    for entries in trainer._event_handlers.values():
-        for entry in entries:
-            scheduler = getattr(handler_owner(entry[0]), "lr_scheduler", None)
-            if hasattr(scheduler, "state_dict"):
-                found[id(scheduler)] = scheduler
-    return list(found.values())
-
-
-def handler_owner(handler: Any) -> Any:
-    """The object whose method an engine's callback is, through ignite's wrapping."""
-    inner = getattr(handler, "__wrapped__", handler)
-    return getattr(inner, "__self__", inner)

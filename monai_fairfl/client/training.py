@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What acts during a round's training at a client: handlers that a request chooses, and Ditto's
-personal model.
-"""
+"""Runs one round's training at a client: the handlers that a request chooses, Ditto's own model."""
 
 from __future__ import annotations
 
@@ -15,31 +13,46 @@ from ignite.engine import Engine, Events
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import LrScheduleHandler
 
-from monai_fairfl.client.state import handler_owner, load_state, state_of
+from monai_fairfl.client.trainer_state import load_state, state_of
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import Proximal, SharpnessAware
-from monai_fairfl.measurements.probe import check_whole
-from monai_fairfl.measurements.training_probe import seed_loader
+from monai_fairfl.measurements.batches import seed_loader
 from monai_fairfl.protocol.values import Weights
+from monai_fairfl.utils.engine_internals import (
+    forget_unfinished_run,
+    handler_owner,
+    handlers_of,
+    require_whole_run,
+)
 from monai_fairfl.utils.random_state import own_random_state
 
 
 class TrainingHandler(Protocol):
-    """What acts during a round's training: an ignite handler that can be taken off again."""
+    """What acts during a round's training: an ignite handler that can be detached."""
 
     def attach(self, engine: Any) -> None:
         """Add its callbacks."""
 
     def detach(self) -> None:
-        """Take them off."""
+        """Remove them."""
+
+
+def _sharpness_aware(context: Mapping[str, float]) -> TrainingHandler:
+    return SharpnessAware(context["sam_rho"], context.get("gsam_alpha", 0.0))
+
+
+def _proximal(context: Mapping[str, float]) -> TrainingHandler:
+    return Proximal(context["prox_mu"])
 
 
 TRAINING_HANDLERS: dict[str, Callable[[Mapping[str, float]], TrainingHandler]] = {
-    "sam_rho": lambda context: SharpnessAware(context["sam_rho"], context.get("gsam_alpha", 0.0)),
-    "prox_mu": lambda context: Proximal(context["prox_mu"]),
+    "sam_rho": _sharpness_aware,
+    "prox_mu": _proximal,
 }
-"""context key -> maker of the handler that it chooses, from the whole context. A new client half is
-one entry. They are attached in this order.
+"""context key -> maker of the handler that it chooses, from the whole context.
+
+What acts during training is one entry. Handlers are attached in this order: one that replaces
+gradients comes before one that adds to them.
 """
 
 
@@ -55,13 +68,11 @@ def chosen_handlers(context: Mapping[str, float]) -> list[TrainingHandler]:
 def discard_interrupted_run(engine: Engine) -> None:
     """Let the next run of ``engine`` be a whole one.
 
-    After a run that was interrupted ignite goes on with the steps that are left of it, and after
-    one that failed it does nothing at all. The counters go back to whole epochs: ignite would take
-    the rest for a part of the next epoch.
+    The counters go back to whole epochs: ignite would take the steps that were done for a part of
+    the next epoch.
     """
-    if engine._internal_run_generator is None:
+    if not forget_unfinished_run(engine):
         return
-    engine._internal_run_generator = None
     steps_per_epoch = engine.state.epoch_length
     if steps_per_epoch:
         engine.state.epoch = engine.state.iteration // steps_per_epoch
@@ -77,23 +88,19 @@ def one_round(
     Raises:
         TransportAborted: when the training inside was interrupted.
     """
-    trainer._internal_run_generator = (
-        None  # after a failure ignite would go on with what is left of that run
-    )
+    forget_unfinished_run(trainer)
     with ExitStack() as stack:
         stack.enter_context(own_random_state(seed))
         for handler in handlers:
             handler.attach(trainer)
             stack.callback(handler.detach)
-        if (
-            trainer.scaler is not None
-        ):  # ``Trainer.run`` makes a new one, which would have to find the scale again
-            stack.enter_context(
-                trainer.add_event_handler(Events.STARTED, _set_scaler, trainer.scaler)
-            )
+        if trainer.scaler is not None:
+            # ``Trainer.run`` makes a new loss scaler, which would have to find the scale again.
+            give_back = trainer.add_event_handler(Events.STARTED, _set_scaler, trainer.scaler)
+            stack.enter_context(give_back)
         seed_loader(trainer.data_loader, seed)
         yield
-        check_whole(trainer)
+        require_whole_run(trainer)
 
 
 def _set_scaler(trainer: SupervisedTrainer, scaler: Any) -> None:
@@ -103,42 +110,38 @@ def _set_scaler(trainer: SupervisedTrainer, scaler: Any) -> None:
 def check_schedules(
     trainer: SupervisedTrainer, evaluators: Sequence[SupervisedEvaluator], client: str | None
 ) -> None:
-    """Refuse a schedule that reads an evaluator's score, which nobody makes while a client trains.
+    """Refuse a schedule that reads an evaluator's score, which is not computed during training.
 
     Raises:
         ConfigError: naming the client.
     """
-    owners = [
-        handler_owner(entry[0]) for entries in trainer._event_handlers.values() for entry in entries
-    ]
-    for schedule in (owner for owner in owners if isinstance(owner, LrScheduleHandler)):
-        if any(_reads(schedule, trainer, evaluator) for evaluator in evaluators):
-            raise ConfigError(
-                f"client {client!r}: the schedule {type(schedule.lr_scheduler).__name__} reads the validation score, "
-                "which is not there during federated training: use a schedule by epoch, for example LambdaLR"
-            )
+    for handler in handlers_of(trainer):
+        schedule = handler_owner(handler)
+        if not isinstance(schedule, LrScheduleHandler):
+            continue
+        for evaluator in evaluators:
+            if _reads_state_of(evaluator, schedule, trainer):
+                raise ConfigError(
+                    f"client {client!r}: the schedule {type(schedule.lr_scheduler).__name__} reads "
+                    "the validation score, which is not there during federated training: use a "
+                    "schedule by epoch, for example LambdaLR"
+                )
 
 
-def _reads(
-    schedule: LrScheduleHandler, trainer: SupervisedTrainer, evaluator: SupervisedEvaluator
+def _reads_state_of(
+    evaluator: SupervisedEvaluator, schedule: LrScheduleHandler, trainer: SupervisedTrainer
 ) -> bool:
-    """Whether ``schedule`` misses the evaluator's state when that is gone."""
+    """Whether ``schedule`` needs the evaluator's state: tried without that state."""
     state = evaluator.state
     del evaluator.state
     try:
         schedule.step_transform(trainer)
-    except Exception as error:  # of the trainer, too, there is no output before the first step
+    except Exception as error:
+        # Before the first step the trainer has no output either, whose absence says nothing.
         return getattr(error, "obj", None) is evaluator
     finally:
         evaluator.state = state
     return False
-
-
-def with_new_optimizer(state: Mapping[str, Any]) -> dict[str, Any]:
-    """``state`` with an optimizer that forgot its moments; the learning rate stays where the
-    schedule has it.
-    """
-    return {**state, "optimizer": {**state["optimizer"], "state": {}}}
 
 
 def train_personal(
@@ -167,8 +170,9 @@ def train_personal(
     Returns:
         The state that v goes on from.
     """
-    usual, counters = state_of(trainer), trainer.state
-    trainer.state = copy.copy(counters)
+    usual_state = state_of(trainer)
+    usual_counters = trainer.state
+    trainer.state = copy.copy(usual_counters)
     try:
         load_state(trainer, begin)
         trainer.state.max_epochs = trainer.state.epoch + epochs
@@ -176,5 +180,5 @@ def train_personal(
             trainer.run()
         return state_of(trainer)
     finally:
-        trainer.state = counters
-        load_state(trainer, usual)
+        trainer.state = usual_counters
+        load_state(trainer, usual_state)

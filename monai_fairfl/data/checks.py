@@ -1,18 +1,16 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Everything about the sites' files that would stop or spoil a training later, found before it
-begins.
-"""
+"""Checks of the sites' files, which find what would stop or spoil a training before it begins."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from monai_fairfl.data.inspection import Inspection, inspect_site
-from monai_fairfl.data.layouts import Case
+from monai_fairfl.data.inspection import Inspection, inspect_site, labels_of
+from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.data.layouts.base import all_named
 from monai_fairfl.errors import DataError
 
@@ -69,22 +67,24 @@ def check_cases(
 
 
 def summary_of(inspection: Inspection) -> dict[str, Any]:
-    """An inspection for JSON, see :func:`check_cases`."""
+    """Summarise an inspection for JSON, see :func:`check_cases`."""
     lines = inspection.lines
-    return {
+    summary: dict[str, Any] = {
         "site": inspection.site,
         "layout": inspection.layout,
         "num_cases": len(lines),
-        "labels": sorted({value for line in lines for value in line["labels"]}),
+        "labels": labels_of(lines),
         "gland_slices": sum(line["gland_slices"] for line in lines),
-        **({"values": dict(inspection.values)} if inspection.values else {}),
-        "cases": lines,
     }
+    if inspection.values:
+        summary["values"] = dict(inspection.values)
+    summary["cases"] = lines
+    return summary
 
 
 def check_duplicates(
     sites: Mapping[str, str | os.PathLike[str] | Inspection],
-    datalists: Mapping[str, Mapping[str, Sequence[Case]]] | None = None,
+    datalists: Mapping[str, Mapping[str, Sequence[CaseFiles]]] | None = None,
 ) -> list[str]:
     """Find the same image, or the same label of different images, at two sites or twice at one.
 
@@ -94,7 +94,7 @@ def check_duplicates(
 
     Args:
         sites: site -> its folder or data list, or its inspection.
-        datalists: site -> data list, to tell in which part each copy is.
+        datalists: site -> data list, which shows in which part each copy is.
 
     Returns:
         One sentence for each group of copies, with the fix; none when there is no copy.
@@ -107,38 +107,57 @@ def check_duplicates(
     >>> len(check_duplicates(site_folders(root)))
     2
     """
-    parts = {
-        os.path.abspath(case["image"]): part
-        for datalist in (datalists or {}).values()
-        for part, cases in datalist.items()
-        for case in cases
-    }
-    images: dict[str, list[tuple[str, str]]] = {}
+    part_of = _part_of_each_image(datalists or {})
+    # Digest of an image -> each of its copies.
+    images: dict[str, list[_Copy]] = {}
+    # Digest of a label -> digest of an image -> where the label is.
     labels: dict[str, dict[str, str]] = {}
-    for site, given in sites.items():
-        for image, label in (given if isinstance(given, Inspection) else inspect_site(given)).files:
-            part = parts.get(os.path.abspath(image.path))
-            where = f"{site}: {image.path}" + (f" ({part})" if part else "")
-            images.setdefault(image.digest, []).append((where, part or ""))
-            if label.slices:
-                labels.setdefault(label.digest, {}).setdefault(
-                    image.digest, f"{site}: {label.path}"
-                )
+    for site, source in sites.items():
+        inspection = source if isinstance(source, Inspection) else inspect_site(source)
+        for image, label in inspection.files:
+            copy = _Copy(site, image.path, part_of.get(os.path.abspath(image.path), ""))
+            images.setdefault(image.digest, []).append(copy)
+            if label.labelled_slices:
+                images_of_label = labels.setdefault(label.digest, {})
+                images_of_label.setdefault(image.digest, f"{site}: {label.path}")
     found = []
     for copies in images.values():
         if len(copies) > 1:
-            split = len({part for _, part in copies}) > 1
-            leak = (
-                "; they are in different parts, so a test would see what was trained"
-                if split
-                else ""
-            )
-            found.append(
-                f"the same image occurs {len(copies)} times, {', '.join(w for w, _ in copies)}{leak}. Keep one."
-            )
-    for owners in labels.values():
-        if len(owners) > 1:
-            found.append(
-                f"different images have the same label, {', '.join(owners.values())}. Look for the right one."
-            )
+            found.append(_same_image(copies))
+    for images_of_label in labels.values():
+        if len(images_of_label) > 1:
+            places = ", ".join(images_of_label.values())
+            found.append(f"different images have the same label, {places}. Look for the right one.")
     return found
+
+
+class _Copy(NamedTuple):
+    """Where an image is; ``part`` is empty where no data list has it."""
+
+    site: str
+    path: str
+    part: str
+
+    def __str__(self) -> str:
+        place = f"{self.site}: {self.path}"
+        return f"{place} ({self.part})" if self.part else place
+
+
+def _part_of_each_image(
+    datalists: Mapping[str, Mapping[str, Sequence[CaseFiles]]],
+) -> dict[str, str]:
+    part_of = {}
+    for datalist in datalists.values():
+        for part, cases in datalist.items():
+            for case in cases:
+                part_of[os.path.abspath(case["image"])] = part
+    return part_of
+
+
+def _same_image(copies: Sequence[_Copy]) -> str:
+    """One sentence on the copies of an image, with the fix."""
+    places = ", ".join(str(copy) for copy in copies)
+    sentence = f"the same image occurs {len(copies)} times, {places}"
+    if len({copy.part for copy in copies}) > 1:
+        sentence += "; they are in different parts, so a test would see what was trained"
+    return f"{sentence}. Keep one."

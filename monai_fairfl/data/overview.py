@@ -16,7 +16,7 @@ from rich.table import Table
 from monai_fairfl.data.checks import check_duplicates, summary_of
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.data.inspection import Inspection, inspect_site
-from monai_fairfl.data.layouts import Case
+from monai_fairfl.data.layouts import PARTS, CaseFiles
 from monai_fairfl.errors import DataError
 from monai_fairfl.utils.terminal import noted
 
@@ -28,7 +28,9 @@ def overview(
     noticed: Sequence[str] = (),
     **split: Any,
 ) -> tuple[dict[str, Any], str]:
-    """Read every file of every site once; also tell of sites with problems, and write nothing.
+    """Read every file of every site once, and report what each holds.
+
+    Sites with problems are reported too. Nothing is written.
 
     Args:
         sites: site -> its folder or data list, as :func:`~monai_fairfl.data.site_folders` gives
@@ -36,7 +38,7 @@ def overview(
         structures: names of nested structures whose pixel values are looked for, the outermost
             first.
         stereo: whether photographs are pairs of views; by their shape where it is not given.
-        noticed: notes from before, such as of folders that are no site.
+        noticed: notes that the caller already has, such as on folders that are no site.
         split: arguments of :func:`~monai_fairfl.data.split_cases`.
 
     Returns:
@@ -52,83 +54,104 @@ def overview(
     >>> data["problems"], data["sites"]["alder"]["training"], text.splitlines()[-1]
     ([], 2, '2 site(s), 0 note(s), 0 problem(s) that would stop a training')
     """
-    found: dict[str, Inspection] = {}
-    parts: dict[str, dict[str, list[Case]]] = {}
+    inspections: dict[str, Inspection] = {}
+    datalists: dict[str, dict[str, list[CaseFiles]]] = {}
     for name, path in sites.items():
         try:
-            found[name] = inspect_site(path, structures, stereo=stereo)
-            if not found[name].problems:
-                with noted() as more:
-                    parts[name] = site_datalist(path, None, structures, found[name].values, **split)
-                found[name].notes.extend(more)
+            inspection = inspect_site(path, structures, stereo=stereo)
         except DataError as error:
-            known = found.get(name, Inspection(name, "–", [], [], []))
-            found[name] = known._replace(problems=[*known.problems, str(error)])
-    notes = [
-        *noticed,
-        *(note for site in found.values() for note in site.notes),
-        *check_duplicates(found, parts),
-    ]
-    problems = [
-        f"site {name!r}: {problem}" for name, site in found.items() for problem in site.problems
-    ]
-    counts = {
-        name: {part: len(cases) for part, cases in split.items()} for name, split in parts.items()
-    }
-    summaries = {name: summary_of(site) | counts.get(name, {}) for name, site in found.items()}
-    closing = f"{len(found)} site(s), {len(notes)} note(s), {len(problems)} problem(s) that would stop a training"
-    lines = [
-        *(f"note: {note}" for note in notes),
-        *(f"problem: {problem}" for problem in problems),
-        closing,
-    ]
+            inspections[name] = Inspection(name, "–", [], [str(error)], [])
+            continue
+        inspections[name] = inspection
+        if inspection.problems:
+            continue
+        try:
+            with noted() as notes_on_split:
+                datalist = site_datalist(path, None, structures, inspection.values, **split)
+        except DataError as error:
+            inspections[name] = inspection._replace(problems=[str(error)])
+            continue
+        inspection.notes.extend(notes_on_split)
+        datalists[name] = datalist
+
+    notes = list(noticed)
+    problems: list[str] = []
+    summaries: dict[str, dict[str, Any]] = {}
+    for name, inspection in inspections.items():
+        notes.extend(inspection.notes)
+        problems.extend(f"site {name!r}: {problem}" for problem in inspection.problems)
+        summary = summary_of(inspection)
+        for part, cases in datalists.get(name, {}).items():
+            summary[part] = len(cases)
+        summaries[name] = summary
+    notes.extend(check_duplicates(inspections, datalists))
+
+    text = [as_table(summaries), ""]
+    text.extend(f"note: {note}" for note in notes)
+    text.extend(f"problem: {problem}" for problem in problems)
+    text.append(
+        f"{len(inspections)} site(s), {len(notes)} note(s), {len(problems)} problem(s) that would"
+        " stop a training"
+    )
     data = {"sites": summaries, "warnings": notes, "problems": problems}
-    return data, "\n".join([as_table(summaries), "", *lines])
+    return data, "\n".join(text)
+
+
+TITLES = (
+    "Site",
+    "Layout",
+    "Cases",
+    "Size",
+    "Channels",
+    "Spacing, mm",
+    "Labels",
+    "Empty",
+    "Split",
+)
 
 
 def as_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:
     """Sites side by side, for a terminal.
 
-    >>> line = {"image": "a.png", "shape": [4, 6], "channels": 3, "labels": [0, 255], "gland_slices": 1}
-    >>> site = {"layout": "folders", "num_cases": 1, "labels": [0, 255], "cases": [line]}
+    >>> case = {"shape": [4, 6], "channels": 3, "labels": [0, 255], "gland_slices": 1}
+    >>> site = {"layout": "folders", "num_cases": 1, "labels": [0, 255], "cases": [case]}
     >>> as_table({"elm": site}).splitlines()[-1].split()
     ['elm', 'folders', '1', '4', 'x', '6', '3', '0,', '255', '0', '–']
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in (
-        "Site",
-        "Layout",
-        "Cases",
-        "Size",
-        "Channels",
-        "Spacing, mm",
-        "Labels",
-        "Empty",
-        "Split",
-    ):
+    for title in TITLES:
         table.add_column(title, overflow="fold")
     for site, summary in summaries.items():
-        lines = summary["cases"]
-        coded = [f"{name} {low}-{high}" for name, (low, high) in summary.get("values", {}).items()]
-        split = [
-            str(summary[part]) for part in ("training", "validation", "testing") if part in summary
-        ]
-        table.add_row(
-            site,
-            summary["layout"],
-            str(summary["num_cases"]),
-            _range([line["shape"] for line in lines]),
-            _range([[line.get("channels", 1)] for line in lines]),
-            _range([line["spacing"] for line in lines if "spacing" in line]),
-            "\n".join([", ".join(map(str, summary["labels"])), *coded]),
-            str(sum(not line["gland_slices"] for line in lines)),
-            "/".join(split) or "–",
-        )
+        table.add_row(*_row(site, summary))
     width = max(80, shutil.get_terminal_size((100, 24)).columns)
     console = Console(width=width, markup=False, highlight=False)
     with console.capture() as captured:
         console.print(table)
     return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
+
+
+def _row(site: str, summary: Mapping[str, Any]) -> list[str]:
+    """The cells of a site, in the order of :data:`TITLES`."""
+    cases = summary["cases"]
+    shapes = [case["shape"] for case in cases]
+    channels = [[case.get("channels", 1)] for case in cases]
+    spacings = [case["spacing"] for case in cases if "spacing" in case]
+    label_lines = [", ".join(str(label) for label in summary["labels"])]
+    for name, (low, high) in summary.get("values", {}).items():
+        label_lines.append(f"{name} {low}-{high}")
+    num_empty = sum(1 for case in cases if not case["gland_slices"])
+    part_sizes = [str(summary[part]) for part in PARTS if part in summary]
+    return [
+        site,
+        summary["layout"],
+        str(summary["num_cases"]),
+        _range(shapes),
+        _range(channels),
+        _range(spacings),
+        "\n".join(label_lines),
+        str(num_empty),
+        "/".join(part_sizes) or "–",
+    ]
 
 
 def _range(rows: Sequence[Sequence[float]]) -> str:
@@ -137,5 +160,9 @@ def _range(rows: Sequence[Sequence[float]]) -> str:
     >>> _range([[384, 384, 15], [384, 384, 24]])
     '384 x 384 x 15-24'
     """
-    columns = [(min(column), max(column)) for column in zip(*rows)]
-    return " x ".join(f"{low:g}" if low == high else f"{low:g}-{high:g}" for low, high in columns)
+    ranges = []
+    for column in zip(*rows):
+        low = min(column)
+        high = max(column)
+        ranges.append(f"{low:g}" if low == high else f"{low:g}-{high:g}")
+    return " x ".join(ranges)

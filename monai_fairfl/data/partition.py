@@ -1,7 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets which cases: pooled cases dealt out to clients, a free rider's single case, and the
-clients to corrupt.
+"""Which client gets which cases.
+
+Pooled cases are dealt out to clients, a free rider gets a single case, and the clients to corrupt
+are chosen.
 """
 
 from __future__ import annotations
@@ -16,17 +18,20 @@ import numpy as np
 
 from monai_fairfl.data.content import cup_to_disc_ratio as cup_to_disc_ratio
 from monai_fairfl.data.content import structure_size
-from monai_fairfl.data.datalist import PARTS, Case, site_datalist
+from monai_fairfl.data.datalist import site_datalist
+from monai_fairfl.data.layouts import PARTS, CaseFiles
+from monai_fairfl.data.layouts.base import sorted_by_image
 from monai_fairfl.errors import ConfigError, DataError
 
-EXPONENT = 1.65911332899  # of the power law in the authors' code of CGSV
+# Of the power law in the authors' code of CGSV.
+EXPONENT = 1.65911332899
 
 
 def pick(names: Sequence[str], share: float, seed: int = 0) -> list[str]:
     """Pick floor(share n + 1/2) of n names, at least one if ``share`` is above 0.
 
-    Taken are the names whose SHA-256 together with the seed is smallest. So neither their order nor
-    the process matters, and a larger share picks the same names and more.
+    The names are picked whose SHA-256 together with the seed is smallest. So neither their order
+    nor the process matters, and a larger share picks the same names and more.
 
     Args:
         names: any strings; those that occur twice count once.
@@ -44,16 +49,21 @@ def pick(names: Sequence[str], share: float, seed: int = 0) -> list[str]:
     """
     if not 0 <= share <= 1:
         raise ConfigError(f"share={share}: give a share from 0 to 1, as 0.2 for 20 %.")
-    ranked = sorted(
-        set(names), key=lambda name: (hashlib.sha256(f"{seed}/{name}".encode()).digest(), name)
-    )
-    count = max(1, math.floor(share * len(ranked) + 0.5)) if share else 0
+    if not share:
+        return []
+
+    def rank(name: str) -> tuple[bytes, str]:
+        return hashlib.sha256(f"{seed}/{name}".encode()).digest(), name
+
+    ranked = sorted(set(names), key=rank)
+    count = max(1, math.floor(share * len(ranked) + 0.5))
     return sorted(ranked[:count])
 
 
 def chosen_clients(names: Sequence[str], share: float = 0.2, seed: int = 0) -> list[str]:
-    """Choose the clients to corrupt, see :func:`pick`. FedISM corrupts 4 of 20 (Wu et al., IJCAI
-    2024).
+    """Choose the clients to corrupt, see :func:`pick`.
+
+    FedISM corrupts 4 of 20 (Wu et al., IJCAI 2024).
 
     Args:
         names: all clients.
@@ -74,13 +84,12 @@ def chosen_clients(names: Sequence[str], share: float = 0.2, seed: int = 0) -> l
 
 
 def repeat_case(
-    datalist: Mapping[str, Sequence[Case]], times: int | None = None, seed: int = 0
-) -> dict[str, list[Case]]:
-    """Make a free rider of a site: one training case, repeated, is all it trains and validates
-    with.
+    datalist: Mapping[str, Sequence[CaseFiles]], times: int | None = None, seed: int = 0
+) -> dict[str, list[CaseFiles]]:
+    """Make a free rider of a site, which trains and validates with one training case, repeated.
 
-    It so claims cases that it does not have. This is how FedCE simulates a free rider (Jiang et
-    al., CVPR 2023).
+    It claims cases that it does not have. This is how FedCE simulates a free rider (Jiang et al.,
+    CVPR 2023).
 
     Args:
         datalist: ``training``, ``validation`` and ``testing``.
@@ -100,62 +109,32 @@ def repeat_case(
     >>> [case["image"] for case in rider["training"] + rider["validation"]]
     ['Case03.nii.gz', 'Case03.nii.gz', 'Case03.nii.gz', 'Case03.nii.gz', 'Case03.nii.gz']
     """
-    training = sorted(datalist["training"], key=lambda case: case["image"])
+    training = sorted_by_image(datalist["training"])
     if not training:
         raise DataError(
             "the data list has no training case that could be repeated. Give the site at least one."
         )
     if times is not None and times < 1:
         raise ConfigError(f"times={times}: a free rider claims at least one case.")
+    if times is None:
+        times = len(training)
     case = training[np.random.default_rng(seed).integers(len(training))]
-    parts = {part: [dict(each) for each in cases] for part, cases in datalist.items()}
-    parts["training"] = [dict(case) for _ in range(times or len(training))]
+    parts: dict[str, list[CaseFiles]] = {}
+    for part, cases in datalist.items():
+        parts[part] = [dict(each) for each in cases]
+    parts["training"] = [dict(case) for _ in range(times)]
     parts["validation"] = [dict(case) for _ in datalist["validation"]]
     return parts
 
 
-def _check_names(names: Sequence[str]) -> None:
-    if isinstance(names, str) or not names or len(set(names)) < len(names):
-        raise ConfigError(f"clients {names!r}: give a list of one or more different names.")
-
-
-def _sizes(shares: np.ndarray, count: int) -> np.ndarray:
-    """Whole numbers in proportion to ``shares`` with sum ``count``, each at least 1 and as near as
-    can be.
-    """
-    quota = count * shares / shares.sum()
-    sizes = np.maximum(1, np.floor(quota).astype(int))
-    while sizes.sum() < count:
-        sizes[np.argmax(quota - sizes)] += 1
-    while sizes.sum() > count:
-        sizes[np.argmax(np.where(sizes > 1, sizes - quota, -np.inf))] -= 1
-    return sizes
-
-
-def _by_content(
-    values: Sequence[float], sizes: np.ndarray, rng: np.random.Generator
-) -> list[list[int]]:
-    """Client i gets equal numbers of the i lowest classes; returns the indices of each client."""
-    n = len(sizes)
-    quotas = np.zeros((n, n), dtype=int)  # client x class
-    for i, size in enumerate(sizes):
-        quotas[i, : i + 1] = np.diff(np.round(np.linspace(0, size, i + 2)))
-    ends = np.cumsum(quotas.sum(axis=0))[:-1]
-    parts: list[list[int]] = [[] for _ in sizes]
-    for members, quota in zip(np.split(np.argsort(values, kind="stable"), ends), quotas.T):
-        for part, dealt in zip(parts, np.split(rng.permutation(members), np.cumsum(quota)[:-1])):
-            part.extend(dealt.tolist())
-    return parts
-
-
 def partition(
-    cases: Sequence[Case],
+    cases: Sequence[CaseFiles],
     clients: Sequence[str],
     kind: str = "uniform",
     seed: int = 0,
     *,
     content: Callable[[Mapping[str, Any]], float] = structure_size,
-) -> dict[str, list[Case]]:
+) -> dict[str, list[CaseFiles]]:
     """Deal a pool of cases out to N clients, as in CGSV's experiments (Xu et al., NeurIPS 2021).
 
     Every case goes to exactly one client and every client gets at least one, whatever the order of
@@ -189,29 +168,101 @@ def partition(
         DataError: fewer cases than clients.
 
     >>> pool = [{"image": f"Case{n:02d}.nii.gz", "label": f"{n}"} for n in range(50)]
-    >>> dealt = partition(pool, ["a", "b", "c", "d", "e"], "power_law")
-    >>> [len(part) for part in dealt.values()]
+    >>> clients = ["a", "b", "c", "d", "e"]
+    >>> dealt = partition(pool, clients, "power_law")
+    >>> [len(cases) for cases in dealt.values()]
     [1, 6, 10, 14, 19]
-    >>> dealt = partition(pool, ["a", "b", "c", "d", "e"], "class_imbalance", content=lambda case: float(case["label"]))
-    >>> [max(int(case["label"]) for case in part) for part in dealt.values()]
+    >>> def content(case):
+    ...     return float(case["label"])
+    >>> dealt = partition(pool, clients, "class_imbalance", content=content)
+    >>> [int(max(content(case) for case in cases)) for cases in dealt.values()]
     [20, 31, 41, 47, 49]
     """
     _check_names(clients)
     if len(cases) < len(clients):
         raise DataError(
-            f"{len(cases)} case(s) for {len(clients)} clients: each needs one. Pool more, or fewer clients."
+            f"{len(cases)} case(s) for {len(clients)} clients: each needs one. Pool more, or fewer"
+            " clients."
         )
-    pool = sorted(cases, key=lambda case: case["image"])
-    rng, even = np.random.default_rng(seed), np.ones(len(clients))
-    if kind == "class_imbalance":
-        parts = _by_content([content(case) for case in pool], _sizes(even, len(pool)), rng)
-    elif kind in ("uniform", "power_law"):
-        grown = np.linspace(0.01 ** (1 / EXPONENT), 0.99 ** (1 / EXPONENT), len(clients))
-        ends = np.cumsum(_sizes(even if kind == "uniform" else grown, len(pool)))[:-1]
-        parts = [part.tolist() for part in np.split(rng.permutation(len(pool)), ends)]
+    pool = sorted_by_image(cases)
+    rng = np.random.default_rng(seed)
+    if kind == "uniform":
+        indices = _at_random(_sizes(np.ones(len(clients)), len(pool)), rng)
+    elif kind == "power_law":
+        indices = _at_random(_sizes(_power_law_shares(len(clients)), len(pool)), rng)
+    elif kind == "class_imbalance":
+        values = [content(case) for case in pool]
+        indices = _by_content(values, _sizes(np.ones(len(clients)), len(pool)), rng)
     else:
         raise ConfigError(f"kind={kind!r}: give uniform, power_law or class_imbalance.")
-    return {client: [pool[index] for index in sorted(part)] for client, part in zip(clients, parts)}
+    dealt = {}
+    for client, client_indices in zip(clients, indices):
+        dealt[client] = [pool[index] for index in sorted(client_indices)]
+    return dealt
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if isinstance(names, str) or not names or len(set(names)) < len(names):
+        raise ConfigError(f"clients {names!r}: give a list of one or more different names.")
+
+
+def _power_law_shares(num_clients: int) -> np.ndarray:
+    """Quantiles x_p = p^(1/a) of the power law, evenly spaced from p = 1 % to 99 %."""
+    return np.linspace(0.01 ** (1 / EXPONENT), 0.99 ** (1 / EXPONENT), num_clients)
+
+
+def _sizes(shares: np.ndarray, count: int) -> np.ndarray:
+    """Whole numbers with sum ``count``, each at least 1 and as near to ``shares`` as can be."""
+    quota = count * shares / shares.sum()
+    sizes = np.maximum(1, np.floor(quota).astype(int))
+    # What rounding left over goes to the client that lacks most.
+    while sizes.sum() < count:
+        sizes[np.argmax(quota - sizes)] += 1
+    # What the clients with one case got too much is taken from the client with the largest excess.
+    while sizes.sum() > count:
+        excess = np.where(sizes > 1, sizes - quota, -np.inf)
+        sizes[np.argmax(excess)] -= 1
+    return sizes
+
+
+def _at_random(sizes: np.ndarray, rng: np.random.Generator) -> list[list[int]]:
+    """Deal indices out at random; returns the indices of each client."""
+    shuffled = rng.permutation(int(sizes.sum()))
+    last_ends = np.cumsum(sizes)[:-1]
+    return [dealt.tolist() for dealt in np.split(shuffled, last_ends)]
+
+
+def _by_content(
+    values: Sequence[float], sizes: np.ndarray, rng: np.random.Generator
+) -> list[list[int]]:
+    """Deal indices out so that client i gets equal numbers of the i lowest classes.
+
+    Args:
+        values: of the cases, by which they are ranked.
+        sizes: number of cases of each client.
+        rng: deals the cases of a class out.
+
+    Returns:
+        The indices of each client.
+    """
+    num_clients = len(sizes)
+    # quotas[i, j]: how many cases of class j client i gets.
+    quotas = np.zeros((num_clients, num_clients), dtype=int)
+    for client, size in enumerate(sizes):
+        num_classes = client + 1
+        ends = np.round(np.linspace(0, size, num_classes + 1))
+        quotas[client, :num_classes] = np.diff(ends)
+
+    # The classes are ranges of the ranking, as large as all clients together need them.
+    ranking = np.argsort(values, kind="stable")
+    class_ends = np.cumsum(quotas.sum(axis=0))[:-1]
+    indices: list[list[int]] = [[] for _ in sizes]
+    for members, class_quotas in zip(np.split(ranking, class_ends), quotas.T):
+        shuffled = rng.permutation(members)
+        shares = np.split(shuffled, np.cumsum(class_quotas)[:-1])
+        for client_indices, share in zip(indices, shares):
+            client_indices.extend(share.tolist())
+    return indices
 
 
 def partitioned_datalist(
@@ -223,9 +274,10 @@ def partitioned_datalist(
     *,
     content: Callable[[Mapping[str, Any]], float] = structure_size,
     **datalist: Any,
-) -> dict[str, list[Case]]:
-    """Data list of one client of a partitioned pool, for a bundle's config in place of
-    :func:`site_datalist`.
+) -> dict[str, list[CaseFiles]]:
+    """Make the data list of one client of a partitioned pool.
+
+    It takes the place of :func:`site_datalist` in a bundle's config.
 
     Every folder is split by :func:`site_datalist`. The training cases of all are dealt out by
     :func:`partition`, and the validation cases likewise. The test cases are common to all clients,
@@ -259,13 +311,21 @@ def partitioned_datalist(
     """
     if client not in clients:
         raise ConfigError(
-            f"client {client!r} is not one of clients={list(clients)}. Name every client as it runs."
+            f"client {client!r} is not one of clients={list(clients)}. Name every client as it"
+            " runs."
         )
-    lists = [site_datalist(folder, seed=seed, **datalist) for folder in dataset_dirs]
-    parts = {part: [case for each in lists for case in each[part]] for part in PARTS}
-    for part in PARTS[:2]:
+    pool: dict[str, list[CaseFiles]] = {part: [] for part in PARTS}
+    for folder in dataset_dirs:
+        site_parts = site_datalist(folder, seed=seed, **datalist)
+        for part in PARTS:
+            pool[part].extend(site_parts[part])
+    parts = {}
+    for part in ("training", "validation"):
         try:
-            parts[part] = partition(parts[part], clients, kind, seed, content=content)[client]
+            dealt = partition(pool[part], clients, kind, seed, content=content)
         except DataError as error:
             raise DataError(f"{part} cases of the pool: {error}") from error
+        parts[part] = dealt[client]
+    # The test cases are common to all clients.
+    parts["testing"] = pool["testing"]
     return parts

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from monai_fairfl.data.layouts import PARTS, Case, Found
-from monai_fairfl.data.layouts.base import all_named
+from monai_fairfl.data.layouts import PARTS, CaseFiles, Found
+from monai_fairfl.data.layouts.base import all_named, sorted_by_image
 from monai_fairfl.errors import DataError
 
 
 def split_cases(
-    cases: Sequence[Case],
+    cases: Sequence[CaseFiles],
     *,
     fractions: Sequence[float] = (0.5, 0.25, 0.25),
     folds: int | None = None,
@@ -23,7 +23,7 @@ def split_cases(
     validation: float = 0.2,
     seed: int = 0,
     patients: Mapping[str, str] | None = None,
-) -> dict[str, list[Case]]:
+) -> dict[str, list[CaseFiles]]:
     """Split by case, so that no patient is in two parts.
 
     Without ``folds`` this is FedCE's rule (Jiang et al., CVPR 2023, released code): shuffle once,
@@ -38,7 +38,7 @@ def split_cases(
         fold: which fold is tested, from 0.
         validation: share of the cases outside the fold that validates, rounded, at least one case.
         seed: of the shuffle.
-        patients: image -> patient, where several cases are of one; n then counts patients.
+        patients: image -> patient, where a patient has several cases; n then counts patients.
 
     Returns:
         ``training``, ``validation`` and ``testing``, each sorted.
@@ -46,52 +46,76 @@ def split_cases(
     Raises:
         DataError: too few cases, or shares and folds that are out of range.
 
-    >>> cases = [{"image": f"Case{n:02d}.nii.gz", "label": f"Case{n:02d}_segmentation.nii.gz"} for n in range(39)]
+    >>> cases = [{"image": f"image{n:02d}.png", "label": f"mask{n:02d}.png"} for n in range(39)]
     >>> {part: len(members) for part, members in split_cases(cases).items()}
     {'training': 20, 'validation': 10, 'testing': 9}
     >>> {part: len(members) for part, members in split_cases(cases, folds=3, fold=1).items()}
     {'training': 21, 'validation': 5, 'testing': 13}
     """
-    shuffled = _by_patient(cases, patients or {})
-    n = len(shuffled)
+    groups = _by_patient(cases, patients or {})
+    n = len(groups)
     if n < 3:
+        unit = "patient" if patients else "case"
         raise DataError(
-            f"{n} {'patient' if patients else 'case'}(s) cannot be split into training, validation and testing. Add"
-            " cases; 3 is the least."
+            f"{n} {unit}(s) cannot be split into training, validation and testing. Add cases; 3 is"
+            " the least."
         )
-    np.random.default_rng(seed).shuffle(shuffled)
+    np.random.default_rng(seed).shuffle(groups)
     if folds is None:
-        if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
-            raise DataError(
-                f"fractions={tuple(fractions)}: give three positive shares that sum to 1, as (0.5, 0.25, 0.25)."
-            )
-        train = min(max(1, round(fractions[0] * n)), n - 2)
-        end = min(train + max(1, round(fractions[1] * n)), n - 1)
-        parts = [shuffled[:train], shuffled[train:end], shuffled[end:]]
+        training, validating, testing = _by_fractions(groups, fractions)
     else:
-        if not 2 <= folds <= n or not 0 <= fold < folds or not 0 < validation < 1:
-            raise DataError(
-                f"folds={folds}, fold={fold}, validation={validation} with {n} cases: give 2 <= folds <= {n},"
-                " 0 <= fold < folds and 0 < validation < 1."
-            )
-        rest = [group for index, group in enumerate(shuffled) if index % folds != fold]
-        drawn, rest = _draw(rest, validation, np.random.default_rng([seed, fold]))
-        if not rest:
-            raise DataError(
-                f"{n} cases in {folds} folds leave nothing to validate. Add cases or use more folds."
-            )
-        parts = [rest, drawn, shuffled[fold::folds]]
-    return {name: _flat(part) for name, part in zip(PARTS, parts)}
+        training, validating, testing = _by_fold(groups, folds, fold, validation, seed)
+    return {
+        "training": _cases_of(training),
+        "validation": _cases_of(validating),
+        "testing": _cases_of(testing),
+    }
+
+
+def _by_fractions(
+    groups: list[list[CaseFiles]], fractions: Sequence[float]
+) -> tuple[list[list[CaseFiles]], list[list[CaseFiles]], list[list[CaseFiles]]]:
+    """Training, validation and testing groups by their shares of all, each at least one."""
+    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise DataError(
+            f"fractions={tuple(fractions)}: give three positive shares that sum to 1, as (0.5,"
+            " 0.25, 0.25)."
+        )
+    n = len(groups)
+    # One group must remain for validation and one for testing.
+    num_training = min(max(1, round(fractions[0] * n)), n - 2)
+    num_validation = max(1, round(fractions[1] * n))
+    first_testing = min(num_training + num_validation, n - 1)
+    return groups[:num_training], groups[num_training:first_testing], groups[first_testing:]
+
+
+def _by_fold(
+    groups: list[list[CaseFiles]], folds: int, fold: int, validation: float, seed: int
+) -> tuple[list[list[CaseFiles]], list[list[CaseFiles]], list[list[CaseFiles]]]:
+    """Training, validation and testing groups of one fold of a cross-validation."""
+    n = len(groups)
+    if not 2 <= folds <= n or not 0 <= fold < folds or not 0 < validation < 1:
+        raise DataError(
+            f"folds={folds}, fold={fold}, validation={validation} with {n} cases: give 2 <= folds"
+            f" <= {n}, 0 <= fold < folds and 0 < validation < 1."
+        )
+    testing = groups[fold::folds]
+    others = [group for index, group in enumerate(groups) if index % folds != fold]
+    validating, training = _draw(others, validation, np.random.default_rng([seed, fold]))
+    if not training:
+        raise DataError(
+            f"{n} cases in {folds} folds leave nothing to validate. Add cases or use more folds."
+        )
+    return training, validating, testing
 
 
 def complete_split(
     found: Found, validation: float = 0.2, seed: int = 0, site: str = ""
-) -> dict[str, list[Case]]:
-    """The split that came with the data; a part that it lacks is drawn from its training cases,
-    patient by patient.
+) -> dict[str, list[CaseFiles]]:
+    """Complete the split that came with the data.
 
-    A patient who is in two of its parts is a warning: published splits have such, and results are
-    compared on them.
+    A part that it lacks is drawn from its training cases, patient by patient. A patient who is in
+    two of its parts is a warning: published splits have such, and results are compared on them.
 
     Args:
         found: with ``parts``.
@@ -104,62 +128,83 @@ def complete_split(
 
     >>> training = [{"image": f"train/{n}.png", "label": f"{n}"} for n in range(10)]
     >>> testing = [{"image": "test/0.png", "label": "0"}]
-    >>> split = complete_split(Found(training + testing, {"training": training, "testing": testing}))
+    >>> parts = {"training": training, "testing": testing}
+    >>> split = complete_split(Found(training + testing, parts))
     >>> {part: len(members) for part, members in split.items()}
     {'training': 8, 'validation': 2, 'testing': 1}
     """
-    parts = {part: list((found.parts or {}).get(part, [])) for part in PARTS}
+    own_parts = found.parts or {}
+    parts = {part: list(own_parts.get(part, [])) for part in PARTS}
     warn_of_shared(parts, found.patients, site)
-    for part in (part for part in PARTS if not parts[part]):
+    for part in PARTS:
+        if parts[part]:
+            continue
         groups = _by_patient(parts["training"], found.patients)
         if len(groups) < 2 or not 0 < validation < 1:
             raise DataError(
-                f"{site}: {len(groups)} training patient(s), validation={validation}: {part} is drawn from the training"
-                " cases. Give 0 < validation < 1 and at least two patients."
+                f"{site}: {len(groups)} training patient(s), validation={validation}: {part} is"
+                " drawn from the training cases. Give 0 < validation < 1 and at least two patients."
             )
-        drawn, rest = _draw(groups, validation, np.random.default_rng(seed))
-        parts |= {part: _flat(drawn), "training": _flat(rest)}
+        drawn, others = _draw(groups, validation, np.random.default_rng(seed))
+        parts[part] = _cases_of(drawn)
+        parts["training"] = _cases_of(others)
     return parts
 
 
 def warn_of_shared(
-    parts: Mapping[str, Sequence[Case]], patients: Mapping[str, str], site: str
+    parts: Mapping[str, Sequence[CaseFiles]], patients: Mapping[str, str], site: str
 ) -> None:
-    """Warn of patients who are in two parts of a split; a case that has no patient is one of its
-    own.
+    """Warn of patients who are in two parts of a split.
+
+    A case that has no patient is a patient of its own.
     """
-    owners: dict[str, list[str]] = {}
+    parts_of: dict[str, list[str]] = {}
     for part, cases in parts.items():
-        for patient in sorted({patients.get(case["image"], case["image"]) for case in cases}):
-            owners.setdefault(patient, []).append(part)
-    shared = [
-        f"{patient} is in {' and '.join(several)}"
-        for patient, several in owners.items()
-        if len(several) > 1
-    ]
+        patients_in_part = {_patient_of(case, patients) for case in cases}
+        for patient in sorted(patients_in_part):
+            parts_of.setdefault(patient, []).append(part)
+    shared = []
+    for patient, patient_parts in parts_of.items():
+        if len(patient_parts) > 1:
+            shared.append(f"{patient} is in {' and '.join(patient_parts)}")
     if shared:
         warnings.warn(
-            f"{site}: its own split has patients in two parts, so a test sees who was trained: {all_named(shared, 5)}."
-            " Move all images of a patient into one part, unless you compare with results on this very split.",
+            f"{site}: its own split has patients in two parts, so a test sees who was trained:"
+            f" {all_named(shared, 5)}. Move all images of a patient into one part, unless you"
+            " compare with results on this very split.",
             stacklevel=3,
         )
 
 
-def _by_patient(cases: Sequence[Case], patients: Mapping[str, str]) -> list[list[Case]]:
-    groups: dict[str, list[Case]] = {}
-    for case in sorted(cases, key=lambda case: case["image"]):
-        groups.setdefault(patients.get(case["image"], case["image"]), []).append(case)
+def _patient_of(case: CaseFiles, patients: Mapping[str, str]) -> str:
+    return patients.get(case["image"], case["image"])
+
+
+def _by_patient(cases: Sequence[CaseFiles], patients: Mapping[str, str]) -> list[list[CaseFiles]]:
+    """The cases of each patient, in the order of the first image of each."""
+    groups: dict[str, list[CaseFiles]] = {}
+    for case in sorted_by_image(cases):
+        groups.setdefault(_patient_of(case, patients), []).append(case)
     return list(groups.values())
 
 
 def _draw(
-    groups: list[list[Case]], share: float, rng: np.random.Generator
-) -> tuple[list[list[Case]], list[list[Case]]]:
-    """A share of the groups, at least one, and the others; nothing remains of one group."""
+    groups: list[list[CaseFiles]], share: float, rng: np.random.Generator
+) -> tuple[list[list[CaseFiles]], list[list[CaseFiles]]]:
+    """Draw a share of the groups, at least one, and leave at least one unless there is only one.
+
+    Returns:
+        The drawn groups and the others.
+    """
     rng.shuffle(groups)
-    count = max(1, min(max(1, round(share * len(groups))), len(groups) - 1))
+    rounded = max(1, round(share * len(groups)))
+    count = max(1, min(rounded, len(groups) - 1))
     return groups[:count], groups[count:]
 
 
-def _flat(groups: Sequence[Sequence[Case]]) -> list[Case]:
-    return sorted((case for group in groups for case in group), key=lambda case: case["image"])
+def _cases_of(groups: Sequence[Sequence[CaseFiles]]) -> list[CaseFiles]:
+    """The cases of all groups, sorted by image."""
+    cases: list[CaseFiles] = []
+    for group in groups:
+        cases.extend(group)
+    return sorted_by_image(cases)

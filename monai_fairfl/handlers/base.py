@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What every handler of this package can do that MONAI's cannot: be taken off the engine again."""
+"""Lets every handler of this package be detached, which MONAI's handlers cannot be."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ignite.engine import RemovableEventHandle
 
 
 class Detachable:
-    """Keeps the handles of its callbacks, which ``attach`` puts into :attr:`_handles`."""
+    """Removes the callbacks whose handles ``attach`` stored in :attr:`_handles`."""
 
     _handles: list[RemovableEventHandle]
 
     def detach(self) -> None:
-        """Take all callbacks off the engine."""
+        """Remove all callbacks from the engine."""
         for handle in self._handles:
             handle.remove()

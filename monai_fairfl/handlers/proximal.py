@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A pull towards given weights during training: FedProx, and Ditto's personal objective."""
+"""Pulls the weights towards given ones during training: FedProx, Ditto's personal objective."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from monai_fairfl.protocol.values import Weights
 
 
 class Proximal(Detachable):
-    r"""Trains :math:`L(w) + \frac{\mu}{2} \lVert w - a \rVert^2`: every gradient gets
-    :math:`\mu (w - a)` added.
+    r"""Trains :math:`L(w) + \frac{\mu}{2} \lVert w - a \rVert^2` instead of :math:`L(w)`.
 
-    With the received weights as anchor a it is FedProx (Li et al., MLSys 2020, Eq. 2); with Ditto's
-    lambda, on the personal model, it is Ditto (Li et al., ICML 2021, Algorithm 1). Trainable
-    parameters only; one that the anchor does not name (it stays at the site) is not pulled. Loss
-    scaling and accumulated batches are respected.
+    Every gradient gets :math:`\mu (w - a)` added. With the received weights as anchor a it is
+    FedProx (Li et al., MLSys 2020, Eq. 2); with Ditto's lambda, on the personal model, it is Ditto
+    (Li et al., ICML 2021, Algorithm 1). Trainable parameters only; one that the anchor does not
+    name (it stays at the site) is not pulled. Loss scaling and accumulated batches are respected.
 
     Args:
         mu: strength of the pull, at least 0; 0 is plain training.
@@ -35,7 +34,8 @@ class Proximal(Detachable):
     def __init__(self, mu: float, anchor: Weights | None = None):
         if not mu >= 0:
             raise ConfigError(f"Proximal mu must be at least 0, got {mu!r}")
-        self.mu, self.anchor = float(mu), anchor
+        self.mu = float(mu)
+        self.anchor = anchor
 
     def attach(self, engine: SupervisedTrainer) -> None:
         """Act in every iteration of ``engine``."""
@@ -45,23 +45,24 @@ class Proximal(Detachable):
         ]
 
     def _take_anchor(self, engine: SupervisedTrainer) -> None:
-        named = {name: p for name, p in engine.network.named_parameters() if p.requires_grad}
-        anchor = (
-            {name: p.detach().clone() for name, p in named.items()}
-            if self.anchor is None
-            else self.anchor
-        )
-        self._pairs = [
-            (named[name], anchor[name].to(named[name])) for name in named if name in anchor
-        ]
+        """Pair each trainable parameter with its anchor."""
+        self._pairs: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        for name, parameter in engine.network.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            if self.anchor is None:
+                self._pairs.append((parameter, parameter.detach().clone()))
+            elif name in self.anchor:
+                self._pairs.append((parameter, self.anchor[name].to(parameter)))
 
     def _pull(self, engine: SupervisedTrainer) -> None:
         if self.mu == 0:
             return
-        scale = engine.scaler.get_scale() if engine.amp and engine.scaler is not None else 1.0
-        strength = (
-            self.mu * scale / engine.accumulation_steps
-        )  # each batch adds its share, as the loss does
+        # Each accumulated batch adds its share, as the loss does, and has the loss's scale.
+        loss_scale = 1.0
+        if engine.amp and engine.scaler is not None:
+            loss_scale = engine.scaler.get_scale()
+        strength = self.mu * loss_scale / engine.accumulation_steps
         with torch.no_grad():
             for parameter, anchor in self._pairs:
                 if parameter.grad is not None:

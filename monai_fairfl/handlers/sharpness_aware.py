@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Sharpness-aware training (SAM, GSAM) as an ignite handler."""
+"""Makes training sharpness-aware (SAM, GSAM), as an ignite handler."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from ignite.engine import Events
@@ -16,11 +17,13 @@ from monai.utils import CommonKeys
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.base import Detachable
 from monai_fairfl.measurements.sharpness import gsam_direction, perturbation, total_norm
+from monai_fairfl.utils.engine_internals import put_last_handler_first
 
 
 class SharpnessAware(Detachable):
-    r"""Every step follows the gradient at the worst weights nearby: SAM (Foret et al., ICLR 2021),
-    GSAM (ICLR 2022).
+    r"""Every step follows the gradient at the worst weights nearby.
+
+    SAM is by Foret et al., ICLR 2021; GSAM by Zhuang et al., ICLR 2022.
 
     .. math:: \epsilon = \rho \frac{g}{\lVert g \rVert}, \quad g_p = \nabla L(w + \epsilon), \quad
         \text{step} = g_p - \alpha \Bigl(g - \frac{g \cdot g_p}{\lVert g_p \rVert^2} g_p\Bigr)
@@ -50,111 +53,124 @@ class SharpnessAware(Detachable):
         for name, value in (("rho", rho), ("alpha", alpha)):
             if not value >= 0:
                 raise ConfigError(f"SharpnessAware {name} must be at least 0, got {value!r}")
-        self.rho, self.alpha = float(rho), float(alpha)
+        self.rho = float(rho)
+        self.alpha = float(alpha)
 
     def attach(self, engine: SupervisedTrainer) -> None:
         """Act in every iteration of ``engine``."""
         self._handles = [
             engine.add_event_handler(Events.STARTED, self._check),
-            engine.add_event_handler(Events.ITERATION_STARTED, self._remember_random_state),
+            engine.add_event_handler(Events.ITERATION_STARTED, self._store_random_state),
             engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self._replace_gradients),
         ]
-        after_backward = engine._event_handlers[IterationEvents.BACKWARD_COMPLETED]
-        after_backward.insert(0, after_backward.pop())
+        # What clips gradients or adds to them acts on the gradients that this handler makes.
+        put_last_handler_first(engine, IterationEvents.BACKWARD_COMPLETED)
 
     def _check(self, engine: SupervisedTrainer) -> None:
-        if (
-            engine.accumulation_steps > 1
-        ):  # not known yet when a bundle's trainer attaches its handlers
+        # When a bundle's trainer attaches its handlers, it does not know this number yet.
+        if engine.accumulation_steps > 1:
             raise ConfigError(
-                f"sharpness-aware training needs the whole gradient in every iteration, but this trainer accumulates "
-                f"over {engine.accumulation_steps} batches: set accumulation_steps to 1 in the bundle's trainer"
+                "sharpness-aware training needs the whole gradient in every iteration, but this "
+                f"trainer accumulates over {engine.accumulation_steps} batches: set "
+                "accumulation_steps to 1 in the bundle's trainer"
             )
 
-    def _remember_random_state(self, engine: SupervisedTrainer) -> None:
-        devices = _cuda_devices(engine)
-        self._random = torch.random.get_rng_state(), [
-            torch.cuda.get_rng_state(device) for device in devices
-        ]
+    def _store_random_state(self, engine: SupervisedTrainer) -> None:
+        self._cpu_state = torch.random.get_rng_state()
+        self._cuda_states = []
+        for device in _cuda_devices(engine):
+            self._cuda_states.append(torch.cuda.get_rng_state(device))
 
     def _replace_gradients(self, engine: SupervisedTrainer) -> None:
-        parameters = [
-            p
-            for group in engine.optimizer.param_groups
-            for p in group["params"]
-            if p.grad is not None
-        ]
+        parameters = _parameters_with_gradient(engine.optimizer)
         clean = [parameter.grad for parameter in parameters]
+        # The scaler skips the step of a gradient that overflowed: it stays as it is.
         if self.rho == 0 or not torch.isfinite(total_norm(clean)):
             return
-        scale = (
-            float(engine.scaler.get_scale()) if engine.amp and engine.scaler is not None else 1.0
-        )
-        with (
-            torch.no_grad(),
-            _unchanged([*parameters, *engine.network.buffers()]),
-            self._same_random_state(engine),
-        ):
-            for parameter, step in zip(
-                parameters, perturbation(clean, self.rho, scale), strict=True
-            ):
+        loss_scale = 1.0
+        if engine.amp and engine.scaler is not None:
+            loss_scale = float(engine.scaler.get_scale())
+
+        # Gradient at w + epsilon. Afterwards weights and buffers are w's again.
+        unchanged = [*parameters, *engine.network.buffers()]
+        with torch.no_grad(), _restored(unchanged), self._same_random_state(engine):
+            steps = perturbation(clean, self.rho, loss_scale)
+            for parameter, step in zip(parameters, steps, strict=True):
                 parameter.add_(step)
                 parameter.grad = None
             with torch.enable_grad():
                 _backward(engine)
+
         for parameter in parameters:
-            if parameter.grad is None:  # not used by this batch
+            # The second pass did not use this parameter.
+            if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+
+        # GSAM: take out a share of what is orthogonal to the perturbed gradient.
         if self.alpha:
             perturbed = [parameter.grad for parameter in parameters]
-            for parameter, direction in zip(
-                parameters, gsam_direction(clean, perturbed, self.alpha), strict=True
-            ):
+            directions = gsam_direction(clean, perturbed, self.alpha)
+            for parameter, direction in zip(parameters, directions, strict=True):
                 parameter.grad = direction
 
     @contextmanager
     def _same_random_state(self, engine: SupervisedTrainer) -> Iterator[None]:
-        """The random numbers of this iteration's first pass again; after it, those that would have
-        come next.
+        """Inside, the random numbers of this iteration's first pass come again.
+
+        Afterwards those come that would have come without the second pass.
         """
         devices = _cuda_devices(engine)
         with torch.random.fork_rng(devices=devices):
-            torch.random.set_rng_state(self._random[0])
-            for device, state in zip(devices, self._random[1], strict=True):
+            torch.random.set_rng_state(self._cpu_state)
+            for device, state in zip(devices, self._cuda_states, strict=True):
                 torch.cuda.set_rng_state(state, device)
             yield
 
 
-def _backward(engine: SupervisedTrainer) -> None:
-    """Loss and gradients of the present weights on the present images, as
-    ``SupervisedTrainer._iteration`` makes them.
+def _parameters_with_gradient(optimizer: torch.optim.Optimizer) -> list[Any]:
+    parameters = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                parameters.append(parameter)
+    return parameters
 
-    The images are those that the network saw (a handler or ``iteration_update`` may have changed
-    the batch); only the network's further arguments are prepared again.
+
+def _backward(engine: SupervisedTrainer) -> None:
+    """Loss and gradients of the present weights on the present images.
+
+    They are computed as ``SupervisedTrainer`` computes them. The images are those that the network
+    saw (a handler or ``iteration_update`` may have changed the batch); only the network's further
+    arguments are prepared again.
     """
     output = engine.state.output
-    prepared = engine.prepare_batch(
+    _, _, *further = engine.prepare_batch(
         engine.state.batch, engine.state.device, engine.non_blocking, **engine.to_kwargs
     )
-    args, kwargs = prepared[2:] if len(prepared) > 2 else ((), {})
+    args, kwargs = further or ((), {})
     scaler = engine.scaler if engine.amp else None
-    with torch.autocast("cuda", **engine.amp_kwargs) if scaler is not None else nullcontext():
+    precision = nullcontext() if scaler is None else torch.autocast("cuda", **engine.amp_kwargs)
+    with precision:
         predicted = engine.inferer(output[CommonKeys.IMAGE], engine.network, *args, **kwargs)
         loss = engine.loss_function(predicted, output[CommonKeys.LABEL]).mean()
-    (scaler.scale(loss) if scaler is not None else loss).backward()
+    if scaler is not None:
+        loss = scaler.scale(loss)
+    loss.backward()
 
 
 @contextmanager
-def _unchanged(tensors: list[torch.Tensor]) -> Iterator[None]:
-    """The values of ``tensors`` are afterwards what they were before, to the bit."""
-    before = [tensor.detach().clone() for tensor in tensors]
+def _restored(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Afterwards ``tensors`` have the values that they had, to the bit."""
+    values = [tensor.detach().clone() for tensor in tensors]
     try:
         yield
     finally:
-        for tensor, value in zip(tensors, before, strict=True):
+        for tensor, value in zip(tensors, values, strict=True):
             tensor.copy_(value)
 
 
 def _cuda_devices(engine: SupervisedTrainer) -> list[torch.device]:
     device = engine.state.device
-    return [device] if device is not None and device.type == "cuda" else []
+    if device is None or device.type != "cuda":
+        return []
+    return [device]

@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The loss of local training, and the images seen, collected while the trainer runs."""
+"""Collects the loss of local training, and what was trained on, while the trainer runs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -12,36 +13,37 @@ from ignite.engine import Engine, Events
 from monai.engines.utils import IterationEvents
 from monai.utils import CommonKeys
 
+from monai_fairfl.handlers import boards
 from monai_fairfl.handlers.base import Detachable
-from monai_fairfl.handlers.stock_client import board
 from monai_fairfl.losses import labelled_channels
 
 
 class TrainLoss(Detachable):
-    r"""Mean training loss over the images of a round, :math:`\sum_b n_b L_b / \sum_b n_b`, and what
-    was trained on.
+    r"""Mean training loss over the images of a round, :math:`\sum_b n_b L_b / \sum_b n_b`.
 
-    Beside the number of images and of optimizer steps it keeps, for each channel of the label,
-    whether any image told it: a channel below 0 is one that this site does not label
+    It also counts images and optimizer steps, and records for each channel of the label whether any
+    image labels it: a channel below 0 is one that this site does not label
     (:class:`~monai_fairfl.losses.LabelledLoss`). A label with other channels than the prediction
-    holds indices of classes, and says nothing of that.
+    has indices of classes, from which this cannot be read.
 
     Args:
-        board: name under which :class:`~monai_fairfl.handlers.MeasurementsFilter` finds the value;
-            only for a stock ``MonaiAlgo``.
+        board: name under which :class:`~monai_fairfl.handlers.MeasurementsFilter` finds the value,
+            for a stock ``MonaiAlgo``; ``None``: the value stays in :attr:`value`.
 
     Example, in a bundle's ``train#handlers``::
 
         {"_target_": "monai_fairfl.handlers.TrainLoss"}
     """
 
-    def __init__(self, board: str = "default"):
-        self.board = board
+    def __init__(self, board: str | None = "default"):
+        self.board = None if board is None else boards.board(board)
         self.reset()
 
     def reset(self) -> None:
         """Begin a new round."""
-        self.total, self.images, self.steps = 0.0, 0, 0
+        self.total = 0.0
+        self.images = 0
+        self.steps = 0
         self.labelled: tuple[bool, ...] = ()
 
     @property
@@ -53,33 +55,50 @@ class TrainLoss(Detachable):
         """Count from the start of every run of ``engine``."""
         self._handles = [
             engine.add_event_handler(Events.STARTED, self.reset),
-            engine.add_event_handler(IterationEvents.LOSS_COMPLETED, self._step),
+            engine.add_event_handler(IterationEvents.LOSS_COMPLETED, self._count),
             engine.add_event_handler(Events.COMPLETED, self._publish),
         ]
 
-    def _step(self, engine: Engine) -> None:
+    def _count(self, engine: Engine) -> None:
         output: Any = engine.state.output
         images = len(output[CommonKeys.IMAGE])
-        self.total += float(output[CommonKeys.LOSS].detach().mean()) * images
+        batch_loss = float(output[CommonKeys.LOSS].detach().mean())
+        self.total += batch_loss * images
         self.images += images
-        self.steps += _is_step(engine)
-        label, predicted = output.get(CommonKeys.LABEL), output.get(CommonKeys.PRED)
-        channels = getattr(predicted, "shape", ())[1:2]
-        if isinstance(label, torch.Tensor) and label.ndim > 2 and label.shape[1:2] == channels:
-            told = labelled_channels(label).any(0).tolist()
-            self.labelled = tuple(
-                a or b for a, b in zip_longest(self.labelled, told, fillvalue=False)
-            )
+        if _is_optimizer_step(engine):
+            self.steps += 1
+
+        label = output.get(CommonKeys.LABEL)
+        predicted = output.get(CommonKeys.PRED)
+        if _has_channels_of(label, predicted):
+            self._record_labels(labelled_channels(label).any(0).tolist())
+
+    def _record_labels(self, labelled: Sequence[bool]) -> None:
+        """Add the channels that a batch labels to those of earlier batches."""
+        pairs = zip_longest(self.labelled, labelled, fillvalue=False)
+        self.labelled = tuple(earlier or now for earlier, now in pairs)
 
     def _publish(self, engine: Engine) -> None:
-        if self.value is not None:
-            board(self.board).values["train_loss"] = self.value
+        if self.board is not None and self.value is not None:
+            self.board.write(engine, "train_loss", self.value)
 
 
-def _is_step(engine: Engine) -> bool:
-    """Whether MONAI's trainer steps in this iteration: with the last batch of each group, and of
-    each epoch.
+def _has_channels_of(label: Any, predicted: Any) -> bool:
+    """Whether ``label`` (B, C, ...) has one channel for each channel of the prediction."""
+    if not isinstance(label, torch.Tensor) or label.ndim <= 2:
+        return False
+    predicted_shape = getattr(predicted, "shape", ())
+    return label.shape[1:2] == predicted_shape[1:2]
+
+
+def _is_optimizer_step(engine: Engine) -> bool:
+    """Whether MONAI's trainer steps in this iteration.
+
+    It steps with the last batch of each group of accumulated batches, and of each epoch.
     """
-    length, batches = engine.state.epoch_length, getattr(engine, "accumulation_steps", 1)
-    done = engine.state.iteration if length is None else (engine.state.iteration - 1) % length + 1
-    return done % batches == 0 or done == length
+    batches_per_step = getattr(engine, "accumulation_steps", 1)
+    epoch_length = engine.state.epoch_length
+    if epoch_length is None:
+        return engine.state.iteration % batches_per_step == 0
+    batch_of_epoch = (engine.state.iteration - 1) % epoch_length + 1
+    return batch_of_epoch % batches_per_step == 0 or batch_of_epoch == epoch_length

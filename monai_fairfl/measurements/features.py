@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Features that two models compute from the same images, layer by layer and in bounded memory."""
+"""Computes the features of two models from the same images, layer by layer, in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
@@ -16,14 +16,26 @@ from monai.networks.utils import eval_mode
 from monai.utils import convert_to_tensor
 from torch import nn
 
-from monai_fairfl.measurements.probe import load_weights, loaded
-from monai_fairfl.measurements.training_probe import same_batches
+from monai_fairfl.measurements.batches import same_batches
+from monai_fairfl.measurements.loading import load_weights, loaded
 from monai_fairfl.protocol.model_spec import read_spec
 from monai_fairfl.protocol.values import Weights
 
-MAX_SAMPLES = 64  # images; enough for a Gram matrix, little enough for every round
-BATCH = 8  # images per forward pass, and per batch of the unbiased CKA
-FLOATS = 3 * 2**23  # of features held per model: 96 MiB
+MAX_SAMPLES = 64
+"""Images: enough for a Gram matrix, few enough for every round."""
+
+BATCH = 8
+"""Images per forward pass, and per batch of the unbiased CKA."""
+
+FLOATS = 3 * 2**23
+"""Feature values in memory per model: 96 MiB."""
+
+
+class Piece(NamedTuple):
+    """Some columns of a layer's features."""
+
+    layer: str
+    columns: slice
 
 
 def scored_layers(network: nn.Module) -> tuple[str, ...]:
@@ -33,19 +45,19 @@ def scored_layers(network: nn.Module) -> tuple[str, ...]:
     ('0', '2')
     """
     spec = read_spec(network)
-    return tuple(sorted({spec.layers[name] for name in spec.parameters}))
+    layers = {spec.layers[name] for name in spec.parameters}
+    return tuple(sorted(layers))
 
 
 def network_inputs(
     engine: SupervisedEvaluator | SupervisedTrainer, most: int = MAX_SAMPLES
 ) -> torch.Tensor:
-    """Up to ``most`` images that pass the network when ``engine`` runs over its data, evenly
-    spaced, on the CPU.
+    """Up to ``most`` images that pass the network when ``engine`` runs over its data.
 
-    The engine's own loader and inferer feed a stand-in for the network, so an image is what the
-    network takes: a slice of a volume under ``SliceInferer``, a window under
-    ``SlidingWindowInferer``. The same images each time. Images of another shape than the first are
-    left out, since features must have one length.
+    They are evenly spaced, on the CPU, and the same ones each time. The engine's own loader and
+    inferer feed a stand-in for the network, so an image is what the network takes: a slice of a
+    volume under ``SliceInferer``, a window under ``SlidingWindowInferer``. Images of another shape
+    than the first are left out, since features must have one length.
 
     Returns:
         (n, C, H, W) or (n, C, H, W, D).
@@ -53,36 +65,56 @@ def network_inputs(
     Raises:
         ValueError: when the network takes more than the image, or no image came.
     """
-    kept: list[torch.Tensor] = []
-    seen, stride = 0, 1
+    sample = _SpacedSample(most)
 
     def stand_in(images: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        nonlocal seen, stride
         if args or kwargs:
             raise ValueError(
                 "features of a network that takes more than an image cannot be compared here"
             )
         for image in convert_to_tensor(images, track_meta=False):
-            if kept and image.shape != kept[0].shape:
-                continue
-            if seen % stride == 0:
-                kept.append(image.cpu().clone())
-            seen += 1
-            if len(kept) == 2 * most:
-                kept[:], stride = kept[::2], 2 * stride
+            sample.add(image)
+        # The inferer puts together an output of one channel, which nobody reads.
         return images.new_zeros((len(images), 1, *images.shape[2:]))
 
     with torch.no_grad(), same_batches(engine.data_loader) as loader:
         for batch in islice(loader, engine.state.epoch_length):
-            inputs, _, *rest = engine.prepare_batch(
+            inputs, _, *further = engine.prepare_batch(
                 batch, engine.state.device, engine.non_blocking, **engine.to_kwargs
             )
-            args, kwargs = rest or ((), {})
+            args, kwargs = further or ((), {})
             engine.inferer(inputs, stand_in, *args, **kwargs)
-    if not kept:
+
+    found = len(sample.images)
+    if found == 0:
         raise ValueError("no image passed the network: the data list is empty")
-    chosen = torch.linspace(0, len(kept) - 1, min(most, len(kept))).round().long()
-    return torch.stack([kept[i] for i in chosen])
+    chosen = torch.linspace(0, found - 1, min(most, found)).round().long()
+    return torch.stack([sample.images[i] for i in chosen])
+
+
+class _SpacedSample:
+    """Up to ``2 * most - 1`` images, evenly spaced over all that were seen.
+
+    Every ``stride``-th image is stored. When there are ``2 * most``, every second one is dropped
+    and the stride doubles.
+    """
+
+    def __init__(self, most: int):
+        self.images: list[torch.Tensor] = []
+        self.most = most
+        self.seen = 0
+        self.stride = 1
+
+    def add(self, image: torch.Tensor) -> None:
+        # Features must have one length: images of another shape than the first are left out.
+        if self.images and image.shape != self.images[0].shape:
+            return
+        if self.seen % self.stride == 0:
+            self.images.append(image.cpu().clone())
+        self.seen += 1
+        if len(self.images) == 2 * self.most:
+            self.images = self.images[::2]
+            self.stride *= 2
 
 
 def count_different(images: torch.Tensor) -> int:
@@ -97,13 +129,12 @@ def count_different(images: torch.Tensor) -> int:
 def paired_features(
     network: nn.Module, first: Weights, second: Weights, images: torch.Tensor, layers: Sequence[str]
 ) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """Yields (layer, its features under ``first``, the same under ``second``) piece by piece, each
-    (n, columns).
+    """Yields (layer, its features under ``first``, the same under ``second``), piece by piece.
 
-    A large layer comes in several pieces; only as many are held as fit in memory, and the images
-    pass again for the next ones. Outputs are found by the module's name. A module that runs twice
-    counts with its last output; one that does not run, or whose output does not have the images as
-    its first axis, is not yielded.
+    Features are (n, columns). A large layer comes in several pieces; only as many are computed at
+    once as fit in memory, and the images pass again for the next ones. Outputs are found by the
+    module's name. A module that runs twice counts with its last output; one that does not run, or
+    whose output does not have the images as its first axis, is not yielded.
 
     Args:
         network: its own weights, mode and random state are left as they were.
@@ -113,47 +144,44 @@ def paired_features(
         layers: names of modules of ``network``; ``""`` is the network itself.
     """
     sizes = _sizes(network, images[:BATCH], layers)
-    for pieces in _groups(sizes, max(1, FLOATS // len(images))):
+    width = max(1, FLOATS // len(images))
+    for pieces in _groups(sizes, width):
         with loaded(network, first):
-            one = _features(network, images, pieces, sizes)
+            first_features = _features(network, images, pieces, sizes)
             load_weights(network, second)
-            two = _features(network, images, pieces, sizes)
-        for layer, _ in pieces:
-            yield layer, one.pop(0), two.pop(
-                0
-            )  # memory given back before the next group takes as much
-
-
-Piece = tuple[str, slice]  # a layer and some columns of its features
+            second_features = _features(network, images, pieces, sizes)
+        for piece in pieces:
+            # ``pop`` frees a piece's memory before the next group takes as much.
+            yield piece.layer, first_features.pop(0), second_features.pop(0)
 
 
 def _groups(sizes: Mapping[str, int], width: int) -> Iterator[list[Piece]]:
-    """All layers' columns as pieces of at most ``width`` columns, in groups that together have no
-    more.
-    """
+    """All layers' columns as pieces, in groups of at most ``width`` columns together."""
     group: list[Piece] = []
     room = width
     for layer, size in sizes.items():
         begin = 0
         while begin < size:
             end = min(size, begin + room)
-            group.append((layer, slice(begin, end)))
-            begin, room = end, room - (end - begin)
+            group.append(Piece(layer, slice(begin, end)))
+            room -= end - begin
+            begin = end
             if room == 0:
                 yield group
-                group, room = [], width
+                group = []
+                room = width
     if group:
         yield group
 
 
 def _sizes(network: nn.Module, images: torch.Tensor, layers: Sequence[str]) -> dict[str, int]:
-    """Length of one image's features in each layer."""
+    """layer -> length of one image's features in it."""
     sizes: dict[str, int] = {}
 
-    def read(layer: str, output: torch.Tensor) -> None:
+    def read_size(layer: str, output: torch.Tensor) -> None:
         sizes[layer] = output.shape[1]
 
-    _run(network, images, layers, read)
+    _forward(network, images, layers, read_size)
     return sizes
 
 
@@ -161,34 +189,48 @@ def _features(
     network: nn.Module, images: torch.Tensor, pieces: Sequence[Piece], sizes: Mapping[str, int]
 ) -> list[torch.Tensor]:
     """Features of every piece, one tensor (n, columns) each; NaN where a layer gave none."""
-    features = [
-        torch.full((len(images), columns.stop - columns.start), torch.nan) for _, columns in pieces
-    ]
+    layers = [piece.layer for piece in pieces]
+    features = []
+    for piece in pieces:
+        width = piece.columns.stop - piece.columns.start
+        features.append(torch.full((len(images), width), torch.nan))
+
     for begin in range(0, len(images), BATCH):
         rows = slice(begin, begin + BATCH)
 
-        def keep(layer: str, output: torch.Tensor, rows: slice = rows) -> None:
-            if output.shape[1] == sizes[layer]:
-                for i, (name, columns) in enumerate(pieces):
-                    if name == layer:
-                        features[i][rows] = output[:, columns].float().cpu()
+        def copy_rows(layer: str, output: torch.Tensor, rows: slice = rows) -> None:
+            # Another model may give a layer another length, which cannot be compared.
+            if output.shape[1] != sizes[layer]:
+                return
+            for piece, tensor in zip(pieces, features, strict=True):
+                if piece.layer == layer:
+                    tensor[rows] = output[:, piece.columns].float().cpu()
 
-        _run(network, images[rows], [layer for layer, _ in pieces], keep)
+        _forward(network, images[rows], layers, copy_rows)
     return features
 
 
-def _run(network: nn.Module, images: torch.Tensor, layers: Sequence[str], see: Any) -> None:
-    """One forward pass in evaluation mode; ``see(layer, output)`` with each output as (images,
-    features).
+def _forward(
+    network: nn.Module,
+    images: torch.Tensor,
+    layers: Sequence[str],
+    read: Callable[[str, torch.Tensor], None],
+) -> None:
+    """One forward pass in evaluation mode; calls ``read(layer, output)`` for each layer's output.
+
+    Outputs are (images, features).
     """
 
     def hook(layer: str, module: nn.Module, inputs: Any, output: Any) -> None:
         tensor = output[0] if isinstance(output, (tuple, list)) else output
-        if isinstance(tensor, torch.Tensor) and tensor.ndim and len(tensor) % len(images) == 0:
-            see(layer, tensor.detach().reshape(len(images), -1))
+        if not isinstance(tensor, torch.Tensor) or tensor.ndim == 0:
+            return
+        if len(tensor) % len(images) == 0:
+            read(layer, tensor.detach().reshape(len(images), -1))
 
     device = next(network.parameters()).device
     with ExitStack() as stack, eval_mode(network):
+        # A large layer may come in several pieces: dict.fromkeys drops repetitions, in order.
         for layer in dict.fromkeys(layers):
             handle = network.get_submodule(layer).register_forward_hook(partial(hook, layer))
             stack.callback(handle.remove)

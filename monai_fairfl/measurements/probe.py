@@ -1,36 +1,44 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluates given weights on a client's data and disturbs nothing: no savers, no best metric, no
-random state.
+"""Scores given weights on a client's data and disturbs nothing.
+
+No checkpoint is written, no best metric is updated, no random number of the training is used.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from ignite.engine import Engine
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator
-from torch import nn
 from torch.utils.data import SequentialSampler
 
-from monai_fairfl.errors import TransportAborted
+from monai_fairfl.measurements.loading import loaded
 from monai_fairfl.protocol.values import Estimate, Weights
+from monai_fairfl.utils.engine_internals import (
+    Handler,
+    forget_unfinished_run,
+    handler_owner,
+    is_monai_output_step,
+    only_handlers,
+    require_whole_run,
+)
 from monai_fairfl.utils.files import distinct_names
 from monai_fairfl.utils.random_state import own_random_state
 
-KEPT = ("Workflow._register_decollate", "Workflow._register_postprocessing")
+MEAN_COLUMN = "dice"
+"""Name of a case's mean over classes, beside the classes' own names."""
+
+FLOAT32_ERROR = 1e-6
 
 
 class Probe:
-    """Scores weights with a bundle's own evaluator: its data, inferer, postprocessing and key
-    metric, nothing else.
+    """Scores weights with a bundle's own evaluator: its data, inferer, postprocessing, key metric.
 
     Args:
         evaluator: built by the bundle; its savers, loggers and best-metric bookkeeping are left out
@@ -39,17 +47,17 @@ class Probe:
     """
 
     def __init__(self, evaluator: SupervisedEvaluator, classes: Sequence[str] = ()):
-        self.engine, self.classes = evaluator, tuple(classes)
+        self.engine = evaluator
+        self.classes = tuple(classes)
         self.cases: dict[str, dict[str, float]] = {}
 
     def score(self, weights: Weights) -> dict[str, float | Estimate]:
-        """The evaluator's key metric (mean Dice): ``"mean"`` over cases with its standard error,
-        and per class.
+        """The evaluator's key metric (mean Dice): ``"mean"`` over cases, and one value per class.
 
-        Cases whose score is NaN do not count, nor does a class that none labels. MONAI's Dice is
-        NaN where the reference is empty, whatever was predicted: no score tells of a false alarm
-        there. The cases' own scores, case -> ``"dice"`` and classes -> value, stay in
-        :attr:`cases`, at the client.
+        Each value has its standard error. Cases whose score is NaN do not count, nor does a class
+        that no case labels. MONAI's Dice is NaN where the reference is empty, whatever was
+        predicted: a false alarm there lowers no score. The cases' own scores, case -> ``"dice"``
+        and classes -> value, stay in :attr:`cases`, at the client.
 
         Args:
             weights: the model to score; the network's own weights are put back afterwards.
@@ -61,81 +69,82 @@ class Probe:
         """
         with self._bare() as evaluator, loaded(evaluator.network, weights), own_random_state(0):
             evaluator.run()
-            check_whole(evaluator)
+            require_whole_run(evaluator)
             name = evaluator.state.key_metric_name
             if name is None:
                 raise ValueError(
                     "the bundle's evaluator has no key_val_metric, so no score can be measured"
                 )
             details = evaluator.state.metric_details.get(name)
-            value = float(evaluator.state.metrics[name])
-        scores = torch.as_tensor([value] if details is None else details).detach().cpu().double()
-        _check_range(name, scores)
+            mean_over_cases = float(evaluator.state.metrics[name])
+
+        # A metric that stores no details gives only its mean.
         if details is None:
-            return {"mean": Estimate(value)}
-        per_case = scores.flatten(1)  # cases x classes
-        columns = {"dice": per_case.nanmean(1)}
-        if per_case.shape[1] > 1:
-            names = [str(i) for i in range(per_case.shape[1])]
-            if len(self.classes) >= len(names):  # a background class in front is not scored
-                names = list(self.classes[-len(names) :])
-            told = [not column.isnan().all() for column in per_case.T]
-            columns |= {
-                label: column
-                for label, column, known in zip(names, per_case.T, told, strict=True)
-                if known
-            }
+            _check_range(name, torch.as_tensor([mean_over_cases]).double())
+            return {"mean": Estimate(mean_over_cases)}
+
+        scores = torch.as_tensor(details).detach().cpu().double()
+        _check_range(name, scores)
+        columns = self._columns(scores.flatten(1))
+        self.cases = self._by_case(columns)
+        estimates: dict[str, float | Estimate] = {}
+        for column, values in columns.items():
+            label = "mean" if column == MEAN_COLUMN else column
+            estimates[label] = estimate(values)
+        return estimates
+
+    def _columns(self, per_case: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The mean over classes, and each labelled class: name -> values (cases,).
+
+        Args:
+            per_case: scores (cases, classes).
+        """
+        columns = {MEAN_COLUMN: per_case.nanmean(1)}
+        number_of_classes = per_case.shape[1]
+        if number_of_classes == 1:
+            return columns
+        labels = [str(i) for i in range(number_of_classes)]
+        if len(self.classes) >= number_of_classes:
+            # A background class in front is not scored.
+            labels = list(self.classes[-number_of_classes:])
+        for label, values in zip(labels, per_case.T, strict=True):
+            if not values.isnan().all():
+                columns[label] = values
+        return columns
+
+    def _by_case(self, columns: Mapping[str, torch.Tensor]) -> dict[str, dict[str, float]]:
+        """case -> column -> score."""
         rows = torch.stack(list(columns.values()), 1).tolist()
-        cases = self._case_names(len(per_case))
-        self.cases = {case: dict(zip(columns, row)) for case, row in zip(cases, rows, strict=True)}
-        return {
-            "mean" if label == "dice" else label: estimate(column)
-            for label, column in columns.items()
-        }
+        by_case = {}
+        for case, row in zip(self._case_names(len(rows)), rows, strict=True):
+            by_case[case] = dict(zip(columns, row, strict=True))
+        return by_case
 
     def _case_names(self, count: int) -> list[str]:
-        """Of the files, where the cases came in their order; else numbers."""
+        """The cases' files where the loader gives the cases in their order; else numbers."""
         loader = self.engine.data_loader
+        sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
         data = getattr(getattr(loader, "dataset", None), "data", None)
-        if (
-            isinstance(
-                getattr(getattr(loader, "batch_sampler", None), "sampler", None), SequentialSampler
-            )
-            and isinstance(data, Sequence)
-            and len(data) == count
-            and all(isinstance(d, dict) and "image" in d for d in data)
-        ):
-            return distinct_names([str(d["image"]) for d in data])
-        return [str(i) for i in range(count)]
+        if isinstance(sampler, SequentialSampler) and isinstance(data, Sequence):
+            named = all(isinstance(case, dict) and "image" in case for case in data)
+            if named and len(data) == count:
+                return distinct_names([str(case["image"]) for case in data])
+        return [str(number) for number in range(count)]
 
-    @contextlib.contextmanager
+    @contextmanager
     def _bare(self) -> Iterator[SupervisedEvaluator]:
-        """The evaluator with only what makes the score, and its state put back afterwards."""
+        """The evaluator with only the handlers that make the score; its state is put back after."""
         engine: Any = self.engine
-        handlers, state = engine._event_handlers, engine.state
-        engine._event_handlers = handlers_that(_makes_the_score, engine)
-        engine._internal_run_generator = (
-            None  # after a failure ignite would go on with what is left of that run
-        )
-        engine.state = copy.copy(state)
-        engine.state.metrics, engine.state.metric_details = {}, {}
+        usual_state = engine.state
+        engine.state = copy.copy(usual_state)
+        engine.state.metrics = {}
+        engine.state.metric_details = {}
         try:
-            yield engine
+            with only_handlers(engine, _makes_the_score):
+                forget_unfinished_run(engine)
+                yield engine
         finally:
-            engine._event_handlers, engine.state = handlers, state
-
-
-def _check_range(name: str, scores: torch.Tensor) -> None:
-    """Refuse a distance, a loss or percent: methods read a score as Dice, and would take the worse
-    for the better.
-    """
-    outside = scores[(scores - 0.5).abs() > 0.5 + 1e-6]  # of float32
-    if len(outside):
-        raise ValueError(
-            f"the evaluator's key metric {name!r} is {float(outside.flatten()[0]):.4g} for a case, and a score must "
-            "be between 0 and 1, the higher the better, as Dice is: make such a metric the key_val_metric, and this "
-            "one an entry of additional_metrics"
-        )
+            engine.state = usual_state
 
 
 def estimate(values: torch.Tensor) -> Estimate:
@@ -146,64 +155,27 @@ def estimate(values: torch.Tensor) -> Estimate:
     """
     known = values[~values.isnan()]
     n = len(known)
+    if n == 0:
+        return Estimate(math.nan, None, 0)
+    mean = round(float(known.mean()), 12)
     stderr = round(float(known.std()) / math.sqrt(n), 12) if n > 1 else None
-    return Estimate(round(float(known.mean()), 12) if n else float("nan"), stderr, n)
+    return Estimate(mean, stderr, n)
 
 
-def handlers_that(
-    fit: Callable[[Callable[..., Any]], bool], engine: Engine
-) -> defaultdict[Any, list[Any]]:
-    """The engine's handlers that ``fit``, by event: what its ``_event_handlers`` shall be.
+def _check_range(name: str, scores: torch.Tensor) -> None:
+    """Refuse a distance, a loss or percent.
 
-    An event without any is left out: while ``EXCEPTION_RAISED`` is there, ignite takes exceptions
-    for handled.
+    Methods read a score as Dice, and would take the worse client for the better one.
     """
-    kept = {
-        event: [entry for entry in entries if fit(entry[0])]
-        for event, entries in engine._event_handlers.items()
-    }
-    return defaultdict(list, {event: entries for event, entries in kept.items() if entries})
-
-
-def _makes_the_score(handler: Callable[..., Any]) -> bool:
-    owner = getattr(handler, "__self__", None) or getattr(
-        getattr(handler, "__wrapped__", None), "__self__", None
-    )
-    return isinstance(owner, Metric) or getattr(handler, "__qualname__", "").startswith(KEPT)
-
-
-def check_whole(engine: Engine) -> None:
-    """Refuse a run that ``abort`` interrupted: what it made is of some of the cases only.
-
-    Raises:
-        TransportAborted: when it did; the next run begins anew.
-    """
-    if engine._internal_run_generator is not None:
-        engine._internal_run_generator = None
-        raise TransportAborted(
-            "aborted before the end of the data: nothing of this round is kept; start the run again to go on"
+    outside = scores[(scores - 0.5).abs() > 0.5 + FLOAT32_ERROR]
+    if len(outside):
+        example = float(outside.flatten()[0])
+        raise ValueError(
+            f"the evaluator's key metric {name!r} is {example:.4g} for a case, and a score must be "
+            "between 0 and 1, the higher the better, as Dice is: make such a metric the "
+            "key_val_metric, and this one an entry of additional_metrics"
         )
 
 
-def load_weights(network: nn.Module, weights: Weights) -> None:
-    """Load ``weights`` into ``network``; what it does not name keeps its value.
-
-    Raises:
-        KeyError: when ``weights`` holds a name that the network does not have.
-    """
-    unexpected = network.load_state_dict(dict(weights), strict=False).unexpected_keys
-    if unexpected:
-        raise KeyError(
-            f"the network has no tensor {unexpected[0]!r} ({len(unexpected)} unknown names)"
-        )
-
-
-@contextlib.contextmanager
-def loaded(network: nn.Module, weights: Weights) -> Iterator[None]:
-    """``network`` with ``weights`` inside, with its own weights after."""
-    before = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
-    try:
-        load_weights(network, weights)
-        yield
-    finally:
-        network.load_state_dict(before)
+def _makes_the_score(handler: Handler) -> bool:
+    return isinstance(handler_owner(handler), Metric) or is_monai_output_step(handler)

@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Sharpness-aware minimisation as arithmetic on gradients: the perturbation of SAM and the step
-direction of GSAM.
-"""
+"""Computes SAM's perturbation and GSAM's step direction: arithmetic on gradients, nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +8,8 @@ from collections.abc import Sequence
 
 import torch
 
-SMALL = 1e-12  # keeps a zero gradient from dividing by zero
+SMALL = 1e-12
+"""Added to a norm, so that a zero gradient is not divided by zero."""
 
 
 def total_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -19,16 +18,16 @@ def total_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     >>> total_norm([torch.tensor([3.0]), torch.tensor([4.0])])
     tensor(5.)
     """
-    return torch.linalg.vector_norm(
-        torch.stack([torch.linalg.vector_norm(tensor) for tensor in tensors])
-    )
+    norms = [torch.linalg.vector_norm(tensor) for tensor in tensors]
+    return torch.linalg.vector_norm(torch.stack(norms))
 
 
 def perturbation(
     gradients: Sequence[torch.Tensor], rho: float, scale: float = 1.0
 ) -> list[torch.Tensor]:
-    r"""SAM's step uphill, :math:`\epsilon = \rho\, g / (\lVert g \rVert + 10^{-12})` (Foret et al.,
-    ICLR 2021, Eq. 2).
+    r"""SAM's step uphill, :math:`\epsilon = \rho\, g / (\lVert g \rVert + 10^{-12})`.
+
+    Source: Foret et al., ICLR 2021, Eq. 2.
 
     Args:
         gradients: one tensor per parameter; the norm is over all of them.
@@ -56,9 +55,19 @@ def gsam_direction(
             vector.
         alpha: share of the orthogonal part, at least 0.
 
-    >>> [round(d, 6) for d in gsam_direction([torch.tensor([3.0, 4.0])], [torch.tensor([3.2, 4.6])], 0.1)[0].tolist()]
+    >>> clean, perturbed = torch.tensor([3.0, 4.0]), torch.tensor([3.2, 4.6])
+    >>> [direction] = gsam_direction([clean], [perturbed], 0.1)
+    >>> [round(component, 6) for component in direction.tolist()]
     [3.18535, 4.610191]
     """
-    product = torch.stack([(g * p).sum() for g, p in zip(clean, perturbed, strict=True)]).sum()
+    # g . g_p over all tensors.
+    products = [(g * g_p).sum() for g, g_p in zip(clean, perturbed, strict=True)]
+    product = torch.stack(products).sum()
+    # The clean gradient's component along the perturbed one, in units of g_p.
     along = product / (total_norm(perturbed).square() + SMALL)
-    return [p - alpha * (g - along * p) for g, p in zip(clean, perturbed, strict=True)]
+
+    directions = []
+    for g, g_p in zip(clean, perturbed, strict=True):
+        orthogonal = g - along * g_p
+        directions.append(g_p - alpha * orthogonal)
+    return directions

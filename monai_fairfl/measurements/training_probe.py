@@ -1,39 +1,50 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The training loss of given weights on a client's training data: the same crops each time, and
-nothing disturbed.
+"""Computes losses and gradients of given weights on a client's training data.
+
+The crops are the same in every measurement, and nothing of the training is disturbed.
 """
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from monai.engines import SupervisedTrainer
 from monai.networks.utils import eval_mode
-from monai.transforms import Randomizable
-from torch.utils.data import Dataset
 
-from monai_fairfl.measurements.probe import loaded
+from monai_fairfl.measurements.batches import same_batches
+from monai_fairfl.measurements.loading import loaded
 from monai_fairfl.measurements.sharpness import perturbation
 from monai_fairfl.protocol.values import Estimate, Weights
-from monai_fairfl.utils.random_state import own_random_state
+
+
+class BatchGradients(NamedTuple):
+    """The gradient of one batch's mean loss.
+
+    Args:
+        loss: of the batch, the mean over its images.
+        images: number of images in the batch.
+        gradients: one tensor per trainable parameter, in the order of ``network.parameters()``;
+            zeros for a parameter that the batch did not use.
+    """
+
+    loss: float
+    images: int
+    gradients: list[torch.Tensor]
 
 
 class TrainingProbe:
-    """Loss and sharpness of weights, made with a bundle's own trainer: its loader, transforms,
-    inferer and loss.
+    """Losses and gradients of weights, made with a bundle's own trainer.
 
-    One epoch of the training data in evaluation mode (running statistics, no dropout) and full
-    precision. Random transforms stay, since a random crop may be what makes an image fit the
-    network, but under a fixed seed: the same crops in every measurement, so that losses of two
-    models can be compared. The trainer, its gradients, its random state and that of its transforms
-    are left as they were.
+    Its loader, transforms, inferer and loss pass over the training data once, in evaluation mode
+    (running statistics, no dropout) and full precision. Random transforms stay, since a random crop
+    may be what makes an image fit the network, but under a fixed seed: the same crops in every
+    measurement, so that losses of two models can be compared. The trainer, its gradients, its
+    random state and that of its transforms are left as they were.
 
     Args:
         trainer: built by the bundle.
@@ -43,20 +54,25 @@ class TrainingProbe:
         self.engine = trainer
 
     def loss(self, weights: Weights) -> Estimate:
-        r"""The mean loss over images, :math:`\sum_b n_b L_b / \sum_b n_b`; standard error and n are
-        of the batches.
+        r"""The mean loss over images, :math:`\sum_b n_b L_b / \sum_b n_b`.
+
+        Standard error and n are of the batches.
         """
         with loaded(self.engine.network, weights), eval_mode(self.engine.network):
-            losses, _ = self._pass()
-        mean, n = _mean(losses), len(losses)
+            losses = self._losses()
+        mean = _mean(losses)
+        n = len(losses)
         squares = [((loss - mean) ** 2, images) for loss, images in losses]
-        return Estimate(mean, math.sqrt(_mean(squares) / (n - 1)) if n > 1 else None, n)
+        stderr = math.sqrt(_mean(squares) / (n - 1)) if n > 1 else None
+        return Estimate(mean, stderr, n)
 
     def sharpness(self, weights: Weights, rho: float) -> float:
-        r"""FedISM's sharpness: how far the loss rises within ``rho`` of the weights, along its
-        gradient.
+        r"""FedISM's sharpness: how far the loss rises within ``rho``, along the gradient.
 
-        .. math:: s = L(w + \epsilon) - L(w), \qquad \epsilon = \rho\, \nabla L(w) / \lVert \nabla L(w) \rVert
+        .. math::
+
+            s = L(w + \epsilon) - L(w), \qquad
+            \epsilon = \rho\, \nabla L(w) / \lVert \nabla L(w) \rVert
 
         Loss and gradient are those of the whole training set; to first order s is rho times the
         gradient's norm.
@@ -66,97 +82,81 @@ class TrainingProbe:
             rho: radius, in the unit of the weights.
         """
         network = self.engine.network
-        parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        parameters = self._parameters()
         with loaded(network, weights), eval_mode(network):
-            clean, gradients = self._pass(parameters)
-            for parameter, step in zip(parameters, perturbation(gradients, rho), strict=True):
-                parameter.add_(step)
-            perturbed, _ = self._pass()
-        return _mean(perturbed) - _mean(clean)
+            # Gradient of the mean loss over all images.
+            clean_losses = []
+            sums = [torch.zeros_like(parameter) for parameter in parameters]
+            for batch in self._batch_gradients(parameters):
+                clean_losses.append((batch.loss, batch.images))
+                for total, gradient in zip(sums, batch.gradients, strict=True):
+                    total += batch.images * gradient
+            all_images = sum(images for _, images in clean_losses)
+            gradients = [total / all_images for total in sums]
 
-    def _pass(
-        self, parameters: list[torch.nn.Parameter] | None = None
-    ) -> tuple[list[tuple[float, int]], list[Any]]:
-        """Each batch's (loss, images), and the gradient of the mean loss where ``parameters`` are
-        given.
+            # Loss at w + epsilon. ``loaded`` puts the weights back.
+            with torch.no_grad():
+                steps = perturbation(gradients, rho)
+                for parameter, step in zip(parameters, steps, strict=True):
+                    parameter.add_(step)
+            perturbed_losses = self._losses()
+        return _mean(perturbed_losses) - _mean(clean_losses)
 
-        ``torch.autograd.grad`` leaves the parameters' own ``grad`` alone: zeros in the place of
-        ``None`` would make an optimizer move what the training never touches.
+    def batch_gradients(self, weights: Weights) -> Iterator[BatchGradients]:
+        """Yields loss and gradient of each training batch at ``weights``, one batch in memory.
+
+        While the generator runs, the network has ``weights``: run it to its end.
         """
-        losses: list[tuple[float, int]] = []
-        gradients = [torch.zeros_like(parameter) for parameter in parameters or ()]
+        network = self.engine.network
+        with loaded(network, weights), eval_mode(network):
+            yield from self._batch_gradients(self._parameters())
+
+    def _parameters(self) -> list[torch.nn.Parameter]:
+        parameters = self.engine.network.parameters()
+        return [parameter for parameter in parameters if parameter.requires_grad]
+
+    def _losses(self) -> list[tuple[float, int]]:
+        """Each batch's (loss, images), at the network's present weights."""
+        losses = []
+        for batch in self._batches():
+            with torch.no_grad():
+                loss, images = _batch_loss(self.engine, batch)
+            losses.append((float(loss), images))
+        return losses
+
+    def _batch_gradients(
+        self, parameters: Sequence[torch.nn.Parameter]
+    ) -> Iterator[BatchGradients]:
+        """Each batch's loss and gradient, at the network's present weights."""
+        for batch in self._batches():
+            with torch.enable_grad():
+                loss, images = _batch_loss(self.engine, batch)
+            # torch.autograd.grad leaves the parameters' own ``grad`` alone: zeros in the place of
+            # ``None`` would make an optimizer move what the training never touches.
+            found = torch.autograd.grad(loss, parameters, allow_unused=True)
+            gradients = []
+            for parameter, gradient in zip(parameters, found, strict=True):
+                gradients.append(torch.zeros_like(parameter) if gradient is None else gradient)
+            yield BatchGradients(float(loss.detach()), images, gradients)
+
+    def _batches(self) -> Iterator[Any]:
+        """One epoch of the trainer's batches, the same ones every time."""
         with same_batches(self.engine.data_loader) as loader:
-            for batch in islice(loader, self.engine.state.epoch_length):
-                with torch.set_grad_enabled(bool(parameters)):
-                    loss, images = _batch_loss(self.engine, batch)
-                if parameters:
-                    for total, gradient in zip(
-                        gradients, torch.autograd.grad(loss, parameters, allow_unused=True)
-                    ):
-                        if gradient is not None:
-                            total += images * gradient
-                losses.append((float(loss), images))
-        everything = sum(images for _, images in losses)
-        return losses, [total / everything for total in gradients]
+            yield from islice(loader, self.engine.state.epoch_length)
 
 
-def _mean(values: list[tuple[float, int]]) -> float:
+def _mean(values: Sequence[tuple[float, int]]) -> float:
     """The mean of (value, images) over images."""
-    return sum(value * images for value, images in values) / sum(images for _, images in values)
+    all_images = sum(images for _, images in values)
+    return sum(value * images for value, images in values) / all_images
 
 
 def _batch_loss(engine: SupervisedTrainer, batch: Any) -> tuple[torch.Tensor, int]:
-    """Loss of one batch, as the trainer makes it, and its number of images."""
-    inputs, targets, *rest = engine.prepare_batch(
+    """The loss of one batch as the trainer computes it, and the batch's number of images."""
+    inputs, targets, *further = engine.prepare_batch(
         batch, engine.state.device, engine.non_blocking, **engine.to_kwargs
     )
-    args, kwargs = rest or ((), {})
-    return engine.loss_function(
-        engine.inferer(inputs, engine.network, *args, **kwargs), targets
-    ).mean(), len(inputs)
-
-
-@contextmanager
-def same_batches(loader: Any, seed: int = 0) -> Iterator[Any]:
-    """``loader``, which inside gives the same batches every time: order and random transforms
-    follow from ``seed``.
-
-    The transforms are copied, so that the datasets' own go on afterwards as if nothing had
-    happened, and so does the loader's generator. Workers that outlive an epoch
-    (``persistent_workers``) keep their own random state and cannot be repeated.
-    """
-    with own_random_state(seed), ExitStack() as stack:
-        for dataset, name, usual in list(_transforms(loader)):
-            setattr(dataset, name, copy.deepcopy(usual))
-            stack.callback(setattr, dataset, name, usual)
-        for generator in _generators(loader):
-            stack.callback(generator.set_state, generator.get_state())
-        seed_loader(loader, seed)
-        yield loader
-
-
-def seed_loader(loader: Any, seed: int) -> None:
-    """Seed what keeps a random state of its own: transforms of ``loader``'s datasets, and
-    generators.
-    """
-    for _, _, transform in _transforms(loader):
-        if isinstance(transform, Randomizable):
-            transform.set_random_state(seed)
-    for generator in _generators(loader):
-        generator.manual_seed(seed)
-
-
-def _transforms(loader: Any) -> Iterator[tuple[Any, str, Any]]:
-    """(dataset, attribute, transform) of ``loader``'s dataset and of those that it is made of."""
-    dataset: Any = getattr(loader, "dataset", None)
-    while isinstance(dataset, Dataset):
-        for name in ("transform", "patch_func", "patch_transform"):
-            if hasattr(dataset, name):
-                yield dataset, name, getattr(dataset, name)
-        dataset = getattr(dataset, "dataset", getattr(dataset, "data", None))
-
-
-def _generators(loader: Any) -> list[torch.Generator]:
-    holders = (loader, getattr(loader, "sampler", None))
-    found = [getattr(holder, "generator", None) for holder in holders]
-    return [generator for generator in found if generator is not None]
+    args, kwargs = further or ((), {})
+    predicted = engine.inferer(inputs, engine.network, *args, **kwargs)
+    loss = engine.loss_function(predicted, targets).mean()
+    return loss, len(inputs)

@@ -130,7 +130,10 @@ def _structures(score: Any) -> tuple[str, ...]:
 
 
 def sites_without_test_scores(runs: Sequence[Run]) -> list[str]:
-    """Sites that report no test score, because they use their test cases in training or validation."""
+    """Sites that report no test score, and why.
+
+    They use their test cases in training or validation, too.
+    """
     only_validation: set[str] = set()
     used: dict[str, str] = {}
     for run in runs:
@@ -171,8 +174,8 @@ def outdated_valuations(run: Run) -> list[str]:
     for valuation in run.valuations:
         if not is_current(valuation, run):
             warnings.append(
-                f"{run.name}: {valuation['name']} is of another end of this run and not shown; "
-                f"run the same command with it and --resume True"
+                f"{run.name}: {valuation['name']} is of another end of this run and is not "
+                f"shown; value the run again, with --resume True"
             )
     return warnings
 
@@ -188,7 +191,7 @@ def suspicious_sites(run: Run, flagged: Mapping[str, int]) -> list[str]:
     for site, number in flagged.items():
         warnings.append(
             f"In {run.name}, the free-rider score of {site} was {SUSPICIOUS}, the third of them "
-            f"round {number}. So are honest sites' that are unlike the others: a reason to ask, "
-            f"not a proof"
+            f"round {number}. Honest sites that are unlike the others score high too: this is a "
+            f"reason to ask, not a proof"
         )
     return warnings

@@ -28,8 +28,8 @@ ROUNDING = 1e-12
 LEFT_BEHIND = (
     f"A site is called left behind when its Dice is more than {MARGIN} lower than when trained "
     f"alone, or, of at least three sites, more than {FLOOR} and more than one standard deviation "
-    f"(n - {DDOF} in the denominator) below the mean of all; and when its cases can tell: the "
-    "difference is outside their 95 % interval (Student's t). Where they cannot, it may be left "
+    f"(n - {DDOF} in the denominator) below the mean of all. Its cases must show it: the "
+    "difference is outside their 95 % interval (Student's t). Where they do not, it may be left "
     "behind."
 )
 

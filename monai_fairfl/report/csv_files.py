@@ -28,7 +28,7 @@ def metrics_csv(runs: Sequence[Run]) -> str:
 
 
 def measurement_rows(run: Run) -> Iterator[dict[str, Any]]:
-    """The rows of metrics.csv for one run: what each site measured, round by round, then at the end.
+    """The rows of metrics.csv for one run: round by round, then the closing measurements.
 
     ``round`` counts the rounds finished before: ``global_*`` of round r is of the model after r
     rounds, ``train_*`` and ``local_*`` are of the training done in round r. Closing measurements

@@ -223,7 +223,7 @@ def _contribution_clause(strategy: Mapping[str, Any], result: Mapping[str, Any])
 
     contribution = result["contribution"]
     if contribution is None:
-        return "it has no contribution on record"
+        return "it has no recorded contribution"
 
     values = []
     for other in strategy["sites"].values():
@@ -262,7 +262,7 @@ def _left_behind_clause(result: Mapping[str, Any], measurement: str) -> str:
     if found is None:
         if result["score"] is None:
             return ""
-        return "whether it is left behind cannot be told"
+        return "it is not known whether it is left behind"
 
     reasons = []
     if found["below_mean"] is not None:
@@ -278,7 +278,7 @@ def _left_behind_clause(result: Mapping[str, Any], measurement: str) -> str:
         return f"it is left behind: {its_dice}"
     if found["doubtful"]:
         cases = cases_words(result["score"]["n"], measurement)
-        return f"it may be left behind: {its_dice}, which {cases} cannot tell from chance"
+        return f"it may be left behind: {its_dice}, which {cases} cannot distinguish from chance"
     return "it is not left behind"
 
 

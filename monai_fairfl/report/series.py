@@ -17,8 +17,8 @@ ROUNDS = 3
 SUSPICIOUS = f"above {FACTOR:g} times the median of the other sites' in {ROUNDS} consecutive rounds"
 FREE_RIDER_RULE = (
     f"A site is flagged when its score is {SUSPICIOUS}. The threshold was fixed beforehand. Honest "
-    "sites whose images are unlike the others' score high too, in experiments with most of the "
-    "flags: a reason to ask, not a proof."
+    "sites whose images are unlike the others' score high too, and in experiments they had most of "
+    "the flags. A flag is a reason to ask, not a proof."
 )
 
 
@@ -117,8 +117,8 @@ def weight_series(run: Run) -> WeightSeries:
 def mean_over_layers(weights: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Layer -> client -> weight, as client -> plain mean over the layers.
 
-    >>> mean_over_layers({"conv": {"A": 0.2, "B": 0.8}, "fc": {"A": 0.4, "B": 0.6}})["A"].__round__(3)
-    0.3
+    >>> mean_over_layers({"conv": {"A": 0.25, "B": 0.75}, "fc": {"A": 0.75, "B": 0.25}})
+    {'A': 0.5, 'B': 0.5}
     """
     sites = {site for of_layer in weights.values() for site in of_layer}
     means = {}

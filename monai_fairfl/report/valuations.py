@@ -93,7 +93,7 @@ def title_of(valuation: Mapping[str, Any]) -> str:
 
     >>> name = "retraining-FedAvg-exact-gland-test"
     >>> title_of({"name": name, "method": "exact", "utility": "gland", "data": "test"})
-    'Shapley value of the Dice of gland, test images, federations trained anew'
+    'Shapley value of the Dice of gland, test images, federations retrained'
     """
     method = METHODS.get(valuation["method"], valuation["method"])
     utility = UTILITIES.get(valuation["utility"], f"Dice of {valuation['utility']}")
@@ -102,7 +102,7 @@ def title_of(valuation: Mapping[str, Any]) -> str:
         images = "training"
     models = "models rebuilt from updates"
     if valuation["name"].startswith("retraining"):
-        models = "federations trained anew"
+        models = "federations retrained"
     return f"{method} of the {utility}, {images} images, {models}"
 
 
@@ -111,14 +111,14 @@ def trust_of(valuation: Mapping[str, Any]) -> str:
 
     >>> valuation = {"total": 0.2, "evaluations": 8, "rank_stability": None, "fidelity": None}
     >>> trust_of(valuation)
-    'All values together 0.2000, from 8 models; stability of the ranking unknown.'
+    'The values sum to 0.2000 and are of 8 models; the stability of the ranking is unknown.'
     """
     stability = "unknown"
     if valuation["rank_stability"] is not None:
         stability = f"{valuation['rank_stability']:.2f} of 1"
     words = (
-        f"All values together {valuation['total']:.4f}, from {valuation['evaluations']} models; "
-        f"stability of the ranking {stability}."
+        f"The values sum to {valuation['total']:.4f} and are of {valuation['evaluations']} models; "
+        f"the stability of the ranking is {stability}."
     )
     if not valuation.get("fidelity"):
         return words
@@ -128,7 +128,7 @@ def trust_of(valuation: Mapping[str, Any]) -> str:
         found = Interval.read(valuation["fidelity"][key]).words(agreement.digits)
         agreements.append(f"{agreement.name} {found}{agreement.scale}")
     own = f"{valuation['strategy']}'s own shares"
-    return f"{words} {own} compared with these: {', '.join(agreements)}."
+    return f"{words} Agreement of {own} with them: {', '.join(agreements)}."
 
 
 def bars_of(strategy: Mapping[str, Any]) -> dict[str, dict[str, float]]:

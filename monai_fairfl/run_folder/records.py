@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from monai_fairfl import __version__
 from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.guards import Verdict
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -16,6 +17,16 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.strategies.base import RoundResult, Strategy
+
+FORMAT = 2
+"""Number of the format of ledgers and ``config.json``, which grows when a run of an earlier version
+cannot be resumed. Format 1 was not written down.
+"""
+
+OF_LOCAL_MODEL = ("local_", "personal_")
+"""How the names of measurements begin that are of the model a client trained itself, in that round;
+all others are of the model that it was sent.
+"""
 
 
 def opening_record(
@@ -38,6 +49,8 @@ def opening_record(
     """
     return {
         "kind": "start",
+        "format": FORMAT,
+        "package": __version__,
         "run": run,
         "strategy": type(strategy).__name__,
         "name": strategy.name,
@@ -49,6 +62,27 @@ def opening_record(
     }
 
 
+def check_format(run_dir: Path, opening: Mapping[str, Any]) -> None:
+    """Refuse to resume a run that another format's version wrote.
+
+    Args:
+        run_dir: of the run.
+        opening: the first record of its ledger.
+
+    Raises:
+        FederationError: naming the version that wrote it, and what to do.
+    """
+    written = opening.get("format", 1)
+    if written == FORMAT:
+        return
+    version = opening.get("package", "0.1.0 or earlier")
+    raise FederationError(
+        f"{run_dir} was written by monai_fairfl {version} (format {written}), and this version, "
+        f"{__version__}, resumes format {FORMAT} only: finish the run with the version that began "
+        "it, or choose another run_dir. report and verify can still read it"
+    )
+
+
 def check_same(
     run_dir: Path,
     recorded: Mapping[str, Any],
@@ -56,12 +90,12 @@ def check_same(
     error: type[FairFLError] = FederationError,
     hint: str = "",
 ) -> None:
-    """That a run which is resumed was begun with the settings of now: a run is one experiment.
+    """Refuse to resume a run with other settings than it was begun with: it is one experiment.
 
     Args:
         run_dir: of the run.
         recorded: settings that it was begun with.
-        now: those of now; the run's name and the clients may differ.
+        now: the present ones; the run's name, the clients and the package's version may differ.
         error: class of the error.
         hint: added to its message.
 
@@ -69,7 +103,9 @@ def check_same(
         FairFLError: when they differ; it names the setting and both values.
     """
     for key, value in now.items():
-        if key not in ("run", "clients") and recorded.get(key) != value:
+        if key in ("run", "clients", "package"):
+            continue
+        if recorded.get(key) != value:
             raise error(
                 f"{run_dir} was begun with {key} = {recorded.get(key)!r}, now it is {value!r}: "
                 f"resume with the same settings, or choose another run_dir{hint}"
@@ -103,25 +139,97 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def training_of(exchanges: Sequence[Replies]) -> Replies:
-    """Of a round's exchanges the first that trained: its replies carry updates. Where none did, the
-    first.
+def model_round(measurement: str, number: int, after_training: bool = False) -> int:
+    """The round whose resulting model a measurement of round ``number`` is of.
+
+    A client measures the model that it was sent, which is the result of the round before (-1: the
+    initial model), or the one that it trained. A model that is sent after the clients trained, such
+    as an average of their updates, is of the present round.
+
+    Args:
+        measurement: its name.
+        number: of the round in which it was measured.
+        after_training: whether the clients had trained in that round before they were asked.
+
+    >>> model_round("global_score", 3), model_round("local_score", 3)
+    (2, 3)
     """
-    trained = (
-        replies for replies in exchanges if all(reply.update is not None for reply in replies)
-    )
-    return next(trained, exchanges[0])
+    if measurement.startswith(OF_LOCAL_MODEL) or after_training:
+        return number
+    return number - 1
+
+
+def score_rounds(record: Mapping[str, Any], last_round: int) -> dict[str, int]:
+    """measurement -> number of the round whose resulting model the record's values are of.
+
+    It reads ``of_round`` of a round's or the end's record; for a ledger of format 1, which lacks
+    the key, it applies the same rule.
+
+    Args:
+        record: of a ledger.
+        last_round: number of the ledger's last round; -1 where there is none.
+
+    >>> found = {"elm": {"global_score": 0.5, "local_score": 0.6}}
+    >>> score_rounds({"kind": "round", "round": 3, "measurements": found}, last_round=9)
+    {'global_score': 2, 'local_score': 3}
+    >>> score_rounds({"kind": "end", "scores": {"elm": {"own": {"score": 0.5}}}}, last_round=9)
+    {'score': 9}
+    """
+    if "of_round" in record:
+        return dict(record["of_round"])
+    rounds: dict[str, int] = {}
+    if record["kind"] == "round":
+        for measured in record["measurements"].values():
+            for name in measured:
+                rounds[name] = model_round(name, record["round"])
+    if record["kind"] == "end":
+        rounds = _rounds_of_end(record["scores"], last_round)
+    return rounds
+
+
+def _rounds_of_end(scores: Mapping[str, Mapping[str, Any]], last_round: int) -> dict[str, int]:
+    """Whatever closes a run is of the models after its last round."""
+    rounds = {}
+    for models in scores.values():
+        for measured in models.values():
+            for name in measured:
+                rounds[name] = last_round
+    return rounds
+
+
+def training_of(exchanges: Sequence[Replies]) -> Replies:
+    """The first exchange of a round that trained: its replies carry updates.
+
+    Where none did, it is the first one.
+    """
+    for replies in exchanges:
+        if _trained(replies):
+            return replies
+    return exchanges[0]
+
+
+def _trained(replies: Replies) -> bool:
+    return all(reply.update is not None for reply in replies)
+
+
+def not_finite_of(exchanges: Sequence[Replies]) -> dict[str, list[str]]:
+    """client -> names of its measurements that were dropped, over all its replies."""
+    found: dict[str, list[str]] = {}
+    for replies in exchanges:
+        for reply in replies:
+            if reply.id in replies.not_finite:
+                found.setdefault(reply.client, []).extend(replies.not_finite[reply.id])
+    return found
 
 
 def trained_by(
     records: Sequence[Mapping[str, Any]], clients: Sequence[str], per_round: int | None
 ) -> bool:
-    """Whether just these clients trained a run's model: nobody else came, nobody left, none was
-    missing in a round.
+    """Whether just these clients trained a run's model in every round, and none was ever missing.
 
     Args:
         records: of the run's ledger.
-        clients: of whom it is asked.
+        clients: names of the clients in question.
         per_round: how many of them a round samples; ``None``: all.
 
     >>> rounds = [{"kind": "round", "clients": ["A", "B"], "missing": {}}]
@@ -129,14 +237,16 @@ def trained_by(
     >>> trained_by(run, ["A", "B"], None), trained_by(run, ["A"], None)
     (True, False)
     """
+    if set(records[0]["clients"]) != set(clients):
+        return False
     size = min(len(clients), per_round or len(clients))
-    return set(records[0]["clients"]) == set(clients) and all(
-        len(record["clients"]) == size
-        and set(record["clients"]) <= set(clients)
-        and not record["missing"]
-        for record in records
-        if record["kind"] == "round"
-    )
+    for record in records:
+        if record["kind"] != "round":
+            continue
+        others = set(record["clients"]) - set(clients)
+        if others or record["missing"] or len(record["clients"]) != size:
+            return False
+    return True
 
 
 def round_record(
@@ -146,49 +256,83 @@ def round_record(
     exchanges: Sequence[Replies],
     verdicts: Mapping[str, Verdict],
 ) -> dict[str, Any]:
-    """One round: who was asked and who answered, what each measured, the Gram matrix, weights and
-    contributions.
+    """One round: who was asked and answered, measurements, Gram matrix, weights, contributions.
 
-    ``global_score`` is of the model received in this round, which is the result of the round
-    before. Scores of the models of coalitions are none of a client's own: what a method makes of
-    them is in ``details``.
+    ``of_round`` names the round whose resulting model each measurement is of: ``global_score`` of
+    the model received, which is the result of the round before. Scores of the models of coalitions
+    are none of a client's own: what a method makes of them is in ``details``.
     """
     local = training_of(exchanges)
     measured: dict[str, dict[str, Any]] = {}
-    not_finite: dict[str, list[str]] = {}
+    of_round: dict[str, int] = {}
+    missing: dict[str, str] = {}
+    after_training = False
     for replies in exchanges:
         asked = Counter(request.client for request in replies.requests.values())
         for reply in replies:
             # A client that was asked more than once measured several models, such as those of
             # coalitions.
-            if asked[reply.client] == 1:
-                measured.setdefault(reply.client, {}).update(reply.measurements)
-            if reply.id in replies.not_finite:
-                not_finite.setdefault(reply.client, []).extend(replies.not_finite[reply.id])
-    trained = all(reply.update is not None for reply in local)
+            if asked[reply.client] > 1:
+                continue
+            measured.setdefault(reply.client, {}).update(reply.measurements)
+            for name in reply.measurements:
+                of_round[name] = model_round(name, number, after_training)
+        missing.update(replies.missing)
+        if any(reply.update is not None for reply in replies):
+            after_training = True
+
+    gram = None
+    if _trained(local):
+        gram = {"clients": local.clients, "whole": local.geometry.gram.tolist()}
+    judged = {}
+    for client, verdict in verdicts.items():
+        judged[client] = f"{verdict.action}: {verdict.reason}"
+    rewards = result.rewards or {}
     return {
         "kind": "round",
         "round": number,
         "clients": list(clients),
-        "missing": {
-            client: reason for replies in exchanges for client, reason in replies.missing.items()
-        },
-        "guards": {
-            client: f"{verdict.action}: {verdict.reason}" for client, verdict in verdicts.items()
-        },
+        "missing": missing,
+        "guards": judged,
         "aggregation": result.aggregation,
         "contributions": result.contributions,
         "details": result.details,
         "notes": result.notes,
         "measurements": measured,
-        "not_finite": not_finite,
+        "of_round": of_round,
+        "not_finite": not_finite_of(exchanges),
         "samples": {reply.client: reply.num_samples for reply in local},
         "cases": {reply.client: reply.num_cases for reply in local},
         "steps": {reply.client: reply.num_steps for reply in local},
         "labelled": {reply.client: list(reply.labelled) for reply in local if reply.labelled},
-        "gram": (
-            {"clients": local.clients, "whole": local.geometry.gram.tolist()} if trained else None
-        ),
+        "gram": gram,
         "model": digest_of(result.weights),
-        "rewards": {client: digest_of(model) for client, model in (result.rewards or {}).items()},
+        "rewards": {client: digest_of(model) for client, model in rewards.items()},
+    }
+
+
+def end_record(
+    rounds_done: int,
+    scores: Mapping[str, Mapping[str, Any]],
+    replies: Replies,
+    best: Mapping[str, float],
+    weights: Weights,
+) -> dict[str, Any]:
+    """The end of a run.
+
+    Args:
+        rounds_done: number of its rounds.
+        scores: client -> model -> what the client measured of it.
+        replies: to the closing requests.
+        best: round and score of the best global model.
+        weights: the last global model.
+    """
+    return {
+        "kind": "end",
+        "scores": scores,
+        "of_round": _rounds_of_end(scores, rounds_done - 1),
+        "missing": replies.missing,
+        "not_finite": not_finite_of([replies]),
+        "best": best,
+        "model": digest_of(weights),
     }

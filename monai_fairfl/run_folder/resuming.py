@@ -16,7 +16,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.run_folder.records import check_same, training_settings
+from monai_fairfl.run_folder.records import check_format, check_same, training_settings
 
 
 def begun(folder: Path) -> bool:
@@ -128,6 +128,21 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
     common = {key: value for key, value in now.items() if key in before}
     hint = f". Where the same data only moved, correct their folder in {run_dir / 'config.json'}"
     check_same(run_dir, before, common, ConfigError, hint)
+
+
+def check_formats(folders: Sequence[Path]) -> None:
+    """Every run that goes on, or that further runs will be compared with, is of this format.
+
+    Args:
+        folders: of these runs.
+
+    Raises:
+        FederationError: naming the run and the version that wrote it; or a ledger that is damaged.
+    """
+    for folder in folders:
+        records = read_ledger(folder / "ledger.jsonl")
+        if records:
+            check_format(folder, records[0])
 
 
 def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:

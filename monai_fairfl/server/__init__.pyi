@@ -6,4 +6,5 @@ from .exchange import TooFewClients as TooFewClients
 from .exchange import Transport as Transport
 from .federation import Federation as Federation
 from .federation import History as History
+from .observer import Observer as Observer
 from .settings import RunSettings as RunSettings

@@ -58,7 +58,8 @@ class Inbox:
         requests: what was asked, with their ids.
         spec: the model's tensors.
         reference: tensors of the parameters' shapes.
-        told: called with (client, reason or ``None``) for every reply that is taken in or refused.
+        notify: called with (client, reason or ``None``) for every reply that is taken in or
+            refused.
         storage: the :attr:`storage` of an earlier inbox whose replies are no longer needed.
     """
 
@@ -67,16 +68,18 @@ class Inbox:
         requests: Sequence[Request],
         spec: ModelSpec,
         reference: Weights,
-        told: Callable[[str, str | None], None] = lambda client, reason: None,
+        notify: Callable[[str, str | None], None] = lambda client, reason: None,
         storage: torch.Tensor | None = None,
     ):
         self.requests = {request.id: request for request in requests}
-        self.spec, self.told = spec, told
+        self.spec = spec
+        self.notify = notify
+        # One row of the matrix for each training request, in the order of (client, id).
         training = sorted((r.client, r.id) for r in requests if r.task == "train")
         self._row = {id: row for row, (_, id) in enumerate(training)}
-        self._matrix = (
-            UpdateMatrix(reference, spec.parameters, len(training), storage) if training else None
-        )
+        self._matrix: UpdateMatrix | None = None
+        if training:
+            self._matrix = UpdateMatrix(reference, spec.parameters, len(training), storage)
         self._replies: dict[int, Reply] = {}
         self._refused: dict[int, str] = {}
         self._closed = False
@@ -91,24 +94,26 @@ class Inbox:
         """Take in one reply."""
         with self._lock:
             request = self.requests.get(reply.id)
-            if (
-                self._closed
-                or request is None
-                or request.client != reply.client
-                or reply.id in self._replies
-            ):
+            late = self._closed
+            foreign = request is None or request.client != reply.client
+            second = reply.id in self._replies
+            if late or foreign or second:
                 return
+            assert request is not None
             reason = refusal(request, reply, self.spec)
             if reason is None:
-                if self._matrix is not None and reply.update is not None:
-                    reply = replace(
-                        reply, update=self._matrix.put(self._row[reply.id], reply.update)
-                    )
-                self._replies[reply.id] = reply
+                self._replies[reply.id] = self._in_its_row(reply)
             else:
-                reason = reason if reason.startswith("error") else f"refused: {reason}"
+                if not reason.startswith("error"):
+                    reason = f"refused: {reason}"
                 self._refused[reply.id] = reason
-            self.told(reply.client, reason)
+            self.notify(reply.client, reason)
+
+    def _in_its_row(self, reply: Reply) -> Reply:
+        """``reply`` with its update in the matrix, if it has one."""
+        if self._matrix is None or reply.update is None:
+            return reply
+        return replace(reply, update=self._matrix.put(self._row[reply.id], reply.update))
 
     def replies(self) -> Replies:
         """What has arrived; what comes later is ignored, since the matrix then belongs to the next
@@ -116,50 +121,54 @@ class Inbox:
         """
         with self._lock:
             self._closed = True
-            silent = sorted(
-                set(self.requests) - set(self._replies), reverse=True
-            )  # a client's first is told
-            missing = {self.requests[id].client: self._refused.get(id, "timeout") for id in silent}
-            rows = sorted(row for id, row in self._row.items() if id in self._replies)
-            matrix = self._matrix.select(rows) if self._matrix is not None else None
+            # Of several requests to one client that have no reply, the first one's reason counts.
+            missing: dict[str, str] = {}
+            for id in sorted(set(self.requests) - set(self._replies), reverse=True):
+                missing[self.requests[id].client] = self._refused.get(id, "timeout")
+            matrix = None
+            if self._matrix is not None:
+                rows = sorted(row for id, row in self._row.items() if id in self._replies)
+                matrix = self._matrix.select(rows)
             return Replies(
                 self._replies.values(), self.requests.values(), self.spec, missing, matrix
             )
 
 
 def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Mapping[str, Verdict]]:
-    """``replies`` less those that a guard quarantines, and client -> verdict. Only updates are
-    guarded.
+    """``replies`` less those that a guard quarantines, and client -> verdict.
+
+    Only updates are guarded: replies that measured pass.
     """
     measured = [reply for reply in replies if reply.update is None]
-    if measured:
-        trained = [reply for reply in replies if reply.update is not None]
-        if not trained:
-            return replies, {}
-        kept, judged = guarded(_of(replies, trained), guards)
-        return _of(kept, [*kept, *measured]), judged
+    trained = [reply for reply in replies if reply.update is not None]
+    if not measured:
+        return _judged(replies, guards)
+    if not trained:
+        return replies, {}
+    passed, verdicts = _judged(_some_of(replies, trained), guards)
+    return _some_of(passed, [*passed, *measured]), verdicts
+
+
+def _judged(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, dict[str, Verdict]]:
+    """The same of replies that all carry an update. Each guard sees what the ones before passed."""
     verdicts: dict[str, Verdict] = {}
     for guard in guards:
         if not replies:
             break
-        found = guard.check(replies)
         clients = {reply.id: reply.client for reply in replies}
-        for id, verdict in found.items():
-            logger.warning(
-                "client %s: %s by %s: %s",
-                clients[id],
-                verdict.action,
-                type(guard).__name__,
-                verdict.reason,
-            )
-            verdicts[clients[id]] = verdict
-        replies = replies.without(
-            {id: f"quarantined: {v.reason}" for id, v in found.items() if v.action == "quarantine"}
-        )
+        quarantined = {}
+        for id, verdict in guard.check(replies).items():
+            client = clients[id]
+            name = type(guard).__name__
+            logger.warning("client %s: %s by %s: %s", client, verdict.action, name, verdict.reason)
+            verdicts[client] = verdict
+            if verdict.action == "quarantine":
+                quarantined[id] = f"quarantined: {verdict.reason}"
+        replies = replies.without(quarantined)
     return replies, verdicts
 
 
-def _of(replies: Replies, some: Sequence[Reply]) -> Replies:
+def _some_of(replies: Replies, some: Sequence[Reply]) -> Replies:
     """``some`` replies of the same exchange; the rows of the matrix stay those that trained."""
     return Replies(
         some,
@@ -171,11 +180,11 @@ def _of(replies: Replies, some: Sequence[Reply]) -> Replies:
     )
 
 
-def enough(replies: Replies, least: int) -> Replies:
-    """``replies``, if at least ``least`` clients are among them.
+def require_min_clients(replies: Replies, least: int) -> None:
+    """Refuse an exchange that fewer than ``least`` clients answered.
 
     Raises:
-        TooFewClients: else; it tells who is missing, and why.
+        TooFewClients: naming the missing clients, and why each is missing.
     """
     if len(replies.clients) < least:
         asked = {request.client for request in replies.requests.values()}
@@ -183,4 +192,3 @@ def enough(replies: Replies, least: int) -> Replies:
             f"{len(replies.clients)} of {len(asked)} clients answered, min_clients is {least}; "
             f"missing: {replies.missing}"
         )
-    return replies

@@ -1,47 +1,53 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The federation: drives a strategy's rounds over a transport, and keeps ledger and checkpoints."""
+"""The federation: opens, resumes and closes a run, and records each round."""
 
 from __future__ import annotations
 
-import json
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.guards import DEFAULT, Guard, Verdict
+from monai_fairfl.guards import DEFAULT, Guard
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Measurement, Weights
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
-from monai_fairfl.run_folder.ledger import Ledger, digest_of
+from monai_fairfl.run_folder.ledger import Ledger
 from monai_fairfl.run_folder.models import Models
 from monai_fairfl.run_folder.recording import record_round
-from monai_fairfl.run_folder.records import check_same, opening_record, round_record, training_of
+from monai_fairfl.run_folder.records import (
+    check_format,
+    check_same,
+    end_record,
+    model_round,
+    opening_record,
+    round_record,
+    training_of,
+)
 from monai_fairfl.run_folder.schedule import Schedule
-from monai_fairfl.server.closing import closing_requests, closing_scores
-from monai_fairfl.server.exchange import Inbox, TooFewClients, Transport, enough, guarded
+from monai_fairfl.server.closing import closing_requests, closing_scores, scores_of_global_model
+from monai_fairfl.server.exchange import Transport
+from monai_fairfl.server.global_models import GlobalModels
+from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.progress import Progress
+from monai_fairfl.server.round import PlayedRound, RoundPlayer, drawn_clients
 from monai_fairfl.server.settings import RunSettings
-from monai_fairfl.strategies.base import RoundResult, Strategy
+from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.utils.files import held, safe_name
-from monai_fairfl.utils.random_state import own_random_state, seed_of
+from monai_fairfl.utils.random_state import own_random_state
 
 Initial = Callable[[], tuple[Weights, ModelSpec]]
 """Builds the initial model: called inside ``run()``, under the run's seed."""
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -71,12 +77,8 @@ class Federation:
         run_dir: everything is written here; its last part is the run's name.
         recipe: how the clients train, written into every model file; see
             :mod:`monai_fairfl.model_files.recipe`.
-        told: called with every record of the ledger as it is written, for live curves, or to
+        observer: is notified of every record of the ledger, for live curves, or to
             :meth:`conclude`.
-        replayed: called with every record of before that a resumed run keeps, before its first
-            round.
-        begun: called when the folder is this run's alone and what it holds fits, before anything of
-            the run is written.
         settings: fields of :class:`~monai_fairfl.server.settings.RunSettings`, such as
             ``min_clients``, ``retries``, ``evaluate`` and ``final``.
 
@@ -95,9 +97,7 @@ class Federation:
         run_dir: str | Path = "runs/run",
         *,
         recipe: ModelRecipe | None = None,
-        told: Callable[[Mapping[str, Any]], None] = lambda record: None,
-        replayed: Callable[[Mapping[str, Any]], None] = lambda record: None,
-        begun: Callable[[], None] = lambda: None,
+        observer: Observer | None = None,
         **settings: Any,
     ):
         self.settings = RunSettings.of("Federation", {"rounds": rounds, **settings})
@@ -112,18 +112,10 @@ class Federation:
         self.run_dir = Path(run_dir)
         safe_name(self.run_dir.name, "the run's name, the last part of run_dir,", most=128)
         self.recipe = recipe
-        self.told = told
-        self.replayed = replayed
-        self.begun = begun
+        self.observer = observer or Observer()
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", self.settings.keep)
-        self._stop = threading.Event()
-        self._enough = threading.Event()
-        self._next_id = 0
-        self._verdicts: dict[str, Verdict] = {}
-        # Tensors that are not sent: they stay each client's own.
-        self._withheld: frozenset[str] = frozenset()
-        # Memory of the update matrix, used again every round.
-        self._storage: torch.Tensor | None = None
+        self._stop_asked = threading.Event()
+        self._conclude_asked = threading.Event()
 
     @property
     def rounds(self) -> int:
@@ -132,11 +124,11 @@ class Federation:
 
     def stop(self) -> None:
         """Ask the run to end after the present round; it can be resumed."""
-        self._stop.set()
+        self._stop_asked.set()
 
     def conclude(self) -> None:
         """Make the present round the last: the run then closes as if all its rounds were done."""
-        self._enough.set()
+        self._conclude_asked.set()
 
     def run(self, resume: bool = False) -> History:
         """Run until all rounds are done or :meth:`stop` is called.
@@ -153,274 +145,236 @@ class Federation:
         torch.set_num_threads(self.settings.threads)
         try:
             with held(self.run_dir):
-                done = self._begin(resume)
-                with Progress(self.rounds, done, self.strategy.name) as self.progress:
-                    for number in range(done, self.rounds):
-                        if self._enough.is_set():
-                            break
-                        if self._stop.is_set():
-                            return History(self.run_dir, self.ledger.records, finished=False)
-                        self._round(number)
-                    self._finish()
-                return History(self.run_dir, self.ledger.records, finished=True)
+                done = self._open(resume)
+                with Progress(self.rounds, done, self.strategy.name) as progress:
+                    finished = self._run_rounds(done, progress)
+                return History(self.run_dir, self.ledger.records, finished)
         finally:
-            self._stop.clear()  # what was asked of this run is not asked of the next
-            self._enough.clear()
+            # What was asked of this run is not asked of the next.
+            self._stop_asked.clear()
+            self._conclude_asked.clear()
             torch.set_num_threads(threads)
             self.transport.close()
 
-    # ---- beginning and end
-    # ------------------------------------------------------------------------------------
+    def _run_rounds(self, done: int, progress: Progress) -> bool:
+        """Run the rounds from number ``done`` on, and close the run.
 
-    def _begin(self, resume: bool) -> int:
-        clients = sorted(safe_name(client) for client in self.transport.clients)
-        if taken := sorted({"global", "best"} & set(clients)):
-            raise ConfigError(
-                f"a client cannot be called {taken[0]!r}: models/{taken[0]}.pt is the federation's; rename it"
-            )
-        needed = max(self.strategy.min_clients, self.settings.min_clients)
-        if len(clients) < needed:
-            raise FederationError(
-                f"{self.strategy.name} needs at least {needed} clients, got {len(clients)} {clients}: "
-                "add sites, lower min_clients, or use a strategy for one client (FedAvg, Standalone)"
-            )
+        Returns:
+            Whether the run is finished; it is not where it was asked to stop.
+        """
+        player = RoundPlayer(
+            self.run_dir.name,
+            self.strategy,
+            self.transport,
+            self.settings,
+            self.guards,
+            self.models.withheld,
+            progress,
+        )
+        for number in range(done, self.rounds):
+            if self._conclude_asked.is_set():
+                break
+            if self._stop_asked.is_set():
+                return False
+            self._round(number, player, progress)
+        self._close(player)
+        return True
+
+    # ---- the beginning
+
+    def _open(self, resume: bool) -> int:
+        """Begin the run, or take it up after its newest checkpoint.
+
+        Returns:
+            The number of rounds that are done.
+        """
+        clients = self._checked_clients()
         ledger_path = self.run_dir / "ledger.jsonl"
         if not resume and ledger_path.exists() and ledger_path.stat().st_size:
             raise FederationError(
-                f"{self.run_dir} already holds a run: resume it (--resume True) or choose another run_dir"
+                f"{self.run_dir} already holds a run: resume it (--resume True) or choose another "
+                "run_dir"
             )
         checkpoint = self.checkpoints.load() if resume else None
         self.ledger = Ledger(ledger_path)
-        with own_random_state(self.settings.seed):
-            weights, spec = self.initial()
-        spec = spec.with_local_norms() if self.settings.local_norm else spec
-        self._withheld = frozenset(
-            (*spec.local, *(spec.buffers if self.settings.buffers == "local" else ()))
-        )
-        self.strategy.buffers, self.strategy.rounds_planned = self.settings.buffers, self.rounds
-        self.strategy.start(weights, clients, spec)
-        self.models = Models(self.run_dir / "models", spec, self._withheld, self.recipe)
-        opening = self._opening(clients, spec, weights)
+        if checkpoint is not None:
+            check_format(self.run_dir, self.ledger.records[0])
+
+        opening = self._start_strategy(clients)
         if checkpoint is None:
-            self.begun()
-            self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=False)
-            self.ledger.keep(0)
-            self.ledger.append(opening)
-            self.told(self.ledger.records[-1])
+            self._begin(opening)
             return 0
-        kept = checkpoint.round + 2  # the opening, and rounds 0..r
-        ended = [record["kind"] for record in self.ledger.records[kept:]] == ["end"]
-        planned = checkpoint.state.get("rounds", checkpoint.round + 1)
-        over = (
-            ended and self.rounds <= planned
-        )  # no more rounds than planned then: nothing is trained
-        if over:
-            kept += 1
-            self.conclude()
-            trained = {
-                client
-                for record in self.ledger.records[:kept]
-                for client in record.get("clients", ())
-            }
-            if new := sorted(set(clients) - trained):
-                logger.warning(
-                    "%s is finished, without %s: name more rounds for these to take part, or another run_dir",
-                    *(self.run_dir, ", ".join(new)),
-                )
-        check_same(self.run_dir, self.ledger.records[0], opening)
-        self.begun()
-        if not over:
-            self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=True)
-        self.ledger.keep(kept)
-        self.strategy.load_state_dict(checkpoint.state["strategy"])
-        self.strategy.weights, self.strategy.rewards = checkpoint.weights, checkpoint.rewards
-        self.models.best = dict(checkpoint.state["best"])
-        for record in self.ledger.records:
-            self.replayed(record)
+        self._take_up(checkpoint, opening, clients)
         return checkpoint.round + 1
 
-    def _opening(self, clients: list[str], spec: ModelSpec, weights: Weights) -> dict[str, Any]:
+    def _checked_clients(self) -> list[str]:
+        """The transport's clients, sorted: enough of them, with names that can be file names."""
+        clients = sorted(safe_name(client) for client in self.transport.clients)
+        for name in ("best", "global"):
+            if name in clients:
+                raise ConfigError(
+                    f"a client cannot be called {name!r}: models/{name}.pt is the federation's; "
+                    "rename it"
+                )
+        needed = max(self.strategy.min_clients, self.settings.min_clients)
+        if len(clients) < needed:
+            raise FederationError(
+                f"{self.strategy.name} needs at least {needed} clients, got {len(clients)} "
+                f"{clients}: add sites, lower min_clients, or use a strategy for one client "
+                "(FedAvg, Standalone)"
+            )
+        return clients
+
+    def _start_strategy(self, clients: Sequence[str]) -> dict[str, Any]:
+        """Build the initial model and start the strategy with it.
+
+        Returns:
+            The opening record.
+        """
+        with own_random_state(self.settings.seed):
+            weights, spec = self.initial()
+        if self.settings.local_norm:
+            spec = spec.with_local_norms()
+        # Tensors that are not sent: they stay each client's own.
+        withheld = {*spec.local}
+        if self.settings.buffers == "local":
+            withheld.update(spec.buffers)
+        self.strategy.buffers = self.settings.buffers
+        self.strategy.rounds_planned = self.rounds
+        self.strategy.start(weights, clients, spec)
+        self._use(GlobalModels(weights))
+        self.models = Models(self.run_dir / "models", spec, frozenset(withheld), self.recipe)
         return opening_record(
             self.run_dir.name, self.strategy, clients, spec, weights, self.settings.opening()
         )
 
-    def _finish(self) -> None:
-        """Measure what every client would use and the global model, and write the models."""
-        if self.ledger.records[-1]["kind"] == "end":
-            return
-        strategy, clients = self.strategy, sorted(self.transport.clients)
-        done = sum(record["kind"] == "round" for record in self.ledger.records)
-        replies = Replies([], [], strategy.spec)
-        if self.settings.final:
-            requests = closing_requests(strategy, clients, self.settings.final)
-            replies = self._tried(
-                "the end", done, partial(self._exchange, requests, done, first=False)
-            )
-        scores, not_finite = closing_scores(strategy, replies, self.settings.final)
-        of_global = {
-            client: (
-                found["global"]
-                if "global" in found
-                else {} if client in strategy.rewards else found["own"]
-            )
-            for client, found in scores.items()
-        }
-        self._keep_best(done - 1, of_global, "score")
-        self.models.write(strategy.weights, strategy.rewards)
-        self.ledger.append(
-            {
-                "kind": "end",
-                "scores": scores,
-                "missing": replies.missing,
-                "not_finite": not_finite,
-                "best": self.models.best,
-                "model": digest_of(strategy.weights),
-            }
-        )
-        self.told(self.ledger.records[-1])
+    def _begin(self, opening: Mapping[str, Any]) -> None:
+        """Begin a run in an empty folder."""
+        self.observer.run_started()
+        self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=False)
+        self.ledger.keep(0)
+        self._record(opening)
 
-    # ---- one round --------------------------------------------------------------------------------------------
+    def _take_up(
+        self, checkpoint: Checkpoint, opening: Mapping[str, Any], clients: Sequence[str]
+    ) -> None:
+        """Go on after ``checkpoint``: its models and state, and the ledger's records until then."""
+        # The opening, and rounds 0 to r. What follows was written after the checkpoint, or is the
+        # end of a run that now has more rounds.
+        kept = checkpoint.round + 2
+        ended = [record["kind"] for record in self.ledger.records[kept:]] == ["end"]
+        planned = checkpoint.state.get("rounds", checkpoint.round + 1)
+        over = ended and self.rounds <= planned
+        if over:
+            kept += 1
+            self.conclude()
+            self._warn_of_new_clients(clients, self.ledger.records[:kept])
+        check_same(self.run_dir, self.ledger.records[0], opening)
+        self.observer.run_started()
+        if not over:
+            self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=True)
+        self.ledger.keep(kept)
+        self.strategy.load_state_dict(checkpoint.state["strategy"])
+        self._use(GlobalModels(checkpoint.weights, checkpoint.rewards))
+        self.models.best = dict(checkpoint.state["best"])
+        for record in self.ledger.records:
+            self.observer.record_replayed(record)
 
-    def _round(self, number: int) -> None:
-        begun = time.monotonic()
-        clients = self._sample(number)
-        result, exchanges = self._tried(
-            f"round {number}", number, partial(self._play, number, clients)
-        )
-        received = {reply.client: reply.measurements for reply in exchanges[0]}
-        of_global = {
-            client: found
-            for client, found in received.items()
-            if client not in self.strategy.rewards
-        }
-        self._keep_best(number - 1, of_global, "global_score")
-        if (
-            self.settings.record_updates
-        ):  # before the checkpoint, so that a round that is done is a recorded one
-            record_round(
+    def _warn_of_new_clients(
+        self, clients: Sequence[str], records: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Warn of clients that took no part in a run which is over."""
+        trained: set[str] = set()
+        for record in records:
+            trained.update(record.get("clients", ()))
+        new = sorted(set(clients) - trained)
+        if new:
+            logger.warning(
+                "%s is finished, without %s: name more rounds for these to take part, or another "
+                "run_dir",
                 self.run_dir,
-                number,
-                self.strategy.weights,
-                training_of(exchanges),
-                self.settings.buffers,
+                ", ".join(new),
             )
-        self.strategy.weights = result.weights
-        if result.rewards is not None:
-            self.strategy.rewards = result.rewards
-        self.ledger.append(round_record(number, clients, result, exchanges, self._verdicts))
+
+    # ---- a round and the end
+
+    def _round(self, number: int, player: RoundPlayer, progress: Progress) -> None:
+        """Play one round, record it, and save a checkpoint."""
+        begun = time.monotonic()
+        clients = drawn_clients(self.transport.clients, self.settings, number)
+        played = player.play(number, clients, self.ledger.head)
+
+        received = {reply.client: reply.measurements for reply in played.exchanges[0]}
+        self._keep_best(number, received)
+        if self.settings.record_updates:
+            # Before the checkpoint, so that a round that is done is a recorded one.
+            updates = training_of(played.exchanges)
+            record_round(
+                self.run_dir, number, self.global_models.weights, updates, self.settings.buffers
+            )
+        self._use(self.global_models.after(played.result))
+        self.ledger.append(_record_of(number, played))
+        self.checkpoints.save(self._checkpoint(number))
+        self.observer.record_added(self.ledger.records[-1])
+        seconds = time.monotonic() - begun
+        self.schedule.took(self.run_dir, number, seconds)
+        progress.round_done(number, seconds, received, played.result)
+
+    def _checkpoint(self, number: int) -> Checkpoint:
         state = {
             "strategy": self.strategy.state_dict(),
             "best": self.models.best,
             "rounds": self.rounds,
         }
-        self.checkpoints.save(
-            Checkpoint(number, self.strategy.weights, self.strategy.rewards, state)
-        )
-        self.told(self.ledger.records[-1])
-        seconds = time.monotonic() - begun
-        self.schedule.took(self.run_dir, number, seconds)
-        self.progress.round_done(number, seconds, received, result)
+        return Checkpoint(number, self.global_models.weights, self.global_models.rewards, state)
 
-    def _keep_best(
-        self, number: int, measured: Mapping[str, Mapping[str, Measurement]], name: str
+    def _keep_best(self, number: int, received: Mapping[str, Mapping[str, Measurement]]) -> None:
+        """Store the global model if its score, measured in round ``number``, is the best so far."""
+        of_global = {}
+        for client, measured in received.items():
+            # A client with a reward received that one, not the global model.
+            if client not in self.global_models.rewards:
+                of_global[client] = measured
+        scored = model_round("global_score", number)
+        self._write_best(scored, of_global, "global_score")
+
+    def _write_best(
+        self, scored: int, of_global: Mapping[str, Mapping[str, Measurement]], name: str
     ) -> None:
-        self.models.keep_best(
-            number, self.strategy.weights, measured, name, self.ledger.records[0]["clients"]
-        )
+        everybody = self.ledger.records[0]["clients"]
+        self.models.keep_best(scored, self.global_models.weights, of_global, name, everybody)
 
-    def _tried(self, what: str, done: int, attempt: Callable[[], T]) -> T:
-        """``attempt()``, undone and tried again while too few clients answer; at last an error to
-        resume from.
-        """
-        snapshot = json.dumps(self.strategy.state_dict())
-        failures = 0
-        while True:
-            self._next_id, self._verdicts = 0, {}
-            try:
-                return attempt()
-            except TooFewClients as reason:
-                self.strategy.load_state_dict(json.loads(snapshot))
-                failures += 1
-                if failures > self.settings.retries:
-                    raise FederationError(
-                        f"{what}: {reason}. Nothing of it was kept; {done} rounds are done. "
-                        f"Bring the clients back and run the same command with --resume True"
-                    ) from None
-
-    def _sample(self, number: int) -> list[str]:
+    def _close(self, player: RoundPlayer) -> None:
+        """Measure what every client would use and the global model, and write the models."""
+        records = self.ledger.records
+        if records[-1]["kind"] == "end":
+            return
         clients = sorted(self.transport.clients)
-        if self.settings.clients_per_round is None or self.settings.clients_per_round >= len(
-            clients
-        ):
-            return clients
-        return sorted(
-            random.Random(seed_of(self.settings.seed, "sampling", number)).sample(
-                clients, self.settings.clients_per_round
-            )
+        personal = self.strategy.personal
+        final = self.settings.final
+        done = sum(record["kind"] == "round" for record in records)
+
+        replies = Replies([], [], self.strategy.spec)
+        if final:
+            requests = closing_requests(self.global_models, personal, clients, final)
+            replies = player.measure_at_end(requests, done, self.ledger.head)
+        scores = closing_scores(replies, personal, final)
+        self._write_best(done - 1, scores_of_global_model(scores, self.global_models), "score")
+        self.models.write(self.global_models.weights, self.global_models.rewards)
+        self._record(
+            end_record(done, scores, replies, self.models.best, self.global_models.weights)
         )
 
-    def _play(self, number: int, clients: list[str]) -> tuple[RoundResult, list[Replies]]:
-        """Drive the strategy's generator through one round."""
-        generator = self.strategy.round(clients)
-        exchanges: list[Replies] = []
-        try:
-            requests = next(generator)
-            while True:
-                exchanges.append(self._exchange(requests, number, first=not exchanges))
-                requests = generator.send(exchanges[-1])
-        except StopIteration as stop:
-            return stop.value, exchanges
-        finally:
-            generator.close()
+    def _use(self, models: GlobalModels) -> None:
+        """Hold ``models`` from now on: the one place where the strategy is lent them, too."""
+        self.global_models = models
+        models.lend_to(self.strategy)
 
-    def _exchange(self, requests: Sequence[Request], number: int, first: bool) -> Replies:
-        """Stamp requests, let the transport carry them, check and guard what comes back."""
-        stamped = [
-            self._stamp(request, i, number, first)
-            for i, request in enumerate(requests, self._next_id)
-        ]
-        self._next_id += len(stamped)
-        storage = (
-            self._storage if first else None
-        )  # an earlier exchange of this round may still be in use
-        inbox = Inbox(
-            stamped, self.strategy.spec, self.strategy.weights, self.progress.answered, storage
-        )
-        self._storage = inbox.storage if first else self._storage
-        self.progress.asked(len(stamped))
-        self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)
-        replies, verdicts = guarded(inbox.replies(), self.guards)
-        self._verdicts |= verdicts
-        return enough(replies, self.settings.min_clients)
+    def _record(self, record: Mapping[str, Any]) -> None:
+        """Write a record to the ledger, and notify the observer."""
+        self.ledger.append(record)
+        self.observer.record_added(self.ledger.records[-1])
 
-    def _stamp(self, request: Request, id: int, number: int, first: bool) -> Request:
-        measure = (
-            tuple(dict.fromkeys((*self.settings.evaluate, *request.measure)))
-            if first
-            else request.measure
-        )
-        training = self.strategy.parts.training if request.task == "train" else {}
-        context = {
-            **training,
-            **request.context,
-            **({"local_norm": 1.0} if self.settings.local_norm else {}),
-        }
-        weights = request.weights
-        if self._withheld:
-            weights = {
-                name: tensor for name, tensor in weights.items() if name not in self._withheld
-            }
-        stamp = {
-            "id": id,
-            "run": self.run_dir.name,
-            "round": number,
-            "ledger_head": self.ledger.head,
-        }
-        return replace(
-            request,
-            weights=weights,
-            measure=measure,
-            context=context,
-            seed=seed_of(self.settings.seed, request.client, number),
-            **stamp,  # type: ignore[arg-type]
-        )
+
+def _record_of(number: int, played: PlayedRound) -> dict[str, Any]:
+    return round_record(number, played.clients, played.result, played.exchanges, played.verdicts)

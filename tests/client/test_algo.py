@@ -25,10 +25,11 @@ from monai.fl.utils.constants import WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl.client.algo import STATE_KEYS, FairMonaiAlgo
-from monai_fairfl.client.state import ClientState, Past, state_of
+from monai_fairfl.client.state import ClientState, Past
+from monai_fairfl.client.trainer_state import state_of
 from monai_fairfl.client.training import TRAINING_HANDLERS
 from monai_fairfl.errors import ConfigError, TransportAborted
-from monai_fairfl.measurements.table import leave_one_out_model
+from monai_fairfl.measurements.leave_one_out import leave_one_out_model
 from monai_fairfl.protocol.checks import refusal
 from monai_fairfl.protocol.messages import CONTEXT_KEYS, Reply, Request
 from monai_fairfl.protocol.model_spec import read_spec

@@ -15,7 +15,8 @@ from helpers.small_trainers import conv_net, image_batches, trainer_of
 from monai.handlers import LrScheduleHandler
 from torch import nn
 
-from monai_fairfl.client.state import ClientState, Past, load_state, state_of
+from monai_fairfl.client.state import ClientState, Past
+from monai_fairfl.client.trainer_state import load_state, state_of
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.utils.spreadsheets import read_csv_text
 

@@ -20,14 +20,13 @@ from ignite.engine import Events
 from monai.handlers import LrScheduleHandler
 from torch import nn
 
-from monai_fairfl.client.state import load_state, state_of
+from monai_fairfl.client.trainer_state import load_state, state_of, with_new_optimizer
 from monai_fairfl.client.training import (
     check_schedules,
     chosen_handlers,
     discard_interrupted_run,
     one_round,
     train_personal,
-    with_new_optimizer,
 )
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import SharpnessAware

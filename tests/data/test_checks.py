@@ -21,8 +21,8 @@ from monai.data import NibabelReader
 from monai_fairfl.data import (
     check_cases,
     check_duplicates,
+    file_facts,
     find_cases,
-    inspection,
     site_datalist,
     site_folders,
 )
@@ -364,7 +364,7 @@ def test_one_label_for_different_images_is_suspicious_and_empty_ones_are_not(
 
 def test_files_are_read_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alive, most, lock = [0], [0], threading.Lock()
-    real = inspection.read
+    real = file_facts.read
 
     class Counted(np.ndarray):
         def __array_finalize__(self, _: object) -> None:
@@ -378,7 +378,7 @@ def test_files_are_read_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.Monk
         weakref.finalize(pixels, lambda: alive.__setitem__(0, alive[0] - 1))
         return pixels
 
-    monkeypatch.setattr(inspection, "read", counting)
+    monkeypatch.setattr(file_facts, "read", counting)
     assert len(inspect_site(made.folders(tmp_path, cases=12)).files) == 12
     assert most[0] <= WORKERS and alive[0] == 0
 

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monai_fairfl.data import find_cases, site_datalist, split_cases
-from monai_fairfl.data.layouts import PARTS, Case, Found
+from monai_fairfl.data.layouts import PARTS, CaseFiles, Found
 from monai_fairfl.data.overview import overview
 from monai_fairfl.data.splits import complete_split
 from monai_fairfl.errors import DataError
 
 
-def eyes(patients: int) -> tuple[list[Case], dict[str, str]]:
+def eyes(patients: int) -> tuple[list[CaseFiles], dict[str, str]]:
     """Two images of each patient, three of every third."""
     owner = {
         f"im/{n:02d}-{eye}.png": f"{n:02d}"
@@ -29,7 +29,7 @@ def eyes(patients: int) -> tuple[list[Case], dict[str, str]]:
     return [{"image": image, "label": f"masks/{image}"} for image in owner], owner
 
 
-def patients_in(parts: dict[str, list[Case]], owner: dict[str, str]) -> list[set[str]]:
+def patients_in(parts: dict[str, list[CaseFiles]], owner: dict[str, str]) -> list[set[str]]:
     return [{owner[case["image"]] for case in parts[part]} for part in PARTS]
 
 

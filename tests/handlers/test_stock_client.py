@@ -6,18 +6,21 @@ fl_filters.json.
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from helpers.checkout import CHECKOUT, TINY
+from ignite.engine import Engine, Events
+from monai.engines.utils import IterationEvents
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl.bundle.federation import initial_model
-from monai_fairfl.handlers import MeasurementsFilter, board
-from monai_fairfl.measurements.table import leave_one_out_model
+from monai_fairfl.handlers import LeaveOneOutError, MeasurementsFilter, TrainLoss, board
+from monai_fairfl.measurements.leave_one_out import leave_one_out_model
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 
@@ -106,16 +109,47 @@ def test_handlers_disturb_neither_the_training_nor_the_checkpoints(
 
 
 def test_measurements_are_sent_once_and_boards_are_apart() -> None:
-    board("A").values["train_loss"] = 0.5
+    board_of_a = board("A")
+    board_of_a.values["train_loss"] = 0.5
     sent = MeasurementsFilter("A")(ExchangeObject(statistics={"current_epoch": 1}))
     assert sent.statistics == {"current_epoch": 1, "fairfl/train_loss": 0.5}
     assert MeasurementsFilter("A")(ExchangeObject(statistics={})).statistics == {}
     assert MeasurementsFilter("B")(ExchangeObject(statistics={})).statistics == {}
 
 
-def test_attach_and_detach_leave_the_engine_as_it_was(hospitals: Path, tmp_path: Path) -> None:
-    from monai_fairfl.handlers import LeaveOneOutError, TrainLoss
+def test_a_board_ends_with_the_handlers_and_filters_that_have_it() -> None:
+    handler = TrainLoss("short")
+    assert handler.board is not None
+    handler.board.context = {"previous_weight": 0.5}
+    assert MeasurementsFilter("short").board is handler.board
+    del handler
+    gc.collect()
+    assert board("short").context == {}
 
+
+def test_no_client_sends_what_another_client_measured(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = Engine(lambda engine, batch: None), Engine(lambda engine, batch: None)
+    shared = board("shared")
+    shared.write(first, "train_loss", 0.5)
+    shared.write(first, "global_score", 0.8)
+    shared.write(second, "train_loss", 0.25)
+    assert "give their handlers and filters different board arguments" in caplog.text
+    sent = MeasurementsFilter("shared")(ExchangeObject(statistics={}))
+    assert sent.statistics == {"fairfl/train_loss": 0.25}
+
+
+def test_without_a_board_the_loss_stays_with_its_handler() -> None:
+    handler = TrainLoss(board=None)
+    engine = Engine(lambda engine, batch: {"image": [1, 2], "loss": torch.tensor(3.0)})
+    engine.register_events(*IterationEvents)
+    handler.attach(engine)
+    completed = Events.ITERATION_COMPLETED
+    engine.add_event_handler(completed, lambda: engine.fire_event(IterationEvents.LOSS_COMPLETED))
+    engine.run([None])
+    assert handler.board is None and handler.value == 3.0
+
+
+def test_attach_and_detach_leave_the_engine_as_it_was(hospitals: Path, tmp_path: Path) -> None:
     client = stock_client(hospitals / "alder", tmp_path)
     engine = client.trainer
     count = sum(len(entries) for entries in engine._event_handlers.values())

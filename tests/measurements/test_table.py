@@ -12,8 +12,9 @@ from monai.handlers import HausdorffDistance, MeanDice, from_engine
 from torch import nn
 
 from monai_fairfl.measurements.cka import cka as cka_of_features
+from monai_fairfl.measurements.entry import Memory
 from monai_fairfl.measurements.probe import Probe
-from monai_fairfl.measurements.table import MEASUREMENTS, Memory
+from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.protocol.values import Estimate, value_of
 
 

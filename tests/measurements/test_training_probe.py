@@ -24,7 +24,8 @@ from torch import nn
 from torch.utils.data import Subset, WeightedRandomSampler
 
 from monai_fairfl.client.training import one_round
-from monai_fairfl.measurements.training_probe import TrainingProbe, same_batches
+from monai_fairfl.measurements.batches import same_batches
+from monai_fairfl.measurements.training_probe import TrainingProbe
 
 QUADRATIC = GOLDEN["fedism"]["quadratic"]
 

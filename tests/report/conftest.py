@@ -1,7 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of the real federation over tiny hospitals of pure torch: a model of three numbers, cases
-that are points.
+"""Runs to report on, without images.
+
+Either the real federation makes them over tiny hospitals of pure torch, whose model is three
+numbers and whose cases are points, or they are written by hand.
 """
 
 from __future__ import annotations
@@ -25,11 +27,20 @@ from monai_fairfl.strategies import FedAvg, FedCE, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
 
 SPEC = ModelSpec(("w",), layers={"w": "fc"})
-SITES = {"elm": (4, 0.0), "hazel": (6, 0.02), "oak": (9, 0.05), "rowan": (16, 0.25)}  # cases, place
+SITES = {"elm": (4, 0.0), "hazel": (6, 0.02), "oak": (9, 0.05), "rowan": (16, 0.25)}
+"""site -> its number of cases, and where their mean lies."""
 
 
 class Hospital:
-    """Trains towards the mean of its cases; a case's Dice is exp(-distance), on two classes."""
+    """Trains towards the mean of its cases; a case's Dice is exp(-distance), on two classes.
+
+    Args:
+        name: of the hospital, which decides its cases.
+        cases: how many it has.
+        shift: where their mean lies.
+        absent: rounds in which it cannot be reached.
+        broken: rounds in which its update is not finite.
+    """
 
     def __init__(
         self,
@@ -41,7 +52,8 @@ class Hospital:
     ):
         generator = np.random.default_rng(sum(name.encode()))
         self.cases = torch.tensor(generator.normal(shift, 0.1, (cases, 3)))
-        self.absent, self.broken = absent, broken
+        self.absent = absent
+        self.broken = broken
 
     def answer(self, request: Request) -> Reply:
         if request.task == "train" and request.round in self.absent:
@@ -65,12 +77,14 @@ class Hospital:
         )
 
     def measure(self, name: str, weights: torch.Tensor) -> Any:
-        cases = self.cases[::2] if name == "test_score" else self.cases[1::2]
+        cases = self.cases[1::2]
+        if name == "test_score":
+            cases = self.cases[::2]
         dice = torch.exp(-torch.linalg.vector_norm(cases - weights, dim=1))
         mean = Estimate(float(dice.mean()), float(dice.std() / len(dice) ** 0.5), len(dice))
-        return (
-            1 - mean.value if name == "leave_one_out_error" else {"mean": mean, "gland": mean.value}
-        )
+        if name == "leave_one_out_error":
+            return 1 - mean.value
+        return {"mean": mean, "gland": mean.value}
 
 
 def federate(
@@ -79,18 +93,19 @@ def federate(
     rounds: int = 4,
     final: Sequence[str] = ("score", "test_score"),
 ) -> Path:
-    """One run of :data:`SITES` under ``folder``; elm is absent in round 1, rowan sends NaN in round
-    2.
+    """One run of :data:`SITES` under ``folder``.
+
+    elm is absent in round 1, and rowan sends NaN in round 2.
     """
     trouble = {"elm": {"absent": [1]}, "rowan": {"broken": [2]}}
-    makers = {
-        name: partial(Hospital, name, *place, **trouble.get(name, {}))
-        for name, place in SITES.items()
-    }
+    makers = {}
+    for name, (cases, shift) in SITES.items():
+        makers[name] = partial(Hospital, name, cases, shift, **trouble.get(name, {}))
     start = {"w": torch.full((3,), -0.5, dtype=torch.float64)}
-    Federation(
+    federation = Federation(
         strategy, InProcess(makers), rounds, lambda: (start, SPEC), run_dir=folder, final=final
-    ).run()
+    )
+    federation.run()
     return folder
 
 
@@ -102,7 +117,8 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for strategy in strategies:
         federate(strategy, root / strategy.name)
     names = [strategy.name for strategy in strategies]
-    (root / "config.json").write_text(json.dumps(full_config(SITES, 4) | {"strategies": names}))
+    config = {**full_config(SITES, 4), "strategies": names}
+    (root / "config.json").write_text(json.dumps(config))
     return root
 
 
@@ -147,17 +163,21 @@ def hand_made(
         rounds: what each round's record holds besides the usual.
         finished: write the closing record.
         config: changes to its ``config.json``, which is that of a full run.
-        planned: rounds it was begun with, and those of each resumption; those that it has by
-            default.
+        planned: rounds that it was begun with, and of each resumption; by default as many as it
+            has.
         start: changes to the opening record.
     """
-    folder, sites = root / start.pop("folder", strategy), sorted(scores)
+    folder = root / start.pop("folder", strategy)
     folder.mkdir(parents=True)
+    all_config = {**full_config(scores, len(rounds)), **(config or {})}
+    (folder / "config.json").write_text(json.dumps(all_config))
+    schedule = {"planned": list(planned or [len(rounds)]), "seconds": {}}
+    (folder / "schedule.json").write_text(json.dumps(schedule))
+
+    sites = sorted(scores)
+    opening = {"kind": "start", "strategy": strategy, "name": strategy, "clients": sites, "seed": 0}
     ledger = Ledger(folder / "ledger.jsonl")
-    ledger.append(
-        {"kind": "start", "strategy": strategy, "name": strategy, "clients": sites, "seed": 0}
-        | start
-    )
+    ledger.append({**opening, **start})
     for number, record in enumerate(rounds):
         usual = {
             "kind": "round",
@@ -165,22 +185,20 @@ def hand_made(
             "clients": sites,
             "aggregation": {},
             "contributions": {},
+            "measurements": {},
         }
-        ledger.append({**usual, "measurements": {}, **record})
-    (folder / "config.json").write_text(
-        json.dumps({**full_config(sites, len(rounds)), **(config or {})})
-    )
-    schedule = {"planned": list(planned or [len(rounds)]), "seconds": {}}
-    (folder / "schedule.json").write_text(json.dumps(schedule))
+        ledger.append({**usual, **record})
     if finished:
-        closing = {
-            site: {"own": {"test_score": measurement_json(score)}} for site, score in scores.items()
-        }
+        closing = {}
+        for site, score in scores.items():
+            closing[site] = {"own": {"test_score": measurement_json(score)}}
         ledger.append({"kind": "end", "scores": closing})
     return folder
 
 
 def measurement_json(score: float | tuple[float, float | None, int]) -> Any:
-    return (
-        {"mean": dict(zip(("value", "stderr", "n"), score))} if isinstance(score, tuple) else score
-    )
+    """A score as the ledger holds it."""
+    if not isinstance(score, tuple):
+        return score
+    value, stderr, n = score
+    return {"mean": {"value": value, "stderr": stderr, "n": n}}

@@ -22,6 +22,7 @@ from monai_fairfl.protocol.messages import Measure, Reply, Request, Train
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.federation import Federation
+from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import FedAvg, FedCE, FedCI, LeaveOneOut, Rounds, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.utils.random_state import seed_of
@@ -48,6 +49,23 @@ def federation(
         run_dir=folder / "run",
         **settings,
     )
+
+
+class Listening(Observer):
+    """Passes the records that are added and those that are replayed to functions."""
+
+    def __init__(
+        self,
+        added: Callable[[Any], Any] = lambda record: None,
+        replayed: Callable[[Any], Any] = lambda record: None,
+    ):
+        self.added, self.replayed = added, replayed
+
+    def record_added(self, record: Any) -> None:
+        self.added(record)
+
+    def record_replayed(self, record: Any) -> None:
+        self.replayed(record)
 
 
 class Faulty(InProcess):
@@ -209,7 +227,8 @@ def test_resuming_a_concluded_run_keeps_its_end_and_asks_nobody_unless_more_roun
     tmp_path: Path,
 ) -> None:
     concluded = federation(
-        tmp_path, told=lambda record: concluded.conclude() if record.get("round") == 1 else None
+        tmp_path,
+        observer=Listening(lambda r: concluded.conclude() if r.get("round") == 1 else None),
     )
     ended = concluded.run()
     assert federation(tmp_path, carrier=Faulty(nobody)).run(resume=True).records == ended.records
@@ -372,7 +391,7 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_
                 federation(tmp_path / "two").run(resume=True)
             second.append(str(refused.value))
 
-    federation(tmp_path / "two", told=start_another).run()
+    federation(tmp_path / "two", observer=Listening(start_another)).run()
     federation(tmp_path / "one").run()
     assert len(second) == 1 and files_of(tmp_path / "one")[0] == files_of(tmp_path / "two")[0]
 
@@ -505,18 +524,18 @@ def test_every_record_is_told_once_it_is_written(tmp_path: Path) -> None:
         told.append(record)
         lengths.append(len(read_ledger(ledger)))
 
-    history = federation(tmp_path, told=listen).run()
+    history = federation(tmp_path, observer=Listening(listen)).run()
     assert told == history.records == read_ledger(ledger)
     assert lengths == [1, 2, 3, 4, 5, 6]
 
 
 def test_after_a_resume_only_what_is_new_is_told(tmp_path: Path) -> None:
     stopped = federation(
-        tmp_path, told=lambda record: stopped.stop() if record.get("round") == 1 else None
+        tmp_path, observer=Listening(lambda r: stopped.stop() if r.get("round") == 1 else None)
     )
     stopped.run()
     told: list[Any] = []
-    federation(tmp_path, told=told.append).run(resume=True)
+    federation(tmp_path, observer=Listening(told.append)).run(resume=True)
     assert [(record["kind"], record.get("round")) for record in told] == [
         ("round", 2),
         ("round", 3),
@@ -529,7 +548,7 @@ def test_a_resumed_run_replays_the_records_it_keeps_before_it_asks_anybody(tmp_p
     heard: list[Any] = []
     note = lambda record: heard.append((record["kind"], record.get("round")))  # noqa: E731
     asked = Faulty(lambda request, reply: (heard.append("asked"), reply)[1])
-    federation(tmp_path, carrier=asked, replayed=note).run(resume=True)
+    federation(tmp_path, carrier=asked, observer=Listening(replayed=note)).run(resume=True)
     assert heard[:4] == [("start", None), ("round", 0), ("round", 1), "asked"] and set(
         heard[3:]
     ) == {"asked"}
@@ -537,10 +556,13 @@ def test_a_resumed_run_replays_the_records_it_keeps_before_it_asks_anybody(tmp_p
 
 def test_what_is_replayed_may_conclude_the_run_before_its_next_round(tmp_path: Path) -> None:
     stopped = federation(
-        tmp_path / "parts", told=lambda record: stopped.stop() if record.get("round") == 1 else None
+        tmp_path / "parts",
+        observer=Listening(lambda r: stopped.stop() if r.get("round") == 1 else None),
     )
     stopped.run()
-    resumed = federation(tmp_path / "parts", replayed=lambda record: resumed.conclude())
+    resumed = federation(
+        tmp_path / "parts", observer=Listening(replayed=lambda record: resumed.conclude())
+    )
     assert resumed.run(resume=True).finished
     federation(tmp_path / "planned", rounds=2).run()
     assert files_of(tmp_path / "parts")[0] == files_of(tmp_path / "planned")[0]
@@ -551,7 +573,7 @@ def test_a_concluded_run_ends_with_the_present_round_as_if_no_more_were_planned(
 ) -> None:
     concluded = federation(
         tmp_path / "concluded",
-        told=lambda record: concluded.conclude() if record.get("round") == 1 else None,
+        observer=Listening(lambda r: concluded.conclude() if r.get("round") == 1 else None),
     )
     history = concluded.run()
     assert history.finished and [r["kind"] for r in history.records] == [

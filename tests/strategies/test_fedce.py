@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.measurements.table import leave_one_out_model
+from monai_fairfl.measurements.leave_one_out import leave_one_out_model
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.strategies import FedCE

@@ -15,14 +15,14 @@ from monai.utils import convert_to_dst_type
 from scipy import ndimage
 
 from monai_fairfl.data.corruption.case import array_of, file_of, generator_of, name_of
-from monai_fairfl.data.datalist import Case
+from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.data.partition import pick
 from monai_fairfl.errors import ConfigError, DataError
 
 
 def corrupted_cases(
-    cases: Sequence[Case], share: float, seed: int = 0, key: str = "label"
-) -> list[Case]:
+    cases: Sequence[CaseFiles], share: float, seed: int = 0, key: str = "label"
+) -> list[CaseFiles]:
     """Choose which cases' labels are corrupted: floor(share n + 1/2) of n, at least one if
     ``share`` is above 0.
 
@@ -153,7 +153,7 @@ class CorruptLabeld(MapTransform):
     def __init__(
         self,
         keys: KeysCollection,
-        cases: Sequence[Case],
+        cases: Sequence[CaseFiles],
         kind: str = "random_blob",
         share: float = 0.2,
         seed: int = 0,

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The layouts of public data sets, each recognised by its files: one module each, with
-``recognises`` and ``find``.
+"""The layouts of public data sets, each recognised by its files.
 
-A layout of your own is one more module, named in ``LAYOUTS`` of ``finding.py``.
+Each layout is a module with ``recognises`` and ``find``. A layout of your own is one more module,
+named in ``LAYOUTS`` of ``finding.py``.
 """
 
 import lazy_loader

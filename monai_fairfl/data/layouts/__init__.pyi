@@ -3,6 +3,7 @@
 
 from .base import PARTS as PARTS
 from .base import Case as Case
+from .base import CaseFiles as CaseFiles
 from .base import Found as Found
 from .base import Layout as Layout
 from .finding import LAYOUTS as LAYOUTS

@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 PARTS = ("training", "validation", "testing")
 
-Case = dict[str, Any]
+CaseFiles = dict[str, Any]
 """``{"image": path, "label": path}``, and ``"values"`` where pixel values code structures."""
+
+# The former name, which the package's face still offers.
+Case = CaseFiles
 
 
 @dataclass(frozen=True)
@@ -23,14 +26,14 @@ class Found:
         cases: all of them.
         parts: the split that came with the data: some of ``training``, ``validation`` and
             ``testing``. ``None``: none.
-        patients: image -> patient, where several cases are of one; every other case is a patient of
-            its own.
+        patients: image -> patient, where a patient has several cases; every other case is a patient
+            of its own.
         channels: names of the channels of an image, where the layout states them.
         notes: what a user should know, in sentences.
     """
 
-    cases: list[Case]
-    parts: dict[str, list[Case]] | None = None
+    cases: list[CaseFiles]
+    parts: dict[str, list[CaseFiles]] | None = None
     patients: Mapping[str, str] = field(default_factory=dict)
     channels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -43,22 +46,55 @@ class Layout(Protocol):
     """The layout in one line, for errors."""
 
     def recognises(self, folder: Path) -> bool:
-        """Whether the folder is of this kind; it need not be complete."""
+        """Whether the folder has this layout; it need not be complete."""
 
     def find(self, folder: Path) -> Found:
-        """Its cases.
+        """Find the cases of a site.
 
         Raises:
-            DataError: files that do not pair, are missing or cannot be understood; all of them are
-                named.
+            DataError: files do not pair, are missing or cannot be understood; the error names all
+                of them.
         """
 
 
+def sorted_by_image(cases: Iterable[CaseFiles]) -> list[CaseFiles]:
+    """Cases in the order of their images' paths.
+
+    >>> sorted_by_image([{"image": "b.png"}, {"image": "a.png"}])
+    [{'image': 'a.png'}, {'image': 'b.png'}]
+    """
+    return sorted(cases, key=lambda case: case["image"])
+
+
+def all_cases(parts: Mapping[str, Sequence[CaseFiles]]) -> list[CaseFiles]:
+    """The cases of all parts of a split, one part after the other.
+
+    >>> all_cases({"training": [{"image": "a.png"}], "testing": [{"image": "b.png"}]})
+    [{'image': 'a.png'}, {'image': 'b.png'}]
+    """
+    cases: list[CaseFiles] = []
+    for members in parts.values():
+        cases.extend(members)
+    return cases
+
+
+def missing_files(cases: Sequence[CaseFiles]) -> list[str]:
+    """A problem for each image and label that does not exist."""
+    problems = []
+    for case in cases:
+        for path in (case["image"], case["label"]):
+            if not Path(path).is_file():
+                problems.append(f"{path} does not exist")
+    return problems
+
+
 def all_named(problems: Sequence[str], most: int = 20, separator: str = "; ") -> str:
-    """Problems in one text, the first ``most`` in full.
+    """Join problems into one text, which names the first ``most`` and counts the others.
 
     >>> all_named(["a is missing", "b is missing", "c is missing"], most=2)
     'a is missing; b is missing; and 1 more'
     """
-    more = [f"and {len(problems) - most} more"] if len(problems) > most else []
-    return separator.join([*problems[:most], *more])
+    named = list(problems[:most])
+    if len(problems) > most:
+        named.append(f"and {len(problems) - most} more")
+    return separator.join(named)

@@ -10,37 +10,43 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from monai_fairfl.data.layouts.base import Found
-from monai_fairfl.data.layouts.image_files import as_cases, images_in, pair, patients_of
+from monai_fairfl.data.layouts.base import CaseFiles, Found, sorted_by_image
+from monai_fairfl.data.layouts.image_files import images_in
+from monai_fairfl.data.layouts.pairing import as_cases, pair, patients_of
 from monai_fairfl.errors import DataError
 
 EXPECTS = (
     "train/ROIs/image/NAME.png, train/ROIs/mask/NAME.png and the same under test/ (DoFE's DomainN)"
 )
-OWN = {"training": "train", "testing": "test"}
 
 
 def recognises(folder: Path) -> bool:
     """``train`` or ``test`` with ``ROIs`` in it."""
-    return any((folder / name / "ROIs").is_dir() for name in OWN.values())
+    return _crops(folder, "train").is_dir() or _crops(folder, "test").is_dir()
 
 
 def find(folder: Path) -> Found:
     """Pair the images with their masks; those under ``test`` stay test cases."""
-    parts = {}
-    for part, name in OWN.items():
-        rois = folder / name / "ROIs"
-        images, masks = images_in(rois / "image"), images_in(rois / "mask")
-        if bool(images) != bool(masks):
-            lacking = rois / ("mask" if images else "image")
-            raise DataError(
-                f"{lacking} holds no images, though its partner does. Unpack the archive again."
-            )
-        parts[part] = as_cases(pair(images, masks, str(rois)))
-    if not parts["training"]:
+    training = _cases_in(_crops(folder, "train"))
+    testing = _cases_in(_crops(folder, "test"))
+    if not training:
+        images = _crops(folder, "train") / "image"
+        raise DataError(f"{images} holds no image. Unpack the archive again.")
+    cases = sorted_by_image(training + testing)
+    parts = {"training": training, "testing": testing} if testing else None
+    return Found(cases, parts, patients_of(cases))
+
+
+def _crops(folder: Path, part: str) -> Path:
+    return folder / part / "ROIs"
+
+
+def _cases_in(crops: Path) -> list[CaseFiles]:
+    images = images_in(crops / "image")
+    masks = images_in(crops / "mask")
+    if bool(images) != bool(masks):
+        empty = crops / ("mask" if images else "image")
         raise DataError(
-            f"{folder / 'train' / 'ROIs' / 'image'} holds no image. Unpack the archive again."
+            f"{empty} holds no images, though its partner does. Unpack the archive again."
         )
-    cases = sorted(parts["training"] + parts["testing"], key=lambda case: case["image"])
-    own = {"training": parts["training"], "testing": parts["testing"]} if parts["testing"] else None
-    return Found(cases, own, patients_of(cases))
+    return as_cases(pair(images, masks, str(crops)))

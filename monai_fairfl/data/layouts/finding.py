@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The layouts of public data sets, each recognised by its files: one module each, with
-``recognises`` and ``find``.
+"""Which layout a folder has, and which folders are sites.
 
-A layout of your own is one more module, named in :data:`LAYOUTS`.
+A layout of your own is one more module of this package, named in :data:`LAYOUTS`.
 """
 
 from __future__ import annotations
@@ -28,8 +27,15 @@ LAYOUTS: Mapping[str, Layout] = {
     "nnunet": nnunet,
 }
 
-
-_MEANT = {*folders.IMAGES, *folders.MASKS, "imagestr", "labelstr", "dataset.json", "datalist_2d"}
+# Names, in small letters, that only a folder that is meant to be a site holds.
+_NAMES_IN_A_SITE = {
+    *folders.IMAGES,
+    *folders.MASKS,
+    "imagestr",
+    "labelstr",
+    "dataset.json",
+    "datalist_2d",
+}
 
 
 def layout_of(site_dir: str | os.PathLike[str]) -> str:
@@ -51,18 +57,23 @@ def layout_of(site_dir: str | os.PathLike[str]) -> str:
         raise DataError(
             f"{site} is not a folder. Give the folder that holds the site's images and labels."
         )
-    names = [name for name, layout in LAYOUTS.items() if layout.recognises(site)]
+    names = _recognising_layouts(site)
     if len(names) == 1:
         return names[0]
     if names:
         kinds = "; ".join(f"{name} ({LAYOUTS[name].EXPECTS})" for name in names)
         raise DataError(
-            f"{site} could be {len(names)} layouts: {kinds}. Move the files of all but one elsewhere."
+            f"{site} could be {len(names)} layouts: {kinds}. Move the files of all but one"
+            " elsewhere."
         )
     expected = "\n".join(f"- {name}: {layout.EXPECTS}" for name, layout in LAYOUTS.items())
     raise DataError(
         f"{site} holds no case. There is {_describe(site)}. A site's folder is one of\n{expected}"
     )
+
+
+def _recognising_layouts(folder: Path) -> list[str]:
+    return [name for name, layout in LAYOUTS.items() if layout.recognises(folder)]
 
 
 def find(site_dir: str | os.PathLike[str]) -> Found:
@@ -71,11 +82,11 @@ def find(site_dir: str | os.PathLike[str]) -> Found:
 
 
 def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, Path]:
-    """The sites under ``root``, each with what its ``dataset_dir`` must be.
+    """Find the sites under ``root``, each with what its ``dataset_dir`` must be.
 
     That is one folder per site, each of any layout, and the data lists of ``root/datalist_2D``,
     where a list is a site and the folders of its images are none. A folder that was meant to be a
-    site, such as one with ``images/`` but no masks, is one: its check says what is missing. Other
+    site, such as one with ``images/`` but no masks, is one: its check names what is missing. Other
     folders are left out, with a warning where they hold images.
 
     Args:
@@ -100,37 +111,55 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
     if not root.is_dir():
         raise DataError(f"{root} is not a folder. Give the folder that holds one folder per site.")
     lists = nvflare.lists(root)
-    listed = {folder for file in lists.values() for folder in nvflare.folders_of(file.absolute())}
-    others = [p for p in root.iterdir() if p.is_dir() and p.absolute() not in listed]
-    sites = {
-        p.name: p for p in others if _is_site(p) and not (lists and p.name.startswith("datalist"))
-    }
-    idle = [p for p in sorted(set(others) - set(sites.values())) if _holds_images(p)]
-    idle = [p for p in idle if not any(p.absolute() in inner.parents for inner in listed)]
-    notes = [
-        f"{p} holds images but is no site (see docs/data.md), and takes no part: {_describe(p)}"
-        for p in idle
-    ]
-    if twice := sorted(sites.keys() & lists.keys()):
-        raise DataError(
-            f"{lists[twice[0]]} and {sites[twice[0]]} are two sites {twice[0]!r}. Rename one of them."
-        )
-    sites = dict(sorted((sites | lists).items()))
-    if must and not sites:
-        itself = [name for name, layout in LAYOUTS.items() if layout.recognises(root)]
-        hint = (
-            f" It is a site itself ({itself[0]}): give the folder that holds it."
-            if itself
-            else " Check the path."
-        )
-        raise DataError(
-            "\n- ".join(
-                [f"{root} has no site: none of its folders holds images with labels.{hint}", *notes]
+    # The folders above the images of the lists are not sites themselves.
+    listed_folders: set[Path] = set()
+    for file in lists.values():
+        listed_folders |= nvflare.folders_of(file.absolute())
+
+    sites: dict[str, Path] = {}
+    notes = []
+    for folder in _unlisted_folders(root, listed_folders):
+        is_for_lists = bool(lists) and folder.name.startswith("datalist")
+        if _is_site(folder) and not is_for_lists:
+            sites[folder.name] = folder
+        elif _holds_images(folder) and not _is_above_any(folder, listed_folders):
+            notes.append(
+                f"{folder} holds images but is no site (see docs/data.md), and takes no part:"
+                f" {_describe(folder)}"
             )
+    names_used_twice = sorted(sites.keys() & lists.keys())
+    if names_used_twice:
+        name = names_used_twice[0]
+        raise DataError(
+            f"{lists[name]} and {sites[name]} are two sites {name!r}. Rename one of them."
         )
+    sites.update(lists)
+    if must and not sites:
+        raise DataError("\n- ".join([_no_site_in(root), *notes]))
     for note in notes:
         warnings.warn(note, stacklevel=2)
-    return sites
+    return dict(sorted(sites.items()))
+
+
+def _unlisted_folders(root: Path, listed_folders: set[Path]) -> list[Path]:
+    """The folders of ``root`` that are not above the images of a data list, sorted."""
+    folders_in_root = []
+    for path in sorted(root.iterdir()):
+        if path.is_dir() and path.absolute() not in listed_folders:
+            folders_in_root.append(path)
+    return folders_in_root
+
+
+def _is_above_any(folder: Path, others: set[Path]) -> bool:
+    return any(folder.absolute() in other.parents for other in others)
+
+
+def _no_site_in(root: Path) -> str:
+    names = _recognising_layouts(root)
+    hint = "Check the path."
+    if names:
+        hint = f"It is a site itself ({names[0]}): give the folder that holds it."
+    return f"{root} has no site: none of its folders holds images with labels. {hint}"
 
 
 def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
@@ -142,35 +171,35 @@ def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
     path = Path(path)
     if path.is_file():
         return {path.stem: path}
-    one = (
-        path.is_dir()
-        and _is_site(path)
-        and not (nvflare.lists(path) and len(site_folders(path)) > 1)
-    )
-    return {path.name: path} if one else site_folders(path)
+    if not path.is_dir() or not _is_site(path):
+        return site_folders(path)
+    # A folder with a single data list is a site; one with several lists holds several sites.
+    if nvflare.lists(path) and len(site_folders(path)) > 1:
+        return site_folders(path)
+    return {path.name: path}
 
 
 def _is_site(folder: Path) -> bool:
+    """Whether a folder is, or was meant to be, a site."""
     if folder.name.startswith("."):
         return False
-    meant = any(path.name.lower() in _MEANT for path in folder.iterdir())
-    return meant or any(layout.recognises(folder) for layout in LAYOUTS.values())
+    if any(path.name.lower() in _NAMES_IN_A_SITE for path in folder.iterdir()):
+        return True
+    return bool(_recognising_layouts(folder))
 
 
 def _holds_images(folder: Path) -> bool:
-    """Whether there are images of any kind in a folder or up to two folders deeper, which nobody
-    hid.
-    """
+    """Whether there are images of any kind in a folder that is not hidden, or up to two deeper."""
     if folder.name.startswith("."):
         return False
-    return any(
-        is_image(path.name) for depth in ("*", "*/*", "*/*/*") for path in folder.glob(depth)
-    )
+    for pattern in ("*", "*/*", "*/*/*"):
+        if any(is_image(path.name) for path in folder.glob(pattern)):
+            return True
+    return False
 
 
 def _describe(site: Path) -> str:
-    """What a folder holds, in a few words, and which half of ``images/`` and ``masks/`` is not
-    there.
+    """What a folder holds, and which half of ``images/`` and ``masks/`` is missing.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -181,24 +210,46 @@ def _describe(site: Path) -> str:
     """
     if site.is_file():
         return f"a file that is no data list: {nvflare.fault_of(site)}"
-    if clients := nvflare.lists(site):
-        return f"a list for each of {len(clients)} sites; give one of them, such as {next(iter(clients.values()))}"
-    visible = [path for path in sorted(site.iterdir()) if not path.name.startswith(".")]
-    here = {path.name.lower() for path in visible if path.is_dir()}
-    told = [f"{path.name}/ with {_contents(path)}" for path in visible if path.is_dir()]
-    told += [_contents(site)] if any(not path.is_dir() for path in visible) else []
-    halves = (("images", folders.IMAGES), ("masks", folders.MASKS))
-    missing = [name for name, words in halves if not here & set(words)]
-    lacking = f", but {missing[0]}/ is missing" if len(missing) == 1 else ""
-    return (", ".join(told) or "nothing in it") + lacking
+    clients = nvflare.lists(site)
+    if clients:
+        first = next(iter(clients.values()))
+        return f"a list for each of {len(clients)} sites; give one of them, such as {first}"
+
+    contents = []
+    folder_names = set()
+    has_files = False
+    for path in sorted(site.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            folder_names.add(path.name.lower())
+            contents.append(f"{path.name}/ with {_count_files(path)}")
+        else:
+            has_files = True
+    if has_files:
+        contents.append(_count_files(site))
+
+    description = ", ".join(contents) or "nothing in it"
+    has_images = not folder_names.isdisjoint(folders.IMAGES)
+    has_masks = not folder_names.isdisjoint(folders.MASKS)
+    if has_images and not has_masks:
+        description += ", but masks/ is missing"
+    if has_masks and not has_images:
+        description += ", but images/ is missing"
+    return description
 
 
-def _contents(folder: Path) -> str:
-    """Files of a folder, counted by kind.
+def _count_files(folder: Path) -> str:
+    """Number of a folder's files, by kind.
 
-    >>> _contents(Path("/no/such/folder"))
+    >>> _count_files(Path("/no/such/folder"))
     'no files'
     """
-    files = [p for p in folder.glob("*") if not p.is_dir() and not p.name.startswith(".")]
-    kinds = Counter(p.name[len(stem(p)) + 1 :].upper() or "unnamed" for p in files)
-    return ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())) or "no files"
+    kinds: Counter[str] = Counter()
+    for path in folder.glob("*"):
+        if path.is_dir() or path.name.startswith("."):
+            continue
+        ending = path.name[len(stem(path)) + 1 :]
+        kinds[ending.upper() or "unnamed"] += 1
+    counts = [f"{number} {kind}" for kind, number in sorted(kinds.items())]
+    return ", ".join(counts) or "no files"

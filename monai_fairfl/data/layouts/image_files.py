@@ -1,13 +1,11 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Image files: their endings, their pixels, and images paired with masks by name."""
+"""Image files: their endings, their pixels, and what is wrong with them."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -16,37 +14,22 @@ import numpy as np
 from monai.data.utils import affine_to_spacing, correct_nifti_header_if_necessary
 from PIL import ExifTags, Image
 
-from monai_fairfl.data.layouts.base import Case, all_named
 from monai_fairfl.errors import DataError
 
-WORKERS = min(4, os.cpu_count() or 1)  # each holds one image
-MODES = (
-    "1",
-    "L",
-    "P",
-    "LA",
-    "RGB",
-    "RGBA",
-    "I",
-    "I;16",
-    "I;16B",
-    "F",
-)  # of Pillow; greys or colours of light
-HEADER_TOLERANCE = 0.1  # mm, at the corners of a volume: rounding stays below
+# Threads that read files; each holds one image.
+WORKERS = min(4, os.cpu_count() or 1)
+# Pillow's modes for greys and for colours of light.
+MODES = ("1", "L", "P", "LA", "RGB", "RGBA", "I", "I;16", "I;16B", "F")
+# In mm, at the corners of a volume; rounding of a header stays below.
+HEADER_TOLERANCE = 0.1
 
 _IMAGE = re.compile(
     r"(?P<stem>.+)(?P<ending>\.nii(\.gz)?|\.png|\.jpe?g|\.tiff?|\.bmp)", re.IGNORECASE
 )
-_OTHER = re.compile(
+_UNREADABLE_IMAGE = re.compile(
     r".+\.(mha|mhd|nrrd|mg[hz]|img|npy|npz|dcm|ima|gif|webp|hei[cf]|avif|jp2|jxl|pgm|ppm)",
     re.IGNORECASE,
 )
-_UNLABELLED = (
-    "imagests",
-    "labelsts",
-)  # test cases of the Decathlon and of nnU-Net, which need not be told
-_SUFFIX = re.compile(r"[_\-. ][A-Za-z_\-. ]+")  # _mask, _OD; not _2, which is another image
-_EYE = re.compile(r"[_\- ](L|R|OD|OS|left|right)", re.IGNORECASE)
 
 
 def stem(path: Path) -> str:
@@ -70,76 +53,82 @@ def is_image(name: str) -> bool:
     >>> is_image("Case00.nrrd"), is_image("._Case00.nii.gz"), is_image("notes.txt")
     (True, False, False)
     """
-    return name[0] != "." and bool(_IMAGE.fullmatch(name) or _OTHER.fullmatch(name))
+    return _is_readable_kind(name) or is_unreadable_kind(name)
+
+
+def is_unreadable_kind(name: str) -> bool:
+    """Whether the name ends as an image's of a kind that is not read here, and is not hidden.
+
+    >>> is_unreadable_kind("Case00.nrrd"), is_unreadable_kind("Case00.nii.gz")
+    (True, False)
+    """
+    return name[0] != "." and _UNREADABLE_IMAGE.fullmatch(name) is not None
+
+
+def _is_readable_kind(name: str) -> bool:
+    return name[0] != "." and _IMAGE.fullmatch(name) is not None
 
 
 def images_in(folder: Path) -> list[Path]:
-    """The NIfTI, PNG, JPEG, TIFF and BMP files of a folder, sorted, without hidden ones; with
-    broken links.
+    """The NIfTI, PNG, JPEG, TIFF and BMP files of a folder, sorted.
+
+    Hidden files are left out; broken links are not.
     """
     if not folder.is_dir():
         return []
     return sorted(
-        p
-        for p in folder.iterdir()
-        if _IMAGE.fullmatch(p.name) and p.name[0] != "." and not p.is_dir()
+        path for path in folder.iterdir() if _is_readable_kind(path.name) and not path.is_dir()
     )
 
 
-def left_out(cases: Sequence[Case], site: Path | None = None) -> list[str]:
-    """A note for each folder with images that lies beside those of the cases, but holds none of
-    theirs.
-
-    And for each kind of image beside the cases that cannot be read.
+def read(path: str | Path) -> np.ndarray:
+    """Pixels of an image file as they are stored: palette images give the numbers of their colours.
 
     Args:
-        cases: of the site.
-        site: its folder; folders in it, and in these, count as beside the cases too.
+        path: NIfTI, PNG, JPEG, TIFF or BMP.
+
+    Returns:
+        H x W or H x W x C of a picture, the volume of a NIfTI file.
+
+    Raises:
+        DataError: the file cannot be read to its end, has several pages, or its picture has a
+            fault, see :func:`fault_of`.
     """
-    folders = {Path(case[key]).parent for case in cases for key in ("image", "label")}
-    beside = {found for folder in folders for found in _folders_in(folder)}
-    for folder in _folders_in(site) if site else []:
-        beside |= {folder, *_folders_in(folder)}
-    near = sorted(folder for folder in beside - folders if folder.name.lower() not in _UNLABELLED)
-    counts = {folder: len(images_in(folder)) for folder in near}
-    notes = [
-        f"{n} image(s) in {folder} are left out; move them to the cases"
-        for folder, n in counts.items()
-        if n
-    ]
-    for folder in sorted(filter(Path.is_dir, folders)):
-        names = [
-            entry.name
-            for entry in os.scandir(folder)
-            if entry.name[0] != "." and _OTHER.fullmatch(entry.name)
-        ]
-        kinds = Counter(name.rsplit(".", 1)[1].upper() for name in names)
-        notes += [
-            f"{n} {kind} file(s) in {folder} are left out; convert them"
-            for kind, n in sorted(kinds.items())
-        ]
-    return notes
-
-
-def _folders_in(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return [Path(entry) for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != "."]
+    if is_nifti(path):
+        return read_nifti(path)[1]
+    try:
+        with Image.open(path) as picture:
+            pages = getattr(picture, "n_frames", 1)
+            dtype = np.uint8 if picture.mode == "1" else None
+            pixels = np.asarray(as_stored(picture), dtype)
+    except DataError:
+        raise
+    except Exception as error:
+        # Readers raise exceptions of many kinds for a damaged file.
+        raise DataError(
+            f"{path} cannot be read as a picture ({error}); copy it again from its source"
+        ) from error
+    if pages > 1:
+        raise DataError(f"{path} has {pages} pages; store one image in each file")
+    return pixels
 
 
 def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
     """Header and values of a NIfTI file.
 
     Raises:
-        DataError: it cannot be read to its end.
+        DataError: the file cannot be read to its end.
     """
     try:
         nifti = nib.load(path)
         return nifti, np.asanyarray(nifti.dataobj)  # type: ignore[return-value, attr-defined]
-    except Exception as error:  # a damaged file makes readers raise of many kinds
-        raise DataError(
-            f"{path} cannot be read as NIfTI ({error}); copy it again from its source"
-        ) from error
+    except Exception as error:
+        raise _unreadable_nifti(path, error) from error
+
+
+def _unreadable_nifti(path: str | Path, error: Exception) -> DataError:
+    """The error for a damaged file, for which readers raise exceptions of many kinds."""
+    return DataError(f"{path} cannot be read as NIfTI ({error}); copy it again from its source")
 
 
 def header_fault(path: str | Path) -> str:
@@ -152,7 +141,7 @@ def header_fault(path: str | Path) -> str:
         path: of a volume.
 
     Raises:
-        DataError: its header cannot be read.
+        DataError: the header cannot be read.
 
     >>> import tempfile
     >>> file = f"{tempfile.mkdtemp()}/a.nii"
@@ -161,24 +150,34 @@ def header_fault(path: str | Path) -> str:
     ''
     """
     try:
-        nifti, read = nib.load(path), correct_nifti_header_if_necessary(
-            nib.load(path)
-        )  # which changes its argument
-    except Exception as error:  # a damaged file makes readers raise of many kinds
-        raise DataError(
-            f"{path} cannot be read as NIfTI ({error}); copy it again from its source"
-        ) from error
+        nifti = nib.load(path)
+        # Loaded a second time, because MONAI's function changes its argument.
+        corrected = correct_nifti_header_if_necessary(nib.load(path))
+    except Exception as error:
+        raise _unreadable_nifti(path, error) from error
     affine = nifti.affine  # type: ignore[attr-defined]
-    corners = np.array([(*corner, 1) for corner in product(*((0, size - 1) for size in nifti.shape[:3]))])  # type: ignore[attr-defined]
-    gap = np.linalg.norm(corners @ (affine - read.affine)[:3].T, axis=1).max()
-    if not gap > HEADER_TOLERANCE:
+    shape = nifti.shape  # type: ignore[attr-defined]
+
+    # Distance in mm between the two places of each corner voxel.
+    ends = [(0, size - 1) for size in shape[:3]]
+    corners = np.array([(*corner, 1) for corner in product(*ends)])
+    shifts = corners @ (affine - corrected.affine)[:3].T
+    largest_shift = np.linalg.norm(shifts, axis=1).max()
+
+    # Not "<=", so that an affine that is not a number is no fault.
+    if not largest_shift > HEADER_TOLERANCE:
         return ""
-    pixdim, sform = nifti.header.get_zooms()[:3], affine_to_spacing(affine)  # type: ignore[attr-defined]
+    pixdim = nifti.header.get_zooms()[:3]  # type: ignore[attr-defined]
+    sform = affine_to_spacing(affine)
     return (
-        f"has voxels of {' x '.join(f'{mm:.6g}' for mm in pixdim)} mm by its pixdim, of"
-        f" {' x '.join(f'{mm:.6g}' for mm in sform)} by its sform, so that programs place it up to {gap:.3g} mm apart;"
-        " write the header again (nibabel: image.set_qform(affine), image.set_sform(affine), with the right affine)"
+        f"has voxels of {_in_mm(pixdim)} mm by its pixdim, of {_in_mm(sform)} by its sform, so that"
+        f" programs place it up to {largest_shift:.3g} mm apart; write the header again (nibabel:"
+        " image.set_qform(affine), image.set_sform(affine), with the right affine)"
     )
+
+
+def _in_mm(sizes: np.ndarray) -> str:
+    return " x ".join(f"{size:.6g}" for size in sizes)
 
 
 def fault_of(picture: Image.Image) -> str:
@@ -192,146 +191,61 @@ def fault_of(picture: Image.Image) -> str:
     'has the colours CMYK, which programs make grey in different ways; save it in grey or RGB'
     """
     if picture.mode not in MODES:
-        return f"has the colours {picture.mode}, which programs make grey in different ways; save it in grey or RGB"
-    turn = picture.getexif().get(ExifTags.Base.Orientation, 1)
-    if turn in range(2, 9):
-        return f"is shown turned (EXIF orientation {turn}), but read as it lies in the file; save it upright"
+        return (
+            f"has the colours {picture.mode}, which programs make grey in different ways; save it"
+            " in grey or RGB"
+        )
+    orientation = picture.getexif().get(ExifTags.Base.Orientation, 1)
+    if orientation in range(2, 9):
+        return (
+            f"is shown turned (EXIF orientation {orientation}), but read as it lies in the file;"
+            " save it upright"
+        )
     return ""
 
 
 def as_stored(picture: Image.Image) -> Image.Image:
-    """A picture whose values numpy takes as they are stored. The check and the training both read
-    through it.
+    """A picture whose values numpy takes as they are stored.
+
+    The check and the training both read through this function.
 
     Args:
         picture: opened; palette images keep the numbers of their colours.
 
     Raises:
-        DataError: its pixels are not what viewers show, see :func:`fault_of`.
+        DataError: the pixels are not what viewers show, see :func:`fault_of`.
 
     >>> as_stored(Image.frombytes("I;16B", (1, 1), bytes([1, 0]))).getpixel((0, 0))
     256
     """
-    if fault := fault_of(picture):
-        raise DataError(f"{getattr(picture, 'filename', '') or 'a picture'} {fault}")
-    return (
-        picture.convert("I") if picture.mode == "I;16B" else picture
-    )  # whose bytes torch does not take
-
-
-def read(path: str | Path) -> np.ndarray:
-    """Pixels of an image file as they are stored: palette images give the numbers of their colours.
-
-    Args:
-        path: NIfTI, PNG, JPEG, TIFF or BMP.
-
-    Returns:
-        H x W or H x W x C of a picture, the volume of a NIfTI file.
-
-    Raises:
-        DataError: it cannot be read to its end, has several pages, or has a :func:`fault_of` a
-            picture.
-    """
-    if is_nifti(path):
-        return read_nifti(path)[1]
-    try:
-        with Image.open(path) as picture:
-            pages = getattr(picture, "n_frames", 1)
-            pixels = np.asarray(as_stored(picture), np.uint8 if picture.mode == "1" else None)
-    except DataError:
-        raise
-    except Exception as error:  # a damaged file makes readers raise of many kinds
-        raise DataError(
-            f"{path} cannot be read as a picture ({error}); copy it again from its source"
-        ) from error
-    if pages > 1:
-        raise DataError(f"{path} has {pages} pages; store one image in each file")
-    return pixels
+    fault = fault_of(picture)
+    if fault:
+        name = getattr(picture, "filename", "") or "a picture"
+        raise DataError(f"{name} {fault}")
+    if picture.mode == "I;16B":
+        # torch does not take big-endian bytes.
+        return picture.convert("I")
+    return picture
 
 
 def grey(pixels: np.ndarray) -> np.ndarray | None:
-    """A picture H x W or H x W x C as H x W where its colours are equal, without alpha; ``None``
-    for a coloured one.
+    """The grey levels of a picture, without alpha; ``None`` where its channels differ.
+
+    Args:
+        pixels: H x W or H x W x C.
+
+    Returns:
+        H x W.
 
     >>> grey(np.full((4, 5, 3), 255, np.uint8)).shape
     (4, 5)
     """
     if pixels.ndim == 2:
         return pixels
-    others = range(1, 3) if pixels.shape[2] > 2 else ()
-    return pixels[..., 0] if all((pixels[..., 0] == pixels[..., c]).all() for c in others) else None
-
-
-def pair(images: Sequence[Path], masks: Sequence[Path], where: str) -> list[tuple[Path, Path]]:
-    """Images with the masks of the same stem, or of the same stem and a suffix that all masks
-    share.
-
-    Args:
-        images: image files.
-        masks: mask files.
-        where: the site, for errors.
-
-    Raises:
-        DataError: files that do not pair, a stem that occurs twice, or several suffixes; all are
-            named.
-
-    >>> [(image.name, mask.name) for image, mask in pair([Path("im/7.jpg")], [Path("ma/7_OD.tif")], "elm")]
-    [('7.jpg', '7_OD.tif')]
-    """
-    names = {stem(path) for path in images}
-    suffixes: dict[str, str] = {}
-    for path in masks:
-        beginnings = [end for end in range(1, len(stem(path))) if stem(path)[:end] in names]
-        rest = stem(path)[max(beginnings) :] if beginnings and stem(path) not in names else ""
-        if _SUFFIX.fullmatch(rest):
-            suffixes.setdefault(rest, path.name)
-    if len(suffixes) > 1:
-        raise DataError(
-            f"{where}: masks end differently, {' and '.join(sorted(suffixes.values()))}. Keep the masks of one kind"
-            " there; a mask that holds several structures codes them by its values."
-        )
-    suffix = next(iter(suffixes), "")
-    by_stem: dict[str, tuple[list[Path], list[Path]]] = {}
-    for path in images:
-        by_stem.setdefault(stem(path), ([], []))[0].append(path)
-    for path in masks:
-        name = stem(path)
-        by_stem.setdefault(name if name in names else name.removesuffix(suffix), ([], []))[
-            1
-        ].append(path)
-    problems = []
-    for name, (pictures, labels) in sorted(by_stem.items()):
-        if not labels or not pictures:
-            lone, kind = (pictures or labels)[0], "image" if labels else "mask"
-            problems.append(
-                f"{lone.parent.name}/{lone.name} has no {kind}; add it, or remove the file"
-            )
-        for kind, files in (("images", pictures), ("masks", labels)):
-            if len(files) > 1:
-                problems.append(
-                    f"{name} has {len(files)} {kind}, {' and '.join(p.name for p in files)}; keep one"
-                )
-    if problems:
-        raise DataError(f"{where}: {all_named(problems)}.")
-    return [(pictures[0], labels[0]) for _, (pictures, labels) in sorted(by_stem.items())]
-
-
-def as_cases(pairs: Sequence[tuple[Path, Path]]) -> list[Case]:
-    """Pairs as cases, sorted by image."""
-    return [{"image": str(image), "label": str(mask)} for image, mask in sorted(pairs)]
-
-
-def patients_of(cases: Sequence[Case]) -> dict[str, str]:
-    """Image -> patient, where file names tell left eyes from right ones (``_L``, ``-R``, ``_OD``,
-    ``_left``, ...).
-
-    >>> patients_of([{"image": "im/G-1-L.png"}, {"image": "im/G-1-R.png"}, {"image": "im/V0001.png"}])
-    {'im/G-1-L.png': 'G-1', 'im/G-1-R.png': 'G-1'}
-    """
-    names = {case["image"]: stem(Path(case["image"])) for case in cases}
-    eyes = {
-        image: match[0]
-        for image, name in names.items()
-        if (match := re.search(_EYE.pattern + "$", name, re.I))
-    }
-    return {image: names[image].removesuffix(eye) for image, eye in eyes.items()}
+    first = pixels[..., 0]
+    # One or two channels are grey and alpha; three or four are colours and alpha.
+    if pixels.shape[2] > 2:
+        for channel in (1, 2):
+            if not (first == pixels[..., channel]).all():
+                return None
+    return first

@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A client's data list of NVIDIA FLARE's prostate example: the list is the site, and keeps its own
-split.
+"""A client's data list of NVIDIA FLARE's prostate example: the list is the site and has its split.
 
 See https://github.com/NVIDIA/NVFlare, examples/advanced/prostate. The images lie beside the folder
 of the lists or in ``dataset*`` there, those of one case as ``SITE/Image/CASE/SLICE.png``.
@@ -14,37 +13,94 @@ import os
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.data.layouts.base import PARTS, Case, Found, all_named
+from monai_fairfl.data.layouts.base import (
+    PARTS,
+    CaseFiles,
+    Found,
+    all_cases,
+    all_named,
+    missing_files,
+    sorted_by_image,
+)
 from monai_fairfl.data.layouts.folders import IMAGES
 from monai_fairfl.errors import DataError
 
-EXPECTS = 'datalist_2D/CLIENT.json with "training", "validation" and "testing", and the images they list (NVFlare)'
-OURS = "this package wrote it for another site's folder; give that folder"
+EXPECTS = (
+    'datalist_2D/CLIENT.json with "training", "validation" and "testing", and the images they list '
+    "(NVFlare)"
+)
+WRITTEN_HERE = "this package wrote it for another site's folder; give that folder"
+
+
+def recognises(folder: Path) -> bool:
+    """A data list, or a folder with ``datalist_2D`` that holds one."""
+    if folder.is_file():
+        return bool(_content(folder))
+    return bool(_list_folders(folder)) and len(lists(folder)) == 1
+
+
+def find(folder: Path) -> Found:
+    """Take the cases and the split of one list."""
+    file = folder if folder.is_file() else next(iter(lists(folder).values()))
+    content = _content(file)
+    base = _base_folder(file, content["training"])
+    if base is None:
+        raise DataError(
+            f"{file}: its images are neither in {file.parent.parent} nor in a folder dataset*"
+            " there."
+        )
+    parts = _absolute_parts(file, content, base)
+    cases = sorted_by_image(all_cases(parts))
+    missing = missing_files(cases)
+    if missing:
+        raise DataError(f"{file}: {all_named(missing)}. Export the images again, or mend the list.")
+    return Found(cases, parts, _patients_of_slices(cases))
+
+
+def _absolute_parts(file: Path, content: dict[str, Any], base: Path) -> dict[str, list[CaseFiles]]:
+    """The cases of each part that the list has, with absolute paths."""
+    parts: dict[str, list[CaseFiles]] = {}
+    try:
+        for part in PARTS:
+            if not content.get(part):
+                continue
+            parts[part] = []
+            for entry in content[part]:
+                image = str(base / entry["image"])
+                label = str(base / entry["label"])
+                parts[part].append({"image": image, "label": label})
+    except (TypeError, KeyError) as error:
+        raise DataError(
+            f'{file}: each entry must be {{"image": path, "label": path}}. Mend it.'
+        ) from error
+    return parts
+
+
+def _patients_of_slices(cases: list[CaseFiles]) -> dict[str, str]:
+    """Map images to patients where slices lie as ``SITE/Image/CASE/SLICE.png``."""
+    patients = {}
+    for case in cases:
+        case_folder = Path(case["image"]).parent
+        if case_folder.parent.name.lower() in IMAGES:
+            patients[case["image"]] = str(case_folder)
+    return patients
 
 
 def lists(root: Path) -> dict[str, Path]:
-    """Client -> its data list, in ``root/datalist_2D`` or in ``root``, without ``client_All``,
-    which merges them.
+    """Map clients to their data lists, in ``root/datalist_2D`` or in ``root``.
 
-    In a folder of lists every JSON file is one, so that a damaged list is a site whose error says
-    what is wrong.
+    ``client_All``, which merges the lists, is left out. In a folder of lists every JSON file is
+    one, so that a damaged list is a site whose error names the damage.
     """
-    folders = _list_folders(root) or [root] * _is_for_lists(root)
+    folders = _list_folders(root)
+    if not folders and _is_for_lists(root):
+        folders = [root]
     if len(folders) > 1:
-        raise DataError(
-            f"{root} has lists in {' and '.join(p.name for p in folders)}. Give one of these folders."
-        )
-    files = [
-        p
-        for p in sorted((folders or [root])[0].glob("[!.]*.json"))
-        if not p.stem.lower().endswith("_all")
-    ]
+        names = " and ".join(folder.name for folder in folders)
+        raise DataError(f"{root} has lists in {names}. Give one of these folders.")
     if folders:
-        return {p.stem: p for p in files if fault_of(p) != OURS}
-    # a list that lies among other files must find its images, else it is the list of a site of
-    # another layout
-    files = [p for p in files if p.name != "dataset.json" and _content(p)]
-    return {p.stem: p for p in files if _base(p, _content(p)["training"])}
+        return _lists_in(folders[0])
+    return _lists_among_other_files(root)
 
 
 def fault_of(file: Path) -> str:
@@ -53,16 +109,25 @@ def fault_of(file: Path) -> str:
 
 
 def folders_of(file: Path) -> set[Path]:
-    """The folders above the images of a list; none where the list is damaged."""
+    """The folders above the images of a list; empty where the list is damaged."""
     content = _content(file)
-    base = _base(file, content.get("training", []))
-    listed = (
-        [case for part in PARTS if isinstance(content.get(part), list) for case in content[part]]
-        if base
-        else []
-    )
-    images = {os.path.normpath(base / str(c["image"])) for c in listed if isinstance(c, dict) and "image" in c}  # type: ignore[operator]
-    return {parent for image in images for parent in Path(image).parents}
+    base = _base_folder(file, content.get("training", []))
+    folders: set[Path] = set()
+    if base is None:
+        return folders
+    for part in PARTS:
+        cases = content.get(part)
+        if not isinstance(cases, list):
+            continue
+        for case in cases:
+            if isinstance(case, dict) and "image" in case:
+                image = os.path.normpath(base / str(case["image"]))
+                folders.update(Path(image).parents)
+    return folders
+
+
+def _list_folders(root: Path) -> list[Path]:
+    return sorted(folder for folder in root.glob("datalist*") if _is_for_lists(folder))
 
 
 def _is_for_lists(folder: Path) -> bool:
@@ -70,13 +135,48 @@ def _is_for_lists(folder: Path) -> bool:
     return folder.is_dir() and (name == "datalist" or name.startswith("datalist_"))
 
 
-def _list_folders(root: Path) -> list[Path]:
-    return sorted(filter(_is_for_lists, root.glob("datalist*")))
+def _lists_in(folder: Path) -> dict[str, Path]:
+    """Every list of a folder of lists, except those that this package wrote there."""
+    clients = {}
+    for file in _unmerged_files(folder):
+        if fault_of(file) != WRITTEN_HERE:
+            clients[file.stem] = file
+    return clients
+
+
+def _lists_among_other_files(root: Path) -> dict[str, Path]:
+    """The lists in a folder of any kind.
+
+    Such a list must find its images, else it is the list of a site of another layout.
+    """
+    clients = {}
+    for file in _unmerged_files(root):
+        content = _content(file)
+        if file.name == "dataset.json" or not content:
+            continue
+        if _base_folder(file, content["training"]) is not None:
+            clients[file.stem] = file
+    return clients
+
+
+def _unmerged_files(folder: Path) -> list[Path]:
+    """The JSON files of a folder, sorted, without the list that merges the others."""
+    files = []
+    for file in sorted(folder.glob("[!.]*.json")):
+        if not file.stem.lower().endswith("_all"):
+            files.append(file)
+    return files
+
+
+def _content(file: Path) -> dict[str, Any]:
+    """The content of a data list; empty when the file is none."""
+    return _read(file)[0]
 
 
 def _read(file: Path) -> tuple[dict[str, Any], str]:
-    """A data list, or nothing and why the file is none. Windows begins files with a byte order
-    mark.
+    """The content of a data list and no fault, or no content and why the file is no data list.
+
+    Windows begins files with a byte order mark, which the encoding skips.
     """
     try:
         content = json.loads(file.read_text(encoding="utf-8-sig"))
@@ -85,71 +185,24 @@ def _read(file: Path) -> tuple[dict[str, Any], str]:
     if not isinstance(content, dict):
         return {}, "it holds no JSON object; export it again"
     if "split" in content:
-        return {}, OURS
+        return {}, WRITTEN_HERE
     if not isinstance(content.get("training"), list):
         keys = ", ".join(content) or "none"
-        return (
-            {},
-            f'it has no list "training" of {{"image": path, "label": path}}, but the keys {keys}; mend it',
+        fault = (
+            f'it has no list "training" of {{"image": path, "label": path}}, but the keys {keys};'
+            " mend it"
         )
+        return {}, fault
     return content, ""
 
 
-def _content(file: Path) -> dict[str, Any]:
-    return _read(file)[0]
-
-
-def _base(file: Path, cases: list[Any]) -> Path | None:
-    """The folder that the paths of a list begin from."""
-    first = cases[0].get("image") if cases and isinstance(cases[0], dict) else None
-    places = [file.parent, file.parent.parent, *sorted(file.parent.parent.glob("dataset*/"))]
-    return next((place for place in places if first and (place / str(first)).is_file()), None)
-
-
-def recognises(folder: Path) -> bool:
-    """A data list, or a folder with ``datalist_2D`` that holds one."""
-    return (
-        bool(_content(folder))
-        if folder.is_file()
-        else bool(_list_folders(folder)) and len(lists(folder)) == 1
-    )
-
-
-def find(folder: Path) -> Found:
-    """The cases and the split of one list."""
-    file = folder if folder.is_file() else next(iter(lists(folder).values()))
-    content = _content(file)
-    base = _base(file, content["training"])
-    if base is None:
-        raise DataError(
-            f"{file}: its images are neither in {file.parent.parent} nor in a folder dataset* there."
-        )
-    try:
-        parts: dict[str, list[Case]] = {
-            part: [
-                {key: str(base / case[key]) for key in ("image", "label")} for case in content[part]
-            ]
-            for part in PARTS
-            if content.get(part)
-        }
-    except (TypeError, KeyError) as error:
-        raise DataError(
-            f'{file}: each entry must be {{"image": path, "label": path}}. Mend it.'
-        ) from error
-    cases = sorted(
-        (case for members in parts.values() for case in members), key=lambda case: case["image"]
-    )
-    missing = [
-        f"{path} does not exist"
-        for case in cases
-        for path in case.values()
-        if not Path(path).is_file()
-    ]
-    if missing:
-        raise DataError(f"{file}: {all_named(missing)}. Export the images again, or mend the list.")
-    folders = {case["image"]: Path(case["image"]).parent for case in cases}
-    return Found(
-        cases,
-        parts,
-        {i: str(case) for i, case in folders.items() if case.parent.name.lower() in IMAGES},
-    )
+def _base_folder(file: Path, cases: list[Any]) -> Path | None:
+    """The folder that the paths of a list begin from, found by the list's first image."""
+    if not cases or not isinstance(cases[0], dict) or not cases[0].get("image"):
+        return None
+    first_image = str(cases[0]["image"])
+    beside = file.parent.parent
+    for folder in (file.parent, beside, *sorted(beside.glob("dataset*/"))):
+        if (folder / first_image).is_file():
+            return folder
+    return None

@@ -1,6 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA FLARE 2.9: the same federation over its server and clients. Needs the extra ``nvflare``."""
+"""NVIDIA FLARE 2.9: the same federation over its server and clients.
+
+Needs the extra ``nvflare``. ``job/`` makes jobs, ``server/`` and ``site/`` run them, and the
+modules beside these rooms are what they share.
+"""
 
 from importlib.util import find_spec
 

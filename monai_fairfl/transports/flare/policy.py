@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a server or site without custom code must allow: one entry of NVFlare's
-``class_allow_list``.
+"""The entry of NVFlare's ``class_allow_list`` that a job without custom code needs.
+
+The server and every site must have it.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from monai_fairfl.utils.files import write_atomically
 ENTRY = "monai_fairfl."
 """With its dot: the classes of this package and no others."""
 LIST = "class_allow_list"
+OWN_POLICY = "resources.json"
+DEFAULT_POLICY = "resources.json.default"
 NEEDS = (
-    f"a job without custom code needs '{ENTRY}' in {LIST} of local/resources.json, here and at every site: "
-    "'monai-fairfl flare-policy --kit KIT' adds it"
+    f"a job without custom code needs '{ENTRY}' in {LIST} of local/{OWN_POLICY}, here and at every "
+    "site: 'monai-fairfl flare-policy --kit KIT' adds it"
 )
 """Written into a job's configuration, which NVFlare shows when it refuses a class."""
 
 
 def allowed(kit: str | Path, also: Sequence[str] = ()) -> bool:
-    """Whether the startup kit's policy lets a job without code of its own build this package's
-    classes.
+    """Return whether a startup kit's policy lets a job build the classes of this package.
 
     Args:
         kit: folder of a server or client, with ``local/``.
@@ -37,15 +39,15 @@ def allowed(kit: str | Path, also: Sequence[str] = ()) -> bool:
     Raises:
         ConfigError: when there is no policy.
     """
-    return not _lacking(_policy(Path(kit))[1], also)
+    policy = _read_policy(Path(kit))
+    return not _missing_entries(policy, also)
 
 
 def allow(kit: str | Path, also: Sequence[str] = ()) -> Path:
-    """Add the entry to ``local/resources.json``, which is made of ``resources.json.default`` if it
-    is missing.
+    """Add the entry to ``local/resources.json``.
 
-    A list in this file replaces NVFlare's own, so all of that goes in too. Restart the server or
-    client afterwards.
+    Where the file is missing it is made of ``resources.json.default``. A list in this file replaces
+    NVFlare's own, so all of that goes in too. Restart the server or client afterwards.
 
     Args:
         kit: folder of a server or client, with ``local/``.
@@ -57,38 +59,51 @@ def allow(kit: str | Path, also: Sequence[str] = ()) -> Path:
     Raises:
         ConfigError: when there is no policy.
     """
-    file, policy = _policy(Path(kit))
-    lacking = _lacking(policy, also)
-    if lacking:
-        policy[LIST] = [*policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST), *lacking]
+    policy = _read_policy(Path(kit))
+    missing = _missing_entries(policy, also)
+    if missing:
+        policy[LIST] = [*policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST), *missing]
+    file = Path(kit) / "local" / OWN_POLICY
     write_atomically(file, (json.dumps(policy, indent=2) + "\n").encode())
     return file
 
 
-def _lacking(policy: Mapping[str, Any], also: Sequence[str]) -> list[str]:
-    """The entries that the policy's list needs and does not have."""
+def has_policy(local: Path) -> bool:
+    """Return whether a folder ``local`` holds a policy, its own or the default one."""
+    return (local / OWN_POLICY).exists() or (local / DEFAULT_POLICY).exists()
+
+
+def write_default_policy(local: Path) -> None:
+    """Write a policy without a list of its own: NVFlare's default list counts."""
+    write_atomically(local / DEFAULT_POLICY, b'{"format_version": 2}')
+
+
+def _missing_entries(policy: Mapping[str, Any], also: Sequence[str]) -> list[str]:
     listed = policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST)
-    if "*" in listed:  # allows every class
+    # A star allows every class.
+    if "*" in listed:
         return []
     return [entry for entry in (ENTRY, *also) if entry not in listed]
 
 
-def _policy(kit: Path) -> tuple[Path, dict[str, Any]]:
-    own = kit / "local" / "resources.json"
-    for file in (own, kit / "local" / "resources.json.default"):
-        if file.exists():
-            try:
-                policy = json.loads(file.read_text())
-            except ValueError as error:
-                raise ConfigError(
-                    f"{file} is no JSON ({error}): mend it, or delete it to begin anew from the default"
-                ) from None
-            if not isinstance(policy, dict) or not isinstance(policy.get(LIST, []), list):
-                raise ConfigError(
-                    f"{file} must be an object whose {LIST!r}, if it has any, is a list: mend it by hand"
-                )
-            return own, policy
-    raise ConfigError(
-        f"{kit} is no startup kit of a server or client: it has no local/resources.json.default. Give the folder that "
-        "'nvflare provision' or 'nvflare poc prepare' made for the site"
-    )
+def _read_policy(kit: Path) -> dict[str, Any]:
+    """Return a kit's own policy, or the default one where it has none of its own."""
+    file = kit / "local" / OWN_POLICY
+    if not file.exists():
+        file = kit / "local" / DEFAULT_POLICY
+    if not file.exists():
+        raise ConfigError(
+            f"{kit} is no startup kit of a server or client: it has no local/{DEFAULT_POLICY}. "
+            "Give the folder that 'nvflare provision' or 'nvflare poc prepare' made for the site"
+        )
+    try:
+        policy = json.loads(file.read_text())
+    except ValueError as error:
+        raise ConfigError(
+            f"{file} is no JSON ({error}): mend it, or delete it to begin again from the default"
+        ) from None
+    if not isinstance(policy, dict) or not isinstance(policy.get(LIST, []), list):
+        raise ConfigError(
+            f"{file} must be an object whose {LIST!r}, if it has any, is a list: mend it by hand"
+        )
+    return policy

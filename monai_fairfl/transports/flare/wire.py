@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and replies as NVFlare's ``FLModel``: tensors in ``params``, everything else plain
-values in ``meta``.
+"""Requests and replies as NVFlare's ``FLModel``.
+
+Tensors travel in ``params``, everything else as plain values in ``meta``.
 """
 
 from __future__ import annotations
@@ -20,25 +21,38 @@ from nvflare.fuel.utils import fobs
 from monai_fairfl.protocol.messages import Reply, Request, failed
 from monai_fairfl.protocol.values import Estimate, Measurement
 
-META, BUFFERS = "fairfl", "fairfl_buffers"
-ASKED = ("task", "measure", "context", "id", "run", "round", "seed", "ledger_head")
-TOLD = ("num_samples", "num_cases", "num_steps", "labelled", "id", "run", "round", "error")
+META = "fairfl"
+"""Key of ``meta`` with all plain values of a message."""
+BUFFERS = "fairfl_buffers"
+"""Key of ``meta`` with the buffers of a reply, which no privacy filter changes."""
+
+REQUEST_FIELDS = ("task", "measure", "context", "id", "run", "round", "seed", "ledger_head")
+REPLY_FIELDS = (
+    "num_samples",
+    "num_cases",
+    "num_steps",
+    "labelled",
+    "id",
+    "run",
+    "round",
+    "error",
+)
 
 
 def register_tensors() -> None:
-    """Let NVFlare carry torch tensors; both ends must, else the other waits for ever. Never a
-    pickle: safetensors.
+    """Let NVFlare carry torch tensors, as safetensors and never as a pickle.
 
-    NVFlare's own types come first: a type that is met before it is registered would be carried in
-    another way.
+    Both ends must call it, else the other one waits for ever. NVFlare's own types are registered
+    first: it carries a type that it meets before in another way.
     """
     flare_decomposers.register()
     fobs.register(TensorDecomposer)
 
 
 class Arriving(Mapping[str, torch.Tensor]):
-    """Tensors of a received model: arrays become tensors, and what NVFlare left on disk is read
-    when it is looked at.
+    """Tensors of a received model, each read when it is looked at.
+
+    Arrays become tensors. NVFlare may have left a tensor on disk; it is then loaded.
 
     >>> Arriving({"w": np.ones(2, np.float32)})["w"]
     tensor([1., 1.])
@@ -53,7 +67,8 @@ class Arriving(Mapping[str, torch.Tensor]):
 
     def __getitem__(self, name: str) -> torch.Tensor:
         value = self._params[name]
-        value = value.materialize() if hasattr(value, "materialize") else value
+        if waits_on_disk(value):
+            value = value.materialize()
         if not isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
             raise TypeError(f"{name!r} is a {type(value).__name__}, not a tensor")
         return torch.as_tensor(value)
@@ -65,87 +80,114 @@ class Arriving(Mapping[str, torch.Tensor]):
         return len(self._params)
 
 
+def waits_on_disk(value: Any) -> bool:
+    """Return whether NVFlare left this tensor of a received model on disk."""
+    return hasattr(value, "materialize")
+
+
 def request_model(request: Request, rounds: int) -> FLModel:
-    """A request on its way to a client."""
-    asked = {name: getattr(request, name) for name in ASKED} | {"measure": list(request.measure)}
-    asked["context"] = dict(request.context)
-    params = dict(request.weights)
+    """Return a request as it goes to a client.
+
+    Args:
+        request: with its id, run, round and seed.
+        rounds: of the run, in all; NVFlare shows them.
+    """
+    plain = {name: getattr(request, name) for name in REQUEST_FIELDS}
+    plain["measure"] = list(request.measure)
+    plain["context"] = dict(request.context)
     return FLModel(
         ParamsType.FULL,
-        params,
+        dict(request.weights),
         current_round=request.round,
         total_rounds=rounds,
-        meta={META: asked},
+        meta={META: plain},
     )
 
 
 def request_of(model: FLModel, site: str) -> Request:
-    """What ``site`` was asked; its weights are its own from now on.
+    """Return the request that ``site`` received, with weights that are its own from now on.
 
     Raises:
         ValueError: when it is not a request of this package.
     """
-    asked = (model.meta or {}).get(META)
-    if not isinstance(asked, Mapping):
+    plain = (model.meta or {}).get(META)
+    if not isinstance(plain, Mapping):
         raise ValueError(
             "this task is not of a FairFLController: the job's server runs another workflow"
         )
-    asked = {**asked, "measure": tuple(asked["measure"])}
+    fields = {name: plain[name] for name in REQUEST_FIELDS}
+    fields["measure"] = tuple(fields["measure"])
     weights = dict(Arriving(model.params or {}))
-    return Request(site, weights=weights, **{name: asked[name] for name in ASKED})
+    return Request(site, weights=weights, **fields)
 
 
 def reply_model(reply: Reply) -> FLModel:
-    """A reply on its way to the server: an update as ``DIFF``, which is what NVFlare's privacy
-    filters look for.
+    """Return a reply as it goes to the server.
+
+    An update is a ``DIFF``, which is what NVFlare's privacy filters look for.
     """
-    told = {name: getattr(reply, name) for name in TOLD} | {"labelled": list(reply.labelled)}
-    told["measurements"] = {name: _plain(value) for name, value in reply.measurements.items()}
-    meta: dict[str, Any] = {META: told}
+    plain = {name: getattr(reply, name) for name in REPLY_FIELDS}
+    plain["labelled"] = list(reply.labelled)
+    plain["measurements"] = {name: _plain(value) for name, value in reply.measurements.items()}
+    meta: dict[str, Any] = {META: plain}
+    number = max(reply.round, 0)
     if reply.update is None:
-        return FLModel(metrics={}, current_round=max(reply.round, 0), meta=meta)
-    meta |= {
-        BUFFERS: dict(reply.buffers or {}),
-        FLMetaKey.NUM_STEPS_CURRENT_ROUND: max(reply.num_steps, 1),
-    }
-    return FLModel(
-        ParamsType.DIFF, dict(reply.update), current_round=max(reply.round, 0), meta=meta
-    )
+        return FLModel(metrics={}, current_round=number, meta=meta)
+    meta[BUFFERS] = dict(reply.buffers or {})
+    meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = max(reply.num_steps, 1)
+    return FLModel(ParamsType.DIFF, dict(reply.update), current_round=number, meta=meta)
 
 
 def reply_of(model: FLModel, request: Request) -> Reply:
-    """What came back from the client that was sent ``request``; what it calls itself is not looked
-    at.
+    """Return the reply to ``request``; whatever cannot be read becomes a reply with an ``error``.
 
-    Nothing of it is trusted: what cannot be read is a reply with an ``error``.
+    The client is the one that was asked, not the one that the message names.
     """
     try:
-        told, meta = model.meta[META], model.meta
-        if (
-            told["error"] is not None
-        ):  # which request it answers it may not know, having failed to read it
-            return failed(request, str(told["error"]))
-        known = {name: told[name] for name in TOLD} | {
-            "labelled": tuple(map(bool, told["labelled"]))
-        }
-        update = None if model.params is None else Arriving(model.params)
-        buffers = dict(Arriving(meta[BUFFERS])) if BUFFERS in meta else None
-        measurements = {
-            str(name): _measurement(value) for name, value in told["measurements"].items()
-        }
-        return Reply(request.client, update, measurements=measurements, buffers=buffers, **known)
+        return _read_reply(model, request)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        return failed(request, f"its answer cannot be read ({type(error).__name__}: {error})")
+        return unreadable(request, error)
+
+
+def unreadable(request: Request, error: Exception) -> Reply:
+    """Return the reply of a client whose answer could not be read."""
+    return failed(request, f"its answer cannot be read ({type(error).__name__}: {error})")
+
+
+def _read_reply(model: FLModel, request: Request) -> Reply:
+    meta = model.meta
+    plain = meta[META]
+    if plain["error"] is not None:
+        # A client that failed to read the request knows no id of it.
+        return failed(request, str(plain["error"]))
+
+    fields = {name: plain[name] for name in REPLY_FIELDS}
+    fields["labelled"] = tuple(map(bool, plain["labelled"]))
+    update = None
+    if model.params is not None:
+        update = Arriving(model.params)
+    buffers = None
+    if BUFFERS in meta:
+        buffers = dict(Arriving(meta[BUFFERS]))
+    measurements = {}
+    for name, value in plain["measurements"].items():
+        measurements[str(name)] = _measurement(value)
+    return Reply(request.client, update, measurements=measurements, buffers=buffers, **fields)
 
 
 def _plain(value: Measurement) -> Any:
-    """An estimate as a list, a mapping as a mapping."""
+    """Return an estimate as a list and a mapping of measurements as a mapping."""
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
-    return [value.value, value.stderr, value.n] if isinstance(value, Estimate) else value
+    if isinstance(value, Estimate):
+        return [value.value, value.stderr, value.n]
+    return value
 
 
 def _measurement(value: Any) -> Measurement:
+    """Invert :func:`_plain`."""
     if isinstance(value, Mapping):
         return {str(name): _measurement(item) for name, item in value.items()}  # type: ignore[misc]
-    return Estimate(*value) if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return Estimate(*value)
+    return value

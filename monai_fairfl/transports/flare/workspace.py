@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a server or a site keeps its runs and states: what must outlive a job."""
+"""Where a server or a site stores its runs and states: what must outlive a job."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import os
 from pathlib import Path
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.run_folder.ledger import read_ledger
 
 HOME = "MONAI_FAIRFL_HOME"
-"""Environment variable: an absolute path that keeps them in place of the workspace, which the
-simulator empties.
+"""Environment variable: an absolute path that is used in place of the workspace.
+
+The simulator empties its workspace at every start.
 """
 
 
-def kept_folder(workspace: str | Path) -> Path:
-    """The folder of a server or site: ``fairfl`` in its workspace, or one of the workspace's name
-    in ``HOME``.
+def storage_folder(workspace: str | Path) -> Path:
+    """Return the folder of a server or site: ``fairfl`` in its workspace.
+
+    Where ``HOME`` is set it is a folder in there, of the workspace's name.
 
     Args:
         workspace: of NVFlare.
@@ -26,12 +29,48 @@ def kept_folder(workspace: str | Path) -> Path:
         ConfigError: when ``HOME`` is relative: NVFlare's processes change their folder, to one that
             it empties.
 
-    >>> kept_folder("/srv/alder").as_posix()
+    >>> storage_folder("/srv/alder").as_posix()
     '/srv/alder/fairfl'
     """
-    home, workspace = os.environ.get(HOME), Path(workspace)
-    if home and not Path(home).is_absolute():
+    workspace = Path(workspace)
+    home = os.environ.get(HOME)
+    if not home:
+        return workspace / "fairfl"
+    if not Path(home).is_absolute():
         raise ConfigError(
             f'{HOME}={home} is relative, and NVFlare changes its folder: give {HOME}="$PWD/{home}"'
         )
-    return Path(home) / workspace.name if home else workspace / "fairfl"
+    return Path(home) / workspace.name
+
+
+def folder_of_run(storage: Path, name: str, resume: bool = True) -> Path:
+    """Return the folder of a run: that of the newest one of this name, if it can go on.
+
+    Otherwise it is a new folder: ``NAME``, ``NAME-2`` and so on.
+
+    Args:
+        storage: of the server, see :func:`storage_folder`.
+        name: of the run.
+        resume: go on with a run that did not end.
+
+    >>> import tempfile
+    >>> folder_of_run(Path(tempfile.mkdtemp()), "fedce").name
+    'fedce'
+    """
+    folder = storage / name
+    number = 1
+    while folder.exists():
+        if resume and not run_ended(folder):
+            return folder
+        number += 1
+        folder = storage / f"{name}-{number}"
+    return folder
+
+
+def run_ended(folder: Path) -> bool:
+    """Return whether the ledger of a run's folder has its last record."""
+    ledger = folder / "ledger.jsonl"
+    if not ledger.exists():
+        return False
+    records = read_ledger(ledger)
+    return bool(records) and records[-1]["kind"] == "end"

@@ -13,15 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import ExifTags, Image
 
-from monai_fairfl.data.layouts.image_files import (
-    as_cases,
-    grey,
-    images_in,
-    left_out,
-    pair,
-    patients_of,
-    read,
-)
+from monai_fairfl.data.layouts.image_files import grey, images_in, read
+from monai_fairfl.data.layouts.left_out import left_out
+from monai_fairfl.data.layouts.pairing import as_cases, pair, patients_of
 from monai_fairfl.errors import DataError
 
 

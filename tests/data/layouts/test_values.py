@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 
-from monai_fairfl.data import datalist, site_datalist
+from monai_fairfl.data import case_values, site_datalist
 from monai_fairfl.data.layouts import values
+from monai_fairfl.data.layouts.coding import Coding, coding_of
 from monai_fairfl.data.layouts.image_files import read
-from monai_fairfl.data.layouts.values import Coding, check_values, coding_of, combine, recognise
+from monai_fairfl.data.layouts.values import check_values, combine, recognise
 from monai_fairfl.errors import DataError
 
 STRUCTURES = ("disc", "cup")
@@ -266,9 +267,9 @@ def test_a_list_is_compared_with_a_few_masks_and_refused_for_all_of_them_only(
     site, file = made.folders(tmp_path / "elm", cases=9, values=made.PALETTE), tmp_path / "elm.json"
     parts = site_datalist(site, file, structures=STRUCTURES)
     looked: list[int] = []
-    monkeypatch.setattr(datalist, "A_FEW", 2)
+    monkeypatch.setattr(case_values, "A_FEW", 2)
     monkeypatch.setattr(
-        datalist,
+        case_values,
         "recognise",
         lambda files, *more: looked.append(len(files)) or recognise(files, *more),
     )

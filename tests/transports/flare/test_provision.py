@@ -37,7 +37,8 @@ from nvflare.private.fed.app.fl_conf import create_privacy_manager  # noqa: E402
 from monai_fairfl.bundle.shipped import find_bundle  # noqa: E402
 from monai_fairfl.cli import main  # noqa: E402
 from monai_fairfl.protocol.messages import Reply, Request  # noqa: E402
-from monai_fairfl.transports.flare.site.answering import Site, SiteSettings  # noqa: E402
+from monai_fairfl.transports.flare.site.answering import Site  # noqa: E402
+from monai_fairfl.transports.flare.site.job_settings import JobSiteSettings  # noqa: E402
 from monai_fairfl.transports.flare.wire import reply_model, reply_of  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
@@ -179,7 +180,7 @@ def test_the_site_reads_the_pages_settings_where_the_page_puts_them(kits: Path) 
 
     site = Site("alder", kits / "alder", job)
 
-    assert site.settings == SiteSettings.of(job, SITE)
+    assert site.settings == JobSiteSettings.merged(job, SITE)
     assert site.settings.device == "cuda:0" and site.settings.overrides == {
         "size": [64, 64],
         **SITE["overrides"],

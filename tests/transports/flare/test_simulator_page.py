@@ -18,7 +18,7 @@ pytest.importorskip("nvflare")
 from helpers.federations import CLIENTS, assert_same_run  # noqa: E402
 
 from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
-from monai_fairfl.transports.flare.server.tracking import scalars_of  # noqa: E402
+from monai_fairfl.transports.flare.server.curves import curve_points  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
 CHECKOUT = Path(__file__).parents[3]
@@ -119,7 +119,7 @@ def test_tensorboard_shows_every_curve_of_the_ledger(simulated: Path) -> None:
     expected: dict[tuple[str, str], list[tuple[int, float]]] = {}
     records = read_ledger(simulated / "server" / "fairfl" / "FedCE" / "ledger.jsonl")
     for record in records:
-        for site, tag, value, step in scalars_of(record):
+        for site, tag, value, step in curve_points(record):
             expected.setdefault((site, tag), []).append(
                 (step, pytest.approx(value, rel=1e-6))
             )  # the board: float32

@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A federation as a job folder that NVFlare's own command line submits, or at once in NVFlare's
-simulator.
-"""
+"""A federation as a job folder for NVFlare's command line, or at once in NVFlare's simulator."""
 
 from __future__ import annotations
 
@@ -20,10 +18,8 @@ from nvflare.recipe.sim_env import SimEnv
 from monai_fairfl.bundle import preflight
 from monai_fairfl.bundle.shipped import check_new
 from monai_fairfl.errors import FederationError
-from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.transports.flare.job.recipe import FairFLRecipe
-from monai_fairfl.transports.flare.server.controller import run_folder
-from monai_fairfl.transports.flare.workspace import HOME
+from monai_fairfl.transports.flare.workspace import HOME, folder_of_run, run_ended
 
 
 def export_job(out: str | Path, **arguments: Any) -> Path:
@@ -40,7 +36,9 @@ def export_job(out: str | Path, **arguments: Any) -> Path:
         ConfigError: when the folder holds something, such as the job of an earlier export.
 
     >>> import tempfile
-    >>> job = export_job(tempfile.mkdtemp(), bundle="prostate_mri_segmentation", strategy="FedAvg", min_clients=2)
+    >>> folder = tempfile.mkdtemp()
+    >>> bundle = "prostate_mri_segmentation"
+    >>> job = export_job(folder, bundle=bundle, strategy="FedAvg", min_clients=2)
     >>> sorted(path.name for path in job.iterdir())
     ['app', 'meta.json']
     """
@@ -59,11 +57,10 @@ def simulate_job(
     site_names: Sequence[str] | None = None,
     **arguments: Any,
 ) -> Path:
-    """Run a federation in NVFlare's simulator: a server and a process for each site on this
-    machine.
+    """Run a federation in NVFlare's simulator: a server and one process per site on this machine.
 
-    NVFlare's simulator empties its workspace at every start; what must outlive that is kept beside
-    it.
+    NVFlare's simulator empties its workspace at every start; what must outlive that is stored
+    beside it.
 
     Args:
         workspace: gets ``nvflare``, the simulator's own folder, and ``kept``; a run that did not
@@ -77,30 +74,23 @@ def simulate_job(
 
     Raises:
         ConfigError: when the sites or the settings are wrong.
-        FederationError: when the run did not end; the logs say why.
+        FederationError: when the run did not end; the logs name the reason.
     """
     sites = preflight.site_names(Path(sites_root), site_names, {})
     recipe = FairFLRecipe(sites_root=sites_root, **{"min_clients": len(sites), **arguments})
     folder = Path(workspace).absolute()
-    environment = SimEnv(
-        clients=sites, workspace_root=str(folder / "nvflare"), log_config="concise"
-    )
-    run = run_folder(folder / "kept" / "server", recipe.name, arguments.get("resume", True))
-    before = os.environ.get(HOME)
-    os.environ[HOME] = str(folder / "kept")
+    simulator = folder / "nvflare"
+    storage = folder / "kept"
+    run = folder_of_run(storage / "server", recipe.name, arguments.get("resume", True))
+
+    environment = SimEnv(clients=sites, workspace_root=str(simulator), log_config="concise")
     try:
-        with _logs_to_stderr():
+        with _home(storage), _logs_to_stderr():
             recipe.execute(environment)
     except RuntimeError as error:
         raise FederationError(f"{error}; the same command goes on where it stopped") from error
-    finally:
-        if before is None:
-            del os.environ[HOME]
-        else:
-            os.environ[HOME] = before
-    records = read_ledger(run / "ledger.jsonl") if (run / "ledger.jsonl").exists() else []
-    if not records or records[-1]["kind"] != "end":
-        log = folder / "nvflare" / recipe.name / "server" / "log.txt"
+    if not run_ended(run):
+        log = simulator / recipe.name / "server" / "log.txt"
         raise FederationError(
             f"the run did not end, {log} says why; the same command goes on where it stopped"
         )
@@ -108,13 +98,30 @@ def simulate_job(
 
 
 @contextmanager
+def _home(folder: Path) -> Iterator[None]:
+    """Let runs and states be stored in ``folder``, for this process and those that it starts."""
+    previous = os.environ.get(HOME)
+    os.environ[HOME] = str(folder)
+    try:
+        yield
+    finally:
+        if previous is None:
+            del os.environ[HOME]
+        else:
+            os.environ[HOME] = previous
+
+
+@contextmanager
 def _logs_to_stderr() -> Iterator[None]:
-    """What the simulator's processes print; standard output is for the answer."""
+    """Send what the simulator's processes print to standard error.
+
+    Standard output is for the answer of the command.
+    """
     sys.stdout.flush()
-    kept = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout, 1)
+        os.close(stdout)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A strategy as the aggregator of NVFlare's own FedAvg workflow, for those who keep it."""
+"""A strategy as the aggregator of NVFlare's own FedAvg workflow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -33,20 +33,27 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.server.exchange import Inbox, guarded
 from monai_fairfl.strategies import Strategy, Weighting, compose
 from monai_fairfl.transports.flare.server.aggregator_state import AggregatorState
-from monai_fairfl.transports.flare.server.foreign import coefficient, measurements_of, reply_from
 from monai_fairfl.transports.flare.server.one_exchange import one_exchange, try_round
-from monai_fairfl.transports.flare.wire import Arriving
+from monai_fairfl.transports.flare.server.script_messages import (
+    measurements_of,
+    reply_from,
+    usable_weight,
+)
+from monai_fairfl.transports.flare.wire import Arriving, waits_on_disk
 
 logger = logging.getLogger(__name__)
 
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+"""Name and shape of each tensor of a result, sorted by name."""
 
 
 class FairFLAggregator(ModelAggregator):
     """Weighs the results of a round of NVFlare's FedAvg as a strategy does.
 
     >>> from monai_fairfl.strategies import FedAvg, FedCE
-    >>> aggregator = FairFLAggregator(FedCE("sum", variant="revised"))  # for FedAvgRecipe(aggregator=aggregator, ...)
+    >>> aggregator = FairFLAggregator(FedCE("sum", variant="revised"))  # for FedAvgRecipe
     >>> client = {"client_name": "elm", "NUM_STEPS_CURRENT_ROUND": 4}
     >>> averaging = FairFLAggregator(FedAvg())
     >>> averaging.accept_model(FLModel(ParamsType.DIFF, {"w": torch.ones(2)}, meta=client))
@@ -60,9 +67,9 @@ class FairFLAggregator(ModelAggregator):
     aggregator; :class:`~monai_fairfl.transports.flare.FairFLRecipe` sends each its own only.
 
     Results may come in any order, as ``DIFF`` or ``FULL``; the same results give the same bits. One
-    that is malformed or not finite is left out, which the log says. What the strategy remembers is
-    in the file :data:`STATE` of the job's run directory, for a server that is started again, and
-    for you; clients do not receive it.
+    that is malformed or not finite is left out, which the log reports. What the strategy remembers
+    is in the file ``fairfl_aggregator.json`` of the job's run directory, for a server that is
+    started again, and for you; clients do not receive it.
 
     Args:
         strategy: one of ``monai_fairfl.strategies``, or your own.
@@ -87,29 +94,28 @@ class FairFLAggregator(ModelAggregator):
         super().__init__()
         if not isinstance(strategy, Strategy):
             raise ConfigError(f"strategy must be a monai_fairfl Strategy, got {strategy!r}")
-        # NVFlare writes a job's configuration from attributes that are named as the arguments
-        self.strategy, self.trainable_param_names, self.key_metric = (
-            strategy,
-            trainable_param_names,
-            key_metric,
-        )
+        # NVFlare writes a job's configuration from attributes that are named as the arguments.
+        self.strategy = strategy
+        self.trainable_param_names = trainable_param_names
+        self.key_metric = key_metric
         self.weighting = weighting or strategy.parts.weighting
         compose(strategy, self.weighting, strategy.parts.reward, strategy.parts.training)
-        tried = try_round(strategy)
-        if strategy.parts.reward is not None or (tried is not None and tried.rewards is not None):
-            _refuse_models(strategy)
+
+        trial = try_round(strategy)
+        gives_own_models = trial is not None and trial.rewards is not None
+        if gives_own_models or strategy.parts.reward is not None:
+            _refuse_own_models(strategy)
+
         self._sent: Mapping[str, torch.Tensor] | None = None
         self._results: dict[str, FLModel] = {}
         self._refused: dict[str, str] = {}
-        self._origin: dict[str, torch.Tensor] = (
-            {}
-        )  # the sent model, from which all differences are told
+        # All updates are differences from the sent model, which is therefore 0 for the strategy.
+        self._origin: dict[str, torch.Tensor] = {}
 
-    # ---- what NVFlare calls
-    # -----------------------------------------------------------------------------------
+    # ---- what NVFlare calls ----
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Remember the model that goes out: results in full are compared with it."""
+        """Remember the model that is sent: whole results are compared with it."""
         super().handle_event(event_type, fl_ctx)
         if event_type == AppEventType.BEFORE_TRAIN_TASK and self._sent is None:
             task = FLModelUtils.from_shareable(fl_ctx.get_prop(AppConstants.TRAIN_SHAREABLE))
@@ -117,7 +123,9 @@ class FairFLAggregator(ModelAggregator):
 
     def reset_stats(self) -> None:
         """Begin a round."""
-        self._sent, self._results, self._refused = None, {}, {}
+        self._sent = None
+        self._results = {}
+        self._refused = {}
 
     def accept_model(self, model: FLModel) -> None:
         """Take in one client's result.
@@ -142,36 +150,36 @@ class FairFLAggregator(ModelAggregator):
             raise FederationError(f"client {client}: {error}") from error
 
     def aggregate_model(self) -> FLModel:
-        """The step of the global model.
+        """Return the step of the global model.
 
         Raises:
-            FederationError: when no result of the round can be used; it says why each cannot.
+            FederationError: when no result of the round can be used; it names the reason for each.
         """
         if not self._results:
-            raise FederationError(
-                f"no client's result of this round can be used: {self._refused or 'none came'}"
-            )
+            self._fail(self._refused)
         if not self._origin:
-            self._start()
+            self._start_strategy()
         self.strategy.clients = sorted({*self.strategy.clients, *self._results})
-        result = one_exchange(self.strategy, sorted(self._results), self._answer)
+
+        result = one_exchange(self.strategy, sorted(self._results), self._replies_to)
         if result.rewards is not None:
-            _refuse_models(self.strategy)
-        self._state.keep(self._number(), result, {**self._replies.missing, **self._refused})
-        arrays = isinstance(
-            next(iter(self._results[self._replies.clients[0]].params.values())), np.ndarray
-        )
+            _refuse_own_models(self.strategy)
+
+        number = self._round_number()
+        self._state.write(number, result, {**self._replies.missing, **self._refused})
+        meta = {"nr_aggregated": len(self._replies), **self._weights_for_clients()}
         return FLModel(
             ParamsType.DIFF,
-            {name: tensor.numpy() if arrays else tensor for name, tensor in result.weights.items()},
-            metrics=self._metrics(result.aggregation),
-            current_round=self._number(),
-            meta=self._meta() | {"nr_aggregated": len(self._replies)},
+            self._like_results(result.weights),
+            metrics=self._mean_metrics(result.aggregation),
+            current_round=number,
+            meta=meta,
         )
 
-    # ---- one round --------------------------------------------------------------------------------------------
+    # ---- one round ----
 
     def _as_difference(self, model: FLModel) -> FLModel:
+        """Return a result whose tensors are differences from the sent model."""
         if not model.params:
             raise FederationError("it sent no parameters")
         _check_tensors(model.params)
@@ -179,130 +187,162 @@ class FairFLAggregator(ModelAggregator):
             return model
         if self._sent is None:
             raise FederationError(
-                "it sent whole parameters, and the model that it was sent is not known here: let it send differences, "
-                "with params_transfer_type=TransferType.DIFF in FedAvgRecipe"
+                "it sent whole parameters, and the model that it was sent is not known here: let "
+                "it send differences, with params_transfer_type=TransferType.DIFF in FedAvgRecipe"
             )
-        sent, local = self._sent, Arriving(model.params)
-        arrays = isinstance(next(iter(model.params.values())), np.ndarray)
-        fits = {name: name in sent and sent[name].shape == local[name].shape for name in local}
-        changes = {name: local[name] - sent[name] if fits[name] else local[name] for name in local}
-        params = {name: change.numpy() if arrays else change for name, change in changes.items()}
+
+        local = Arriving(model.params)
+        params: dict[str, Any] = {}
+        for name in local:
+            value = local[name]
+            # A tensor that does not fit stays as it is, for the check of the reply to refuse.
+            if name in self._sent and self._sent[name].shape == value.shape:
+                value = value - self._sent[name]
+            params[name] = value.numpy() if _has_arrays(model) else value
         return FLModel(
             ParamsType.DIFF,
             params,
-            None,
-            model.metrics,
-            None,
-            model.current_round,
-            None,
-            model.meta,
+            metrics=model.metrics,
+            current_round=model.current_round,
+            meta=model.meta,
         )
 
-    def _start(self) -> None:
-        """The tensors of the first results are the model's: those that most clients sent."""
-        shapes = {client: _shapes(model) for client, model in sorted(self._results.items())}
-        common = Counter(shapes.values()).most_common(1)[0][0]
-        example = Arriving(
-            next(self._results[client].params for client in shapes if shapes[client] == common)
-        )
+    def _start_strategy(self) -> None:
+        """Start the strategy on a model of zeros, with the tensors that most clients sent."""
+        example = self._most_common_tensors()
         self._origin = {name: torch.zeros_like(example[name]) for name in sorted(example)}
+        trainable = self._trainable_names()
+        buffers = tuple(name for name in self._origin if name not in trainable)
+        layers = {name: name.rpartition(".")[0] for name in self._origin}
+        spec = ModelSpec(tuple(sorted(trainable)), buffers=buffers, layers=layers)
+
+        self.strategy.start(self._origin, self._known_clients(), spec)
+        self._state = AggregatorState(self.strategy, self.fl_ctx)
+        self._state.resume(self._round_number())
+
+    def _most_common_tensors(self) -> Arriving:
+        """Return the tensors of the first client, by name, whose names and shapes most sent."""
+        shapes = {client: _shapes(self._results[client]) for client in sorted(self._results)}
+        [(common, _)] = Counter(shapes.values()).most_common(1)
+        for client, own_shapes in shapes.items():
+            if own_shapes == common:
+                return Arriving(self._results[client].params)
+        raise AssertionError("the most common shapes are those of some client")
+
+    def _trainable_names(self) -> list[str]:
         floating = [name for name, tensor in self._origin.items() if tensor.is_floating_point()]
-        names = self.trainable_param_names or [
-            n for n in floating if n.rpartition(".")[2] not in STATISTICS
-        ]
+        names = self.trainable_param_names
+        if not names:
+            names = [name for name in floating if not _is_statistic(name)]
         unknown = sorted(set(names) - set(floating))
         if unknown or not names:
             raise ConfigError(
-                f"trainable_param_names {unknown[:3] or names} must be floating-point tensors that the clients send, "
-                f"such as {floating[:3]}"
+                f"trainable_param_names {unknown[:3] or names} must be floating-point tensors that "
+                f"the clients send, such as {floating[:3]}"
             )
-        spec = ModelSpec(
-            tuple(sorted(names)),
-            buffers=tuple(name for name in self._origin if name not in names),
-            layers={name: name.rpartition(".")[0] for name in self._origin},
-        )
-        self.strategy.start(self._origin, self._known_clients(), spec)
-        self._state = AggregatorState(self.strategy, self.fl_ctx)
-        self._state.resume(self._number())
+        return names
 
-    def _answer(self, requests: list[Request]) -> Replies:
-        """The results as replies, checked and guarded as everywhere."""
-        asked = [
-            replace(request, id=id, weights=self._origin) for id, request in enumerate(requests)
-        ]
-        inbox = Inbox(asked, self.strategy.spec, self._origin, _log_refusal)
-        for request in asked:
+    def _replies_to(self, requests: list[Request]) -> Replies:
+        """Return the results as replies, checked and guarded as everywhere."""
+        stamped = []
+        for number, request in enumerate(requests):
+            stamped.append(replace(request, id=number, weights=self._origin))
+        spec = self.strategy.spec
+        inbox = Inbox(stamped, spec, self._origin, _log_refusal)
+        for request in stamped:
             model = self._results[request.client]
-            measured = measurements_of(model, request.client, self.strategy, self.key_metric)
-            inbox.arrived(reply_from(model, request, self.strategy.spec, measured))
+            measurements = measurements_of(model, request.client, self.strategy, self.key_metric)
+            inbox.arrived(reply_from(model, request, spec, measurements))
+
         self._replies, _ = guarded(inbox.replies(), DEFAULT)
         if not self._replies:
-            raise FederationError(
-                f"no client's result of this round can be used: {self._replies.missing | self._refused}"
-            )
+            self._fail({**self._replies.missing, **self._refused})
         return self._replies
 
-    def _metrics(self, aggregation: Aggregation) -> dict[str, Any] | None:
-        """The clients' metrics, averaged with the weights of the round; ``None`` when one of them
-        has none.
+    def _like_results(self, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        """Return arrays where the clients sent arrays, else tensors."""
+        if not _has_arrays(self._results[self._replies.clients[0]]):
+            return dict(weights)
+        return {name: tensor.numpy() for name, tensor in weights.items()}
+
+    def _mean_metrics(self, aggregation: Aggregation) -> dict[str, Any] | None:
+        """Return the clients' metrics, averaged with the weights of the round.
+
+        Weights by layer average no metrics: then each client counts the same. ``None`` when a
+        client has no metrics.
         """
-        plain = all(isinstance(weight, (int, float)) for weight in aggregation.values())
-        weights: Mapping[str, Any] = aggregation if plain else uniform(self._replies.clients)
+        weights: Mapping[str, Any] = aggregation
+        if not all(isinstance(weight, (int, float)) for weight in aggregation.values()):
+            weights = uniform(self._replies.clients)
         helper = WeightedAggregationHelper()
         for client in self._replies.clients:
             metrics = self._results[client].metrics
             if metrics is None:
                 return None
-            helper.add(
-                filter_aggregatable_metrics(metrics),
-                max(weights[client], 1e-12),
-                client,
-                self._number(),
-            )
+            # NVFlare divides by the sum of the weights, which must not be 0.
+            weight = max(weights[client], 1e-12)
+            helper.add(filter_aggregatable_metrics(metrics), weight, client, self._round_number())
         return helper.get_result() or None
 
-    def _meta(self) -> dict[str, Any]:
-        """Each client's weight in the model that is sent next, where the method's clients need to
-        know it.
-        """
-        playing = self.strategy.round(self.strategy.clients)
-        coefficients = {request.client: coefficient(request) for request in next(playing)}
-        playing.close()
-        known = {client: weight for client, weight in coefficients.items() if weight is not None}
-        return {FedCEConstants.CONTRIBUTION_WEIGHTS: known} if known else {}
+    def _weights_for_clients(self) -> dict[str, Any]:
+        """Return each client's weight in the next model, where its next request would carry it."""
+        weights = {}
+        for client in self.strategy.clients:
+            weight = usable_weight(self.strategy.context_of(client))
+            if weight is not None:
+                weights[client] = weight
+        if not weights:
+            return {}
+        return {FedCEConstants.CONTRIBUTION_WEIGHTS: weights}
 
     def _known_clients(self) -> list[str]:
+        """Return the clients of this round and, in a job, all that are connected."""
+        names = set(self._results)
         engine = self.fl_ctx.get_engine() if self.fl_ctx is not None else None
-        return sorted(
-            {*self._results, *(client.name for client in (engine.get_clients() if engine else ()))}
+        if engine is not None:
+            names.update(client.name for client in engine.get_clients())
+        return sorted(names)
+
+    def _round_number(self) -> int | None:
+        """Return the round, as NVFlare counts; ``None`` where no result has it."""
+        for model in self._results.values():
+            if model.current_round is not None:
+                number: int = model.current_round
+                return number
+        return None
+
+    def _fail(self, reasons: Mapping[str, str]) -> NoReturn:
+        raise FederationError(
+            f"no client's result of this round can be used: {dict(reasons) or 'none came'}"
         )
 
-    def _number(self) -> int | None:
-        """The round, as NVFlare counts; ``None`` when it does not say."""
-        return next(
-            (
-                model.current_round
-                for model in self._results.values()
-                if model.current_round is not None
-            ),
-            None,
-        )
 
-
-def _refuse_models(strategy: Strategy) -> None:
+def _refuse_own_models(strategy: Strategy) -> NoReturn:
     raise ConfigError(
-        f"{strategy.name} sends every client a model of its own, and NVFlare's FedAvg workflow sends one to all: use "
-        "FairFLRecipe, with your train_script or a bundle"
+        f"{strategy.name} sends every client a model of its own, and NVFlare's FedAvg workflow "
+        "sends one to all: use FairFLRecipe, with your train_script or a bundle"
     )
 
 
 def _check_tensors(params: Mapping[str, Any]) -> None:
-    """Refuse what is no tensor; those that NVFlare left on disk stay there."""
-    for name in [name for name, value in params.items() if not hasattr(value, "materialize")]:
-        Arriving(params)[name]
+    """Refuse what is no tensor; one that NVFlare left on disk stays there."""
+    arrived = Arriving(params)
+    for name, value in params.items():
+        if not waits_on_disk(value):
+            arrived[name]
 
 
-def _shapes(model: FLModel) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _has_arrays(model: FLModel) -> bool:
+    """Return whether a result's first tensor is a NumPy array."""
+    first = next(iter(model.params.values()))
+    return isinstance(first, np.ndarray)
+
+
+def _is_statistic(name: str) -> bool:
+    return name.rpartition(".")[2] in BATCH_NORM_STATISTICS
+
+
+def _shapes(model: FLModel) -> Shapes:
     arrived = Arriving(model.params)
     return tuple((name, tuple(arrived[name].shape)) for name in sorted(arrived))
 

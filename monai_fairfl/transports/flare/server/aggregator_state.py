@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What an aggregator of NVFlare's own FedAvg workflow remembers between rounds: a file of the job's
-run directory.
-"""
+"""What an aggregator remembers between rounds, as a file of the job's run directory."""
 
 from __future__ import annotations
 
@@ -19,27 +17,32 @@ from monai_fairfl.strategies import RoundResult, Strategy
 from monai_fairfl.utils.files import write_atomically
 
 STATE = "fairfl_aggregator.json"
-"""At the server: what the strategy remembers, and each round's weights. Clients do not receive it.
-"""
+"""At the server: the strategy's state, and each round's weights. Clients do not receive it."""
 
 
 class AggregatorState:
-    """The strategy's state and the record of every round, for a server that is started again, and
-    for you.
+    """The strategy's state and the record of every round.
+
+    A server that is started again takes them up; a user reads them.
 
     Args:
         strategy: whose state it is.
-        fl_ctx: of the job; ``None`` outside a job, where nothing is kept.
+        fl_ctx: of the job; ``None`` outside a job, where nothing is written.
     """
 
     def __init__(self, strategy: Strategy, fl_ctx: FLContext | None):
-        self.strategy, self.rounds = strategy, list[dict[str, Any]]()
-        self.file: Path | None = None
-        if fl_ctx is not None and (engine := fl_ctx.get_engine()) is not None:
-            self.file = Path(engine.get_workspace().get_run_dir(fl_ctx.get_job_id())) / STATE
+        self.strategy = strategy
+        self.rounds: list[dict[str, Any]] = []
+        self.file = _state_file(fl_ctx)
 
-    def keep(self, number: int | None, result: RoundResult, missing: Mapping[str, str]) -> None:
-        """Write what round ``number`` brought."""
+    def write(self, number: int | None, result: RoundResult, missing: Mapping[str, str]) -> None:
+        """Add the record of round ``number`` and write everything.
+
+        Args:
+            number: of the round, where NVFlare gives one.
+            result: of the round.
+            missing: client -> why its result did not count.
+        """
         self.rounds.append(
             {
                 "round": number,
@@ -49,30 +52,39 @@ class AggregatorState:
                 "notes": dict(result.notes),
             }
         )
-        if self.file is not None:
-            kept = {
-                "strategy": self.strategy.name,
-                "state": self.strategy.state_dict(),
-                "rounds": self.rounds,
-            }
-            write_atomically(self.file, json.dumps(kept, indent=1).encode())
+        if self.file is None:
+            return
+        content = {
+            "strategy": self.strategy.name,
+            "state": self.strategy.state_dict(),
+            "rounds": self.rounds,
+        }
+        write_atomically(self.file, json.dumps(content, indent=1).encode())
 
     def resume(self, number: int | None) -> None:
-        """Take up what an earlier server left, unless round ``number`` is the first.
+        """Take up what an earlier server wrote, unless round ``number`` is the first.
 
         Raises:
-            ConfigError: when another strategy left it.
+            ConfigError: when another strategy wrote it.
         """
-        if self.file is None or not number or not self.file.exists():
+        is_first = not number
+        if is_first or self.file is None or not self.file.exists():
             return
-        kept = json.loads(self.file.read_text())
-        if kept["strategy"] != self.strategy.name:
+        content = json.loads(self.file.read_text())
+        if content["strategy"] != self.strategy.name:
             raise ConfigError(
-                f"{self.file} was written by {kept['strategy']}, now it is {self.strategy.name}: delete it"
+                f"{self.file} was written by {content['strategy']}, now it is "
+                f"{self.strategy.name}: delete it"
             )
-        self.strategy.load_state_dict(kept["state"])
-        self.rounds = [
-            record
-            for record in kept["rounds"]
-            if record["round"] is None or record["round"] < number
-        ]
+        self.strategy.load_state_dict(content["state"])
+        self.rounds = []
+        for record in content["rounds"]:
+            if record["round"] is None or record["round"] < number:
+                self.rounds.append(record)
+
+
+def _state_file(fl_ctx: FLContext | None) -> Path | None:
+    engine = fl_ctx.get_engine() if fl_ctx is not None else None
+    if fl_ctx is None or engine is None:
+        return None
+    return Path(engine.get_workspace().get_run_dir(fl_ctx.get_job_id())) / STATE

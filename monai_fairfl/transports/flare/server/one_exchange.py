@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which strategies can do with one exchange a round, of training and nothing else: all that a
-foreign script does.
+"""Strategies that work with scripts: one exchange a round, of training and nothing else.
+
+Whether a strategy is one of them shows in a trial round on a tiny model.
 """
 
 from __future__ import annotations
@@ -21,80 +22,11 @@ from monai_fairfl.strategies import RoundResult, Strategy
 
 logger = logging.getLogger(__name__)
 
-UNDERSTOOD = frozenset({"previous_weight"})  # of a request's context
-TOLD = frozenset({"leave_one_out_error", "global_score"})
-PACKAGE = "use FairFLRecipe(bundle=...), whose sites can"
-
-
-def one_exchange(
-    strategy: Strategy, clients: Sequence[str], answer: Callable[[list[Request]], Replies]
-) -> RoundResult:
-    """Play a round that asks every client once, to train from a model and nothing else: all that a
-    script can do.
-
-    Raises:
-        ConfigError: when the strategy asks for more; it is named.
-    """
-    playing = strategy.round(clients)
-    requests = next(playing)
-    try:
-        for request in requests:
-            unknown = sorted({*strategy.parts.training, *request.context} - UNDERSTOOD)
-            if unknown or request.task != "train":
-                raise ConfigError(
-                    f"{strategy.name} asks its clients for more than training ({', '.join(unknown) or request.task}), "
-                    f"which a script of NVFlare's Client API would not notice: {PACKAGE}"
-                )
-        playing.send(answer(requests))
-    except StopIteration as stop:
-        result: RoundResult = stop.value
-        return result
-    finally:
-        playing.close()
-    raise ConfigError(
-        f"{strategy.name} asks its clients more than once in a round, and a script of NVFlare's Client API answers "
-        f"once: {PACKAGE}"
-    )
-
-
-def try_round(strategy: Strategy) -> RoundResult | None:
-    """The first round of a copy of ``strategy``, on a model of two numbers; ``None`` where that is
-    no model for it.
-
-    Raises:
-        ConfigError: when it asks for more than a script can do.
-    """
-    if getattr(strategy, "output_layer", "") is None:
-        raise ConfigError(
-            f"{strategy.name} looks at the layer that makes the logits, which no script tells: name its module, for "
-            f"example {type(strategy).__name__}(output_layer='head')"
-        )
-    trial = copy.deepcopy(strategy)
-    layer = getattr(strategy, "output_layer", None) or "head"
-    weights = {f"{layer}.weight": torch.zeros(2, 1)}
-    spec = ModelSpec(tuple(weights), layers=dict.fromkeys(weights, layer), output=(layer, 0))
-    clients = [f"client {number}" for number in range(max(2, strategy.min_clients))]
-
-    def answer(requests: list[Request]) -> Replies:
-        asked = [replace(request, id=id) for id, request in enumerate(requests)]
-        changes = [
-            dict.fromkeys(weights, torch.tensor([[1.0], [1.0 + request.id]])) for request in asked
-        ]
-        told = [dict.fromkeys(request.measure, 0.5) for request in asked]
-        replies = [
-            Reply(r.client, change, 1, own, id=r.id) for r, change, own in zip(asked, changes, told)
-        ]
-        return Replies(replies, asked, spec)
-
-    trial.rounds_planned = 2
-    trial.start(weights, clients, spec)
-    try:
-        return one_exchange(trial, clients, answer)
-    except ConfigError:
-        raise
-    except Exception:
-        logger.debug("%s cannot be tried on a model of two numbers", strategy.name, exc_info=True)
-        return None
+UNDERSTOOD_CONTEXT = frozenset({"previous_weight"})
+"""Context that a script understands."""
+SENT_BY_SCRIPTS = frozenset({"leave_one_out_error", "global_score"})
+"""Measurements that every script can send."""
+USE_A_BUNDLE = "use FairFLRecipe(bundle=...), whose sites can"
 
 
 def check_strategy(strategy: Strategy, min_clients: int) -> None:
@@ -103,14 +35,106 @@ def check_strategy(strategy: Strategy, min_clients: int) -> None:
     Raises:
         ConfigError: naming the strategy and what is in its way.
     """
-    lacking = sorted(strategy.requires - TOLD)
+    lacking = sorted(strategy.requires - SENT_BY_SCRIPTS)
     if lacking:
         raise ConfigError(
-            f"{strategy.name} needs {', '.join(lacking)} from every client, and a script of NVFlare's Client API sends "
-            f"no more than its key metric and 'fedce_minus_val': {PACKAGE}"
+            f"{strategy.name} needs {', '.join(lacking)} from every client, and a script of "
+            "NVFlare's Client API sends no more than its key metric and 'fedce_minus_val': "
+            f"{USE_A_BUNDLE}"
         )
     if min_clients < strategy.min_clients:
         raise ConfigError(
-            f"{strategy.name} needs min_clients of at least {strategy.min_clients}, got {min_clients}"
+            f"{strategy.name} needs min_clients of at least {strategy.min_clients}, "
+            f"got {min_clients}"
         )
     try_round(strategy)
+
+
+def one_exchange(
+    strategy: Strategy, clients: Sequence[str], answer: Callable[[list[Request]], Replies]
+) -> RoundResult:
+    """Play a round that asks every client once, to train a model and nothing else.
+
+    Args:
+        strategy: that has been started.
+        clients: of the round.
+        answer: returns the replies to the round's requests.
+
+    Raises:
+        ConfigError: when the strategy asks for more; it is named.
+    """
+    generator = strategy.round(clients)
+    try:
+        requests = next(generator)
+        for request in requests:
+            _check_request(strategy, request)
+        generator.send(answer(requests))
+    except StopIteration as stop:
+        result: RoundResult = stop.value
+        return result
+    finally:
+        generator.close()
+    raise ConfigError(
+        f"{strategy.name} asks its clients more than once in a round, and a script of NVFlare's "
+        f"Client API answers once: {USE_A_BUNDLE}"
+    )
+
+
+def try_round(strategy: Strategy) -> RoundResult | None:
+    """Play the first round of a copy of ``strategy`` on a model of two numbers.
+
+    Returns:
+        ``None`` where the strategy cannot train such a model.
+
+    Raises:
+        ConfigError: when it asks for more than a script can do.
+    """
+    trial = copy.deepcopy(strategy)
+    trial.rounds_planned = 2
+    weights, spec = _tiny_model(trial)
+    clients = [f"client {number}" for number in range(max(2, trial.min_clients))]
+
+    def answer(requests: list[Request]) -> Replies:
+        numbered = [replace(request, id=number) for number, request in enumerate(requests)]
+        replies = [_made_up_reply(request, spec) for request in numbered]
+        return Replies(replies, numbered, spec)
+
+    try:
+        trial.start(weights, clients, spec)
+        return one_exchange(trial, clients, answer)
+    except ConfigError:
+        raise
+    except Exception:
+        logger.debug("%s cannot be tried on a model of two numbers", strategy.name, exc_info=True)
+        return None
+
+
+def _check_request(strategy: Strategy, request: Request) -> None:
+    context = {*strategy.parts.training, *request.context}
+    unknown = sorted(context - UNDERSTOOD_CONTEXT)
+    if not unknown and request.task == "train":
+        return
+    more = ", ".join(unknown) or request.task
+    raise ConfigError(
+        f"{strategy.name} asks its clients for more than training ({more}), which a script of "
+        f"NVFlare's Client API would not notice: {USE_A_BUNDLE}"
+    )
+
+
+def _tiny_model(strategy: Strategy) -> tuple[dict[str, torch.Tensor], ModelSpec]:
+    """Return a model of one layer, which bears the name of the strategy's output layer.
+
+    The specification does not say that this layer makes the logits: no script reports that.
+    """
+    layer = strategy.output_layer or "layer"
+    name = f"{layer}.weight"
+    weights = {name: torch.zeros(2, 1)}
+    return weights, ModelSpec((name,), layers={name: layer})
+
+
+def _made_up_reply(request: Request, spec: ModelSpec) -> Reply:
+    """Return a reply whose update and measurements are as good as any."""
+    change = torch.tensor([[1.0], [1.0 + request.id]])
+    update = dict.fromkeys(spec.parameters, change)
+    measurements = dict.fromkeys(request.measure, 0.5)
+    return Reply(request.client, update, 1, measurements, id=request.id)

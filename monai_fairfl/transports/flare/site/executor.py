@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A site without code in the job: an NVFlare executor, for hospitals that allow installed packages
-only.
+"""A site without code in the job: an NVFlare executor.
+
+It serves hospitals that allow installed packages only.
 """
 
 from __future__ import annotations
@@ -28,19 +29,21 @@ class FairFLExecutor(Executor):
 
     Args:
         settings: of the job for its sites, see
-            :class:`~monai_fairfl.transports.flare.site.answering.SiteSettings`.
-        needs: said to those whose policy refuses this class.
+            :class:`~monai_fairfl.transports.flare.site.job_settings.JobSiteSettings`.
+        needs: what a site must allow; NVFlare shows it when its policy refuses this class.
     """
 
     _always_serialize_args = ("needs",)
 
     def __init__(self, settings: Mapping[str, Any] | None = None, needs: str = NEEDS):
         super().__init__()
-        self.settings, self.needs = settings, needs
+        # NVFlare writes a job's configuration from attributes that are named as the arguments.
+        self.settings = settings
+        self.needs = needs
         self._site: Site | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Begin and end with the job."""
+        """Set the site up when the job starts, and close it when the job ends."""
         if event_type == EventType.START_RUN:
             register_tensors()
             workspace = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir())
@@ -52,5 +55,7 @@ class FairFLExecutor(Executor):
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
         """Carry out one task."""
-        assert self._site is not None
-        return FLModelUtils.to_shareable(self._site.answer(FLModelUtils.from_shareable(shareable)))
+        assert self._site is not None, "NVFlare sends START_RUN before the first task"
+        model = FLModelUtils.from_shareable(shareable)
+        answer = self._site.answer(model)
+        return FLModelUtils.to_shareable(answer)

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A site by NVFlare's Client API: what the job's script runs, in NVFlare's process or in one of its
-own.
+"""A site by NVFlare's Client API: what the script of a job runs.
+
+The script runs in NVFlare's process or in one of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from monai_fairfl.transports.flare.site.answering import Site
 from monai_fairfl.transports.flare.wire import register_tensors
 
 SCRIPT_NAME = "fairfl_client.py"
-SCRIPT = """# A site of an NVFlare job: everything is in the package, so that all sites run the same code.
+SCRIPT = """# A site of an NVFlare job. All sites run the code of the installed package.
 from monai_fairfl.transports.flare.site.script import main
 
 main(__file__)
@@ -33,16 +34,16 @@ def main(script: str) -> None:
     Args:
         script: the path of the running script, ``WORKSPACE/JOB/APP/custom/NAME.py``.
     """
-    logging.basicConfig(
-        level=logging.WARNING
-    )  # in a process of its own; in NVFlare's, logs go where NVFlare's go
+    # It counts in a process of its own; in NVFlare's, logs go where NVFlare's go.
+    logging.basicConfig(level=logging.WARNING)
     logging.getLogger("monai_fairfl").setLevel(logging.INFO)
+
     app = Path(script).absolute().parents[1]
+    workspace = app.parents[1]
+    settings = json.loads((app / "config" / SETTINGS).read_text())
     register_tensors()
     flare.init()
-    site = Site(
-        flare.get_site_name(), app.parents[1], json.loads((app / "config" / SETTINGS).read_text())
-    )
+    site = Site(flare.get_site_name(), workspace, settings)
     try:
         while flare.is_running():
             model = flare.receive()

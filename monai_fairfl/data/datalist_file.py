@@ -1,0 +1,139 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The file of a data list: how a split is written, and read again by later runs.
+
+The file is JSON with paths relative to the site's folder. Under ``split`` it records the arguments
+that decided the split; a list made by hand has no ``split``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.data.layouts import PARTS, CaseFiles
+from monai_fairfl.data.layouts.base import all_cases
+from monai_fairfl.data.layouts.values import check_values
+from monai_fairfl.errors import DataError
+
+
+def split_record(arguments: Mapping[str, Any], own_parts: Collection[str] | None) -> dict[str, Any]:
+    """The arguments that decided a split.
+
+    Args:
+        arguments: of :func:`~monai_fairfl.data.split_cases`.
+        own_parts: names of the parts that came with the data; ``None``: all cases were split.
+    """
+    folds = arguments["folds"]
+    record: dict[str, Any] = {}
+    if own_parts is not None:
+        # What the data's own split lacks was drawn from its training cases.
+        if len(own_parts) < len(PARTS):
+            record["validation"] = arguments["validation"]
+            record["seed"] = arguments["seed"]
+        record["kept"] = [part for part in PARTS if part in own_parts]
+        if folds is not None:
+            record["folds"] = folds
+        return record
+    names = ("fractions", "seed") if folds is None else ("folds", "fold", "validation", "seed")
+    for name in names:
+        record[name] = arguments[name]
+    # Tuples become lists, as they are when the file is read.
+    return json.loads(json.dumps(record))
+
+
+def write_datalist(
+    file: Path,
+    folder: Path,
+    parts: Mapping[str, Sequence[CaseFiles]],
+    record: Mapping[str, Any],
+) -> None:
+    """Write a data list whole or not at all.
+
+    Args:
+        file: to write.
+        folder: which the written paths are relative to.
+        parts: the cases, with absolute paths.
+        record: see :func:`split_record`.
+    """
+    content: dict[str, Any] = {}
+    for part, cases in parts.items():
+        content[part] = []
+        for case in cases:
+            image = os.path.relpath(case["image"], folder)
+            label = os.path.relpath(case["label"], folder)
+            content[part].append({**case, "image": image, "label": label})
+    content["split"] = record
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # The process is in the name, because clients in several processes may share a list.
+    partial = Path(f"{file}.{os.getpid()}.part")
+    partial.write_text(json.dumps(content, indent=2), encoding="utf-8")
+    os.replace(partial, file)
+
+
+def read_datalist(
+    file: Path, folder: Path, arguments: Mapping[str, Any]
+) -> tuple[dict[str, list[CaseFiles]], bool]:
+    """Read a data list.
+
+    Args:
+        file: to read.
+        folder: which its paths are relative to.
+        arguments: of :func:`~monai_fairfl.data.split_cases`, which must be those of the list.
+
+    Returns:
+        The parts with absolute paths, and whether :func:`write_datalist` wrote the list.
+
+    Raises:
+        DataError: the file is no data list, was made with other arguments, or names files that do
+            not exist.
+    """
+    parts: dict[str, list[CaseFiles]] = {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        for part in PARTS:
+            parts[part] = [_absolute_case(case, folder, file) for case in content[part]]
+        stored_record = content.get("split")
+        record = split_record(arguments, stored_record.get("kept")) if stored_record else {}
+    except DataError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{file} is no data list ({type(error).__name__}: {error}). It needs the keys training,"
+            ' validation and testing, each a list of {"image": path, "label": path}. Mend it, or'
+            " delete it to have it made."
+        ) from error
+    if stored_record and stored_record != record:
+        raise DataError(
+            f"{file} was made with {stored_record}, not with {record}. Give its arguments, to"
+            " evaluate a model above all. For a new training with another split choose another"
+            " file, or delete it."
+        )
+    _require_files(file, parts)
+    return parts, bool(stored_record)
+
+
+def _absolute_case(case: Mapping[str, Any], folder: Path, file: Path) -> CaseFiles:
+    absolute: CaseFiles = {
+        "image": os.path.normpath(folder / str(case["image"])),
+        "label": os.path.normpath(folder / str(case["label"])),
+    }
+    if "values" in case:
+        absolute["values"] = check_values(case["values"], (), str(file))
+    return absolute
+
+
+def _require_files(file: Path, parts: Mapping[str, Sequence[CaseFiles]]) -> None:
+    missing = []
+    for case in all_cases(parts):
+        for path in (case["image"], case["label"]):
+            if not Path(path).is_file():
+                missing.append(path)
+    if missing:
+        raise DataError(
+            f"{file} lists {len(missing)} file(s) that do not exist, first {missing[0]}. Check"
+            " dataset_dir, or delete the list to have it rebuilt."
+        )

@@ -1,0 +1,179 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""One file of a site, read to its end: what it holds, and what is wrong with it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from monai_fairfl.data.fundus import is_pair
+from monai_fairfl.data.layouts.coding import Coding, coding_of
+from monai_fairfl.data.layouts.image_files import grey, header_fault, is_nifti, read, read_nifti
+from monai_fairfl.errors import DataError
+
+# Colours of a mask drawn in colours; a photograph has more.
+MOST_COLOURS = 16
+# Different values of a label volume; an image has more.
+MOST_LABELS = 256
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What an inspection stores of a file; its pixels are not stored.
+
+    Args:
+        path: the file.
+        problem: what is wrong with it, in a sentence; empty when nothing is.
+        shape: pixels or voxels, without channels; empty when the file cannot be compared with its
+            partner.
+        channels: number of channels.
+        digest: SHA-256 of the decoded pixels, the same for copies in another file format.
+        affine: of a volume, 4 x 4, in mm.
+        spacing: of a volume, voxel sizes in mm; empty for a picture.
+        labels: different values of a label; of a noisy mask those that its pixels gather at.
+        labelled_slices: slices of a label with a value that is not background.
+        coding: of a mask that is a picture.
+        over_8_bits: whether it is a picture with more than 8 bits a channel.
+        only_in_right_half: whether it is a label as wide as a stereo pair's, with all that is
+            labelled in its right half.
+    """
+
+    path: str
+    problem: str = ""
+    shape: tuple[int, ...] = ()
+    channels: int = 1
+    digest: str = ""
+    affine: np.ndarray | None = None
+    spacing: tuple[float, ...] = ()
+    labels: tuple[int, ...] = ()
+    labelled_slices: int = 0
+    coding: Coding | None = None
+    over_8_bits: bool = False
+    only_in_right_half: bool = False
+
+
+def image_facts(path: str, most_axes: int) -> FileFacts:
+    """Read an image.
+
+    Args:
+        path: the file.
+        most_axes: of a volume: 4 where the layout states channels, else 3.
+    """
+    try:
+        if is_nifti(path):
+            return _volume_facts(path, most_axes, is_label=False)
+        return _photograph_facts(path)
+    except DataError as error:
+        return FileFacts(path, str(error))
+
+
+def label_facts(path: str) -> FileFacts:
+    """Read a label."""
+    try:
+        if is_nifti(path):
+            return _volume_facts(path, most_axes=3, is_label=True)
+        return _mask_facts(path)
+    except DataError as error:
+        return FileFacts(path, str(error))
+
+
+def _volume_facts(path: str, most_axes: int, is_label: bool) -> FileFacts:
+    nifti, voxels = read_nifti(path)
+    if not 3 <= voxels.ndim <= most_axes or voxels.dtype.kind not in "biuf":
+        found = f"{voxels.ndim}D with shape {voxels.shape} and type {voxels.dtype}"
+        return FileFacts(path, f"{path} is {found}; store one 3D volume of real numbers")
+    fault = header_fault(path)
+    if fault:
+        return FileFacts(path, f"{path} {fault}")
+    facts = FileFacts(
+        path,
+        shape=voxels.shape[:3],
+        channels=voxels.shape[3] if voxels.ndim == 4 else 1,
+        affine=nifti.affine,
+        spacing=tuple(round(float(size), 4) for size in nifti.header.get_zooms()[:3]),
+    )
+    num_infinite = int(voxels.size - np.isfinite(voxels).sum())
+    if num_infinite:
+        problem = f"{path} has {num_infinite} values that are not finite; convert it again"
+        return replace(facts, problem=problem)
+    if is_label:
+        facts = _with_labels(facts, voxels)
+        if facts.problem:
+            return facts
+    # Adding 0 makes one zero of -0 and 0.
+    return replace(facts, digest=_digest(voxels.astype(np.float32) + 0))
+
+
+def _with_labels(facts: FileFacts, voxels: np.ndarray) -> FileFacts:
+    """The facts of a label volume with its values, or with what is wrong with them."""
+    labels = np.unique(voxels)
+    wrong = labels[(labels < 0) | (labels != np.round(labels))]
+    if wrong.size:
+        problem = (
+            f"{facts.path} has label values such as {wrong[0]:g}; labels are whole numbers from 0"
+        )
+        return replace(facts, problem=problem)
+    if len(labels) > MOST_LABELS:
+        problem = f"{facts.path} has {len(labels)} label values, as images have; give its label"
+        return replace(facts, problem=problem)
+    has_label = (voxels > 0).any(axis=(0, 1))
+    return replace(
+        facts, labels=tuple(labels.astype(int).tolist()), labelled_slices=int(has_label.sum())
+    )
+
+
+def _photograph_facts(path: str) -> FileFacts:
+    pixels = read(path)
+    return replace(_picture_facts(path, pixels), over_8_bits=pixels.itemsize > 1)
+
+
+def _mask_facts(path: str) -> FileFacts:
+    pixels = read(path)
+    coding = coding_of(pixels, path)
+    is_labelled = bool(coding.foreground)
+    facts = replace(
+        _picture_facts(path, pixels),
+        labels=tuple(sorted({*coding.levels, *coding.hidden})),
+        labelled_slices=int(is_labelled),
+        coding=coding,
+    )
+    height, width = pixels.shape[:2]
+    if is_labelled and is_pair(width, height):
+        left_half = coding_of(pixels[:, : width // 2])
+        facts = replace(facts, only_in_right_half=left_half.levels == (coding.background,))
+    if coding.levels:
+        return facts
+
+    # The pixels do not gather at a few values.
+    is_coloured = grey(pixels) is None
+    if is_coloured and coding.colours <= MOST_COLOURS:
+        problem = (
+            f"{path} has {coding.colours} colours; store a label in one channel of grey levels"
+        )
+        return replace(facts, problem=problem)
+    kind = "colours" if is_coloured else "grey levels that do not gather at a few"
+    problem = f"{path} has {coding.colours} {kind}, as photographs have; give its label"
+    return replace(facts, problem=problem)
+
+
+def _picture_facts(path: str, pixels: np.ndarray) -> FileFacts:
+    """Facts that photographs and masks have in common."""
+    grey_levels = grey(pixels)
+    return FileFacts(
+        path,
+        shape=pixels.shape[:2],
+        channels=pixels.shape[2] if pixels.ndim == 3 else 1,
+        digest=_digest(pixels if grey_levels is None else grey_levels),
+    )
+
+
+def _digest(pixels: np.ndarray) -> str:
+    """SHA-256 of pixels with their shape and type."""
+    if pixels.dtype != np.uint8:
+        pixels = pixels.astype(np.float32)
+    pixels = np.ascontiguousarray(pixels)
+    header = f"{pixels.shape}{pixels.dtype}".encode()
+    return hashlib.sha256(header + pixels.tobytes()).hexdigest()

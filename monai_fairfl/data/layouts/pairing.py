@@ -1,0 +1,128 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Images paired with masks, and eyes with patients, by the names of their files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from monai_fairfl.data.layouts.base import CaseFiles, all_named
+from monai_fairfl.data.layouts.image_files import stem
+from monai_fairfl.errors import DataError
+
+# _mask, _OD; not _2, which is another image
+_MASK_SUFFIX = re.compile(r"[_\-. ][A-Za-z_\-. ]+")
+_EYE_SUFFIX = re.compile(r"[_\- ](L|R|OD|OS|left|right)$", re.IGNORECASE)
+
+
+def pair(images: Sequence[Path], masks: Sequence[Path], where: str) -> list[tuple[Path, Path]]:
+    """Pair images with the masks of the same stem, or of the same stem and one common suffix.
+
+    Args:
+        images: image files.
+        masks: mask files; all that have a suffix have the same one.
+        where: the site, for errors.
+
+    Raises:
+        DataError: files that do not pair, a stem that occurs twice, or several suffixes; the error
+            names all of them.
+
+    >>> image, mask = Path("images/7.jpg"), Path("masks/7_OD.tif")
+    >>> pair([image], [mask], "elm") == [(image, mask)]
+    True
+    """
+    image_stems = {stem(path) for path in images}
+    suffix = _common_suffix(masks, image_stems, where)
+
+    images_by_case: dict[str, list[Path]] = {}
+    for path in images:
+        images_by_case.setdefault(stem(path), []).append(path)
+    masks_by_case: dict[str, list[Path]] = {}
+    for path in masks:
+        case = stem(path)
+        if case not in image_stems:
+            case = case.removesuffix(suffix)
+        masks_by_case.setdefault(case, []).append(path)
+
+    problems: list[str] = []
+    pairs = []
+    for case in sorted(images_by_case.keys() | masks_by_case.keys()):
+        case_images = images_by_case.get(case, [])
+        case_masks = masks_by_case.get(case, [])
+        case_problems = _pairing_problems(case, case_images, case_masks)
+        if case_problems:
+            problems.extend(case_problems)
+        else:
+            pairs.append((case_images[0], case_masks[0]))
+    if problems:
+        raise DataError(f"{where}: {all_named(problems)}.")
+    return pairs
+
+
+def _common_suffix(masks: Sequence[Path], image_stems: set[str], where: str) -> str:
+    """What masks add to the stems of their images, as ``_mask``; empty when they add nothing."""
+    example_of: dict[str, str] = {}
+    for path in masks:
+        suffix = _suffix_of(stem(path), image_stems)
+        if suffix:
+            example_of.setdefault(suffix, path.name)
+    if len(example_of) > 1:
+        examples = " and ".join(sorted(example_of.values()))
+        raise DataError(
+            f"{where}: masks end differently, {examples}. Keep the masks of one kind there; a mask"
+            " that holds several structures codes them by its values."
+        )
+    return next(iter(example_of), "")
+
+
+def _suffix_of(mask_stem: str, image_stems: set[str]) -> str:
+    """What a mask's stem has after the longest image stem that it begins with."""
+    if mask_stem in image_stems:
+        return ""
+    for end in range(len(mask_stem) - 1, 0, -1):
+        if mask_stem[:end] in image_stems:
+            suffix = mask_stem[end:]
+            return suffix if _MASK_SUFFIX.fullmatch(suffix) else ""
+    return ""
+
+
+def _pairing_problems(case: str, images: list[Path], masks: list[Path]) -> list[str]:
+    """Why the files of a case are not one image and one mask."""
+    problems = []
+    if not masks:
+        problems.append(_lacks_partner(images[0], "mask"))
+    elif not images:
+        problems.append(_lacks_partner(masks[0], "image"))
+    for kind, files in (("images", images), ("masks", masks)):
+        if len(files) > 1:
+            names = " and ".join(file.name for file in files)
+            problems.append(f"{case} has {len(files)} {kind}, {names}; keep one")
+    return problems
+
+
+def _lacks_partner(file: Path, kind: str) -> str:
+    return f"{file.parent.name}/{file.name} has no {kind}; add it, or remove the file"
+
+
+def as_cases(pairs: Sequence[tuple[Path, Path]]) -> list[CaseFiles]:
+    """Pairs as cases, sorted by image."""
+    return [{"image": str(image), "label": str(mask)} for image, mask in sorted(pairs)]
+
+
+def patients_of(cases: Sequence[CaseFiles]) -> dict[str, str]:
+    """Map images to patients, where file names end as left or right eyes do.
+
+    Such endings are ``_L``, ``-R``, ``_OD``, ``_left`` and the like.
+
+    >>> patients_of([{"image": "G-1-L.png"}, {"image": "G-1-R.png"}, {"image": "V0001.png"}])
+    {'G-1-L.png': 'G-1', 'G-1-R.png': 'G-1'}
+    """
+    patients = {}
+    for case in cases:
+        name = stem(Path(case["image"]))
+        eye = _EYE_SUFFIX.search(name)
+        if eye:
+            patients[case["image"]] = name[: eye.start()]
+    return patients

@@ -1,0 +1,31 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the sharpness of the received model, as an ignite handler."""
+
+from __future__ import annotations
+
+from monai_fairfl.handlers.measuring import MeasurementHandler
+from monai_fairfl.measurements.table import SAM_RADIUS
+
+
+class Sharpness(MeasurementHandler):
+    """FedISM's sharpness of the received model on the training data, as ``fairfl/sharpness``.
+
+    Args:
+        rho: radius in which the loss may rise, in the unit of the weights; a ``sam_rho`` that the
+            server sends takes its place.
+        board: name that the filter has, too.
+
+    Example, in ``train#handlers``::
+
+        {"_target_": "monai_fairfl.handlers.Sharpness", "rho": 0.05}
+    """
+
+    name = "sharpness"
+
+    def __init__(self, rho: float = SAM_RADIUS, board: str = "default"):
+        super().__init__(board)
+        self.rho = rho
+
+    def context(self) -> dict[str, float]:
+        return {"sam_rho": self.rho, **super().context()}

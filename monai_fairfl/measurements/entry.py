@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Declares what a measurement is: its function, the model and the data that it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.values import Measurement, Weights
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The models that a client stored after earlier trainings; ``None``: it has none.
+
+    Args:
+        previous: the weights that it trained in the previous round, exactly that one.
+        present: the weights that it has trained in this round.
+    """
+
+    previous: Weights | None = None
+    present: Weights | None = None
+
+
+MODELS = ("received", "trained", "personal")
+DATA = ("validation", "test", "training")
+MEMORIES = ("", "previous", "present")
+
+Context = Mapping[str, float]
+"""The numbers that the server sent with its request."""
+
+Function = Callable[[Any, Weights, Memory, Context], Measurement | None]
+"""``(probe, weights, memory, context) -> value``, see :class:`Entry`."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One measurement.
+
+    Args:
+        of: the ``"received"`` model, before any training, the ``"trained"`` one, or the
+            ``"personal"`` one (Ditto).
+        function: ``(probe, weights, memory, context) -> value``. ``probe`` runs weights on the
+            client's data: a :class:`~monai_fairfl.measurements.TrainingProbe` for ``"training"``
+            data, else a :class:`~monai_fairfl.measurements.Probe`. ``weights`` is the model in
+            question. ``None`` means that it could not be measured; nothing is sent then.
+        data: ``"validation"``, ``"test"`` or ``"training"``.
+        needs: the field of :class:`Memory` that the client fills in; none when empty.
+        training_key: context key that, at 1, moves it to the training data.
+
+    Raises:
+        ConfigError: when ``of``, ``data`` or ``needs`` is none of these.
+    """
+
+    of: str
+    function: Function
+    data: str = "validation"
+    needs: str = ""
+    training_key: str = ""
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("of", self.of, MODELS),
+            ("data", self.data, DATA),
+            ("needs", self.needs, MEMORIES),
+        ):
+            if value not in allowed:
+                raise ConfigError(f"a measurement's {name} must be one of {allowed}, got {value!r}")
+
+    def data_for(self, context: Context) -> str:
+        """The data that it is of under this context."""
+        return "training" if context.get(self.training_key, 0) else self.data

@@ -1,0 +1,59 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the error of the received model without this client (FedCE)."""
+
+from __future__ import annotations
+
+import torch
+
+from monai_fairfl.measurements.entry import Context, Memory
+from monai_fairfl.measurements.probe import Probe
+from monai_fairfl.protocol.values import Estimate, Measurement, Weights
+
+LARGEST_WEIGHT = 1 - 1e-6
+"""A client of a larger weight was alone in the average: there is no model without it."""
+
+
+def leave_one_out_error(
+    probe: Probe, weights: Weights, memory: Memory, context: Context
+) -> Measurement | None:
+    r"""FedCE's error of the model without this client: 1 - Dice(w^{-i}) in [0, 1].
+
+    Source: Jiang et al., CVPR 2023, Eq. 3. ``context["previous_weight"]`` is the weight with which
+    this client's last update entered ``weights``; 0 means that it did not, and the received model
+    is itself the one without this client.
+    """
+    previous_weight = context.get("previous_weight", 0.0)
+    if previous_weight == 0:
+        without = weights
+    elif memory.previous is None or not 0 < previous_weight <= LARGEST_WEIGHT:
+        return None
+    else:
+        without = leave_one_out_model(weights, memory.previous, previous_weight)
+    dice = probe.score(without)["mean"]
+    assert isinstance(dice, Estimate)
+    return Estimate(1 - dice.value, dice.stderr, dice.n)
+
+
+def leave_one_out_model(
+    weights: Weights, local: Weights, previous_weight: float
+) -> dict[str, torch.Tensor]:
+    r"""The received model less one client: w^{-i} = (w - pi w_i) / (1 - pi).
+
+    Exact when ``local`` (w_i) entered ``weights`` (w) with weight pi. Counters are copied. Running
+    variances, which rounding or another buffer policy could push below zero, are clipped at 0.
+
+    >>> w, w_i = {"w": torch.tensor([2.0])}, {"w": torch.tensor([3.0])}
+    >>> leave_one_out_model(w, w_i, 0.5)["w"].tolist()
+    [1.0]
+    """
+    without = dict(weights)
+    for name, tensor in weights.items():
+        if not tensor.is_floating_point() or name not in local:
+            continue
+        others = tensor.double() - previous_weight * local[name].double()
+        others = others / (1 - previous_weight)
+        if name.endswith("running_var"):
+            others = others.clamp(min=0)
+        without[name] = others.to(tensor.dtype)
+    return without

@@ -1,0 +1,38 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Loads weights into a network, for good or for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+from monai_fairfl.protocol.values import Weights
+
+
+def load_weights(network: nn.Module, weights: Weights) -> None:
+    """Load ``weights`` into ``network``; tensors that ``weights`` lacks stay as they are.
+
+    Raises:
+        KeyError: when ``weights`` holds a name that the network does not have.
+    """
+    unexpected = network.load_state_dict(dict(weights), strict=False).unexpected_keys
+    if unexpected:
+        raise KeyError(
+            f"the network has no tensor {unexpected[0]!r} ({len(unexpected)} unknown names)"
+        )
+
+
+@contextmanager
+def loaded(network: nn.Module, weights: Weights) -> Iterator[None]:
+    """Inside, ``network`` has ``weights``; afterwards it has its own again, to the bit."""
+    own_weights = {}
+    for name, tensor in network.state_dict().items():
+        own_weights[name] = tensor.detach().clone()
+    try:
+        load_weights(network, weights)
+        yield
+    finally:
+        network.load_state_dict(own_weights)

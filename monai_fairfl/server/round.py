@@ -1,0 +1,217 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""One round: the strategy's requests go out, the replies come in, until it has a result."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+
+from monai_fairfl.errors import FederationError
+from monai_fairfl.guards import Guard, Verdict
+from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.server.exchange import (
+    Inbox,
+    TooFewClients,
+    Transport,
+    guarded,
+    require_min_clients,
+)
+from monai_fairfl.server.progress import Progress
+from monai_fairfl.server.settings import RunSettings
+from monai_fairfl.strategies.base import RoundResult, Strategy
+from monai_fairfl.utils.random_state import seed_of
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class PlayedRound:
+    """What a round brought.
+
+    Args:
+        clients: that were asked.
+        result: of the strategy.
+        exchanges: the replies of each exchange, in order.
+        verdicts: client -> verdict of a guard.
+    """
+
+    clients: Sequence[str]
+    result: RoundResult
+    exchanges: Sequence[Replies]
+    verdicts: Mapping[str, Verdict]
+
+
+def drawn_clients(clients: Sequence[str], settings: RunSettings, number: int) -> list[str]:
+    """The clients of round ``number``, sorted; drawn by the run's seed where not all take part."""
+    everybody = sorted(clients)
+    size = settings.clients_per_round
+    if size is None or size >= len(everybody):
+        return everybody
+    generator = random.Random(seed_of(settings.seed, "sampling", number))
+    return sorted(generator.sample(everybody, size))
+
+
+class RoundPlayer:
+    """Plays the rounds of a run, and undoes and repeats one that too few clients answer.
+
+    Args:
+        run: the run's name.
+        strategy: that was started.
+        transport: reaches the clients.
+        settings: of the run.
+        guards: checks of every exchange's updates, in order.
+        withheld: names of the tensors that are not sent: they stay each client's own.
+        progress: is notified of every answer.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        strategy: Strategy,
+        transport: Transport,
+        settings: RunSettings,
+        guards: Sequence[Guard],
+        withheld: Collection[str],
+        progress: Progress,
+    ):
+        self.run = run
+        self.strategy = strategy
+        self.transport = transport
+        self.settings = settings
+        self.guards = guards
+        self.withheld = withheld
+        self.progress = progress
+        # Requests of an attempt are numbered from 0, over all of its exchanges.
+        self._next_id = 0
+        # Memory of the update matrix, used again every round.
+        self._storage: torch.Tensor | None = None
+
+    def play(self, number: int, clients: Sequence[str], ledger_head: str) -> PlayedRound:
+        """Play round ``number``.
+
+        Args:
+            number: of the round, from 0.
+            clients: that take part.
+            ledger_head: digest of the ledger, which goes with every request.
+
+        Raises:
+            FederationError: when too few clients answer, also when it is tried again.
+        """
+        return self._with_retries(
+            f"round {number}", number, lambda: self._play_once(number, clients, ledger_head)
+        )
+
+    def measure_at_end(
+        self, requests: Sequence[Request], rounds_done: int, ledger_head: str
+    ) -> Replies:
+        """The replies to the closing requests of a run, tried again like a round.
+
+        Raises:
+            FederationError: when too few clients answer, also when it is tried again.
+        """
+
+        def measure() -> Replies:
+            replies, _ = self._exchange(requests, rounds_done, ledger_head, first=False)
+            return replies
+
+        return self._with_retries("the end", rounds_done, measure)
+
+    def _with_retries(self, what: str, rounds_done: int, attempt: Callable[[], T]) -> T:
+        """Return ``attempt()``; undo and repeat it while too few clients answer.
+
+        Raises:
+            FederationError: when all retries failed; it says how to resume.
+        """
+        snapshot = json.dumps(self.strategy.state_dict())
+        failures = 0
+        while True:
+            self._next_id = 0
+            try:
+                return attempt()
+            except TooFewClients as reason:
+                self.strategy.load_state_dict(json.loads(snapshot))
+                failures += 1
+                if failures > self.settings.retries:
+                    raise FederationError(
+                        f"{what}: {reason}. Nothing of it was recorded; {rounds_done} rounds are "
+                        "done. Bring the clients back and run the same command with --resume True"
+                    ) from None
+
+    def _play_once(self, number: int, clients: Sequence[str], ledger_head: str) -> PlayedRound:
+        """Drive the strategy's generator through one round."""
+        generator = self.strategy.round(clients)
+        exchanges: list[Replies] = []
+        verdicts: dict[str, Verdict] = {}
+        try:
+            requests = next(generator)
+            while True:
+                first = not exchanges
+                replies, found = self._exchange(requests, number, ledger_head, first)
+                exchanges.append(replies)
+                verdicts.update(found)
+                requests = generator.send(replies)
+        except StopIteration as stop:
+            return PlayedRound(clients, stop.value, exchanges, verdicts)
+        finally:
+            generator.close()
+
+    def _exchange(
+        self, requests: Sequence[Request], number: int, ledger_head: str, first: bool
+    ) -> tuple[Replies, Mapping[str, Verdict]]:
+        """Stamp requests, let the transport carry them, check and guard what comes back.
+
+        Args:
+            requests: of the strategy.
+            number: of the round.
+            ledger_head: digest of the ledger.
+            first: whether it is the first exchange of a round, in which clients measure the model
+                that they receive, and whose memory may be used again in the next round. Replies of
+                an earlier exchange of the same round may still be in use.
+        """
+        stamped = []
+        for request in requests:
+            stamped.append(self._stamped(request, number, ledger_head, first))
+            self._next_id += 1
+        storage = self._storage if first else None
+        inbox = Inbox(
+            stamped, self.strategy.spec, self.strategy.weights, self.progress.answered, storage
+        )
+        if first:
+            self._storage = inbox.storage
+        self.progress.asked(len(stamped))
+        self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)
+        replies, verdicts = guarded(inbox.replies(), self.guards)
+        require_min_clients(replies, self.settings.min_clients)
+        return replies, verdicts
+
+    def _stamped(self, request: Request, number: int, ledger_head: str, first: bool) -> Request:
+        """``request`` with what the federation adds: its number, seed, context and measurements."""
+        measure = request.measure
+        if first:
+            measure = tuple(dict.fromkeys((*self.settings.evaluate, *request.measure)))
+        context = dict(request.context)
+        if request.task == "train":
+            context = {**self.strategy.parts.training, **context}
+        if self.settings.local_norm:
+            context["local_norm"] = 1.0
+        weights = request.weights
+        if self.withheld:
+            weights = {name: weights[name] for name in weights if name not in self.withheld}
+        return replace(
+            request,
+            weights=weights,
+            measure=measure,
+            context=context,
+            id=self._next_id,
+            run=self.run,
+            round=number,
+            seed=seed_of(self.settings.seed, request.client, number),
+            ledger_head=ledger_head,
+        )

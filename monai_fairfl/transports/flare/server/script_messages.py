@@ -1,0 +1,191 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and replies as scripts of NVFlare's FedAvg and FedCE recipes read and write them.
+
+Such a script uses NVFlare's Client API and knows nothing of this package.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from nvflare.apis.fl_constant import FLMetaKey
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_opt.pt.fedce import FedCEConstants
+
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.strategies import Strategy
+from monai_fairfl.transports.flare import wire
+
+
+class ScriptMessages:
+    """Writes requests for scripts and reads their replies, in place of the functions of ``wire``.
+
+    A script receives the model as a ``state_dict`` and, where the method has one, its own previous
+    weight under ``meta["fedce_coef"]``, nobody else's. It sends ``DIFF`` or ``FULL`` parameters,
+    ``metrics`` and ``meta["fedce_minus_val"]``; see :func:`reply_from`. A reply with this package's
+    own ``meta`` is understood, too.
+
+    Args:
+        strategy: of the federation, which starts it.
+        key_metric: the entry of ``metrics`` that scores the received model.
+        key_metric_mode: ``"min"`` where a low one is good: its negative is then the score.
+    """
+
+    def __init__(
+        self, strategy: Strategy, key_metric: str = "accuracy", key_metric_mode: str = "max"
+    ):
+        self.strategy = strategy
+        self.key_metric = key_metric
+        self.sign = -1.0 if key_metric_mode == "min" else 1.0
+
+    def request_model(self, request: Request, rounds: int) -> FLModel:
+        """Return a request as it goes to a script."""
+        model = wire.request_model(request, rounds)
+        model.params = self.strategy.spec.with_aliases(request.weights)
+        weight = usable_weight(request.context)
+        if weight is not None:
+            model.meta[FedCEConstants.CONTRIBUTION_WEIGHTS] = {request.client: weight}
+        return model
+
+    def reply_of(self, model: FLModel, request: Request) -> Reply:
+        """Return a script's reply to ``request``; one that cannot be read has an error."""
+        own = (model.meta or {}).get(wire.META)
+        if isinstance(own, Mapping) and "measurements" in own:
+            return wire.reply_of(model, request)
+        try:
+            measurements = measurements_of(
+                model, request.client, self.strategy, self.key_metric, self.sign
+            )
+            return reply_from(model, request, self.strategy.spec, measurements)
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            return wire.unreadable(request, error)
+
+
+def usable_weight(context: Mapping[str, float]) -> float | None:
+    """Return the weight by which NVFlare's ``PTFedCEHelper`` can take a client out of the model.
+
+    Args:
+        context: of a request to the client.
+
+    Returns:
+        ``None`` where there is no such weight. The helper then assumes 0, and its model without the
+        client is the model itself.
+    """
+    weight = context.get("previous_weight")
+    if weight is None or not 0 <= weight <= 1 - 1e-6:
+        return None
+    return weight
+
+
+def reply_from(
+    model: FLModel, request: Request, spec: ModelSpec, measurements: Mapping[str, Measurement]
+) -> Reply:
+    """Return a script's answer as a reply: differences of parameters, absolute buffers, numbers.
+
+    ``NUM_STEPS_CURRENT_ROUND`` stands for the number of steps and of samples, since no sample count
+    is on that wire: it weighs in FedAvg's average as in NVFlare's own. Without one it is 1.
+    """
+    steps = _steps((model.meta or {}).get(FLMetaKey.NUM_STEPS_CURRENT_ROUND))
+    update, buffers = None, None
+    if model.params:
+        update, buffers = _changes(model, request.weights, spec)
+    return Reply(
+        request.client,
+        update,
+        steps,
+        measurements,
+        buffers,
+        num_steps=steps,
+        id=request.id,
+        run=request.run,
+        round=request.round,
+    )
+
+
+def measurements_of(
+    model: FLModel, client: str, strategy: Strategy, key_metric: str = "accuracy", sign: float = 1.0
+) -> dict[str, float]:
+    """Return what a script measured, without numbers that are not finite.
+
+    Its ``metrics`` keep their names. The key metric is also ``global_score``, and
+    ``fedce_minus_val`` is ``leave_one_out_error``: NVFlare's scripts send the mean of their errors
+    so far, and the strategy knows which error of this round leads to it.
+
+    Args:
+        model: the script's answer.
+        client: that sent it.
+        strategy: of the federation.
+        key_metric: the entry of ``metrics`` that scores the received model.
+        sign: -1 where a low key metric is good.
+    """
+    numbers = {str(name): _number(value) for name, value in (model.metrics or {}).items()}
+    if key_metric in numbers:
+        numbers["global_score"] = sign * numbers[key_metric]
+    mean_error = (model.meta or {}).get(FedCEConstants.MINUS_MODEL_SCORE)
+    if mean_error is not None:
+        numbers["leave_one_out_error"] = strategy.value_from_mean(
+            client, "leave_one_out_error", float(mean_error)
+        )
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def _changes(
+    model: FLModel, sent: Weights, spec: ModelSpec
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Return update and buffers of a script's answer.
+
+    A tensor that fits nowhere stays as it is: the check of the reply refuses it by its name.
+    """
+    arrived = wire.Arriving(model.params or {})
+    is_difference = model.params_type == ParamsType.DIFF
+    update: dict[str, torch.Tensor] = {}
+    buffers: dict[str, torch.Tensor] = {}
+    for name in arrived:
+        value = arrived[name]
+        # An alias is the same tensor again.
+        if name in spec.aliases:
+            continue
+        start = sent.get(name)
+        if start is not None and start.shape != value.shape:
+            start = None
+        if name in spec.buffers:
+            buffers[name] = _absolute(value, start, is_difference)
+        elif start is None or is_difference:
+            update[name] = value
+        else:
+            update[name] = value - start
+    return update, buffers
+
+
+def _absolute(value: torch.Tensor, start: torch.Tensor | None, is_difference: bool) -> torch.Tensor:
+    """Return a buffer's new value in its own type, where the sent value ``start`` is known."""
+    if start is None:
+        return value
+    if is_difference:
+        value = start + value
+    return value.to(start.dtype)
+
+
+def _steps(value: Any) -> int:
+    """Return a number of steps, at least 1; 1 where the script sends none."""
+    number = _number(value)
+    if not math.isfinite(number):
+        return 1
+    return max(round(number), 1)
+
+
+def _number(value: Any) -> float:
+    """Return a metric as a number, NaN where it is none."""
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        has_one_element = math.prod(value.shape) == 1
+        return float(value) if has_one_element else math.nan
+    if isinstance(value, (int, float, np.number)):
+        return float(value)
+    return math.nan

@@ -1,0 +1,252 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a site of an NVFlare job runs with: the job's settings below the site's own.
+
+A job must bring neither code nor files of the site into the site's configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from monai.bundle import ReferenceResolver
+
+from monai_fairfl.bundle.settings import SiteSettings
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.settings import setting
+
+SITE_FILE = "local/fairfl.json"
+"""The hospital's own settings, in its workspace: they win over those of any job."""
+
+
+@dataclass(frozen=True)
+class JobSiteSettings(SiteSettings):
+    """What a site of a job needs to know: some of it from the job, the rest from the site's file.
+
+    Args:
+        bundle: name of a bundle of this package, or the path of one on the site.
+        dataset_dir: the site's images and labels.
+        sites_root: a folder with the data of every site, for trials on one machine.
+        device: such as ``"cuda:0"``; by default the first GPU, else the processor.
+        threads: of torch on the processor; more than one changes bits.
+        groups: name -> sites.
+        check: read every image before the first round that the site takes part in.
+
+    The others are those of :class:`~monai_fairfl.bundle.settings.SiteSettings`; overrides of a job
+    are plain values only.
+    """
+
+    device: str = setting("")
+    bundle: str = setting("")
+    dataset_dir: str = setting("")
+    sites_root: str = setting("")
+    threads: int = setting(1)
+    groups: Mapping[str, Sequence[str]] = setting({})
+    check: bool = setting(True)
+
+    @classmethod
+    def merged(
+        cls, job: Mapping[str, Any], own: Mapping[str, Any], where: str = SITE_FILE
+    ) -> JobSiteSettings:
+        """Return the job's settings with the site's own over them; the overrides of both count.
+
+        What the site sets, as a setting or an override, no override of the job replaces, at
+        whatever depth. A site whose settings name its data is not sent to other files by a job.
+
+        Args:
+            job: the job's settings.
+            own: the site's settings.
+            where: the file of the site's settings, for errors.
+
+        Raises:
+            ConfigError: for an unknown key, a value of the wrong type, or an override of the job
+                that is an expression, which would be the job's code, run by the site, or names a
+                file of the site.
+
+        >>> job = {"bundle": "a", "overrides": {"amp": True}}
+        >>> JobSiteSettings.merged(job, {"bundle": "/b"}).bundle
+        '/b'
+        >>> JobSiteSettings.merged({"overrides": {"size": "$__import__('os').getcwd()"}}, {})
+        Traceback (most recent call last):
+        ...
+        monai_fairfl.errors.ConfigError: the job's overrides hold the expression or class "$__imp...
+        """
+        _check_known(job, "the job")
+        _check_known(own, where)
+        _check_config_files(job.get("config") or ())
+        overrides = _usable_overrides(job, own, where)
+        overrides.update(own.get("overrides") or {})
+
+        values: dict[str, Any] = {**job, **own}
+        for name, value in values.items():
+            _check_value(name, value, where if name in own else "the job")
+        values["overrides"] = overrides
+        if not values.get("config"):
+            values.pop("config", None)
+        return cls(**values)
+
+    def of_client(self) -> dict[str, Any]:
+        """Return the settings that a client has under any engine, with the device chosen."""
+        settings = {entry.name: getattr(self, entry.name) for entry in fields(SiteSettings)}
+        if not self.device:
+            settings["device"] = "cuda:0" if torch.cuda.is_available() else "cpu"
+        return settings
+
+
+def _check_known(settings: Mapping[str, Any], source: str) -> None:
+    known = [entry.name for entry in fields(JobSiteSettings)]
+    unknown = sorted(set(settings) - set(known))
+    if unknown:
+        raise ConfigError(
+            f"{source} sets {unknown[0]!r}, which no site knows; known are {', '.join(known)}"
+        )
+
+
+def _check_config_files(files: Sequence[str]) -> None:
+    for file in files:
+        if _is_outside(file):
+            raise ConfigError(
+                f"the job's config {file!r} must be a file of the bundle, such as "
+                "configs/train.json"
+            )
+
+
+def _usable_overrides(job: Mapping[str, Any], own: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the job's overrides without those that the site sets itself.
+
+    Raises:
+        ConfigError: when one of them is code, or names a file though the site's settings name its
+            data.
+    """
+    overrides: Mapping[str, Any] = job.get("overrides") or {}
+    code = _first_code(overrides)
+    if code:
+        raise ConfigError(
+            f"the job's overrides hold the expression or class {code!r}, and a job's settings must "
+            "not bring code: give plain values, or let the site write it into the overrides of "
+            f"{where}"
+        )
+
+    set_by_site = {*own, *(own.get("overrides") or {})}
+    usable = {}
+    for key, value in overrides.items():
+        if key not in set_by_site and _last_part(key) not in set_by_site:
+            usable[key] = value
+
+    file = _first_file(usable)
+    if file and "dataset_dir" in own:
+        raise ConfigError(
+            f"the job's overrides name the file or folder {file!r}, and the site's own dataset_dir "
+            "says where its data is: leave it out of the job, or let the site write it into the "
+            f"overrides of {where}"
+        )
+    return usable
+
+
+def _check_value(name: str, value: Any, source: str) -> None:
+    """Refuse another value where the setting becomes part of a configuration: it could be code."""
+    if name not in MUST_BE:
+        return
+    fits, meaning = MUST_BE[name]
+    if not fits(value):
+        raise ConfigError(f"{source} sets {name} to {value!r}, and it must be {meaning}")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_device(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    if value == "":
+        return True
+    try:
+        torch.device(value)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _are_groups(value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    try:
+        for name in value:
+            safe_name(name)
+    except ValueError:
+        return False
+    return True
+
+
+MUST_BE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "local_epochs": (_is_count, "a whole number from 1"),
+    "threads": (_is_count, "a whole number from 1"),
+    "amp": (_is_switch, "true or false"),
+    "device": (_is_device, "a device of torch, such as 'cuda:0' or 'cpu'"),
+    "groups": (
+        _are_groups,
+        "names -> sites, each name of letters, digits, '_', '-', '.' and spaces",
+    ),
+}
+"""Settings that become part of a configuration, where another text than these could be code."""
+
+
+def _last_part(key: str) -> str:
+    """Return the last part of an override's key: ``"batch_size"`` of ``"train#batch_size"``."""
+    return str(ReferenceResolver.split_id(key)[-1])
+
+
+def _first_file(value: Any) -> str:
+    """Return the first text in ``value`` that is a path outside the folder where the job runs.
+
+    It is the empty string where there is none.
+    """
+    for part in _parts(value):
+        file = _first_file(part)
+        if file:
+            return file
+    if isinstance(value, str) and _is_outside(value):
+        return value
+    return ""
+
+
+def _is_outside(path: str) -> bool:
+    return Path(path).is_absolute() or ".." in Path(path).parts
+
+
+def _first_code(value: Any) -> str:
+    """Return the first text in ``value`` with which MONAI would run something.
+
+    That is an expression, a reference, or the key of a class or of imports. It is the empty string
+    where there is none.
+    """
+    if isinstance(value, Mapping):
+        for key in map(str, value):
+            if "_target_" in key or key.startswith("imports"):
+                return key
+    for part in _parts(value):
+        code = _first_code(part)
+        if code:
+            return code
+    if isinstance(value, str) and value.lstrip().startswith(("$", "@", "%")):
+        return value
+    return ""
+
+
+def _parts(value: Any) -> Sequence[Any]:
+    """Return the values of a mapping, or the items of a list."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, (list, tuple)):
+        return value
+    return ()

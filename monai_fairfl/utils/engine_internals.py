@@ -1,0 +1,139 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The only module that touches private attributes of ignite's and MONAI's engines.
+
+Ignite lets a caller add a handler and remove one that the caller has. It lets nobody list the
+handlers of an engine, switch some off for a while, put one in front of the others, or discard a run
+that was interrupted. A federated client needs all four. Each function here says which private
+attribute it uses, and why.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ignite.engine import Engine
+
+from monai_fairfl.errors import TransportAborted
+
+Handler = Callable[..., Any]
+HandlersByEvent = defaultdict[Any, list[Any]]
+
+# MONAI registers these two closures when it builds an engine, and keeps no reference to them. Only
+# their qualified names tell what they are.
+MONAI_OUTPUT_STEPS = ("Workflow._register_decollate", "Workflow._register_postprocessing")
+
+
+def handlers_of(engine: Engine) -> list[Handler]:
+    """All handlers of ``engine``; one that acts at several events comes several times.
+
+    Reads ``Engine._event_handlers``: ignite only answers whether it has a given handler.
+
+    >>> from ignite.engine import Events
+    >>> engine = Engine(lambda engine, batch: None)
+    >>> _ = engine.add_event_handler(Events.STARTED, print)
+    >>> handlers_of(engine)
+    [<built-in function print>]
+    """
+    handlers = []
+    for entries in engine._event_handlers.values():
+        for handler, _, _ in entries:
+            handlers.append(handler)
+    return handlers
+
+
+def handler_owner(handler: Handler) -> Any:
+    """The object whose method ``handler`` is; a handler that is no method is its own owner.
+
+    Looks through ``functools.wraps``, with which ignite wraps the handlers of filtered events such
+    as ``Events.EPOCH_COMPLETED(every=2)``.
+
+    >>> handler_owner([1, 2].append)
+    [1, 2]
+    """
+    if hasattr(handler, "__self__"):
+        return handler.__self__
+    wrapped = getattr(handler, "__wrapped__", handler)
+    return getattr(wrapped, "__self__", wrapped)
+
+
+def is_monai_output_step(handler: Handler) -> bool:
+    """Whether ``handler`` is the step with which MONAI decollates or postprocesses the output."""
+    return getattr(handler, "__qualname__", "").startswith(MONAI_OUTPUT_STEPS)
+
+
+def remove_handlers(engine: Engine, unwanted: Callable[[Handler], bool]) -> None:
+    """Remove the handlers that are ``unwanted``, for good.
+
+    Replaces ``Engine._event_handlers``: ``Engine.remove_event_handler`` needs the very handler that
+    was registered and its event, and ignite lists neither.
+    """
+    engine._event_handlers = _selected(engine, lambda handler: not unwanted(handler))
+
+
+@contextmanager
+def only_handlers(engine: Engine, wanted: Callable[[Handler], bool]) -> Iterator[None]:
+    """Inside, ``engine`` has only the handlers that are ``wanted``.
+
+    Replaces ``Engine._event_handlers`` for that time: ignite cannot switch a handler off, and one
+    that is removed and added again comes last.
+    """
+    all_handlers = engine._event_handlers
+    engine._event_handlers = _selected(engine, wanted)
+    try:
+        yield
+    finally:
+        engine._event_handlers = all_handlers
+
+
+def put_last_handler_first(engine: Engine, event: Any) -> None:
+    """Let the handler that was added last for ``event`` act before all others.
+
+    Reorders the list in ``Engine._event_handlers``: ignite's handlers have no priorities and act in
+    the order in which they were added.
+    """
+    entries = engine._event_handlers[event]
+    entries.insert(0, entries.pop())
+
+
+def forget_unfinished_run(engine: Engine) -> bool:
+    """Let the next run of ``engine`` be a whole one; returns whether a run was unfinished.
+
+    Empties ``Engine._internal_run_generator``. After an interruption ignite would go on with the
+    steps that are left of that run; after an exception it would do nothing at all. It has no public
+    way to discard a run.
+    """
+    if engine._internal_run_generator is None:
+        return False
+    engine._internal_run_generator = None
+    return True
+
+
+def require_whole_run(engine: Engine) -> None:
+    """Refuse a run of ``engine`` that ``abort`` interrupted: it covers only some of the cases.
+
+    Raises:
+        TransportAborted: when the run was interrupted; the next run is a whole one.
+    """
+    if forget_unfinished_run(engine):
+        raise TransportAborted(
+            "aborted before the end of the data: nothing of this round is stored; start the run "
+            "again to go on"
+        )
+
+
+def _selected(engine: Engine, wanted: Callable[[Handler], bool]) -> HandlersByEvent:
+    """The entries of ``Engine._event_handlers`` whose handler is ``wanted``.
+
+    An event without handlers is left out: while ``EXCEPTION_RAISED`` is a key, ignite takes
+    exceptions for handled.
+    """
+    selected: HandlersByEvent = defaultdict(list)
+    for event, entries in engine._event_handlers.items():
+        for entry in entries:
+            if wanted(entry[0]):
+                selected[event].append(entry)
+    return selected

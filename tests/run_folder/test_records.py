@@ -1,0 +1,119 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger's records: which model a score is of, and which version wrote a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.driving import SPEC, LeastSquares
+
+from monai_fairfl import __version__
+from monai_fairfl.errors import FederationError
+from monai_fairfl.measurements.table import MEASUREMENTS
+from monai_fairfl.protocol.messages import Measure, Train
+from monai_fairfl.protocol.values import to_json
+from monai_fairfl.run_folder.ledger import Ledger, read_ledger
+from monai_fairfl.run_folder.records import FORMAT, model_round, score_rounds
+from monai_fairfl.server.federation import Federation, History
+from monai_fairfl.strategies import FedAvg, Rounds, Standalone, Strategy
+from monai_fairfl.transports.in_process import InProcess
+
+TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0]}
+
+
+def federation(folder: Path, strategy: Strategy | None = None, **settings: Any) -> Federation:
+    clients = InProcess({name: (lambda t=target: LeastSquares(t)) for name, target in TARGETS.items()})  # type: ignore[misc]
+    initial = lambda: ({"w": torch.zeros(2, dtype=torch.float64)}, SPEC)  # noqa: E731
+    given = {"rounds": 3, "evaluate": ("global_score", "local_score"), **settings}
+    return Federation(strategy or FedAvg(), clients, initial=initial, run_dir=folder, **given)
+
+
+def run(folder: Path, strategy: Strategy | None = None) -> History:
+    return federation(folder, strategy).run()
+
+
+@pytest.mark.parametrize("name", sorted(MEASUREMENTS))
+def test_a_measurements_name_shows_whether_it_is_of_the_received_model(name: str) -> None:
+    received = MEASUREMENTS[name].of == "received"
+    assert model_round(name, 4) == (3 if received else 4)
+
+
+def test_every_score_carries_the_round_of_the_model_that_it_is_of(tmp_path: Path) -> None:
+    history = run(tmp_path / "run")
+    assert [record["of_round"] for record in history.rounds] == [
+        {"global_score": number - 1, "local_score": number} for number in range(3)
+    ]
+    assert history.records[-1]["of_round"] == {"score": 2}
+    # The model after round 0 scored in round 1: the received one, on both clients' data.
+    score = {
+        client: found["global_score"] for client, found in history.rounds[1]["measurements"].items()
+    }
+    best = sum(score.values()) / 2
+    assert history.records[-1]["best"]["score"] >= best
+
+
+def test_an_average_that_is_measured_in_its_own_round_is_of_that_round(tmp_path: Path) -> None:
+    class Checked(Strategy):
+        def round(self, clients: Sequence[str]) -> Rounds:
+            local = yield [Train(client, self.start_of(client)) for client in clients]
+            average = local.average()
+            yield [Measure(client, average, ("score",)) for client in clients]
+            return self.finish(local, {client: 0.5 for client in clients}, {})
+
+    rounds = run(tmp_path / "run", Checked()).rounds
+    assert rounds[2]["of_round"] == {"global_score": 1, "local_score": 2, "score": 2}
+
+
+@pytest.mark.parametrize("strategy", [FedAvg, Standalone])
+def test_records_written_before_the_key_existed_are_read_by_the_same_rule(
+    strategy: type[Strategy], tmp_path: Path
+) -> None:
+    for record in run(tmp_path / "run", strategy()).records[1:]:
+        without = {key: value for key, value in record.items() if key != "of_round"}
+        assert score_rounds(without, last_round=2) == score_rounds(record, 2) == record["of_round"]
+
+
+def as_format_1(ledger: Path) -> None:
+    """Write a ledger again as a version without a format number would have."""
+    records = read_ledger(ledger)
+    ledger.unlink()
+    rewritten = Ledger(ledger)
+    for record in records:
+        for key in ("previous", "format", "package", "of_round"):
+            record.pop(key, None)
+        rewritten.append(to_json(record))
+
+
+def test_a_run_of_an_earlier_format_can_be_read_and_is_not_resumed(tmp_path: Path) -> None:
+    history = run(tmp_path / "run")
+    assert (history.records[0]["format"], history.records[0]["package"]) == (FORMAT, __version__)
+    as_format_1(tmp_path / "run" / "ledger.jsonl")
+    before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
+
+    with pytest.raises(
+        FederationError,
+        match=r"written by monai_fairfl 0.1.0 or earlier \(format 1\).*another run_dir",
+    ):
+        federation(tmp_path / "run", rounds=5).run(resume=True)
+    assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
+    assert len(read_ledger(tmp_path / "run" / "ledger.jsonl")) == 5
+
+
+def test_another_version_that_writes_the_same_format_may_resume(tmp_path: Path) -> None:
+    ledger = tmp_path / "run" / "ledger.jsonl"
+    run(tmp_path / "run")
+    records = read_ledger(ledger)
+    ledger.unlink()
+    rewritten = Ledger(ledger)
+    for record in records:
+        record.pop("previous")
+        if record["kind"] == "start":
+            record["package"] = "0.0.1"
+        rewritten.append(json.loads(json.dumps(record)))
+    assert len(federation(tmp_path / "run", rounds=4).run(resume=True).rounds) == 4
