@@ -84,7 +84,8 @@ setup(
         "onnx": ONNX,
         "dev": [
             "pytest",
-            "pytest-xdist",
+            "pytest-xdist>=3.7",
+            "filelock",
             "hypothesis",
             "matplotlib",
             "black",

@@ -15,39 +15,23 @@ from study import HERE, Study
 from monai_fairfl.statistics.fairness import performance
 from monai_fairfl.statistics.intervals import Interval, bootstrap_site_mean
 
-__all__ = [
-    "NotFinished",
-    "Results",
-    "by_fold",
-    "cases",
-    "closing",
-    "dice_table",
-    "difference",
-    "interval_of",
-    "joined",
-    "markdown",
-    "measurement",
-    "over_folds",
-    "read",
-    "shares",
-    "shown_name",
-    "site_means",
-    "words",
-]
-
 Result = Mapping[str, Any]
 SHOWN_NAMES = {"qFedAvg": "loss-weighted"}
 """A strategy's name in the studies -> its name in tables and figures, where that is another one."""
 LAST = 10
 """Rounds over whose mean a method's weights are judged: single rounds of some methods are noisy."""
+DRAWS = 2000
+"""Bootstrap samples of folds."""
+NOTHING = "–"
+"""A cell of a table without a value."""
 
 
 def shown_name(strategy: str) -> str:
-    """The name of a strategy in tables and figures.
+    """Return the name of a strategy in tables and figures.
 
     The studies call ``QFedAvg(form="loss_weighted")`` ``qFedAvg``, as FedISM's authors do. It takes
-    the plain average with weights by loss, and not q-FedAvg's step: readers see a name that says
-    so.
+    the plain average with weights by loss, and not q-FedAvg's step: the name that readers
+    see shows it.
 
     >>> shown_name("qFedAvg"), shown_name("FedAvg")
     ('loss-weighted', 'FedAvg')
@@ -56,18 +40,18 @@ def shown_name(strategy: str) -> str:
 
 
 class NotFinished(Exception):
-    """A result that a table needs is not there yet; says which."""
+    """A result that a table needs does not exist yet; the text names it."""
 
 
 class Results(dict[str, list[dict[str, Any]]]):
-    """strategy -> results of all folds; of those strategies that all folds are there of."""
+    """strategy -> results of all folds, of the strategies that have all folds."""
 
     def __missing__(self, strategy: str) -> list[dict[str, Any]]:
         raise NotFinished(f"runs of {strategy}")
 
 
 def read(study: str, setting: str = "") -> Results:
-    """A study's results in its order.
+    """Read a study's results in its order.
 
     Raises:
         NotFinished: there is none; also when a strategy is asked for that is not complete.
@@ -77,32 +61,29 @@ def read(study: str, setting: str = "") -> Results:
     for cell in which.cells():
         if cell.setting == setting:
             paths.setdefault(cell.strategy, []).append(which.path(cell))
-    done = {
-        strategy: found for strategy, found in paths.items() if all(path.exists() for path in found)
-    }
-    if not done:
+    results = Results()
+    for strategy, of_folds in paths.items():
+        if all(path.exists() for path in of_folds):
+            results[strategy] = [json.loads(path.read_text()) for path in of_folds]
+    if not results:
         raise NotFinished(f"runs of {study} {setting}".rstrip())
-    return Results(
-        {name: [json.loads(path.read_text()) for path in found] for name, found in done.items()}
-    )
+    return results
 
 
 def joined(*names: str) -> Results:
-    """Results of studies that differ in their folds only: of those strategies that all of them
-    have.
-    """
+    """Join studies that differ in their folds only, for the strategies that all of them have."""
     first, *others = (read(name) for name in names)
-    common = [strategy for strategy in first if all(strategy in other for other in others)]
-    return Results(
-        {
-            strategy: sum((other[strategy] for other in others), first[strategy])
-            for strategy in common
-        }
-    )
+    results = Results()
+    for strategy, folds in first.items():
+        if all(strategy in other for other in others):
+            results[strategy] = list(folds)
+            for other in others:
+                results[strategy] += other[strategy]
+    return results
 
 
 def measurement(name: str) -> dict[str, Any]:
-    """What an experiment measured itself, beside or without trainings."""
+    """Read what an experiment measured itself, beside or without trainings."""
     path = HERE / "results" / f"{name}.json"
     if not path.exists():
         raise NotFinished("the measurement itself")
@@ -112,8 +93,9 @@ def measurement(name: str) -> dict[str, Any]:
 def cases(
     results: Iterable[Result], column: str = "dice", model: str = "test"
 ) -> dict[str, dict[str, float]]:
-    """site -> case -> score over all folds, of the model that the site would use; unlabelled
-    structures left out.
+    """Pool the scores of all folds: site -> case -> score of the model that the site would use.
+
+    Structures that are not labelled are left out.
 
     Raises:
         ValueError: a case was tested in two folds.
@@ -125,20 +107,23 @@ def cases(
             names = tests["cases"].get(site) or tests["cases"]["all"]
             if len(set(names)) < len(names):
                 raise ValueError(f"{result['strategy']}: {site} has several cases of one name")
-            mine = {
-                name: score for name, score in zip(names, scores, strict=True) if score is not None
-            }
-            twice = set(mine) & set(pooled.setdefault(site, {}))
-            if twice:
+            of_site = pooled.setdefault(site, {})
+            tested_twice = []
+            for name, score in zip(names, scores, strict=True):
+                if score is None:
+                    continue
+                if name in of_site:
+                    tested_twice.append(name)
+                of_site[name] = score
+            if tested_twice:
                 raise ValueError(
-                    f"{result['strategy']}: {site} tested {sorted(twice)} in two folds"
+                    f"{result['strategy']}: {site} tested {sorted(tested_twice)} in two folds"
                 )
-            pooled[site] |= mine
-    return {site: found for site, found in sorted(pooled.items()) if found}
+    return {site: scores for site, scores in sorted(pooled.items()) if scores}
 
 
 def site_means(pooled: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """site -> mean of its cases.
+    """Compute the mean over cases of every site.
 
     >>> site_means({"A": {"c1": 0.25, "c2": 0.75}})
     {'A': 0.5}
@@ -147,164 +132,166 @@ def site_means(pooled: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
 
 
 def interval_of(pooled: Mapping[str, Mapping[str, float]]) -> Interval:
-    """The mean over sites, with its bootstrap interval over cases."""
+    """Compute the mean over sites, with its bootstrap interval over cases."""
     return bootstrap_site_mean({site: list(scores.values()) for site, scores in pooled.items()})
 
 
 def difference(
     one: Iterable[Result], other: Iterable[Result], sites: Sequence[str] | None = None
 ) -> Interval:
-    """Mean over sites of the gain in Dice of ``one`` over ``other``, case by case, with its
-    bootstrap interval.
+    """Compute the mean over sites of the gain in Dice of ``one`` over ``other``, case by case.
+
+    The interval is by bootstrap over cases.
     """
-    return bootstrap_site_mean(
-        {site: list(gains.values()) for site, gains in _gains(one, other, sites).items()}
-    )
+    return interval_of(_gains(one, other, sites))
 
 
 def by_fold(
     one: Sequence[Result], other: Sequence[Result], sites: Sequence[str] | None = None
 ) -> str:
-    """The same gain in each fold: how far one training differs from the next."""
-    pairs = zip(one, other, strict=True)
-    means = [site_means(_gains([first], [second], sites)).values() for first, second in pairs]
-    return ", ".join(f"{np.mean(list(of)):+.3f}" for of in means)
+    """Write the same gain in each fold: how far one training differs from the next."""
+    gains = []
+    for first, second in zip(one, other, strict=True):
+        means = site_means(_gains([first], [second], sites))
+        gains.append(f"{np.mean(list(means.values())):+.3f}")
+    return ", ".join(gains)
 
 
 def _gains(
     one: Iterable[Result], other: Iterable[Result], sites: Sequence[str] | None
 ) -> dict[str, dict[str, float]]:
-    first, second = cases(one), cases(other)
-    return {
-        site: {c: score - second[site][c] for c, score in first[site].items()}
-        for site in sites or first
-    }
+    """Subtract Dice case by case: site -> case -> gain of ``one`` over ``other``."""
+    first = cases(one)
+    second = cases(other)
+    gains: dict[str, dict[str, float]] = {}
+    for site in sites or first:
+        gains[site] = {}
+        for case, score in first[site].items():
+            gains[site][case] = score - second[site][case]
+    return gains
 
 
 def shares(result: Result, of: str = "contributions") -> dict[str, float]:
-    """site -> its share of the contributions: their mean over the last ten rounds, negative ones 0,
-    summing to one.
+    """Compute every site's share of the contributions, which sum to one.
 
-    A method without contributions has its weights for them; ``of="aggregation"`` takes these of
-    any.
+    A share is the mean over the last ten rounds, negative ones 0. A method without contributions
+    has its weights for them; ``of="aggregation"`` takes these of any.
     """
-    known = _known(result[of] or result["aggregation"])
-    last = {
-        site: np.mean([v for v in values[-LAST:] if v is not None])
-        for site, values in known.items()
-    }
-    kept = {site: max(float(value), 0.0) for site, value in last.items()}
-    total = sum(kept.values())
-    return {site: value / total if total else 1 / len(kept) for site, value in kept.items()}
-
-
-def _known(found: Mapping[str, Sequence[float | None]]) -> Mapping[str, Sequence[float | None]]:
-    return {site: values for site, values in found.items() if any(v is not None for v in values)}
+    by_site: Mapping[str, Sequence[float | None]] = result[of] or result["aggregation"]
+    positive = {}
+    for site, values in by_site.items():
+        if all(value is None for value in values):
+            continue
+        last = [value for value in values[-LAST:] if value is not None]
+        positive[site] = max(float(np.mean(last)), 0.0)
+    total = sum(positive.values())
+    if not total:
+        return dict.fromkeys(positive, 1 / len(positive))
+    return {site: value / total for site, value in positive.items()}
 
 
 def closing(result: Result, name: str, model: str = "own") -> dict[str, float]:
-    """site -> a closing measurement, such as ``"sharpness"``."""
+    """Return a closing measurement of every site, such as ``"sharpness"``."""
     return {site: found[model][name] for site, found in result["closing"].items()}
 
 
 def over_folds(
     values: Sequence[Any], statistic: Callable[[Sequence[Any]], float], seed: int = 0
 ) -> Interval:
-    """A statistic of all folds, and its percentile interval over folds drawn with replacement (2000
-    times).
+    """Compute a statistic of all folds, and its interval over folds.
 
-    Few folds give a rough interval: of three there are ten different draws.
+    The interval is that of percentiles over 2000 draws of folds with replacement. Few folds give a
+    rough interval: of three there are ten different draws.
 
     >>> over_folds([1.0, 2.0, 3.0], lambda found: sum(found) / len(found)).estimate
     2.0
     """
     rng = np.random.default_rng(seed)
-    draws = [tuple(sorted(rng.integers(len(values), size=len(values)))) for _ in range(2000)]
-    found = {draw: statistic([values[i] for i in draw]) for draw in sorted(set(draws))}
-    drawn = [found[draw] for draw in draws]
-    low, high = (
-        np.nanquantile(drawn, [0.025, 0.975])
-        if np.isfinite(drawn).any()
-        else (float("nan"), float("nan"))
-    )
+    draws = []
+    for _ in range(DRAWS):
+        drawn_folds = rng.integers(len(values), size=len(values))
+        draws.append(tuple(sorted(drawn_folds)))
+    # Equal draws have the same statistic, which is computed once.
+    statistics = {}
+    for draw in sorted(set(draws)):
+        statistics[draw] = statistic([values[fold] for fold in draw])
+    drawn = [statistics[draw] for draw in draws]
+    low = float("nan")
+    high = float("nan")
+    if np.isfinite(drawn).any():
+        low, high = np.nanquantile(drawn, [0.025, 0.975])
     return Interval(statistic(values), float(low), float(high))
 
 
 def words(interval: Interval, digits: int = 3, signed: bool = False) -> str:
-    """For a cell of a table.
+    """Write an interval for a cell of a table.
 
     >>> words(Interval(0.5, 0.25, 0.75)), words(Interval(0.5, 0.25, 0.75), 2, signed=True)
     ('0.500 (0.250 to 0.750)', '+0.50 (+0.25 to +0.75)')
     """
     if np.isnan(interval.estimate):
-        return "–"
-    form = f"{{:{'+' if signed else ''}.{digits}f}}"
-    text = form.format(interval.estimate)
-    return (
-        text
-        if np.isnan(interval.low)
-        else f"{text} ({form.format(interval.low)} to {form.format(interval.high)})"
-    )
+        return NOTHING
+    form = f".{digits}f"
+    if signed:
+        form = f"+.{digits}f"
+    text = format(interval.estimate, form)
+    if np.isnan(interval.low):
+        return text
+    return f"{text} ({format(interval.low, form)} to {format(interval.high, form)})"
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table.
+    """Write a table.
 
     >>> print(markdown(["site", "Dice"], [["A", "0.5"]]))
     | site | Dice |
     | --- | --- |
     | A | 0.5 |
     """
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+    lines = []
+    for cells in [head, ["---"] * len(head), *rows]:
+        texts = [str(cell) for cell in cells]
+        lines.append(f"| {' | '.join(texts)} |")
+    return "\n".join(lines)
 
 
 def dice_table(results: Results, structures: Sequence[str] = (), baseline: str = "FedAvg") -> str:
-    """A strategy's Dice at every site, mean with interval, std over sites, worst site, gain over a
-    baseline.
+    """Write every strategy's Dice at every site, its mean, spread and worst site, and its gain.
+
+    Args:
+        results: of the strategies, a row each.
+        structures: columns of their own for each; by default those of their mean.
+        baseline: over which the gain is, case by case.
     """
-    parts = structures or ("dice",)
-    first = {part: cases(next(iter(results.values())), part) for part in parts}
-    heads = [
-        f"{part + ', ' if structures else ''}{site} ({len(first[part][site])})"
-        for part in parts
-        for site in first[part]
-    ]
+    columns = structures or ("dice",)
+    head = ["strategy"]
+    for column in columns:
+        for site, scores in cases(next(iter(results.values())), column).items():
+            name = f"{site} ({len(scores)})"
+            if structures:
+                name = f"{column}, {name}"
+            head.append(name)
+    head += ["mean", "95 % interval", "std", "worst site", f"gain over {baseline}", "fold by fold"]
     rows = []
     for strategy, found in results.items():
+        row = [shown_name(strategy)]
+        for column in columns:
+            row += [f"{mean:.3f}" for mean in site_means(cases(found, column)).values()]
         pooled = cases(found)
-        means = [
-            f"{mean:.3f}" for part in parts for mean in site_means(cases(found, part)).values()
+        summary = performance(site_means(pooled))
+        interval = interval_of(pooled)
+        row += [
+            f"**{summary.mean:.3f}**",
+            f"{interval.low:.3f} to {interval.high:.3f}",
+            f"{summary.std:.3f}",
+            f"{summary.worst:.3f} ({summary.worst_client})",
         ]
-        summary, interval = performance(site_means(pooled)), interval_of(pooled)
-        gain = (
-            words(difference(found, results[baseline]), signed=True)
-            if strategy != baseline
-            else "–"
-        )
-        ends = f"{interval.low:.3f} to {interval.high:.3f}"
-        worst = f"{summary.worst:.3f} ({summary.worst_client})"
-        folds = by_fold(found, results[baseline]) if strategy != baseline else "–"
-        rows.append(
-            [
-                shown_name(strategy),
-                *means,
-                f"**{summary.mean:.3f}**",
-                ends,
-                f"{summary.std:.3f}",
-                worst,
-                gain,
-                folds,
+        if strategy == baseline:
+            row += [NOTHING, NOTHING]
+        else:
+            row += [
+                words(difference(found, results[baseline]), signed=True),
+                by_fold(found, results[baseline]),
             ]
-        )
-    head = [
-        "strategy",
-        *heads,
-        "mean",
-        "95 % interval",
-        "std",
-        "worst site",
-        f"gain over {baseline}",
-        "fold by fold",
-    ]
+        rows.append(row)
     return markdown(head, rows)

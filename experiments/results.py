@@ -1,11 +1,14 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and figures of the experiments, made from the committed JSON files into
-``docs/results.md``.
+"""Tables and figures of the experiments, written into ``docs/results.md``.
 
-python experiments/results.py                                  # all of them: make results
-python experiments/results.py fedce_table1                     # one, printed
-python experiments/results.py fedce_table1 --run --data DATA   # what it needs is trained and measured first
+They are made from the committed JSON files alone::
+
+    python experiments/results.py                                  # all of them: make results
+    python experiments/results.py fedce_table1_prostate            # one, printed
+
+    # what it needs is trained and measured first
+    python experiments/results.py fedce_table1_prostate --run --data DATA
 """
 
 from __future__ import annotations
@@ -32,92 +35,109 @@ PAGES = [
 
 
 def papers() -> list[str]:
-    """The names of all experiments: the modules in ``papers``, and the blocks of the page."""
+    """List the names of all experiments: the modules in ``papers``, and the blocks of the page."""
     return sorted(path.stem for path in (HERE / "papers").glob("*.py"))
 
 
 def load(name: str) -> ModuleType:
-    """The module of an experiment."""
+    """Import the module of an experiment."""
     if name not in papers():
         raise SystemExit(f"no experiment {name!r}; there are {', '.join(papers())}")
     return importlib.import_module(f"papers.{name}")
 
 
-def missing(module: ModuleType) -> str:
-    """What is not there yet, in words; nothing where all is."""
-    needed = [Study.read(name) for name in module.STUDIES]
-    absent = [
-        f"{len(s.missing())} of {len(list(s.cells()))} runs of `{s.name}`"
-        for s in needed
-        if s.missing()
-    ]
-    return ", ".join(absent)
-
-
-def measured(module: ModuleType) -> Path:
-    """The JSON of an experiment that measures something itself, beside or without trainings."""
-    return HERE / "results" / f"{module.__name__.rpartition('.')[2]}.json"
-
-
-def files(module: ModuleType) -> list[Path]:
-    """The committed files that an experiment reads."""
-    needed = [Study.read(name) for name in module.STUDIES]
-    found = [study.path(cell) for study in needed for cell in study.cells()] + [measured(module)]
-    return [path for path in found if path.exists()]
-
-
-def cost(module: ModuleType) -> str:
-    """How long it took, from the JSON files, and their checksum; studies are shared by experiments."""
-    found = [path.read_bytes() for path in files(module)]
-    hours = sum(json.loads(content)["minutes"] for content in found) / 60
-    digest = hashlib.sha256(b"".join(found)).hexdigest()[:8]
-    of = f" of {', '.join(f'`{name}`' for name in module.STUDIES)}" if module.STUDIES else ""
-    return f"{len(found)} file{'s' * (len(found) > 1)}{of}, {hours:.1f} h of one thread, checksum {digest}"
+def filled(page: str) -> str:
+    """Return the page with every block made again."""
+    for name in re.findall(r"<!-- begin (\w+) -->", page):
+        begin = f"<!-- begin {name} -->"
+        end = f"<!-- end {name} -->"
+        before, _, rest = page.partition(begin)
+        after = rest.partition(end)[2]
+        page = f"{before}{begin}\n\n{block(name)}\n\n{end}{after}"
+    return page
 
 
 def block(name: str) -> str:
-    """An experiment's part of the page that is made: table, figure, command and run time."""
+    """Make an experiment's part of the page: table, figure, command and run time."""
     if name == "plan":
         return run.plan(studies())
     module = load(name)
     command = f"`python experiments/results.py {name} --run --data DATA`"
+    parts = []
     try:
-        parts = [module.table()] if hasattr(module, "table") else []
+        if hasattr(module, "table"):
+            parts.append(module.table())
         if hasattr(module, "figure"):
             if not image(name).exists():
                 raise NotFinished("its figure")
             parts.append(f"![{title(module)}](images/results/{name}.svg)")
     except NotFinished as absent:
         return f"*Not finished: without {absent}.* {command}"
-    left = (
-        f" *Not finished: without {missing(module)}; what is not complete is left out.*"
-        if missing(module)
-        else ""
-    )
-    return "\n\n".join([*parts, f"{command}: {cost(module)}.{left}"])
+    last_line = f"{command}: {cost(module)}."
+    if missing(module):
+        last_line += (
+            f" *Not finished: without {missing(module)}; what is not complete is left out.*"
+        )
+    parts.append(last_line)
+    return "\n\n".join(parts)
 
 
 def title(module: ModuleType) -> str:
-    """The first sentence of its docstring."""
-    return " ".join((module.__doc__ or "").partition("\n\n")[0].split())
+    """Return the first sentence of an experiment's docstring."""
+    summary = (module.__doc__ or "").partition("\n\n")[0]
+    return " ".join(summary.split())
 
 
-def filled(page: str) -> str:
-    """The page with every block made anew."""
-    for name in re.findall(r"<!-- begin (\w+) -->", page):
-        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-        before, _, rest = page.partition(begin)
-        page = f"{before}{begin}\n\n{block(name)}\n\n{end}{rest.partition(end)[2]}"
-    return page
+def missing(module: ModuleType) -> str:
+    """Describe the runs that do not exist yet; an empty text where all do."""
+    absent = []
+    for name in module.STUDIES:
+        study = Study.read(name)
+        if study.missing():
+            number = len(list(study.cells()))
+            absent.append(f"{len(study.missing())} of {number} runs of `{study.name}`")
+    return ", ".join(absent)
+
+
+def cost(module: ModuleType) -> str:
+    """Describe how long an experiment took, and the checksum of its JSON files.
+
+    Studies are shared by experiments.
+    """
+    contents = [path.read_bytes() for path in files(module)]
+    hours = sum(json.loads(content)["minutes"] for content in contents) / 60
+    digest = hashlib.sha256(b"".join(contents)).hexdigest()[:8]
+    noun = "files"
+    if len(contents) == 1:
+        noun = "file"
+    of_studies = ""
+    if module.STUDIES:
+        of_studies = " of " + ", ".join(f"`{name}`" for name in module.STUDIES)
+    return f"{len(contents)} {noun}{of_studies}, {hours:.1f} h of one thread, checksum {digest}"
+
+
+def files(module: ModuleType) -> list[Path]:
+    """List the committed files that an experiment reads."""
+    paths = []
+    for name in module.STUDIES:
+        study = Study.read(name)
+        paths += [study.path(cell) for cell in study.cells()]
+    paths.append(measured(module))
+    return [path for path in paths if path.exists()]
+
+
+def measured(module: ModuleType) -> Path:
+    """Return the JSON of an experiment that measures something itself, beside trainings or not."""
+    return HERE / "results" / f"{module.__name__.rpartition('.')[2]}.json"
 
 
 def image(name: str) -> Path:
-    """An experiment's figure."""
+    """Return the file of an experiment's figure."""
     return ROOT / "docs" / "images" / "results" / f"{name}.svg"
 
 
 def draw(name: str) -> None:
-    """Write an experiment's figure, where it has one and what it needs is there."""
+    """Write an experiment's figure, where it has one and what it needs exists."""
     from figures import save
 
     module = load(name)
@@ -129,7 +149,7 @@ def draw(name: str) -> None:
 
 
 def train(module: ModuleType, arguments: list[str], data: Path, runs: Path) -> None:
-    """Run the studies of an experiment, then what it measures itself."""
+    """Run the studies of an experiment, then measure what it measures itself."""
     if module.STUDIES:
         run.main([*module.STUDIES, *arguments])
     if hasattr(module, "measure") and not measured(module).exists():
@@ -140,7 +160,7 @@ def train(module: ModuleType, arguments: list[str], data: Path, runs: Path) -> N
 
 
 def main() -> None:
-    """The command line."""
+    """Read the command line, and make what it asks for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A study: the same federation trained for every setting, strategy and fold, each of them one cell
-and one small JSON.
+"""A study: one federation for every setting, strategy and fold.
 
-``studies/NAME.json`` says what is run, ``python experiments/run.py NAME`` runs it,
-``results/NAME/*.json`` is what it left. Tables and figures are made from these files alone.
+Each of them is one cell, and its result one small JSON. ``studies/NAME.json`` describes what is
+run, ``python experiments/run.py NAME`` runs it, and ``results/NAME/*.json`` are the results. Tables
+and figures are made from these files alone.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from typing import Any
 
 from monai_fairfl.data import write_clinics, write_sites
 
-__all__ = ["HERE", "ROOT", "Cell", "Study", "rounded", "studies", "write_result"]
-
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 
@@ -37,21 +35,22 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Of its result file and its folder of runs."""
-        return "-".join(part for part in (self.setting, self.strategy, f"fold{self.fold}") if part)
+        """The name of its result file and of its folder of runs."""
+        parts = [self.setting, self.strategy, f"fold{self.fold}"]
+        return "-".join(part for part in parts if part)
 
 
 @dataclass(frozen=True)
 class Study:
-    """What ``studies/NAME.json`` says.
+    """The content of ``studies/NAME.json``.
 
     Args:
         name: of the file, and of the folder of results.
         bundle: its folder's name.
-        sites: a folder of real images within the data root; or of generated hospitals, ``{"kind": "prostate",
-            "size": [64, 64, 16], "seed": 0}``, with ``"spare": 4`` empty folders beside them, for more clients to deal
-            their images to; or ``{"clients": 10}``: empty folders alone, for real images that are
-            dealt.
+        sites: a folder of real images within the data root; or of generated hospitals,
+            ``{"kind": "prostate", "size": [64, 64, 16], "seed": 0}``, with ``"spare": 4`` empty
+            folders beside them, for more clients to deal their images to; or ``{"clients": 10}``:
+            empty folders alone, for real images that are dealt.
         strategies: name -> strategy, as in a federation's config.
         folds: every case is tested in one.
         repeats: the folds that are trained; all by default.
@@ -61,10 +60,10 @@ class Study:
             strategies.
         arguments: further keys of ``federate.json``; ``{data}`` in a text is the folder of real
             images.
-        settings: name -> what differs: ``overrides``, ``arguments``, and ``strategies``: the names
-            of those that are trained in it, or a mapping of strategies of its own.
-        keep: measurements of every round that the result keeps.
-        minutes: what one cell is thought to take on one thread, for the plan.
+        settings: name -> what differs: ``overrides``, ``arguments``, and ``strategies``: names
+            of the strategies that are trained in it, or a mapping of strategies of its own.
+        keep: measurements of every round that go into the result.
+        minutes: estimate for one cell on one thread, for the plan.
         what: one sentence for the plan.
     """
 
@@ -85,7 +84,7 @@ class Study:
 
     @classmethod
     def read(cls, name: str) -> Study:
-        """The study of that name."""
+        """Read the study of that name."""
         path = HERE / "studies" / f"{name}.json"
         if not path.exists():
             raise SystemExit(f"no study {name!r}; there are {', '.join(studies())}")
@@ -93,56 +92,61 @@ class Study:
 
     @property
     def results(self) -> Path:
-        """Where its JSON files are."""
+        """The folder of its JSON files."""
         return HERE / "results" / self.name
 
     def cells(self) -> Iterator[Cell]:
-        """All of them, fold by fold."""
+        """Yield all cells, fold by fold."""
         for fold in self.repeats or range(self.folds):
             for setting in self.settings:
                 for strategy in self.strategies_of(setting):
                     yield Cell(setting, strategy, fold)
 
     def strategies_of(self, setting: str) -> list[str]:
-        """The names of those that are trained in it."""
+        """Return the names of the strategies that are trained in a setting."""
         return list(self.settings[setting].get("strategies", self.strategies))
 
     def strategy_of(self, cell: Cell) -> dict[str, Any]:
-        """The strategy of a cell, as in a federation's config."""
+        """Return the strategy of a cell, as in a federation's config."""
         of_setting = self.settings[cell.setting].get("strategies", ())
         if isinstance(of_setting, Mapping):
             return dict(of_setting[cell.strategy])
         return dict(self.strategies[cell.strategy])
 
     def path(self, cell: Cell) -> Path:
-        """The cell's result."""
+        """Return the file of a cell's result."""
         return self.results / f"{cell.name}.json"
 
     def missing(self) -> list[Cell]:
-        """The cells that have no result."""
+        """List the cells that have no result."""
         return [cell for cell in self.cells() if not self.path(cell).exists()]
 
     def committed(self) -> list[dict[str, Any]]:
-        """The results that are there, in the order of the cells."""
-        return [
-            json.loads(path.read_text()) for path in map(self.path, self.cells()) if path.exists()
-        ]
+        """Read the results that exist, in the order of the cells."""
+        results = []
+        for cell in self.cells():
+            path = self.path(cell)
+            if path.exists():
+                results.append(json.loads(path.read_text()))
+        return results
 
     def overrides_of(self, cell: Cell) -> dict[str, Any]:
-        """Plain values of the bundle's config."""
-        split = {"split_folds": self.folds, "split_seed": 0, "split_fold": cell.fold}
-        return {**split, **self.overrides, **self.settings[cell.setting].get("overrides", {})}
+        """Return a cell's plain values for the bundle's config; a setting's own come last."""
+        overrides = {"split_folds": self.folds, "split_seed": 0, "split_fold": cell.fold}
+        overrides.update(self.overrides)
+        overrides.update(self.settings[cell.setting].get("overrides", {}))
+        return overrides
 
     def arguments_of(self, cell: Cell) -> dict[str, Any]:
-        """Further keys of ``federate.json``."""
+        """Return a cell's further keys of ``federate.json``."""
         return {**self.arguments, **self.settings[cell.setting].get("arguments", {})}
 
     def seed_of(self, cell: Cell) -> int:
-        """Of the whole run: the fold, unless the setting names another."""
+        """Return the seed of a cell's run: the fold, unless the setting names another."""
         return int(self.arguments_of(cell).get("seed", cell.fold))
 
     def command(self, cell: Cell, sites_root: str, run_dir: str, data: str = "DATA") -> list[str]:
-        """The exact command of a cell, from the project's folder on."""
+        """Return the exact command of a cell, to be run in the project's folder."""
         values = {
             "config_file": f"bundles/{self.bundle}/configs/federate.json",
             "bundle_root": f"bundles/{self.bundle}",
@@ -158,79 +162,79 @@ class Study:
             "report": False,
             "resume": True,
         }
-        words = [
-            part
-            for key, value in values.items()
-            for part in (f"--{key}", str(value).replace("{data}", data))
-        ]
-        return [sys.executable, "-W", "ignore", "-m", "monai.bundle", "run", *words]
+        words = [sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"]
+        for key, value in values.items():
+            words += [f"--{key}", str(value).replace("{data}", data)]
+        return words
 
     def recorded_command(self, cell: Cell) -> str:
-        """The command without this machine's folders, for the result."""
-        where = f"DATA/{self.sites}" if isinstance(self.sites, str) else "SITES"
-        return shlex.join(["python", *self.command(cell, where, "RUN")[1:]])
+        """Return the command without this machine's folders, for the result."""
+        sites_root = "SITES"
+        if isinstance(self.sites, str):
+            sites_root = f"DATA/{self.sites}"
+        return shlex.join(["python", *self.command(cell, sites_root, "RUN")[1:]])
 
     def folders_of_data(self) -> list[str]:
-        """The folders of real images that it needs, within ``DATA``."""
-        return (
-            [self.sites]
-            if isinstance(self.sites, str)
-            else re.findall(r"{data}/([^']+)'", str(self.overrides))
-        )
+        """List the folders of real images that the study needs, within ``DATA``."""
+        if isinstance(self.sites, str):
+            return [self.sites]
+        return re.findall(r"{data}/([^']+)'", str(self.overrides))
 
     def model(self, cell: Cell, runs: Path, site: str = "") -> Path:
-        """The last model that a site would use, of a run that is still there.
+        """Return the file of the last model that a site would use.
 
         Raises:
-            SystemExit: it is not; says how to get it.
+            SystemExit: the run's models were deleted; the text describes how to get them.
         """
         models = runs / self.name / cell.name / "models"
+        model = models / "global.pt"
         own = models / f"{site}.pt"
-        found = own if site and own.exists() else models / "global.pt"
-        if not found.exists():
+        if site and own.exists():
+            model = own
+        if not model.exists():
             raise SystemExit(
-                f"{found} is not there, and models are not committed: delete {self.path(cell)} and train again"
+                f"{model} is not there, and models are not committed: delete {self.path(cell)} and "
+                "train again"
             )
-        return found
+        return model
 
     def sites_root(self, data: Path, runs: Path) -> Path:
-        """The folder of the sites; generated hospitals are written where they are not yet."""
+        """Return the folder of the sites; hospitals that do not exist yet are generated."""
         if isinstance(self.sites, str):
             return data / self.sites
-        root = (
-            runs / "sites" / "-".join(str(value) for value in self.sites.values()).replace(" ", "")
-        )
-        generated = {
-            key: value
-            for key, value in self.sites.items()
-            if key not in ("clients", "kind", "spare")
+        name = "-".join(str(value) for value in self.sites.values()).replace(" ", "")
+        root = runs / "sites" / name
+
+        arguments = dict(self.sites)
+        empty_folders = {
+            "client": arguments.pop("clients", 0),
+            "spare": arguments.pop("spare", 0),
         }
-        if "kind" in self.sites:
-            write = write_sites if self.sites["kind"] == "prostate" else write_clinics
-            write(root, workers=2, **generated)
-        for name, number in (
-            ("client", self.sites.get("clients", 0)),
-            ("spare", self.sites.get("spare", 0)),
-        ):
+        kind = arguments.pop("kind", None)
+        if kind == "prostate":
+            write_sites(root, workers=2, **arguments)
+        elif kind is not None:
+            write_clinics(root, workers=2, **arguments)
+        for prefix, number in empty_folders.items():
             for index in range(number):
-                (root / f"{name}{index + 1:02d}").mkdir(parents=True, exist_ok=True)
+                (root / f"{prefix}{index + 1:02d}").mkdir(parents=True, exist_ok=True)
         return root
 
 
 def studies() -> list[str]:
-    """The names of all studies."""
+    """List the names of all studies."""
     return sorted(path.stem for path in (HERE / "studies").glob("*.json"))
 
 
 def write_result(path: Path, found: Mapping[str, Any]) -> None:
-    """A committed result: one line per key."""
+    """Write a result that is committed: one line per key."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in rounded(found).items()]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def rounded(value: Any) -> Any:
-    """JSON's numbers to six digits, and ``None`` for what is not a number.
+    """Round JSON's numbers to six digits; ``None`` for what is not a number.
 
     >>> rounded({"a": [0.123456789, float("nan"), 3]})
     {'a': [0.123457, None, 3]}
@@ -239,6 +243,8 @@ def rounded(value: Any) -> Any:
         return {key: rounded(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [rounded(each) for each in value]
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return None
+    return float(f"{value:.6g}")

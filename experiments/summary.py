@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What one finished run says, small enough to be committed."""
+"""The result of one finished run, small enough to be committed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,57 +15,39 @@ from monai_fairfl.utils.files import read_state_dict
 from monai_fairfl.utils.spreadsheets import read_csv_text
 from monai_fairfl.valuation.free_riders import FORMS, free_rider_history
 
-__all__ = ["summary"]
-
 Record = Mapping[str, Any]
+Value = Callable[[Record, str], "float | None"]
+"""A number of one round's record for one site."""
 BY_LAYER = ("cka", "feature_cosine")
+LAST = 10  # rounds over which values by layer are averaged
 
 
 def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
-    """Test scores of every case, the course of every round, and the closing measurements of one
-    run.
+    """Collect test scores of every case, the course of every round, and closing measurements.
 
     Args:
         run_dir: a finished run.
         keep: measurements of every round, ``"free_riders"`` for the scores of FedCE's detection,
-            details of the last round's record. Of one value per layer the mean of the last ten
-            rounds is kept.
+            details of the last round's record. Of one value per layer the result has the mean of
+            the last ten rounds.
     """
     records = read_ledger(run_dir / "ledger.jsonl")
+    start = records[0]
+    end = records[-1]
     rounds = [record for record in records if record["kind"] == "round"]
-    clients, end = records[0]["clients"], records[-1]
-    last = rounds[-1]["aggregation"]
-    by_layer = any(isinstance(weight, Mapping) for weight in last.values())
+    clients = start["clients"]
     found: dict[str, Any] = {
-        "name": records[0]["name"],
+        "name": start["name"],
         "samples": rounds[-1]["samples"],
         **_tests(run_dir, clients, len(rounds)),
         "closing": {site: _numbers(end["scores"][site]) for site in clients},
         "best": end["best"],
-        "contributions": _series(
-            rounds, clients, lambda record, site: number_in(record["contributions"].get(site))
-        ),
-        "aggregation": (
-            None
-            if by_layer
-            else _series(rounds, clients, lambda r, site: r["aggregation"].get(site))
-        ),
+        "contributions": _series(rounds, clients, _contribution),
+        "aggregation": _aggregation(rounds, clients),
         "model": end["model"],
     }
     for name in keep:
-        if name == "free_riders":
-            histories = {form: free_rider_history(records, form) for form in FORMS}
-            found[name] = {
-                form: {"scores": h.scores, "flagged": h.flagged} for form, h in histories.items()
-            }
-        elif name in rounds[-1]["details"]:
-            found[name] = rounds[-1]["details"][name]
-        elif name in BY_LAYER and any(
-            name in rounds[-1]["measurements"].get(site, {}) for site in clients
-        ):
-            found[name] = {site: _by_layer(rounds[-10:], site, name) for site in clients}
-        else:
-            found[name] = _series(rounds, clients, partial(_measured, name=name))
+        found[name] = _by_name(name, records, rounds, clients)
     if (run_dir / "models" / f"{clients[0]}.pt").exists():
         found["distance"] = _distances(run_dir / "models", clients)
     valuations = sorted((run_dir / "valuations").glob("*.json"))
@@ -74,51 +56,99 @@ def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def _by_name(
+    name: str, records: Sequence[Record], rounds: Sequence[Record], clients: Sequence[str]
+) -> Any:
+    """Collect one of the quantities that a study names under ``keep``."""
+    if name == "free_riders":
+        return _free_riders(records)
+    last = rounds[-1]
+    if name in last["details"]:
+        return last["details"][name]
+    measured = any(name in last["measurements"].get(site, {}) for site in clients)
+    if name in BY_LAYER and measured:
+        return {site: _means_by_layer(rounds[-LAST:], site, name) for site in clients}
+    return _series(rounds, clients, partial(_measured, name=name))
+
+
+def _free_riders(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
+    """Collect the scores of FedCE's detection, and who was flagged, for each form of the score."""
+    found = {}
+    for form in FORMS:
+        history = free_rider_history(records, form)
+        found[form] = {"scores": history.scores, "flagged": history.flagged}
+    return found
+
+
+def _contribution(record: Record, site: str) -> float | None:
+    return number_in(record["contributions"].get(site))
+
+
 def _measured(record: Record, site: str, name: str) -> float | None:
     return number_in(record["measurements"].get(site, {}).get(name))
 
 
+def _weight(record: Record, site: str) -> float | None:
+    weight: float | None = record["aggregation"].get(site)
+    return weight
+
+
+def _aggregation(
+    rounds: Sequence[Record], clients: Sequence[str]
+) -> dict[str, list[float | None]] | None:
+    """Collect the weights of every round; ``None`` for a method with weights by layer."""
+    last = rounds[-1]["aggregation"]
+    if any(isinstance(weight, Mapping) for weight in last.values()):
+        return None
+    return _series(rounds, clients, _weight)
+
+
 def _numbers(closing: Record) -> dict[str, dict[str, float | None]]:
-    return {
-        model: {name: number_in(value) for name, value in found.items()}
-        for model, found in closing.items()
-    }
+    """Reduce closing measurements to numbers: model -> measurement -> number."""
+    numbers: dict[str, dict[str, float | None]] = {}
+    for model, found in closing.items():
+        numbers[model] = {name: number_in(value) for name, value in found.items()}
+    return numbers
 
 
 def _series(
-    rounds: Sequence[Record], clients: Sequence[str], value: Any
+    rounds: Sequence[Record], clients: Sequence[str], value: Value
 ) -> dict[str, list[float | None]] | None:
-    """site -> a value per round; ``None`` where no site has any."""
+    """Collect a value per round for every site; ``None`` where no site has any."""
     series = {site: [value(record, site) for record in rounds] for site in clients}
-    return (
-        series
-        if any(number is not None for numbers in series.values() for number in numbers)
-        else None
-    )
+    for numbers in series.values():
+        if any(number is not None for number in numbers):
+            return series
+    return None
 
 
-def _by_layer(rounds: Sequence[Record], site: str, name: str) -> dict[str, float]:
+def _means_by_layer(rounds: Sequence[Record], site: str, name: str) -> dict[str, float]:
+    """Average a site's value of every layer over these rounds."""
     values = [record["measurements"][site][name] for record in rounds]
-    return {
-        layer: sum(v[layer] for v in values) / len(values) for layer in values[0] if layer != "mean"
-    }
+    means = {}
+    for layer in values[0]:
+        if layer != "mean":
+            means[layer] = sum(value[layer] for value in values) / len(values)
+    return means
 
 
 def _distances(models: Path, clients: Sequence[str]) -> dict[str, float]:
-    """site -> Euclidean distance of its own model from the global one, BatchNorm statistics left
-    out.
+    """Compute the Euclidean distance of every site's own model from the global one.
+
+    BatchNorm statistics are left out.
     """
     whole = read_state_dict(models / "global.pt")
     names = [name for name in whole if "running" not in name and "num_batches" not in name]
-    own = {client: read_state_dict(models / f"{client}.pt") for client in clients}
-    return {
-        c: float(sum((state[n] - whole[n]).double().square().sum() for n in names)) ** 0.5
-        for c, state in own.items()
-    }
+    distances = {}
+    for client in clients:
+        own = read_state_dict(models / f"{client}.pt")
+        squares = sum((own[name] - whole[name]).double().square().sum() for name in names)
+        distances[client] = float(squares) ** 0.5
+    return distances
 
 
 def _tests(run_dir: Path, clients: Sequence[str], rounds: int) -> dict[str, Any]:
-    """``test`` and, where a site's own model is not the global one, ``test_global``.
+    """Collect ``test`` and, where a site's own model is not the global one, ``test_global``.
 
     ``"cases"``: site -> names, or ``"all"`` -> names where all sites are tested with the same;
     every other key, such as ``"dice"``: site -> the score of each case in this order, ``None``
@@ -126,21 +156,34 @@ def _tests(run_dir: Path, clients: Sequence[str], rounds: int) -> dict[str, Any]
     """
     found: dict[str, dict[str, dict[str, list[Any]]]] = {}
     for site in clients:
-        state = run_dir / "sites" / site / "state"
-        files = sorted(
-            state.glob(f"*-test_score-{rounds}-*.csv"),
-            key=lambda file: int(file.stem.rpartition("-")[2]),
-        )
-        own = [*state.glob(f"*-personal_test_score-{rounds}-*.csv"), *files]
-        for model, path in zip(("test", "test_global"), own):
+        files = _files_of_tests(run_dir / "sites" / site / "state", rounds)
+        for model, path in zip(("test", "test_global"), files):
             rows = read_csv_text(path.read_bytes().decode())
             of_model = found.setdefault(model, {"cases": {}})
             of_model["cases"][site] = [row["case"] for row in rows]
-            for column in list(rows[0])[1:]:
-                values = [round(float(row[column]), 4) if row[column] else None for row in rows]
-                of_model.setdefault(column, {})[site] = values
+            columns = list(rows[0])[1:]  # the first is "case"
+            for column in columns:
+                scores = [_score(row[column]) for row in rows]
+                of_model.setdefault(column, {})[site] = scores
     for of_model in found.values():
         names = list(of_model["cases"].values())
         if all(name == names[0] for name in names):
             of_model["cases"] = {"all": names[0]}
     return found
+
+
+def _files_of_tests(state: Path, rounds: int) -> list[Path]:
+    """List the files of a site's scores after the last round: its own model first."""
+    personal = list(state.glob(f"*-personal_test_score-{rounds}-*.csv"))
+    received = sorted(state.glob(f"*-test_score-{rounds}-*.csv"), key=_number_of_request)
+    return personal + received
+
+
+def _number_of_request(file: Path) -> int:
+    return int(file.stem.rpartition("-")[2])
+
+
+def _score(text: str) -> float | None:
+    if not text:
+        return None
+    return round(float(text), 4)

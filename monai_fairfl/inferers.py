@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Inference on the slices of a volume, and on photographs in two passes."""
+"""Infers on the slices of a volume with their mirror images, and on photographs in passes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from torch.nn.functional import interpolate
 
 from monai_fairfl.data.fundus import square_around
 
-FAR = -20.0  # logit outside of the second pass: certainly not
+FAR = -20.0
+"""Logit outside of the square that a further pass looks at: certainly no structure."""
+
+MOST_OF_IMAGE = 0.8
+"""Share of an image's sides above which a square is most of the image already."""
 
 
 class MirroredSliceInferer(SliceInferer):
-    """The mean of the logits of a volume and of its mirror image, mirrored back: one forward pass
-    more.
+    """The mean of the logits of a volume and of its mirror image, mirrored back.
 
-    For organs that are symmetric and networks trained with the same flips.
+    It takes one forward pass more. For organs that are symmetric and networks trained with the same
+    flips.
 
     Args:
         mirror_axes: spatial axes that are mirrored together; 0 is left and right of a volume in LPS
@@ -49,8 +53,7 @@ class MirroredSliceInferer(SliceInferer):
 
 
 class CoarseToFineInferer(Inferer):
-    """Finds a structure in the whole image, then looks again from near: several passes of one
-    network.
+    """Finds a structure in the whole image, then looks again from near, with the same network.
 
     The image is resized to what the network was trained with. Around the largest connected part of
     the outer structure that it finds there, a square is cut from the image as it came, resized
@@ -85,40 +88,54 @@ class CoarseToFineInferer(Inferer):
         normalise: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ):
         super().__init__()
-        self.size, self.margin, self.channel, self.passes = tuple(size), margin, channel, passes
+        self.size = tuple(size)
+        self.margin = margin
+        self.channel = channel
+        self.passes = passes
         self.normalise = normalise
 
     def __call__(
         self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> torch.Tensor:
         def look(images: torch.Tensor) -> torch.Tensor:
+            """Logits of images (B, C, W, H), of their own size."""
             small = interpolate(images.float(), self.size, mode="bilinear", antialias=True)
             if self.normalise is not None:
                 small = torch.stack([self.normalise(image) for image in small])
-            return interpolate(
-                network(small, *args, **kwargs).float(), images.shape[2:], mode="bilinear"
-            )
+            logits = network(small, *args, **kwargs).float()
+            return interpolate(logits, images.shape[2:], mode="bilinear")
 
-        logits = look(inputs)
-        for image, found in zip(inputs, logits, strict=True):
+        all_logits = look(inputs)
+        for image, logits in zip(inputs, all_logits, strict=True):
             for _ in range(self.passes - 1):
-                square = square_around(_largest(found[self.channel] > 0), self.margin)
-                if square is None or all(
-                    s.stop - s.start > 0.8 * n for s, n in zip(square, image.shape[1:])
-                ):
+                structure = _largest_part(logits[self.channel] > 0)
+                square = square_around(structure, self.margin)
+                if square is None or _is_most_of(square, image.shape[1:]):
                     break
                 near = look(image[None, :, square[0], square[1]])[0]
                 if not bool((near[self.channel] > 0).any()):
                     break
-                found.fill_(FAR)
-                found[:, square[0], square[1]] = near
-        return logits
+                # A view of ``all_logits``: it is changed in place.
+                logits.fill_(FAR)
+                logits[:, square[0], square[1]] = near
+        return all_logits
 
 
-def _largest(mask: torch.Tensor) -> torch.Tensor:
+def _is_most_of(square: Sequence[slice], size: Sequence[int]) -> bool:
+    """Whether each side of ``square`` is most of the image's side."""
+    for side, length in zip(square, size, strict=True):
+        if side.stop - side.start <= MOST_OF_IMAGE * length:
+            return False
+    return True
+
+
+def _largest_part(mask: torch.Tensor) -> torch.Tensor:
     """The largest connected part of a mask."""
-    parts, count = ndimage.label(mask.cpu().numpy())
+    array = mask.cpu().numpy()
+    parts, count = ndimage.label(array)
     if count < 2:
         return mask
-    sizes = ndimage.sum_labels(mask.cpu().numpy(), parts, range(1, count + 1))
-    return torch.as_tensor(parts == int(sizes.argmax()) + 1, device=mask.device)
+    sizes = ndimage.sum_labels(array, parts, range(1, count + 1))
+    # Parts are numbered from 1.
+    largest = int(sizes.argmax()) + 1
+    return torch.as_tensor(parts == largest, device=mask.device)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A loss for sites that label only some of the structures."""
+"""Trains on labels of sites that label only some of the structures."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class LabelledLoss(nn.Module):
             ``DiceCELoss(sigmoid=True, batch=True)``.
 
     >>> loss = LabelledLoss(nn.BCEWithLogitsLoss())
-    >>> prediction, label = torch.zeros(1, 2, 4, 4), torch.stack([torch.ones(4, 4), -torch.ones(4, 4)])[None]
-    >>> round(float(loss(prediction, label)), 4)
+    >>> label = torch.stack([torch.ones(4, 4), -torch.ones(4, 4)])[None]
+    >>> round(float(loss(torch.zeros(1, 2, 4, 4), label)), 4)
     0.6931
     """
 
@@ -37,14 +37,17 @@ class LabelledLoss(nn.Module):
         self.loss = loss
 
     def forward(self, prediction: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-        """Scalar loss of predictions and labels, both (B, C, ...); 0 for a batch without any label."""
-        told = labelled_channels(label)
-        losses = [
-            self.loss(prediction[rows, channel : channel + 1], label[rows, channel : channel + 1])
-            for channel, rows in enumerate(told.T)
-            if rows.any()
-        ]
-        return torch.stack(losses).mean() if losses else 0.0 * prediction.sum()
+        """Scalar loss of predictions and labels (B, C, ...); 0 for a batch without any label."""
+        losses = []
+        for channel, images in enumerate(labelled_channels(label).T):
+            if images.any():
+                # The axis of channels stays, with this one channel.
+                only = slice(channel, channel + 1)
+                losses.append(self.loss(prediction[images, only], label[images, only]))
+        if not losses:
+            # Zero with a gradient, so that ``backward`` works.
+            return 0.0 * prediction.sum()
+        return torch.stack(losses).mean()
 
 
 def labelled_channels(label: torch.Tensor) -> torch.Tensor:

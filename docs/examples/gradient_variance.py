@@ -16,7 +16,7 @@ def gradient_variance(
 ) -> Measurement | None:
     r"""Variance of the batches' gradients at ``weights``, summed over all parameters.
 
-    .. math:: \frac{1}{B} \sum_b \lVert g_b - \bar g \rVert^2, \qquad \bar g = \frac{1}{B} \sum_b g_b
+    .. math:: \frac{1}{B} \sum_b \lVert g_b - \bar g \rVert^2, \quad \bar g = \frac{1}{B} \sum_b g_b
 
     ``None`` for a single batch, which has no variance.
     """

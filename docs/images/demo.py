@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the pictures of the demonstration: its hospitals, and what a finished ``make demo`` recorded
-by round.
+"""Draw the pictures of the demonstration: its hospitals, and what it recorded by round.
 
 Run it after ``make demo``::
 
@@ -29,27 +28,25 @@ from matplotlib.axes import Axes  # noqa: E402
 FOLDER = Path(__file__).parent
 SEED = 0
 SIZE = (96, 96, 12)
-COLOURS = (
-    "#0072b2",
-    "#009e73",
-    "#e69f00",
-    "#d55e00",
-)  # Okabe and Ito's, as in the report; the last for willow
+
+# Okabe and Ito's colours, as in the report; the last is willow's.
+COLOURS = ("#0072b2", "#009e73", "#e69f00", "#d55e00")
 
 
 @plt.style.context("default")  # whatever else of this process has set
 def draw_hospitals(file: Path) -> None:
-    """Draw the slice of the first case of each hospital in which the gland is largest, and the
-    gland's outline.
+    """Draw a slice of the first case of each hospital, with the outline of the gland.
+
+    It is the slice in which the gland is largest.
     """
     figure, panels = plt.subplots(1, len(DEMO_SITES), figsize=(2.5 * len(DEMO_SITES), 2.7))
     for panel, site in zip(panels, DEMO_SITES, strict=True):
         image, mask, _ = make_case(site, 0, SEED, SIZE)
         largest = int(mask.sum(axis=(0, 1)).argmax())
-        shown = image[:, :, largest].T  # rows run from front to back, columns from right to left
-        panel.imshow(
-            shown, cmap="gray", vmin=0, vmax=np.percentile(image, 99.5)
-        )  # as the bundle scales a volume
+        # Rows run from front to back, columns from right to left.
+        shown = image[:, :, largest].T
+        # The bundle scales a volume by the same percentile.
+        panel.imshow(shown, cmap="gray", vmin=0, vmax=np.percentile(image, 99.5))
         panel.contour(mask[:, :, largest].T, [0.5], colors="gold", linewidths=1.2)
         panel.set_title(site.name)
         panel.axis("off")
@@ -61,11 +58,9 @@ def draw_hospitals(file: Path) -> None:
 def draw_rounds(folder: Path, file: Path) -> None:
     """Draw validation Dice and aggregation weights by round of every run in ``folder``."""
     runs = load_runs([folder])
-    figure, rows = plt.subplots(
-        2, len(runs), figsize=(3.3 * len(runs), 5.2), sharey="row", sharex=True
-    )
-    for column, run in enumerate(runs):
-        dice, weight = rows[0][column], rows[1][column]
+    size = (3.3 * len(runs), 5.2)
+    figure, rows = plt.subplots(2, len(runs), figsize=size, sharey="row", sharex=True)
+    for dice, weight, run in zip(rows[0], rows[1], runs, strict=True):
         dice.set_title(run.name)
         _plot(dice, dice_series(run))
         weights = weight_series(run).points
@@ -75,8 +70,10 @@ def draw_rounds(folder: Path, file: Path) -> None:
             weight.text(0.5, 0.5, "averages nothing", transform=weight.transAxes, ha="center")
             weight.spines[["top", "right"]].set_visible(False)
         weight.set_xlabel("round")
+
+    # The panels of a row share their range, which is known when all is drawn.
     for row in rows:
-        row[0].set_ylim(bottom=0)  # after all is drawn: the panels of a row share their range
+        row[0].set_ylim(bottom=0)
     rows[0][0].set_ylabel("validation Dice")
     rows[1][0].set_ylabel("aggregation weight")
     rows[0][0].legend(frameon=False)
@@ -85,13 +82,12 @@ def draw_rounds(folder: Path, file: Path) -> None:
 
 
 def _plot(axes: Axes, series: Mapping[str, Sequence[Point]]) -> None:
-    """One line a site."""
+    """Draw a line for each site."""
+    style = {"linewidth": 1.5, "marker": "o", "markersize": 2.5}
     for colour, (site, points) in zip(COLOURS, series.items(), strict=True):
         rounds = [point.round for point in points]
         values = [point.value for point in points]
-        axes.plot(
-            rounds, values, color=colour, linewidth=1.5, marker="o", markersize=2.5, label=site
-        )
+        axes.plot(rounds, values, color=colour, label=site, **style)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#e6e6e6")
 

@@ -1,31 +1,164 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands for NVIDIA FLARE."""
+"""Commands for NVIDIA FLARE: ``simulate-flare``, ``export-flare`` and ``flare-policy``.
+
+Of each command the arguments come first, then the function that it calls.
+"""
 
 from __future__ import annotations
 
 import argparse
 import ast
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from monai_fairfl.cli.command import Add, Answer, positive
 from monai_fairfl.errors import ConfigError
 
+RECIPE_OPTIONS = (
+    "bundle",
+    "strategy",
+    "num_rounds",
+    "name",
+    "local_epochs",
+    "seed",
+    "timeout",
+    "initial_ckpt",
+    "config",
+    "overrides",
+)
+"""Options that are arguments of ``FairFLRecipe``."""
+
+
+def add_commands(add: Add) -> None:
+    """Add the commands of this module to the program."""
+    _add_simulate_flare(add)
+    _add_export_flare(add)
+    _add_flare_policy(add)
+
+
+def _add_recipe_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of a federation, those of :data:`RECIPE_OPTIONS` among them."""
+    command.add_argument(
+        "--bundle", required=True, metavar="NAME|DIR", help="of this package, or a folder"
+    )
+    command.add_argument(
+        "--strategy",
+        type=_strategy,
+        default="FedCE",
+        metavar="NAME|PATH|JSON",
+        help="name of a shipped one, dotted path of your own (MODULE.NAME, its folder on "
+        "PYTHONPATH), or configuration with arguments (default: FedCE)",
+    )
+    command.add_argument(
+        "--num-rounds", type=positive, default=60, metavar="N", help="in all (default: 60)"
+    )
+    command.add_argument(
+        "--local-epochs", type=positive, default=1, metavar="N", help="of a round (default: 1)"
+    )
+    command.add_argument(
+        "--name", metavar="NAME", help="of the job and its run (default: BUNDLE-STRATEGY)"
+    )
+    command.add_argument(
+        "--config", nargs="+", metavar="FILE", help="of the bundle (default: configs/train.json)"
+    )
+    command.add_argument(
+        "--overrides",
+        type=_plain_values,
+        metavar="MAPPING",
+        help="plain values for the configuration, such as \"{'size': [64, 64]}\"",
+    )
+    command.add_argument(
+        "--initial", dest="initial_ckpt", metavar="FILE", help="state_dict to begin with"
+    )
+    command.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
+    command.add_argument(
+        "--timeout",
+        type=float,
+        default=0,
+        metavar="SECONDS",
+        help="of an exchange (default: 0, which waits for all)",
+    )
+    command.add_argument(
+        "--no-custom-code",
+        action="store_true",
+        help="for sites that run installed packages only; see flare-policy",
+    )
+
+
+def _recipe_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of the recipe that the command line gives."""
+    arguments = {"custom_code": not args.no_custom_code}
+    for name in RECIPE_OPTIONS:
+        value = getattr(args, name)
+        if value is not None:
+            arguments[name] = value
+    return arguments
+
+
+# --- simulate-flare
+
+
+def _add_simulate_flare(add: Add) -> None:
+    command = add(
+        "simulate-flare",
+        simulate_flare,
+        "simulate-flare --bundle prostate_mri_segmentation --num-rounds 12 --local-epochs 4 "
+        "--sites-root hospitals --workspace flare",
+    )
+    command.add_argument(
+        "--sites-root", required=True, metavar="DIR", help="one folder per hospital"
+    )
+    command.add_argument(
+        "--site-names", nargs="+", metavar="SITE", help="those that take part (default: all)"
+    )
+    command.add_argument(
+        "--workspace",
+        required=True,
+        metavar="DIR",
+        help="gets nvflare/, the simulator's own, emptied at every start, and kept/, with the run "
+        "in kept/server/NAME and the states of the sites; continues a run that did not end",
+    )
+    _add_recipe_options(command)
+
 
 def simulate_flare(args: argparse.Namespace) -> Answer:
-    """Run a federation in NVIDIA FLARE's simulator: a server and one process per site on this
-    machine.
+    """Run a federation in NVIDIA FLARE's simulator.
+
+    It starts a server and one process per site on this machine.
     """
     from monai_fairfl.report import as_text
     from monai_fairfl.transports.flare.job.launch import simulate_job
 
-    run = simulate_job(args.workspace, args.sites_root, args.site_names, **_arguments(args))
-    page = run / "report.html"  # of the server, at the end of its job
+    run = simulate_job(args.workspace, args.sites_root, args.site_names, **_recipe_arguments(args))
+    # The server writes the report at the end of its job.
+    page = run / "report.html"
     if not page.exists():
         return Answer({"run": str(run), "report": None}, f"{run}: done")
     text = as_text(json.loads((run / "report.json").read_text()))
     return Answer({"run": str(run), "report": str(page)}, f"{text}\nReport: {page}")
+
+
+# --- export-flare
+
+
+def _add_export_flare(add: Add) -> None:
+    command = add(
+        "export-flare",
+        export_flare,
+        "export-flare --bundle prostate_mri_segmentation --num-rounds 60 --local-epochs 4 "
+        "--out job\n"
+        "export-flare --bundle my_bundle --strategy CGSV --local-epochs 2 --no-custom-code "
+        "--out job",
+    )
+    command.add_argument(
+        "--out", required=True, metavar="DIR", help="becomes the job folder; new or empty"
+    )
+    command.add_argument(
+        "--min-clients", type=positive, default=2, metavar="N", help="fewest sites (default: 2)"
+    )
+    _add_recipe_options(command)
 
 
 def export_flare(args: argparse.Namespace) -> Answer:
@@ -34,72 +167,109 @@ def export_flare(args: argparse.Namespace) -> Answer:
     from monai_fairfl.transports.flare.job.strategy import own_classes, strategy_of
     from monai_fairfl.transports.flare.policy import ENTRY
 
-    arguments = _arguments(args)
+    arguments = _recipe_arguments(args)
     arguments["strategy"] = strategy_of(arguments["strategy"])
     job = export_job(args.out, min_clients=args.min_clients, **arguments)
     lines = [f"{job}: written; submit it with: nvflare job submit -j {job}"]
     own = own_classes(arguments["strategy"])
-    if own and args.no_custom_code:
-        lines.append(
-            f"It does not bring {', '.join(own)}: the server must have that installed or on PYTHONPATH, and in "
-            f"class_allow_list: monai-fairfl flare-policy --kit KIT --also {' '.join(own)}"
-        )
-    elif own:
-        lines.append(
-            f"It brings the code of {', '.join(own)}; the server must have installed what that imports"
-        )
+    if own:
+        lines.append(_about_own_classes(own, args.no_custom_code))
+    allow = None
     if args.no_custom_code:
+        allow = ENTRY
         lines.append(
-            f"It brings no code, so the server and every site must have {ENTRY!r} in class_allow_list of "
-            "local/resources.json: monai-fairfl flare-policy --kit KIT adds it"
+            f"It brings no code, so the server and every site must have {ENTRY!r} in "
+            "class_allow_list of local/resources.json: monai-fairfl flare-policy --kit KIT adds it"
         )
-    return Answer(
-        {"job": str(job), "allow": ENTRY if args.no_custom_code else None}, "\n".join(lines)
+    return Answer({"job": str(job), "allow": allow}, "\n".join(lines))
+
+
+def _about_own_classes(own: Sequence[str], no_custom_code: bool) -> str:
+    """Return what the server needs for the user's own classes in a job."""
+    classes = ", ".join(own)
+    if no_custom_code:
+        return (
+            f"It does not bring {classes}: the server must have that installed or on PYTHONPATH, "
+            "and in class_allow_list: monai-fairfl flare-policy --kit KIT --also "
+            f"{' '.join(own)}"
+        )
+    return f"It brings the code of {classes}; the server must have installed what that imports"
+
+
+# --- flare-policy
+
+
+def _add_flare_policy(add: Add) -> None:
+    command = add(
+        "flare-policy",
+        flare_policy,
+        "flare-policy                 # the entry of class_allow_list\n"
+        "flare-policy --kit alder     # add it to alder/local/resources.json\n"
+        "flare-policy --kit alder --check",
+    )
+    command.add_argument("--kit", metavar="DIR", help="startup kit of the server or of a site")
+    command.add_argument(
+        "--also",
+        nargs="+",
+        default=[],
+        metavar="CLASS",
+        help="classes of your own that a job names, such as my_methods.MyStrategy: of the "
+        "server's kit only",
+    )
+    command.add_argument(
+        "--check", action="store_true", help="only report; exit code 2 when it is missing"
     )
 
 
-def _arguments(args: argparse.Namespace) -> dict[str, Any]:
-    """Of the recipe: what was given on the command line."""
-    words = "bundle strategy num_rounds name local_epochs seed timeout initial_ckpt config overrides".split()
-    given = {word: getattr(args, word) for word in words if getattr(args, word) is not None}
-    return given | {"custom_code": not args.no_custom_code}
-
-
 def flare_policy(args: argparse.Namespace) -> Answer:
-    """Tell, check or add what NVIDIA FLARE must allow for jobs that bring no code."""
+    """Show, check or add what NVIDIA FLARE must allow for jobs that bring no code."""
     from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed
 
-    if args.kit is None and args.check:
-        raise ConfigError(
-            "--check needs to know what to check: give --kit, the startup kit of the server or of a site"
-        )
     if args.kit is None:
-        text = f'add "{ENTRY}" to class_allow_list in local/resources.json of the server and of every site'
-        return Answer(
-            {"class_allow_list": ENTRY}, f"{text};\nmonai-fairfl flare-policy --kit KIT does it"
+        if args.check:
+            raise ConfigError(
+                "--check needs to know what to check: give --kit, the startup kit of the server or "
+                "of a site"
+            )
+        text = (
+            f'add "{ENTRY}" to class_allow_list in local/resources.json of the server and of every '
+            "site;\nmonai-fairfl flare-policy --kit KIT does it"
         )
+        return Answer({"class_allow_list": ENTRY}, text)
+
     entries = " and ".join(f'"{entry}"' for entry in [ENTRY, *args.also])
     verb = "are" if args.also else "is"
     if not args.check:
         file = allow(args.kit, args.also)
-        return Answer(
-            {"file": str(file), "allowed": True},
-            f"{file}: {entries} {verb} allowed; restart what runs from it",
-        )
+        text = f"{file}: {entries} {verb} allowed; restart what runs from it"
+        return Answer({"file": str(file), "allowed": True}, text)
     if allowed(args.kit, args.also):
         return Answer({"allowed": True}, f"{args.kit}: {entries} {verb} allowed")
-    text = f'{args.kit} does not allow {entries}: a job without custom code ends with "is not in allow_list".'
-    words = " ".join(["--kit", args.kit, *(["--also", *args.also] if args.also else [])])
-    return Answer({"allowed": False}, f"{text}\nmonai-fairfl flare-policy {words} adds it", 2)
+    options = f"--kit {args.kit}"
+    if args.also:
+        options += f" --also {' '.join(args.also)}"
+    text = (
+        f"{args.kit} does not allow {entries}: a job without custom code ends with "
+        f'"is not in allow_list".\nmonai-fairfl flare-policy {options} adds it'
+    )
+    return Answer({"allowed": False}, text, code=2)
+
+
+# --- values of options
 
 
 def _plain_values(text: str) -> dict[str, Any]:
+    """Parse overrides, for ``type=`` of an argument."""
     return _mapping(text, "a mapping such as \"{'size': [64, 64]}\"")
 
 
 def _strategy(text: str) -> str | dict[str, Any]:
+    """Parse a strategy's name, path or configuration, for ``type=`` of an argument.
+
+    The recipe checks whether there is one of that name or path.
+    """
     if not text.lstrip().startswith("{"):
-        return text  # whether there is one of that name or path, the recipe says
+        return text
     example = '{"_target_": "monai_fairfl.strategies.ShapFed", "personalised": true}'
     expected = f"a name, such as FedCE, a dotted path, or a configuration, such as '{example}'"
     found = _mapping(text, expected)
@@ -109,7 +279,7 @@ def _strategy(text: str) -> str | dict[str, Any]:
 
 
 def _mapping(text: str, expected: str) -> dict[str, Any]:
-    """Plain values as Python or JSON writes them."""
+    """Parse plain values as Python or JSON writes them."""
     try:
         found = ast.literal_eval(text)
     except (SyntaxError, TypeError, ValueError):
@@ -122,107 +292,3 @@ def _mapping(text: str, expected: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
     return found
-
-
-def add_commands(add: Add) -> None:
-    """``simulate-flare``, ``export-flare``, ``flare-policy``."""
-    sub = add(
-        "simulate-flare",
-        simulate_flare,
-        "simulate-flare --bundle prostate_mri_segmentation --num-rounds 12 --local-epochs 4 "
-        "--sites-root hospitals --workspace flare",
-    )
-    sub.add_argument("--sites-root", required=True, metavar="DIR", help="one folder per hospital")
-    sub.add_argument(
-        "--site-names", nargs="+", metavar="SITE", help="those that take part (default: all)"
-    )
-    sub.add_argument(
-        "--workspace",
-        required=True,
-        metavar="DIR",
-        help="gets nvflare/, the simulator's own, emptied at every start, and kept/, with the run in kept/server/NAME "
-        "and what the sites keep; goes on with a run that did not end",
-    )
-    _add_arguments(sub)
-
-    sub = add(
-        "export-flare",
-        export_flare,
-        "export-flare --bundle prostate_mri_segmentation --num-rounds 60 --local-epochs 4 --out job\n"
-        "export-flare --bundle my_bundle --strategy CGSV --local-epochs 2 --no-custom-code --out job",
-    )
-    sub.add_argument(
-        "--out", required=True, metavar="DIR", help="becomes the job folder; new or empty"
-    )
-    sub.add_argument(
-        "--min-clients", type=positive, default=2, metavar="N", help="fewest sites (default: 2)"
-    )
-    _add_arguments(sub)
-
-    sub = add(
-        "flare-policy",
-        flare_policy,
-        "flare-policy                 # the entry of class_allow_list\n"
-        "flare-policy --kit alder     # add it to alder/local/resources.json\n"
-        "flare-policy --kit alder --check",
-    )
-    sub.add_argument("--kit", metavar="DIR", help="startup kit of the server or of a site")
-    sub.add_argument(
-        "--also",
-        nargs="+",
-        default=[],
-        metavar="CLASS",
-        help="classes of your own that a job names, such as my_methods.MyStrategy: of the server's kit only",
-    )
-    sub.add_argument(
-        "--check", action="store_true", help="only tell; exit code 2 when it is missing"
-    )
-
-
-def _add_arguments(sub: argparse.ArgumentParser) -> None:
-    """What a federation needs to know on any engine."""
-    sub.add_argument(
-        "--bundle", required=True, metavar="NAME|DIR", help="of this package, or a folder"
-    )
-    sub.add_argument(
-        "--strategy",
-        type=_strategy,
-        default="FedCE",
-        metavar="NAME|PATH|JSON",
-        help="name of a shipped one, dotted path of your own (MODULE.NAME, its folder on PYTHONPATH), or "
-        "configuration with arguments (default: FedCE)",
-    )
-    sub.add_argument(
-        "--num-rounds", type=positive, default=60, metavar="N", help="in all (default: 60)"
-    )
-    sub.add_argument(
-        "--local-epochs", type=positive, default=1, metavar="N", help="of a round (default: 1)"
-    )
-    sub.add_argument(
-        "--name", metavar="NAME", help="of the job and its run (default: BUNDLE-STRATEGY)"
-    )
-    sub.add_argument(
-        "--config", nargs="+", metavar="FILE", help="of the bundle (default: configs/train.json)"
-    )
-    sub.add_argument(
-        "--overrides",
-        type=_plain_values,
-        metavar="MAPPING",
-        help="plain values for the configuration, such as \"{'size': [64, 64]}\"",
-    )
-    sub.add_argument(
-        "--initial", dest="initial_ckpt", metavar="FILE", help="state_dict to begin from"
-    )
-    sub.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
-    sub.add_argument(
-        "--timeout",
-        type=float,
-        default=0,
-        metavar="SECONDS",
-        help="of an exchange (default: 0, which waits for all)",
-    )
-    sub.add_argument(
-        "--no-custom-code",
-        action="store_true",
-        help="for sites that run installed packages only; see flare-policy",
-    )

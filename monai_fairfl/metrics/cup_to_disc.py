@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The vertical cup-to-disc ratio, the number an ophthalmologist reads off an optic disc, and its
-error.
-"""
+"""Measures the vertical cup-to-disc ratio, which ophthalmologists read off an optic disc."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +15,10 @@ from monai.metrics.utils import do_metric_reduction
 
 
 def vertical_cup_to_disc_ratio(masks: torch.Tensor) -> float:
-    r"""Height of the cup over height of the disc, :math:`h_{cup} / h_{disc}`, in [0, 1] for a cup
-    inside its disc.
+    r"""Height of the cup over height of the disc, :math:`h_{cup} / h_{disc}`.
 
-    Above about 0.6 to 0.7 it makes one think of glaucoma.
+    It is in [0, 1] for a cup inside its disc. Above about 0.6 to 0.7 it makes one think of
+    glaucoma.
 
     Args:
         masks: (2, W, H) of 0 and 1, disc and cup; height is the last axis, as MONAI reads
@@ -35,8 +34,11 @@ def vertical_cup_to_disc_ratio(masks: torch.Tensor) -> float:
     """
     if bool((masks < 0).any()):
         return float("nan")
-    disc, cup = (_height(mask > 0.5) for mask in masks)
-    return cup / disc if disc else float("nan")
+    disc_height = _height(masks[0] > 0.5)
+    cup_height = _height(masks[1] > 0.5)
+    if disc_height == 0:
+        return float("nan")
+    return cup_height / disc_height
 
 
 class CupToDiscErrorMetric(CumulativeIterationMetric):
@@ -57,11 +59,13 @@ class CupToDiscErrorMetric(CumulativeIterationMetric):
         self, y_pred: torch.Tensor, y: torch.Tensor | None = None, **_: Any
     ) -> torch.Tensor:
         assert y is not None
-        pairs = [
-            (vertical_cup_to_disc_ratio(p), vertical_cup_to_disc_ratio(t))
-            for p, t in zip(y_pred, y, strict=True)
-        ]
-        return torch.tensor([[abs((p if p == p else 0.0) - t)] for p, t in pairs])
+        errors = []
+        for prediction, reference in zip(y_pred, y, strict=True):
+            predicted_ratio = vertical_cup_to_disc_ratio(prediction)
+            if math.isnan(predicted_ratio):
+                predicted_ratio = 0.0
+            errors.append([abs(predicted_ratio - vertical_cup_to_disc_ratio(reference))])
+        return torch.tensor(errors)
 
     def aggregate(self) -> torch.Tensor:
         """The mean over photographs; NaN when none has a labelled cup."""
@@ -90,5 +94,8 @@ class CupToDiscError(IgniteMetricHandler):
 
 
 def _height(mask: torch.Tensor) -> int:
+    """Pixels from the first to the last row of a mask (W, H); 0 for an empty one."""
     rows = torch.nonzero(mask.any(0)).flatten()
-    return int(rows[-1] - rows[0]) + 1 if len(rows) else 0
+    if len(rows) == 0:
+        return 0
+    return int(rows[-1] - rows[0]) + 1

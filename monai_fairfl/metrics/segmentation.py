@@ -1,12 +1,14 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Segmentation metrics beside MONAI's own, each with the ignite handler of the same meaning for
-bundle configs.
+"""Computes segmentation metrics beside MONAI's own, each with an ignite handler for bundles.
 
 In a bundle (predictions and labels binarised by the postprocessing, decollated or not)::
 
-    "dice_slices": {"_target_": "monai_fairfl.metrics.segmentation.SliceDice", "include_background": false,
-                    "output_transform": "$monai.handlers.from_engine(['pred', 'label'])"}
+    "dice_slices": {
+        "_target_": "monai_fairfl.metrics.segmentation.SliceDice",
+        "include_background": false,
+        "output_transform": "$monai.handlers.from_engine(['pred', 'label'])"
+    }
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from monai.data import MetaTensor
 from monai.handlers import IgniteMetricHandler
@@ -27,16 +28,19 @@ from monai_fairfl.errors import ConfigError, DataError
 
 Units = Literal["spacing", "voxels"]
 
+NOTHING_MEASURED = (
+    "no case was measured since the last reset; run the evaluator on at least one case."
+)
+
 
 class SliceDiceMetric(CumulativeIterationMetric):
-    """Mean 2-D Dice over the slices that contain the structure in the reference, as FedCE and
-    Fed-LWR report it.
+    """Mean 2-D Dice over the slices that contain the structure in the reference.
 
-    Per slice ``2|A ∩ B| / (|A| + |B|)``; slices without the structure in the reference are left
-    out, whatever was predicted there, so false positives beyond the organ's ends do not count:
-    report the volume's Dice beside it. The papers average over a site's images, which are slices,
-    so :meth:`aggregate` pools the slices of all cases: a case counts as often as it has slices.
-    :meth:`get_buffer` holds each case's own mean.
+    FedCE and Fed-LWR report it. Per slice ``2|A ∩ B| / (|A| + |B|)``; slices without the structure
+    in the reference are left out, whatever was predicted there, so false positives beyond the
+    organ's ends do not count: report the volume's Dice beside it. The papers average over a site's
+    images, which are slices, so :meth:`aggregate` pools the slices of all cases: a case counts as
+    often as it has slices. :meth:`get_buffer` holds each case's own mean.
 
     Args:
         include_background: whether the first of several channels counts.
@@ -71,20 +75,29 @@ class SliceDiceMetric(CumulativeIterationMetric):
     def _compute_tensor(
         self, y_pred: torch.Tensor, y: torch.Tensor | None = None, **_: Any
     ) -> list[torch.Tensor]:
-        """Mean Dice (B, C) over the slices with reference, NaN where there is none, and their
-        number (B, C).
+        """Two tensors (B, C): each case's mean Dice over the slices with reference, their number.
+
+        The mean is NaN where there is no such slice.
         """
         pred, label = _binarised(y_pred, y)
         if label.ndim != 5:
             raise DataError(
-                f"Dice over slices needs volumes (B, C, H, W, D), got {tuple(label.shape)}; use MeanDice for images."
+                f"Dice over slices needs volumes (B, C, H, W, D), got {tuple(label.shape)}; use "
+                "MeanDice for images."
             )
-        flat_pred, flat_label = (
-            x.movedim(self.spatial_dim + 2, 1).flatten(0, 1) for x in (pred, label)
+        # MONAI's Dice of images is NaN where the reference is empty.
+        dice = compute_dice(
+            self._slices_of(pred),
+            self._slices_of(label),
+            include_background=self.include_background,
         )
-        dice = compute_dice(flat_pred, flat_label, include_background=self.include_background)
-        dice = dice.unflatten(0, (len(label), -1))
-        return [dice.nanmean(dim=1), dice.isfinite().sum(dim=1).to(dice)]
+        dice_by_slice = dice.unflatten(0, (len(label), -1))
+        number_of_slices = dice_by_slice.isfinite().sum(dim=1).to(dice)
+        return [dice_by_slice.nanmean(dim=1), number_of_slices]
+
+    def _slices_of(self, volumes: torch.Tensor) -> torch.Tensor:
+        """All slices of volumes (B, C, H, W, D) as images (B * slices, C, ...)."""
+        return volumes.movedim(self.spatial_dim + 2, 1).flatten(0, 1)
 
     def get_buffer(self) -> torch.Tensor | None:
         """Each case's mean over its own slices (cases, classes), for reports per case."""
@@ -105,26 +118,27 @@ class SliceDiceMetric(CumulativeIterationMetric):
         """
         buffers = super().get_buffer()
         if buffers is None:
-            raise ConfigError(
-                "no case was measured since the last reset; run the evaluator on at least one case."
-            )
+            raise ConfigError(NOTHING_MEASURED)
         means, slices = buffers
         reduction = reduction or self.reduction
         if reduction == "none":
             return means
+        # Mean over the slices of all cases, for each class.
         classes = (means * slices).nansum(dim=0) / slices.sum(dim=0)
-        return classes if reduction == "mean_batch" else classes.nanmean()
+        if reduction == "mean_batch":
+            return classes
+        return classes.nanmean()
 
 
 class SpacedHausdorffMetric(CumulativeIterationMetric):
-    """Hausdorff distance in the unit of the image's spacing (millimetres for NIfTI), 95th
-    percentile by default.
+    """Hausdorff distance in the unit of the image's spacing (millimetres for NIfTI).
 
-    The spacing is read off each case's label, or its prediction where the label carries none. As in
-    MONAI, the percentile is taken per direction (prediction to reference and back), then the
-    larger. A missing structure is a failure and must not drop out of the mean as MONAI's NaN does:
-    when exactly one of prediction and reference is empty, the distance is the diagonal of the
-    image, which no real distance reaches; when both are empty it is 0.
+    It is the 95th percentile by default. The spacing is read off each case's label, or its
+    prediction where the label carries none. As in MONAI, the percentile is taken per direction
+    (prediction to reference and back), then the larger. A missing structure is a failure and must
+    not drop out of the mean as MONAI's NaN does: when exactly one of prediction and reference is
+    empty, the distance is the diagonal of the image, which no real distance reaches; when both are
+    empty it is 0.
 
     Args:
         include_background: whether the first of several channels counts.
@@ -137,7 +151,8 @@ class SpacedHausdorffMetric(CumulativeIterationMetric):
         ConfigError: when ``units`` is unknown, or, later, when no image carries a spacing.
 
     >>> affine = torch.diag(torch.tensor([1.0, 1.0, 3.0, 1.0]))
-    >>> reference, prediction = (MetaTensor(torch.zeros(1, 4, 4, 4), affine=affine) for _ in range(2))
+    >>> reference = MetaTensor(torch.zeros(1, 4, 4, 4), affine=affine)
+    >>> prediction = reference.clone()
     >>> reference[0, 1, 1, 1] = 1
     >>> prediction[0, 1, 1, 2] = 1
     >>> SpacedHausdorffMetric()([prediction], [reference])
@@ -165,26 +180,35 @@ class SpacedHausdorffMetric(CumulativeIterationMetric):
         pred, label = _binarised(y_pred, y)
         if not self.include_background:
             pred, label = ignore_background(pred, label)
-        spacings = (
-            _spacings(y_pred, y)
-            if self.units == "spacing"
-            else [[1.0] * (label.ndim - 2)] * len(label)
-        )
-        distances = torch.zeros(label.shape[:2], device=label.device)
-        for case, channel in np.ndindex(*label.shape[:2]):
-            a, b = pred[case, channel], label[case, channel]
-            distances[case, channel] = self._distance(a, b, spacings[case])
+        cases, channels = label.shape[:2]
+        if self.units == "spacing":
+            spacings = _spacings(y_pred, y)
+        else:
+            spacings = [[1.0] * (label.ndim - 2)] * cases
+        distances = torch.zeros(cases, channels, device=label.device)
+        for case in range(cases):
+            for channel in range(channels):
+                distances[case, channel] = self._distance(
+                    pred[case, channel], label[case, channel], spacings[case]
+                )
         return distances
 
     def _distance(self, pred: torch.Tensor, label: torch.Tensor, spacing: list[float]) -> float:
+        """Distance of two masks (H, W, D)."""
         if not pred.any() and not label.any():
             return 0.0
         if not pred.any() or not label.any():
-            return math.hypot(*(size * step for size, step in zip(label.shape, spacing)))
-        a, b = pred[None, None], label[None, None]
-        return float(
-            compute_hausdorff_distance(a, b, True, percentile=self.percentile, spacing=spacing)
+            # The diagonal of the image.
+            sides = [size * step for size, step in zip(label.shape, spacing)]
+            return math.hypot(*sides)
+        distance = compute_hausdorff_distance(
+            pred[None, None],
+            label[None, None],
+            include_background=True,
+            percentile=self.percentile,
+            spacing=spacing,
         )
+        return float(distance)
 
     def aggregate(self, reduction: str | None = None) -> torch.Tensor:
         """Reduces the distances of all cases.
@@ -200,9 +224,7 @@ class SpacedHausdorffMetric(CumulativeIterationMetric):
         """
         distances = self.get_buffer()
         if distances is None:
-            raise ConfigError(
-                "no case was measured since the last reset; run the evaluator on at least one case."
-            )
+            raise ConfigError(NOTHING_MEASURED)
         return do_metric_reduction(distances, reduction or self.reduction)[0]
 
 
@@ -236,8 +258,9 @@ class SliceDice(IgniteMetricHandler):
 
 
 class SpacedHausdorff(IgniteMetricHandler):
-    """Ignite handler of :class:`SpacedHausdorffMetric`, used like
-    ``monai.handlers.HausdorffDistance``.
+    """Ignite handler of :class:`SpacedHausdorffMetric`.
+
+    It is used like ``monai.handlers.HausdorffDistance``.
 
     Args:
         include_background: see :class:`SpacedHausdorffMetric`.
@@ -273,8 +296,9 @@ def _check_option(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def _binarised(y_pred: torch.Tensor, y: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both as plain tensors; logits and class indices would be scored without complaint, hence the
-    check.
+    """Prediction and label as plain tensors of 0 and 1.
+
+    Anything else is refused: logits and class indices would be scored without complaint.
     """
     if y is None:
         raise DataError(
@@ -284,24 +308,33 @@ def _binarised(y_pred: torch.Tensor, y: torch.Tensor | None) -> tuple[torch.Tens
         raise DataError(
             f"prediction {tuple(y_pred.shape)} and label {tuple(y.shape)} must have the same shape."
         )
-    pred, label = (convert_to_tensor(x, dtype=torch.float32, track_meta=False) for x in (y_pred, y))
-    for name, x in (("prediction", pred), ("label", label)):
-        if not ((x == 0) | (x == 1)).all():
+    pred = convert_to_tensor(y_pred, dtype=torch.float32, track_meta=False)
+    label = convert_to_tensor(y, dtype=torch.float32, track_meta=False)
+    for name, mask in (("prediction", pred), ("label", label)):
+        if not ((mask == 0) | (mask == 1)).all():
             raise DataError(
-                f"the {name} must be 0 or 1 (one channel per class); add AsDiscreted to the postprocessing."
+                f"the {name} must be 0 or 1 (one channel per class); add AsDiscreted to the "
+                "postprocessing."
             )
     return pred, label
 
 
 def _spacings(*images: torch.Tensor | None) -> list[list[float]]:
-    """Spacing of each case of the batch, from the last image that carries one: the label, else the
-    prediction.
+    """Spacing of each case of the batch, from the last image that carries one.
+
+    That is the label, else the prediction.
     """
     for image in reversed(images):
-        if isinstance(image, MetaTensor):
-            per_case = image.pixdim if image.is_batch else [image.pixdim] * len(image)
-            return [[float(step) for step in steps][: image.ndim - 2] for steps in per_case]
+        if not isinstance(image, MetaTensor):
+            continue
+        pixdims = image.pixdim if image.is_batch else [image.pixdim] * len(image)
+        spatial_axes = image.ndim - 2
+        spacings = []
+        for pixdim in pixdims:
+            spacing = [float(step) for step in pixdim]
+            spacings.append(spacing[:spatial_axes])
+        return spacings
     raise ConfigError(
-        "neither label nor prediction carries a spacing; keep MONAI's MetaTensor through the transforms "
-        "(no ToTensord with track_meta=False), or set units to 'voxels'."
+        "neither label nor prediction carries a spacing; keep MONAI's MetaTensor through the "
+        "transforms (no ToTensord with track_meta=False), or set units to 'voxels'."
     )

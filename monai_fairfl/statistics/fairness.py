@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fairness of a federation: how evenly sites are served, and whether contributions are credited as
-they should be.
+"""Measures the fairness of a federation: of its scores, and of the credit for contributions.
+
+How evenly are sites served, and do contributions get the credit that they deserve?
 
 Units: scores (Dice, accuracy) are fractions in [0, 1]; contributions are shares that sum to one.
 Results on a paper's own scale (x100, percentage points) say so. Clients come as a mapping client ->
@@ -22,13 +23,19 @@ from scipy import stats
 from monai_fairfl.errors import ConfigError
 
 PerClient: TypeAlias = Mapping[str, float] | Sequence[float]
-ROUNDING = 0.02  # published shares, rounded to half a percent, sum to 0.99 ... 1.01
+
+ROUNDING = 0.02
+"""Published shares, rounded to half a percent, sum to 0.99 ... 1.01."""
+
+EQUAL = 1e-9
+"""Relative spread below which values are equal, but for rounding."""
 
 
 @dataclass(frozen=True)
 class Performance:
-    """What :func:`performance` found, as fractions; ``std`` uses ``n - ddof``, ``gap`` is best
-    minus worst.
+    """What :func:`performance` found, as fractions.
+
+    ``std`` uses ``n - ddof``, ``gap`` is best minus worst.
     """
 
     mean: float
@@ -42,9 +49,7 @@ class Performance:
 
 
 class Correlation(NamedTuple):
-    """Pearson correlation ``r`` with its two-sided ``p_value``; both NaN where the correlation is
-    undefined.
-    """
+    """Pearson correlation ``r`` with its two-sided ``p_value``; both NaN where undefined."""
 
     r: float
     p_value: float
@@ -52,8 +57,9 @@ class Correlation(NamedTuple):
 
 @dataclass(frozen=True)
 class Agreement:
-    """What :func:`agreement` found: ``pearson`` in -100 ... 100, ``euclidean`` and ``cosine`` on
-    fractions.
+    """What :func:`agreement` found.
+
+    ``pearson`` is in -100 ... 100, ``euclidean`` and ``cosine`` are of fractions.
     """
 
     pearson: float
@@ -64,9 +70,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """Signed ``drops`` in score when a client is left out, and the non-negative ``shares`` made of
-    them.
-    """
+    """Signed ``drops`` in score when a client is left out, and non-negative ``shares`` of them."""
 
     drops: dict[str, float]
     shares: dict[str, float]
@@ -93,29 +97,35 @@ def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performan
             fit.
 
     >>> summary = performance({"A": 0.9, "B": 0.8, "C": 0.7}, worst_k=2)
-    >>> summary.worst_client, round(summary.worst_k_mean, 3), round(summary.std, 3), round(summary.jain, 3)
-    ('C', 0.75, 0.1, 0.99)
+    >>> summary.worst_client, round(summary.worst_k_mean, 3)
+    ('C', 0.75)
+    >>> round(summary.std, 3), round(summary.jain, 3)
+    (0.1, 0.99)
     """
     names, x = _scores(scores, "scores")
-    if not 1 <= worst_k <= len(x):
-        raise ConfigError(f"worst_k must be 1 to the number of clients ({len(x)}), got {worst_k}.")
+    n = len(x)
+    if not 1 <= worst_k <= n:
+        raise ConfigError(f"worst_k must be 1 to the number of clients ({n}), got {worst_k}.")
     ascending = np.sort(x)
-    squares = float(len(x) * np.sum(x**2))
+    std = float(x.std(ddof=ddof)) if n > ddof else float("nan")
+    squares = float(n * np.sum(x**2))
+    jain = float(x.sum() ** 2 / squares) if squares > 0 else float("nan")
     return Performance(
         mean=float(x.mean()),
-        std=float(x.std(ddof=ddof)) if len(x) > ddof else float("nan"),
+        std=std,
         ddof=ddof,
         worst_client=names[int(x.argmin())],
         worst=float(ascending[0]),
         worst_k_mean=float(ascending[:worst_k].mean()),
         gap=float(ascending[-1] - ascending[0]),
-        jain=float(x.sum() ** 2 / squares) if squares > 0 else float("nan"),
+        jain=jain,
     )
 
 
 def gain(method: PerClient, standalone: PerClient) -> dict[str, float]:
-    """What each site gains by taking part: its score with the method minus its score when trained
-    alone.
+    """What each site gains by taking part.
+
+    That is its score with the method minus its score when trained alone.
 
     Args:
         method: client -> score of the model the site gets from the federation, fractions in [0, 1].
@@ -128,7 +138,8 @@ def gain(method: PerClient, standalone: PerClient) -> dict[str, float]:
     Raises:
         ConfigError: when the clients differ or a score is not a fraction.
 
-    >>> {client: round(value, 3) for client, value in gain({"A": 0.9, "B": 0.7}, {"A": 0.8, "B": 0.75}).items()}
+    >>> gains = gain({"A": 0.9, "B": 0.7}, {"A": 0.8, "B": 0.75})
+    >>> {client: round(value, 3) for client, value in gains.items()}
     {'A': 0.1, 'B': -0.05}
     """
     names, x, y = _paired(method, standalone, "method", "standalone", _scores)
@@ -160,10 +171,10 @@ def pearson(first: PerClient, second: PerClient) -> Correlation:
 
 
 def performance_fairness_pearson(standalone: PerClient, method: PerClient) -> Correlation:
-    """Collaboration fairness as in FedCE's Table 2 and CGSV: 100 times Pearson of standalone
-    against method scores.
+    """Collaboration fairness: 100 times Pearson of standalone against method scores.
 
-    High when sites with better data of their own end up with better models.
+    FedCE's Table 2 and CGSV report it. It is high when sites with better data of their own end up
+    with better models.
 
     Args:
         standalone: client -> score when trained alone, fractions in [0, 1].
@@ -184,8 +195,9 @@ def performance_fairness_pearson(standalone: PerClient, method: PerClient) -> Co
 
 
 def performance_distance(standalone: PerClient, method: PerClient) -> float:
-    """Euclidean distance between standalone and method scores in percentage points (FedCE's Table
-    2).
+    """Euclidean distance between standalone and method scores, in percentage points.
+
+    Source: FedCE's Table 2.
 
     Args:
         standalone: client -> score when trained alone, fractions in [0, 1].
@@ -205,8 +217,9 @@ def performance_distance(standalone: PerClient, method: PerClient) -> float:
 
 
 def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
-    """How well estimated contributions agree with a reference such as leave-one-out shares (FedCE's
-    Table 3).
+    """How well estimated contributions agree with a reference such as leave-one-out shares.
+
+    Source: FedCE's Table 3.
 
     Args:
         estimated: client -> share, for example a method's final aggregation weights; shares sum to
@@ -233,12 +246,11 @@ def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
 
 
 def leave_one_out_shares(drops: Mapping[str, float | Mapping[str, float]]) -> LeaveOneOut:
-    """Turns the drops in score after leaving each client out into contribution shares (FedCE's
-    Tables 4 and 5).
+    """Turns the drops in score without each client into contribution shares.
 
-    Drops of several structures (optic disc, optic cup) are added first. A client whose absence
-    helps has a negative drop: it stays in ``drops``, and counts as zero in the shares,
-    ``max(drop, 0) / sum max(drop, 0)``.
+    Source: FedCE's Tables 4 and 5. Drops of several structures (optic disc, optic cup) are added
+    first. A client whose absence helps has a negative drop: it stays in ``drops``, and counts as
+    zero in the shares, ``max(drop, 0) / sum max(drop, 0)``.
 
     Args:
         drops: client -> score with all clients minus score without this one, or client -> structure
@@ -251,57 +263,69 @@ def leave_one_out_shares(drops: Mapping[str, float | Mapping[str, float]]) -> Le
     Raises:
         ConfigError: when there is no client or a drop is not finite.
 
-    >>> leave_one_out_shares({"A": {"disc": 2.0, "cup": 4.0}, "B": {"disc": 3.0, "cup": -1.0}, "C": {"disc": -1.0}})
+    >>> drops = {"A": {"disc": 2.0, "cup": 4.0}, "B": {"disc": 3.0, "cup": -1.0}, "C": {"disc": -1}}
+    >>> leave_one_out_shares(drops)
     LeaveOneOut(drops={'A': 6.0, 'B': 2.0, 'C': -1.0}, shares={'A': 0.75, 'B': 0.25, 'C': 0.0})
     """
-    added = {
-        client: sum(drop.values()) if isinstance(drop, Mapping) else drop
-        for client, drop in drops.items()
-    }
-    names, signed = finite_values(added, "drops")
-    kept = signed.clip(min=0)
-    shares = kept / kept.sum() if kept.any() else np.full_like(kept, np.nan)
-    return LeaveOneOut(dict(zip(names, signed.tolist())), dict(zip(names, shares.tolist())))
+    # One drop per client: those of several structures are added.
+    total_drops = {}
+    for client, drop in drops.items():
+        total_drops[client] = sum(drop.values()) if isinstance(drop, Mapping) else drop
+    names, signed = finite_values(total_drops, "drops")
+    positive = signed.clip(min=0)
+    if positive.any():
+        shares = positive / positive.sum()
+    else:
+        shares = np.full_like(positive, np.nan)
+    return LeaveOneOut(
+        drops=dict(zip(names, signed.tolist(), strict=True)),
+        shares=dict(zip(names, shares.tolist(), strict=True)),
+    )
 
 
 Checked: TypeAlias = tuple[list[str], NDArray[np.float64]]
+"""Names of clients, and their values in this order."""
 
 
 def finite_values(values: PerClient, what: str) -> Checked:
     """Names, sorted so that sums do not depend on the order of arrival, and float64 values."""
-    named = (
-        values
-        if isinstance(values, Mapping)
-        else {str(index): value for index, value in enumerate(values)}
-    )
-    if not named:
+    if isinstance(values, Mapping):
+        names = sorted(values)
+        numbers = [values[name] for name in names]
+    else:
+        names = [str(index) for index in range(len(values))]
+        numbers = list(values)
+    if not names:
         raise ConfigError(f"{what} is empty; give at least one value.")
-    names = sorted(named) if isinstance(values, Mapping) else list(named)
-    for name in names:
-        if not isinstance(named[name], Real) or not np.isfinite(named[name]):
+    for name, number in zip(names, numbers, strict=True):
+        if not isinstance(number, Real) or not np.isfinite(number):
             raise ConfigError(
-                f"{what}: {name!r} has {named[name]!r}, not a finite number; mend it or leave it out."
+                f"{what}: {name!r} has {number!r}, not a finite number; mend it or leave it out."
             )
-    return names, np.array([named[name] for name in names], dtype=np.float64)
+    return names, np.array(numbers, dtype=np.float64)
 
 
 def _scores(values: PerClient, what: str) -> Checked:
+    """Names and values, all of which are fractions."""
     names, array = finite_values(values, what)
     for name, value in zip(names, array):
         if not -1e-6 <= value <= 1 + 1e-6:
             raise ConfigError(
-                f"{what}: {name!r} has {value}, not a fraction in [0, 1]; divide percentages by 100."
+                f"{what}: {name!r} has {value}, not a fraction in [0, 1]; divide percentages by "
+                "100."
             )
     return names, array
 
 
 def _shares(values: PerClient, what: str) -> Checked:
+    """Names and values of at least two clients, which sum to 1."""
     names, array = finite_values(values, what)
     if len(array) < 2:
         raise ConfigError(f"{what} has one client ({names[0]!r}); agreement needs at least two.")
     if abs(array.sum() - 1) > ROUNDING:
         raise ConfigError(
-            f"{what}: shares must sum to 1, got {array.sum():.4g}; divide each contribution by their sum."
+            f"{what}: shares must sum to 1, got {array.sum():.4g}; divide each contribution by "
+            "their sum."
         )
     return names, array
 
@@ -313,6 +337,7 @@ def _paired(
     other: str,
     check: Callable[[PerClient, str], Checked],
 ) -> tuple[list[str], NDArray[np.float64], NDArray[np.float64]]:
+    """Names and both values of clients that must be the same on both sides."""
     names, x = check(first, name)
     others, y = check(second, other)
     if isinstance(first, Mapping) != isinstance(second, Mapping):
@@ -328,10 +353,16 @@ def _paired(
 
 
 def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> Correlation:
+    """Pearson's correlation; NaN where it is undefined."""
     if len(x) < 2:
         raise ConfigError(f"a correlation needs at least two clients, got {len(x)}.")
-    # rounding noise in uniform weights would otherwise be correlated with
-    if len(x) == 2 or any(np.ptp(v) <= 1e-9 * np.abs(v).max() for v in (x, y)):
+    if len(x) == 2 or _is_constant(x) or _is_constant(y):
         return Correlation(float("nan"), float("nan"))
     found = stats.pearsonr(x, y)
     return Correlation(float(found.statistic), float(found.pvalue))
+
+
+def _is_constant(values: NDArray[np.float64]) -> bool:
+    """Whether all values are equal, but for the rounding noise that uniform weights have."""
+    spread = np.ptp(values)
+    return bool(spread <= EQUAL * np.abs(values).max())

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Bootstrap intervals of scores, over independent values and over the cases of several sites."""
+"""Computes bootstrap intervals of scores: of single values, and of the cases of several sites."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from monai_fairfl.statistics.fairness import finite_values
 
 
 class Interval(NamedTuple):
-    """An ``estimate`` and the ``low`` and ``high`` end of its confidence interval; NaN where
-    unknown.
-    """
+    """An estimate with the ends of its confidence interval; NaN where unknown."""
 
     estimate: float
     low: float
@@ -27,20 +25,27 @@ class Interval(NamedTuple):
     @classmethod
     def read(cls, data: Mapping[str, float | None]) -> Interval:
         """From JSON, which has ``null`` for what is unknown."""
-        return cls(*(math.nan if data.get(end) is None else float(data[end]) for end in cls._fields))  # type: ignore[arg-type]
+
+        def number(name: str) -> float:
+            value = data.get(name)
+            return math.nan if value is None else float(value)
+
+        return cls(number("estimate"), number("low"), number("high"))
 
     def words(self, digits: int) -> str:
         """The estimate, with its interval where that is known.
 
-        >>> Interval(0.5, 0.25, 0.75).words(2), Interval.read({"estimate": 0.5}).words(2), Interval.read({}).words(2)
-        ('0.50 (0.25 to 0.75)', '0.50', 'undefined')
+        >>> Interval(0.5, 0.25, 0.75).words(2)
+        '0.50 (0.25 to 0.75)'
+        >>> Interval.read({"estimate": 0.5}).words(2), Interval.read({}).words(2)
+        ('0.50', 'undefined')
         """
         if math.isnan(self.estimate):
             return "undefined"
-        known = not math.isnan(self.low) and not math.isnan(self.high)
-        return f"{self.estimate:.{digits}f}" + (
-            f" ({self.low:.{digits}f} to {self.high:.{digits}f})" if known else ""
-        )
+        text = f"{self.estimate:.{digits}f}"
+        if math.isnan(self.low) or math.isnan(self.high):
+            return text
+        return f"{text} ({self.low:.{digits}f} to {self.high:.{digits}f})"
 
 
 def bootstrap_interval(
@@ -49,8 +54,9 @@ def bootstrap_interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Percentile bootstrap interval of a statistic of independent values, for example one value per
-    case.
+    """Percentile bootstrap interval of a statistic of independent values.
+
+    These are, for example, one value per case.
 
     Args:
         values: finite numbers in any unit.
@@ -75,10 +81,9 @@ def bootstrap_interval(
     if len(x) == 1:
         return Interval(estimate, float("nan"), float("nan"))
     rng = np.random.default_rng(seed)
-    found = stats.bootstrap(
-        (x,), statistic, confidence_level=level, method="percentile", rng=rng
-    ).confidence_interval
-    return Interval(estimate, float(found.low), float(found.high))
+    found = stats.bootstrap((x,), statistic, confidence_level=level, method="percentile", rng=rng)
+    interval = found.confidence_interval
+    return Interval(estimate, float(interval.low), float(interval.high))
 
 
 def bootstrap_site_mean(
@@ -113,16 +118,23 @@ def bootstrap_site_mean(
     if not cases_by_site:
         raise ConfigError("cases_by_site is empty; give at least one site.")
     _check_level(level)
-    sites = [
-        finite_values(cases_by_site[site], f"cases of site {site!r}")[1]
-        for site in sorted(cases_by_site)
-    ]
     rng = np.random.default_rng(seed)
-    means = [x[rng.integers(len(x), size=(resamples, len(x)))].mean(axis=1) for x in sites]
-    estimate = float(np.mean([x.mean() for x in sites]))
-    if all(len(x) == 1 for x in sites):
+    site_means = []
+    resampled_means = []
+    most_cases = 0
+    for site in sorted(cases_by_site):
+        _, scores = finite_values(cases_by_site[site], f"cases of site {site!r}")
+        n = len(scores)
+        most_cases = max(most_cases, n)
+        site_means.append(scores.mean())
+        # Each row is one bootstrap sample of this site's cases.
+        chosen = rng.integers(n, size=(resamples, n))
+        resampled_means.append(scores[chosen].mean(axis=1))
+    estimate = float(np.mean(site_means))
+    if most_cases == 1:
         return Interval(estimate, float("nan"), float("nan"))
-    low, high = np.quantile(np.mean(means, axis=0), [(1 - level) / 2, (1 + level) / 2])
+    means_over_sites = np.mean(resampled_means, axis=0)
+    low, high = np.quantile(means_over_sites, [(1 - level) / 2, (1 + level) / 2])
     return Interval(estimate, float(low), float(high))
 
 

@@ -14,18 +14,17 @@ from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
 
 class AFL(Strategy):
-    r"""Agnostic federated learning, :math:`\min_w \max_{\lambda} \sum_k \lambda_k F_k(w)` (Mohri et
-    al., ICML 2019).
+    r"""Agnostic federated learning (Mohri et al., ICML 2019).
 
-    The step is averaged with :math:`\lambda`; then :math:`\lambda` climbs the losses of the
-    received model and is projected back, :math:`\lambda \leftarrow P(\lambda + \gamma F)`, P the
-    nearest point of the simplex.
+    It solves :math:`\min_w \max_{\lambda} \sum_k \lambda_k F_k(w)`. The step is averaged with
+    :math:`\lambda`. Then :math:`\lambda` climbs the losses of the received model and is projected
+    back, :math:`\lambda \leftarrow P(\lambda + \gamma F)`, P the nearest point of the simplex.
 
     Args:
         step: :math:`\gamma`, above 0.
         form: ``"afl"``, or ``"worst_client"``: take over the model of the client with the highest
-            loss, which FedISM's authors run under the name Agnostic-FL; ``None``: as the variant
-            says.
+            loss, which FedISM's authors run under the name Agnostic-FL; ``None``: that of the
+            variant.
         variant: ``"paper"``: ``"afl"``; ``"released"``, FedISM's authors: ``"worst_client"``.
 
     The paper returns the mean of all rounds' models; here, as usual in its use for networks, the
@@ -44,33 +43,44 @@ class AFL(Strategy):
 
     def __init__(self, step: float = 0.1, form: str | None = None, variant: str = "paper"):
         check_choice(self, "variant", variant, ("paper", "released"))
-        form = form or {"paper": "afl", "released": "worst_client"}[variant]
+        if form is None:
+            form = "afl" if variant == "paper" else "worst_client"
         check_choice(self, "form", form, ("afl", "worst_client"))
         if not step > 0:
             raise ValueError(f"AFL: step must be above 0, got {step!r}")
-        self.step, self.form, self.variant = step, form, variant
-        self.mixture: dict[str, float] = {}
+        self.step = step
+        self.form = form
+        self.variant = variant
+        self.mixture: dict[str, float] = {}  # lambda, of all clients
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]
-        loss = self.measured(local, "global_loss")
+        losses = self.measured(local, "global_loss")
         if self.form == "worst_client":
-            worst = max(loss, key=lambda client: loss[client])
-            weights = {client: float(client == worst) for client in loss}
+            worst = max(losses, key=lambda client: losses[client])
+            weights = {client: float(client == worst) for client in losses}
             return self.finish(local, weights, weights)
-        every = renormalised_previous(self.mixture, sorted({*self.clients, *loss}))
-        weights = normalise({c: every[c] for c in loss})
+
+        # The present clients' part of the mixture lambda weighs the step.
+        everybody = sorted({*self.clients, *losses})
+        mixture = renormalised_previous(self.mixture, everybody)
+        weights = normalise({client: mixture[client] for client in losses})
         result = self.finish(local, weights, weights)
-        mean = sum(loss.values()) / len(loss)  # for those who are away
-        self.mixture = project_to_simplex(
-            {c: m + self.step * loss.get(c, mean) for c, m in every.items()}
-        )
+
+        # lambda climbs the losses, then goes back to the simplex: lambda <- P(lambda + gamma F). An
+        # absent client climbs by the mean loss.
+        mean_loss = sum(losses.values()) / len(losses)
+        climbed = {}
+        for client, share in mixture.items():
+            climbed[client] = share + self.step * losses.get(client, mean_loss)
+        self.mixture = project_to_simplex(climbed)
         return result
 
 
 def project_to_simplex(point: Mapping[str, float]) -> dict[str, float]:
-    r"""The nearest point with coordinates of at least 0 that sum to 1 (Euclidean distance, by
-    sorting).
+    """The nearest point, by Euclidean distance, with coordinates of at least 0 that sum to 1.
+
+    All coordinates are lowered by one threshold and cut at 0; sorting finds the threshold.
 
     >>> project_to_simplex({"A": 0.8, "B": 0.6, "C": -1.0})
     {'A': 0.6, 'B': 0.4, 'C': 0.0}
@@ -78,4 +88,7 @@ def project_to_simplex(point: Mapping[str, float]) -> dict[str, float]:
     descending = np.sort(list(point.values()))[::-1]
     excess = (np.cumsum(descending) - 1) / np.arange(1, len(descending) + 1)
     threshold = float(excess[np.flatnonzero(descending > excess)[-1]])
-    return {client: round(max(value - threshold, 0.0), 15) for client, value in point.items()}
+    projected = {}
+    for client, value in point.items():
+        projected[client] = round(max(value - threshold, 0.0), 15)
+    return projected

@@ -17,26 +17,26 @@ from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights, value_of
+from monai_fairfl.strategies.arguments import check_choice as check_choice
+from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.parts import Parts, Reward
-from monai_fairfl.strategies.parts import check_choice as check_choice
-from monai_fairfl.strategies.parts import words_of
+from monai_fairfl.strategies.quantities import Quantity
 
 Rounds = Generator[list[Request], Replies, "RoundResult"]
-"""What :meth:`Strategy.round` is: it yields requests, is sent replies and returns the round's
-result.
-"""
+"""The type of :meth:`Strategy.round`: it yields requests, is sent replies, returns the result."""
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What a round brought.
+    """The outcome of one round.
 
     Args:
         weights: the next global model.
         aggregation: client -> weight, or layer -> client -> weight.
         contributions: client -> score, with its uncertainty where the method has one.
         rewards: client -> the model it continues from, where the method personalises.
-        notes: client -> what a reader of the ledger should know (a measurement filled in, and why).
+        notes: client -> what a reader of the ledger should know, such as a measurement that was
+            filled in, and why.
         details: the method's own quantities for ledger and report: name -> client -> number, or
             name -> client -> class or layer -> number.
     """
@@ -56,8 +56,8 @@ class ImagesNeeded:
     Args:
         data: ``"validation"`` or ``"training"``.
         least: fewest different images, as the network takes them: slices, windows or pictures.
-        instead: what else a user may do where a site has fewer, such as another argument of the
-            strategy.
+        instead: what else a user may do where a site has fewer, such as choosing another argument
+            of the strategy.
     """
 
     data: str
@@ -74,45 +74,64 @@ class Strategy(ABC):
     :func:`~monai_fairfl.strategies.compose`.
 
     A strategy does no input or output and owns no model: the federation sets ``weights``,
-    ``rewards``, ``spec``, ``buffers`` and ``rounds_planned``.
-    It changes itself only after its last ``yield``, so that a round can be undone. Its
-    :meth:`state_dict` is every public attribute named in ``state``, plain JSON. The tensors of
-    replies are good until the round ends: their memory is used again, so what is kept (a reward,
-    say) must be a new tensor.
+    ``rewards``, ``spec``, ``buffers`` and ``rounds_planned``. It changes itself only after its last
+    ``yield``, so that a round can be undone. Its :meth:`state_dict` is every public attribute named
+    in ``state``, plain JSON.
+
+    The tensors of replies are valid until the round ends, then their memory is used again. A tensor
+    that outlives the round, such as a reward, must be a new one.
     """
+
+    # What the method needs; checked before anything is trained.
 
     requires: ClassVar[frozenset[str]] = frozenset()
-    """Measurements the method cannot do without: the preflight checks that the sites can make them.
-    """
+    """Measurements without which the method does not work."""
+
     min_clients: ClassVar[int] = 1
-    """Fewest clients the method makes sense for."""
+    """Fewest clients of a round for which the method makes sense."""
+
     max_clients: ClassVar[int | None] = None
     """Most clients of a round that the method can take; ``None``: any number."""
+
     images_needed: ClassVar[ImagesNeeded | None] = None
-    """Images that its measurement needs of every client, which the preflight counts; ``None``: any
-    number will do.
-    """
-    state: ClassVar[tuple[str, ...]] = ()
-    """Attributes kept in the checkpoint."""
+    """Images that its measurement needs of every client; ``None``: any number will do."""
+
     output_layer: str | None = None
-    """Module that makes the logits, where the method looks at it and the user names it; ``None``:
-    the one found when the network ran.
+    """Module that makes the logits, where the method reads it; ``None``: found by a network's run.
     """
 
-    personal: ClassVar[bool] = False
-    """Clients keep a personal model of their own, which no one else sees: it is the one they would
-    use.
-    """
+    # What the method is, for the catalogue and the report.
 
     paper: ClassVar[str] = ""
+    """The publication: authors, venue and year."""
+
     estimates: ClassVar[str] = ""
-    """What its contributions are, with their unit; nothing where the method weights clients and
-    estimates nobody's.
-    """
+    """Meaning and unit of its contributions; empty where it only weights clients."""
+
+    personal: ClassVar[bool] = False
+    """Whether clients train a personal model, which nobody else sees and which they would use."""
+
     client_does: ClassVar[str] = "trains"
+    """What a client computes in a round."""
+
     client_sends: ClassVar[str] = "update"
+    """What leaves a client in a round."""
+
     phases: ClassVar[int] = 1
+    """Exchanges of a round."""
+
     cost: ClassVar[str] = "training"
+    """What a round costs."""
+
+    quantities: ClassVar[Mapping[str, Quantity]] = {}
+    """Name -> text of what it gives to :meth:`finish` as ``details``."""
+
+    # What survives a stop and a resume.
+
+    state: ClassVar[tuple[str, ...]] = ()
+    """Attributes that the checkpoint holds."""
+
+    # What the federation and ``compose`` set.
 
     weights: Weights
     rewards: Mapping[str, Weights]
@@ -120,27 +139,34 @@ class Strategy(ABC):
     buffers: str = "aggregation"
     rounds_planned: int = 0
     parts: Parts = Parts()
-    _before: dict[str, Any] | None = None
+
+    _initial_state: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
-        """Class name and arguments that are not the defaults, fit for a folder: ``FedCE-sum``,
-        ``Ditto-lam_0.1``.
-        """
-        words = [*words_of(self), *self.parts.words()]
+        """Class name and arguments that are not the defaults, fit for a folder: ``FedCE-sum``."""
+        words = [type(self).__name__, *non_default_arguments(self), *self.parts.name_words()]
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
-        """Called once before the first round, and before :meth:`load_state_dict` on resume."""
+        """Prepare for a run: once before its first round, or before :meth:`load_state_dict`.
+
+        Args:
+            weights: the initial global model.
+            clients: those known at the start; others may join later.
+            spec: the model's tensors.
+        """
         self.check_model(spec, self.buffers)
-        self.weights, self.rewards, self.spec = weights, {}, spec
+        self.weights = weights
+        self.rewards = {}
+        self.spec = spec
         self.clients = sorted(clients)
         self._notes: dict[str, str] = {}
-        if self._before is None:
-            self._before = copy.deepcopy(self.state_dict())
-        self.load_state_dict(
-            copy.deepcopy(self._before)
-        )  # so that a second run knows nothing of the first
+
+        # A second run knows nothing of the first.
+        if self._initial_state is None:
+            self._initial_state = copy.deepcopy(self.state_dict())
+        self.load_state_dict(copy.deepcopy(self._initial_state))
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:  # noqa: B027 (most take any)
         """Refuse a model that the method cannot train; called at preflight and by :meth:`start`.
@@ -181,8 +207,10 @@ class Strategy(ABC):
 
     @abstractmethod
     def round(self, clients: Sequence[str]) -> Rounds:
-        """One round with ``clients``: ``replies = yield [Train(...), ...]``, then
-        ``return self.finish(...)``.
+        """One round: ``replies = yield [Train(...), ...]``, then ``return self.finish(...)``.
+
+        Args:
+            clients: those that take part in this round.
         """
 
     def finish(
@@ -196,8 +224,10 @@ class Strategy(ABC):
         scale: Mapping[str, float] | None = None,
         details: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> RoundResult:
-        """Average the replies into the next global model, and reward the clients: the one place
-        that does either.
+        """Average the replies into the next global model, and reward the clients.
+
+        No other place does either, so that :func:`~monai_fairfl.strategies.compose` can put other
+        parts here.
 
         Args:
             replies: of the exchange that trained.
@@ -209,35 +239,49 @@ class Strategy(ABC):
             scale: client -> factor of its update.
             details: the method's own quantities; ``scale`` goes with them.
         """
-        notes, self._notes = self._notes, {}
+        notes = self._notes
+        self._notes = {}
+        recorded: dict[str, Mapping[str, Any]] = dict(details or {})
+        if scale is not None:
+            recorded["scale"] = dict(scale)
+
+        # The parts of compose() replace the strategy's own.
         if self.parts.weighting is not None:
             aggregation = self.parts.weighting(replies, contributions)
-        rewards, found = self.parts.reward or rewards, dict(details or {})
-        if start is None and isinstance(rewards, Reward) and rewards.of_step:
+        if self.parts.reward is not None:
+            rewards = self.parts.reward
+
+        # The next global model; tensors that are not averaged stay as they are.
+        if start is None and isinstance(rewards, Reward) and _shares_global_step(rewards):
             start = self.weights
-        if scale is not None:
-            found["scale"] = dict(scale)
-        weights = {**self.weights, **replies.average(aggregation, self.buffers, start, scale)}
+        averaged = replies.average(aggregation, self.buffers, start, scale)
+        weights = {**self.weights, **averaged}
+
+        # The model that each client continues from.
         if isinstance(rewards, Reward):
-            rewards, own = rewards(replies, self.weights, weights, contributions)
-            found |= own
-        if rewards is not None:  # who was away keeps what it had
-            rewards = {
-                **self.rewards,
-                **{client: self.start_of(client) for client in self.clients},
-                **rewards,
-            }
-        return RoundResult(weights, aggregation, contributions, rewards, notes, found)
+            rewards, quantities = rewards(replies, self.weights, weights, contributions)
+            recorded.update(quantities)
+        if rewards is not None:
+            rewards = self._with_absent(rewards)
+        return RoundResult(weights, aggregation, contributions, rewards, notes, recorded)
+
+    def _with_absent(self, rewards: Mapping[str, Weights]) -> dict[str, Weights]:
+        """The rewards of the present clients beside what the absent ones had before."""
+        all_rewards = dict(self.rewards)
+        for client in self.clients:
+            all_rewards[client] = self.start_of(client)
+        all_rewards.update(rewards)
+        return all_rewards
 
     def known(self, replies: Replies, name: str) -> dict[str, float]:
-        """client -> its measurement ``name``, of those who sent a finite one.
+        """client -> its measurement ``name``, of the clients that sent a finite one.
 
         Args:
             replies: of the exchange that asked for it.
             name: of the measurement.
 
         Raises:
-            FederationError: when nobody did.
+            FederationError: when no client sent one.
         """
         known = {}
         for reply in replies:
@@ -245,38 +289,60 @@ class Strategy(ABC):
                 known[reply.client] = value_of(reply.measurements[name])
         if not known:
             raise FederationError(
-                f"{type(self).__name__} needs {name!r}, and no client of {replies.clients} measured it"
+                f"{type(self).__name__} needs {name!r}, and no client of {replies.clients} "
+                "measured it"
             )
         return known
 
     def measured(self, replies: Replies, name: str) -> dict[str, float]:
-        """The same of everybody: one that is absent or not finite becomes the others' mean, and a
-        note.
+        """client -> its measurement ``name``, of all present clients.
+
+        A client that sent none, or one that is not finite, gets the mean of the others, and a note.
+
+        Args:
+            replies: of the exchange that asked for it.
+            name: of the measurement.
+
+        Raises:
+            FederationError: when no client sent one.
         """
         known = self.known(replies, name)
-        filler = sum(known.values()) / len(known)
+        mean = sum(known.values()) / len(known)
+        measured = {}
         for client in replies.clients:
             if client not in known:
-                self.note(client, f"{name} absent, {filler:.6g} used: mean of the others")
-        return {client: known.get(client, filler) for client in replies.clients}
+                self.note(client, f"{name} absent, {mean:.6g} used: mean of the others")
+            measured[client] = known.get(client, mean)
+        return measured
 
     def note(self, client: str, text: str) -> None:
-        """Something of ``client`` for this round's record, beside what was noted before."""
-        self._notes[client] = "; ".join(
-            dict.fromkeys([*filter(None, [self._notes.get(client)]), text])
-        )
+        """Add a note on ``client`` to this round's record, beside earlier ones of the round."""
+        earlier = self._notes.get(client)
+        if not earlier:
+            self._notes[client] = text
+        elif earlier != text:
+            self._notes[client] = f"{earlier}; {text}"
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs but the models; JSON."""
         return {name: getattr(self, name) for name in self.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`."""
+        """The inverse of :meth:`state_dict`.
+
+        Raises:
+            ValueError: when ``state`` is of another strategy or version.
+        """
         if set(state) != set(self.state):
             raise ValueError(
-                f"{type(self).__name__} keeps {sorted(self.state)}, the checkpoint holds {sorted(state)}: "
-                "it was written by another strategy or version"
+                f"the state of {type(self).__name__} is {sorted(self.state)}, the checkpoint holds "
+                f"{sorted(state)}: it was written by another strategy or version"
             )
         for name in self.state:
             setattr(self, name, state[name])
         self._notes = {}
+
+
+def _shares_global_step(reward: Reward) -> bool:
+    """Whether the steps are added to the global model; a user's reward may set the former name."""
+    return reward.shares_global_step or getattr(reward, "of_step", False)

@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The shipped strategies in words: what their clients compute and send, what a round costs, how to
-choose one.
-"""
+"""The shipped strategies in words: what they need, what they cost, what their quantities mean."""
 
 from __future__ import annotations
 
@@ -19,8 +17,16 @@ from rich.table import Table
 
 from monai_fairfl import strategies
 from monai_fairfl.errors import ConfigError, closest, in_words
-from monai_fairfl.strategies import Strategy
+from monai_fairfl.strategies import Reward, Strategy
+from monai_fairfl.strategies.quantities import SCALE, Quantity
 from monai_fairfl.utils.importing import load_by_path
+
+LEGEND = (
+    "Needs: what every site must be able to measure. A round is one exchange where no phases are "
+    "named;",
+    "models of coalitions (FedCI, LeaveOneOut) are scored eight at a time.",
+    "One strategy in full: monai-fairfl strategies NAME",
+)
 
 
 def shipped() -> dict[str, type[Strategy]]:
@@ -29,12 +35,44 @@ def shipped() -> dict[str, type[Strategy]]:
     >>> "FedCE" in shipped(), "Strategy" in shipped()
     (True, False)
     """
-    found = {name: getattr(strategies, name) for name in strategies.__all__}
-    return {
-        name: kind
-        for name, kind in found.items()
-        if isinstance(kind, type) and issubclass(kind, Strategy) and not inspect.isabstract(kind)
-    }
+    found: dict[str, type[Strategy]] = {}
+    for name in strategies.__all__:
+        kind = getattr(strategies, name)
+        if isinstance(kind, type) and issubclass(kind, Strategy) and not inspect.isabstract(kind):
+            found[name] = kind
+    return found
+
+
+def quantity(strategy: str, name: str) -> Quantity | None:
+    """How a report shows one of the ``details`` of a ledger's record.
+
+    Args:
+        strategy: name of the class, as in the ledger.
+        name: of the quantity.
+
+    Returns:
+        What the strategy declares; else what a shipped reward does, which any strategy may have
+        been given; ``None`` where neither knows it.
+
+    >>> quantity("CGSV", "cosine").axis, quantity("MyStrategy", "kept").axis
+    ('Cosine', 'Share')
+    >>> quantity("FedAvg", "cosine") is None
+    True
+    """
+    known = shipped()
+    if strategy in known and name in known[strategy].quantities:
+        return known[strategy].quantities[name]
+    return _shared_quantities().get(name)
+
+
+def _shared_quantities() -> dict[str, Quantity]:
+    """The quantities that a record of any strategy may hold."""
+    found = {"scale": SCALE}
+    for name in strategies.__all__:
+        kind = getattr(strategies, name)
+        if isinstance(kind, type) and issubclass(kind, Reward):
+            found.update(kind.quantities)
+    return found
 
 
 def find(name: str) -> type[Strategy]:
@@ -52,7 +90,7 @@ def find(name: str) -> type[Strategy]:
     >>> find("monai_fairfl.strategies.compose")
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: 'monai_fairfl.strategies.compose' is no class that inherits from ...
+    monai_fairfl.errors.ConfigError: 'monai_fairfl.strategies.compose' is no class that ...
     """
     known = shipped()
     if name in known:
@@ -67,7 +105,8 @@ def find(name: str) -> type[Strategy]:
     kind = load_by_path(name, "strategy")
     if not (isinstance(kind, type) and issubclass(kind, Strategy)):
         raise ConfigError(
-            f"{name!r} is no class that inherits from monai_fairfl.strategies.Strategy, got {kind!r}"
+            f"{name!r} is no class that inherits from monai_fairfl.strategies.Strategy, "
+            f"got {kind!r}"
         )
     if inspect.isabstract(kind):
         lacking = ", ".join(sorted(kind.__abstractmethods__))
@@ -124,9 +163,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def _arguments(kind: type[Strategy]) -> tuple[dict[str, Any], list[str]]:
-    """The constructor's arguments: name -> default as plain JSON, and the names of those without a
-    default.
-    """
+    """The constructor's arguments, name -> default as plain JSON, and names without a default."""
     defaults: dict[str, Any] = {}
     needed: list[str] = []
     for name, parameter in inspect.signature(kind).parameters.items():
@@ -140,15 +177,10 @@ def _arguments(kind: type[Strategy]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _requires(kind: type[Strategy], needed: Sequence[str]) -> list[str]:
-    """The measurements of a strategy: of an instance, since they may follow from the arguments,
-    else of its class.
-    """
-    found: object = kind.requires
-    if not needed:
-        found = kind().requires
-    return (
-        sorted(found) if isinstance(found, frozenset) else []
-    )  # a property has no value without an instance
+    """The measurements that a strategy needs; a property has no value without an instance."""
+    # They may follow from the arguments, so an instance is asked where one can be made.
+    found: object = kind.requires if needed else kind().requires
+    return sorted(found) if isinstance(found, frozenset) else []
 
 
 def as_table(found: Mapping[str, Mapping[str, Any]]) -> str:
@@ -160,28 +192,23 @@ def as_table(found: Mapping[str, Mapping[str, Any]]) -> str:
     table = Table(
         box=box.HORIZONTALS, show_lines=True, padding=(0, 2, 0, 0), show_edge=False, expand=True
     )
-    for title in ("Strategy", "Each client", "A round costs", "Needs"):
-        table.add_column(title, no_wrap=title == "Needs", ratio=None if title == "Needs" else 1)
+    for title in ("Strategy", "Each client", "A round costs"):
+        table.add_column(title, ratio=1)
+    table.add_column("Needs", no_wrap=True)
     for name, entry in found.items():
         phases = "" if entry["phases"] == 1 else f"{entry['phases']} phases: "
-        client = f"{entry['client_does']};\nsends {entry['client_sends']}"
         table.add_row(
             f"{name}\n{entry['paper']}",
-            client,
+            f"{entry['client_does']};\nsends {entry['client_sends']}",
             phases + entry["cost"],
             "\n".join(entry["requires"]) or "–",
         )
-    console = Console(
-        width=shutil.get_terminal_size((100, 24)).columns, markup=False, highlight=False
-    )
+    width = shutil.get_terminal_size((100, 24)).columns
+    console = Console(width=width, markup=False, highlight=False)
     with console.capture() as captured:
         console.print(table)
     lines = [line.rstrip() for line in captured.get().strip("\n").splitlines()]
-    legend = [
-        "Needs: what every site must be able to measure. A round is one exchange where no phases are named;",
-        "models of coalitions (FedCI, LeaveOneOut) are scored eight at a time.",
-    ]
-    return "\n".join([*lines, "", *legend, "One strategy in full: monai-fairfl strategies NAME"])
+    return "\n".join([*lines, "", *LEGEND])
 
 
 def as_page(name: str, entry: Mapping[str, Any]) -> str:
@@ -192,12 +219,12 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
     """
     written = [f"{key}={default!r}" for key, default in entry["arguments"].items()]
     arguments = ", ".join([*entry["needed_arguments"], *written])
+    estimates = entry["estimates"] or "its weights; it estimates nobody's contribution"
     facts = {
         "paper": entry["paper"] or "none named",
         "each client": entry["client_does"],
         "sends": entry["client_sends"],
-        "its contributions": entry["estimates"]
-        or "its weights; it estimates nobody's contribution",
+        "its contributions": estimates,
         "phases": entry["phases"],
         "cost of a round": entry["cost"],
         "needs": ", ".join(entry["requires"]) or "no measurement",
@@ -211,12 +238,14 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
 
 
 def _plain(docstring: str) -> str:
-    """A docstring without its example and its markup for Sphinx; formulas stay as they are written,
-    in LaTeX.
+    """A docstring without its examples and its markup for Sphinx.
+
+    Formulas stay as they are written, in LaTeX.
 
     >>> _plain("Averages :math:`w` as in :class:`~a.b.FedAvg`, ``q`` times.\\n\\n>>> 1\\n1")
     'Averages w as in FedAvg, q times.'
     """
     text = re.split(r"\n+>>> ", docstring)[0].rstrip()
     text = re.sub(r":(?:class|func|meth|data):`~?(?:[\w.]*\.)?(\w+)`", r"\1", text)
-    return re.sub(r"``(.+?)``", r"\1", re.sub(r":math:`([^`]+)`", r"\1", text))
+    text = re.sub(r":math:`([^`]+)`", r"\1", text)
+    return re.sub(r"``(.+?)``", r"\1", text)

@@ -5,29 +5,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from monai_fairfl.protocol.averages import merge_with_absent, normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.quantities import Quantity
 
 
 class CFFL(Strategy):
-    r"""Collaborative fairness by reputation (Lyu et al., Federated Learning 2020), as a weighting
-    of the average.
+    r"""Collaborative fairness by reputation (Lyu et al., Federated Learning 2020).
 
-    With :math:`v_i` the validation Dice of client i's own trained model and R the reputable
-    clients:
+    The reputations are the weights of the average. With :math:`v_i` the validation Dice of client
+    i's own trained model and R the reputable clients:
 
-    .. math:: r_i \leftarrow f r_i + (1 - f) \frac{v_i}{\sum_{R} v}, \quad r_i \leftarrow \sinh(a r_i), \quad
-              r_i \leftarrow r_i / \sum_R r
+    .. math:: r_i \leftarrow f r_i + (1 - f) \frac{v_i}{\sum_{R} v}, \quad
+              r_i \leftarrow \sinh(a r_i), \quad r_i \leftarrow r_i / \sum_R r
 
     A client below the threshold t / \|R\| is no longer reputable: weight 0 from then on.
 
     Args:
-        fade: f, of the moving average; ``None``: as the variant says.
+        fade: f, of the moving average; ``None``: the variant's.
         alpha: a; it doubles over the run when ``grow``.
-        grow: :math:`a (1 + round / rounds)`; ``None``: as the variant says.
+        grow: :math:`a (1 + round / rounds)`; ``None``: the variant's.
         threshold: t; 1/3 in the authors' code, 1/6 for class imbalance.
         variant: ``"released"``, the authors' code: fade 0.8, a grows; ``"paper"``: fade 0.5, a
             stays.
@@ -49,6 +49,14 @@ class CFFL(Strategy):
     requires = frozenset({"local_score"})
     min_clients = 2
     state = ("reputation", "rounds")
+    quantities = {
+        "reputation": Quantity(
+            "Reputation",
+            "Reputation",
+            "Follows the validation Dice of each site's own model; the sites' reputations sum to "
+            "1, and 0 is a site that no longer counts.",
+        ),
+    }
 
     def __init__(
         self,
@@ -59,20 +67,30 @@ class CFFL(Strategy):
         variant: str = "released",
     ):
         check_choice(self, "variant", variant, ("paper", "released"))
-        fade = fade if fade is not None else {"paper": 0.5, "released": 0.8}[variant]
+        if fade is None:
+            fade = 0.5 if variant == "paper" else 0.8
+        if grow is None:
+            grow = variant == "released"
         if not 0 <= fade < 1 or not alpha > 0 or not 0 <= threshold < 1:
             raise ValueError(
-                f"CFFL: fade and threshold must be in [0, 1) and alpha above 0, got {fade!r}, {threshold!r}, {alpha!r}"
+                "CFFL: fade and threshold must be in [0, 1) and alpha above 0, "
+                f"got {fade!r}, {threshold!r}, {alpha!r}"
             )
-        self.fade, self.alpha, self.threshold, self.variant = fade, alpha, threshold, variant
-        self.grow = grow if grow is not None else variant == "released"
-        self.reputation: dict[str, float] = {}
+        self.fade = fade
+        self.alpha = alpha
+        self.grow = grow
+        self.threshold = threshold
+        self.variant = variant
+        self.reputation: dict[str, float] = {}  # of all clients; 0: no longer reputable
         self.rounds = 0
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("local_score",)) for client in clients]
-        reputation = self._update(self.measured(local, "local_score"))
-        weights = normalise({c: reputation[c] for c in local.clients})
+        scores = self.measured(local, "local_score")
+        reputation = self._updated_reputation(scores)
+
+        # The reputations of the present clients are the weights of the average.
+        weights = normalise({client: reputation[client] for client in local.clients})
         for client, weight in weights.items():
             if weight == 0:
                 self.note(
@@ -80,25 +98,43 @@ class CFFL(Strategy):
                     "its reputation is below the threshold, for good: it does not count any more",
                 )
         result = self.finish(local, weights, weights, details={"reputation": reputation})
-        self.reputation, self.rounds = reputation, self.rounds + 1
+        self.reputation = reputation
+        self.rounds += 1
         return result
 
-    def _update(self, score: dict[str, float]) -> dict[str, float]:
-        known = {c: r for c, r in self.reputation.items() if r > 0}
-        reputable = [
-            c for c in score if self.reputation.get(c, 1.0) > 0
-        ]  # nobody, where all who count are away
-        before = renormalised_previous(known, reputable) if known else dict.fromkeys(reputable, 0.0)
-        share = normalise({c: score[c] for c in reputable})
-        alpha = (
-            self.alpha * (1 + self.rounds / max(self.rounds_planned, 1))
-            if self.grow
-            else self.alpha
-        )
-        moved = {c: self.fade * before[c] + (1 - self.fade) * share[c] for c in reputable}
-        fresh = normalise({c: math.sinh(alpha * value) for c, value in moved.items()})
-        kept = {c: r if r >= self.threshold / len(reputable) else 0.0 for c, r in fresh.items()}
-        return {
-            **dict.fromkeys([*self.reputation, *score], 0.0),
-            **merge_with_absent(known, normalise(kept)),
-        }
+    def _updated_reputation(self, scores: Mapping[str, float]) -> dict[str, float]:
+        """The reputations of all clients ever seen, after this round's scores."""
+        # R: the present clients that are reputable, or new. There may be none.
+        known = {client: value for client, value in self.reputation.items() if value > 0}
+        reputable = [client for client in scores if self.reputation.get(client, 1.0) > 0]
+
+        # r <- f r + (1 - f) v / sum_R v, where the first r is 0.
+        if known:
+            previous = renormalised_previous(known, reputable)
+        else:
+            previous = dict.fromkeys(reputable, 0.0)
+        shares = normalise({client: scores[client] for client in reputable})
+        smoothed = {}
+        for client in reputable:
+            smoothed[client] = self.fade * previous[client] + (1 - self.fade) * shares[client]
+
+        # r <- sinh(a r), divided by the sum over R.
+        alpha = self._alpha()
+        amplified = {client: math.sinh(alpha * value) for client, value in smoothed.items()}
+        normalised = normalise(amplified)
+
+        # A client below t / |R| is not reputable any more.
+        remaining = {}
+        for client, value in normalised.items():
+            is_reputable = value >= self.threshold / len(reputable)
+            remaining[client] = value if is_reputable else 0.0
+
+        reputation = dict.fromkeys([*self.reputation, *scores], 0.0)
+        reputation.update(merge_with_absent(known, normalise(remaining)))
+        return reputation
+
+    def _alpha(self) -> float:
+        """The factor a of this round."""
+        if not self.grow:
+            return self.alpha
+        return self.alpha * (1 + self.rounds / max(self.rounds_planned, 1))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,19 +16,33 @@ from monai_fairfl.protocol.averages import (
     renormalised_previous,
     sample_shares,
 )
+from monai_fairfl.protocol.geometry import ZERO_NORM
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.parts import Details, Reward
+from monai_fairfl.strategies.quantities import Quantity
 from monai_fairfl.strategies.rewards import Sparsified
 
 REWARDS = ("cosine", "round_robin", "data_size", "euclidean", "contribution_index", None)
-VARIANTS = {  # mask scope, rounding, whether one entry of every tensor is always left out
-    "recommended": ("layer", "ceil", False),
-    "paper": ("global", "floor", False),
-    "released": ("layer", "ceil", True),
+MIN_REPUTATION = 1e-3  # before normalising
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """How a variant masks the step, see :class:`~monai_fairfl.strategies.rewards.Sparsified`."""
+
+    mask_scope: str
+    rounding: str
+    leave_one: bool
+
+
+VARIANTS = {
+    "recommended": _Variant("layer", "ceil", leave_one=False),
+    "paper": _Variant("global", "floor", leave_one=False),
+    "released": _Variant("layer", "ceil", leave_one=True),
 }
 
 
@@ -46,7 +61,7 @@ class CGSV(Strategy):
             the mean length of this round's updates, so that the clients' learning rate decides.
         alpha: of the moving average, in [0, 1).
         beta: altruism, see :class:`~monai_fairfl.strategies.rewards.Sparsified`.
-        mask_scope: ``"layer"`` or ``"global"``; ``None``: as the variant says.
+        mask_scope: ``"layer"`` or ``"global"``; ``None``: the variant's.
         reward: ``"cosine"`` as above; the paper's baselines ``"round_robin"`` (client t mod N
             downloads the whole step, the others keep what they trained), ``"data_size"`` (share of
             the images), ``"euclidean"`` (distance of the update from the average one),
@@ -58,8 +73,8 @@ class CGSV(Strategy):
             the whole model, rounded down; ``"released"``: of every tensor, and never its smallest
             entry, not even for the best client.
 
-    Reputations are held at 1e-3 or more before they are divided by their sum, in all variants: the
-    paper's formula would allow negative weights. Its first step with all reputations 0 is
+    Reputations below 1e-3 are raised to it before they are divided by their sum, in all variants:
+    the paper's formula would allow negative weights. Its first step with all reputations 0 is
     undefined; the shares of images are used. The server's step replaces the clients' learning rate:
     tune ``gamma``, or leave it to ``None``.
 
@@ -72,6 +87,19 @@ class CGSV(Strategy):
     client_does = "trains its own model"
     min_clients = 2
     state = ("reputation", "rounds")
+    quantities = {
+        "cosine": Quantity(
+            "Agreement with the server's step",
+            "Cosine",
+            "Cosine of a site's update and the server's step (or its Shapley value, with "
+            "exact=True): 1 is the same direction, 0 a right angle, -1 the opposite.",
+        ),
+        "reputation": Quantity(
+            "Reputation",
+            "Reputation",
+            "Moving average of the agreement with the server's step; sums to 1 over the sites.",
+        ),
+    }
 
     def __init__(
         self,
@@ -87,70 +115,101 @@ class CGSV(Strategy):
         check_choice(self, "variant", variant, VARIANTS)
         if not 0 <= alpha < 1 or (gamma is not None and not gamma > 0):
             raise ValueError(
-                f"CGSV: alpha must be in [0, 1) and gamma above 0, got alpha={alpha!r}, gamma={gamma!r}"
+                "CGSV: alpha must be in [0, 1) and gamma above 0, "
+                f"got alpha={alpha!r}, gamma={gamma!r}"
             )
-        scope, rounding, leave_one = VARIANTS[variant]
-        self.gamma, self.alpha, self.beta, self.reward, self.exact = (
-            gamma,
-            alpha,
-            beta,
-            reward,
-            exact,
-        )
-        self.mask_scope, self.variant = mask_scope, variant
+        self.gamma = gamma
+        self.alpha = alpha
+        self.beta = beta
+        self.mask_scope = mask_scope
+        self.reward = reward
+        self.exact = exact
+        self.variant = variant
         if reward == "contribution_index":
             self.max_clients = MOST_CLIENTS  # type: ignore[misc]
-        self.mask = Sparsified(beta, "tanh", mask_scope or scope, rounding, leave_one)
-        self.reputation: dict[str, float] = {}
+        chosen = VARIANTS[variant]
+        scope = mask_scope or chosen.mask_scope
+        self.mask = Sparsified(beta, "tanh", scope, chosen.rounding, chosen.leave_one)
+        self.reputation: dict[str, float] = {}  # r, of all clients
         self.rounds = 0
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        index = (
-            (yield from contribution_index(self, local))
-            if self.reward == "contribution_index"
-            else None
-        )
-        length = dict(zip([r.client for r in local], local.geometry.norms, strict=True))
-        gamma = self.gamma or float(np.mean(list(length.values())))
-        unit = {client: gamma / norm if norm > 1e-12 else 0.0 for client, norm in length.items()}
-        weights = self._weights(local)
-        psi = self._contributions(local, weights, unit)
-        before = (
-            renormalised_previous(self.reputation, psi)
-            if self.reputation
-            else dict.fromkeys(psi, 0.0)
-        )
-        moved = {c: max(self.alpha * before[c] + (1 - self.alpha) * psi[c], 1e-3) for c in psi}
-        reputation = merge_with_absent(self.reputation, normalise(moved))
+        index = None
+        if self.reward == "contribution_index":
+            index = yield from contribution_index(self, local)
+
+        # The steps are those of Algorithm 1. First the factor that makes u_i, of length Gamma, of
+        # each update.
+        scales = self._scales(local)
+
+        # The server's step is u_N = sum_i r_i u_i, with the previous reputations.
+        weights = self._weights_of_step(local)
+
+        # Contribution: psi_i = cos(u_i, u_N), or the Shapley value that it stands for (Eq. 2).
+        contributions = self._contributions(local, weights, scales)
+
+        # Reputation: r_i <- alpha r_i + (1 - alpha) psi_i, floored and normalised.
+        reputation = self._updated_reputation(contributions)
+
+        # Reward: the largest entries of the step, the more the higher the reputation (Eq. 4-5).
         result = self.finish(
-            local, weights, {c: reputation[c] for c in weights}, self._reward(local, index),
-            start=self.weights, scale=unit, details={"cosine": psi, "reputation": reputation},
-        )  # fmt: skip
-        self.reputation, self.rounds = reputation, self.rounds + 1
+            local,
+            weights,
+            {client: reputation[client] for client in weights},
+            self._reward_of(local, index),
+            start=self.weights,
+            scale=scales,
+            details={"cosine": contributions, "reputation": reputation},
+        )
+        self.reputation = reputation
+        self.rounds += 1
         return result
 
-    def _weights(self, local: Replies) -> dict[str, float]:
-        """The reputations of before this round; at first, and for the baselines of the reward,
-        shares of images.
-        """
+    def _scales(self, local: Replies) -> dict[str, float]:
+        """client -> Gamma / ||update||; 0 for an update without length."""
+        norms = local.geometry.norms
+        gamma = float(np.mean(norms)) if self.gamma is None else self.gamma
+        scales = {}
+        for client, norm in zip(local.clients, norms, strict=True):
+            scales[client] = gamma / norm if norm > ZERO_NORM else 0.0
+        return scales
+
+    def _weights_of_step(self, local: Replies) -> dict[str, float]:
+        """The previous reputations; in the first round, and for the baselines, shares of images."""
         if not self.reputation or self.reward not in ("cosine", None):
             return sample_shares(local)
         return normalise(renormalised_previous(self.reputation, local.clients))
 
     def _contributions(
-        self, local: Replies, weights: Mapping[str, float], unit: Mapping[str, float]
+        self, local: Replies, weights: Mapping[str, float], scales: Mapping[str, float]
     ) -> dict[str, float]:
-        scale = np.array([weights[c] * unit[c] for c in local.clients])
+        # The step u_N as a weighted sum of the updates.
+        step = np.array([weights[client] * scales[client] for client in local.clients])
         if self.exact:
-            game = cosine_game(local.geometry.gram, scale, local.clients)
+            game = cosine_game(local.geometry.gram, step, local.clients)
             return {client: float(value) for client, value in exact_shapley(game).values.items()}
-        return {
-            c: local.geometry.cosine(np.eye(len(local))[i], scale)
-            for i, c in enumerate(local.clients)
-        }
+        cosines = {}
+        for client, itself in zip(local.clients, np.eye(len(local)), strict=True):
+            cosines[client] = local.geometry.cosine(itself, step)
+        return cosines
 
-    def _reward(self, local: Replies, index: Mapping[str, float] | None) -> Reward | None:
+    def _updated_reputation(self, contributions: Mapping[str, float]) -> dict[str, float]:
+        """The reputations of all clients after this round; at first, the previous ones are 0."""
+        if self.reputation:
+            previous = renormalised_previous(self.reputation, contributions)
+        else:
+            previous = dict.fromkeys(contributions, 0.0)
+        smoothed = {}
+        for client, contribution in contributions.items():
+            average = self.alpha * previous[client] + (1 - self.alpha) * contribution
+            smoothed[client] = max(average, MIN_REPUTATION)
+        return merge_with_absent(self.reputation, normalise(smoothed))
+
+    def _reward_of(self, local: Replies, index: Mapping[str, float] | None) -> Reward | None:
+        """What the argument ``reward`` stands for in this round."""
+        if self.reward == "cosine":
+            return self.mask
         if self.reward == "round_robin":
             return _RoundRobin(local.clients[self.rounds % len(local.clients)])
         if self.reward == "data_size":
@@ -159,14 +218,15 @@ class CGSV(Strategy):
             return _Shares(self.mask, _closeness(local))
         if index is not None:
             return _Shares(self.mask, index)
-        return self.mask if self.reward == "cosine" else None
+        return None
 
 
 class _Shares(Reward):
     """A part of the step by other quantities than the contributions."""
 
     def __init__(self, mask: Sparsified, worth: Mapping[str, float]):
-        self.mask, self.ratios = mask, Sparsified(ratio="share").ratios(worth)
+        self.mask = mask
+        self.ratios = Sparsified(ratio="share").ratios(worth)
 
     def __call__(
         self, replies: Replies, old: Weights, new: Weights, contributions: object
@@ -183,22 +243,32 @@ class _RoundRobin(Reward):
     def __call__(
         self, replies: Replies, old: Weights, new: Weights, contributions: object
     ) -> tuple[dict[str, Weights], Details]:
-        models: dict[str, Weights] = {reply.client: replies.local(reply) for reply in replies}
+        models: dict[str, Weights] = {}
         for reply in replies:
+            model = replies.local(reply)
             if reply.client == self.turn:
                 start = replies.start(reply)
-                steps = {
-                    name: start[name] + (new[name] - old[name]) for name in replies.spec.parameters
-                }
-                models[reply.client] = {**models[reply.client], **steps}
-        return models, {"kept": {client: float(client == self.turn) for client in replies.clients}}
+                for name in replies.spec.parameters:
+                    model[name] = start[name] + (new[name] - old[name])
+            models[reply.client] = model
+        received = {client: float(client == self.turn) for client in replies.clients}
+        return models, {"kept": received}
 
 
 def _closeness(local: Replies) -> dict[str, float]:
-    """1 - d_i / sum_j d_j, d_i the Euclidean distance of update i from the average by images (EU)."""
+    r"""The paper's reward EU: :math:`1 - d_i / \sum_j d_j`.
+
+    :math:`d_i` is the Euclidean distance of update i from the average by images.
+    """
     shares = sample_shares(local)
     mean = np.array([shares[client] for client in local.clients])
-    apart = np.eye(len(local)) - mean
-    distance = np.sqrt(np.maximum(np.einsum("in,nm,im->i", apart, local.geometry.gram, apart), 0.0))
-    total = float(distance.sum()) or 1.0
-    return {client: 1 - float(d) / total for client, d in zip(local.clients, distance, strict=True)}
+
+    # Row i holds the factors of the updates in u_i - mean; G gives its squared length.
+    differences = np.eye(len(local)) - mean
+    squared = np.einsum("in,nm,im->i", differences, local.geometry.gram, differences)
+    distances = np.sqrt(np.maximum(squared, 0.0))
+    total = float(distances.sum()) or 1.0
+    closeness = {}
+    for client, distance in zip(local.clients, distances, strict=True):
+        closeness[client] = 1 - float(distance) / total
+    return closeness

@@ -1,13 +1,14 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Coalitions within a round: models of every subset of clients, scored on the clients' validation
-data.
+"""Coalitions within a round: models of subsets of clients, scored on the clients' validation data.
+
+These are parts of a strategy's round, used by ``yield from``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from itertools import chain, combinations
+from itertools import combinations
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.games import Game, exact_shapley
@@ -17,8 +18,11 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.strategies.base import Strategy
 
-AT_ONCE = 8  # coalition models per exchange: memory for so many models, and a wait per exchange on a real network
-MOST_CLIENTS = 10  # 2^10 models to score in every round
+AT_ONCE = 8
+"""Coalition models per exchange: memory for so many models, and one wait on a real network."""
+
+MOST_CLIENTS = 10
+"""With more there would be more than 2^10 models to score in every round."""
 
 Coalition = frozenset[str]
 
@@ -30,25 +34,27 @@ def all_coalitions(clients: Iterable[str]) -> list[Coalition]:
     [[], ['A'], ['B'], ['A', 'B']]
     """
     names = sorted(clients)
-    return [
-        frozenset(c)
-        for c in chain.from_iterable(combinations(names, k) for k in range(len(names) + 1))
-    ]
+    coalitions = []
+    for size in range(len(names) + 1):
+        for members in combinations(names, size):
+            coalitions.append(frozenset(members))
+    return coalitions
 
 
 def coalition_model(strategy: Strategy, local: Replies, coalition: Coalition) -> Weights:
-    r"""The model had only ``coalition`` taken part:
-    :math:`w_t + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i`.
+    r"""The model had only ``coalition`` taken part.
+
+    .. math:: w_t + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i
     """
     if not coalition:
         return strategy.weights
-    members = local.without(
-        {reply.id: "not of this coalition" for reply in local if reply.client not in coalition}
-    )
-    return {
-        **strategy.weights,
-        **members.average(sample_shares(members), strategy.buffers, strategy.weights),
-    }
+    others = {}
+    for reply in local:
+        if reply.client not in coalition:
+            others[reply.id] = "not of this coalition"
+    members = local.without(others)
+    averaged = members.average(sample_shares(members), strategy.buffers, strategy.weights)
+    return {**strategy.weights, **averaged}
 
 
 def coalition_values(
@@ -62,52 +68,75 @@ def coalition_values(
     Raises:
         FederationError: when no client scored all models.
     """
+    every_coalition = list(coalitions)
     scores: dict[Coalition, dict[str, Estimate]] = {}
-    every = list(coalitions)
-    for some in (every[at : at + AT_ONCE] for at in range(0, len(every), AT_ONCE)):
-        models = {coalition: coalition_model(strategy, local, coalition) for coalition in some}
-        asked = [coalition for coalition in some for _ in local.clients]
-        replies = yield [
-            Measure(c, model, ("score",)) for model in models.values() for c in local.clients
-        ]
-        coalition_of = dict(zip(sorted(replies.requests), asked, strict=True))
-        for reply in replies:
-            found = reply.measurements.get("score")
-            mean = found["mean"] if isinstance(found, Mapping) else found
-            if mean is not None:
-                scores.setdefault(coalition_of[reply.id], {})[reply.client] = (
-                    mean if isinstance(mean, Estimate) else Estimate(mean)
-                )
-    whole = [c for c in local.clients if all(c in scores.get(coalition, {}) for coalition in every)]
-    for client in sorted(set(local.clients) - set(whole)):
-        strategy.note(
-            client,
-            "it did not score every coalition's model, so its cases do not count in anybody's value",
-        )
-    if not whole:
+    for first in range(0, len(every_coalition), AT_ONCE):
+        some = every_coalition[first : first + AT_ONCE]
+        scores.update((yield from _scores_of(strategy, local, some)))
+
+    # The clients that scored every model.
+    complete = []
+    for client in local.clients:
+        if all(client in scores[coalition] for coalition in every_coalition):
+            complete.append(client)
+        else:
+            strategy.note(
+                client,
+                "it did not score every coalition's model, so its cases do not count in anybody's "
+                "value",
+            )
+    if not complete:
         raise FederationError(
             "no client scored every coalition's model: check that the sites have validation data"
         )
-    return {
-        coalition: sum(by[c].value * by[c].n for c in whole) / sum(by[c].n for c in whole)
-        for coalition, by in scores.items()
-    }
+
+    values = {}
+    for coalition, by_client in scores.items():
+        estimates = [by_client[client] for client in complete]
+        cases = sum(estimate.n for estimate in estimates)
+        values[coalition] = sum(estimate.value * estimate.n for estimate in estimates) / cases
+    return values
+
+
+def _scores_of(
+    strategy: Strategy, local: Replies, coalitions: Iterable[Coalition]
+) -> Generator[list[Request], Replies, dict[Coalition, dict[str, Estimate]]]:
+    """One exchange: coalition -> client -> the score of its model."""
+    requests = []
+    coalition_of_request = []
+    for coalition in coalitions:
+        model = coalition_model(strategy, local, coalition)
+        for client in local.clients:
+            requests.append(Measure(client, model, ("score",)))
+            coalition_of_request.append(coalition)
+    replies = yield requests
+
+    # The federation numbered the requests in their order.
+    coalition_of = dict(zip(sorted(replies.requests), coalition_of_request, strict=True))
+    scores: dict[Coalition, dict[str, Estimate]] = {coalition: {} for coalition in coalitions}
+    for reply in replies:
+        found = reply.measurements.get("score")
+        mean = found["mean"] if isinstance(found, Mapping) else found
+        if mean is not None:
+            estimate = mean if isinstance(mean, Estimate) else Estimate(mean)
+            scores[coalition_of[reply.id]][reply.client] = estimate
+    return scores
 
 
 def contribution_index(
     strategy: Strategy, local: Replies
 ) -> Generator[list[Request], Replies, dict[str, float]]:
-    """Shapley value of each client in this round, utility validation Dice; a part of a strategy's
-    round.
+    """The Shapley value of each client in this round; the utility is validation Dice.
 
     Raises:
         FederationError: with more than ten clients, whose 2^N models nobody would wait for.
     """
-    if len(local.clients) > MOST_CLIENTS:
+    count = len(local.clients)
+    if count > MOST_CLIENTS:
         raise FederationError(
-            f"{len(local.clients)} clients have {2 ** len(local.clients)} coalitions to score in every round, "
-            f"at most {MOST_CLIENTS} clients are possible: set clients_per_round, or estimate contributions after "
-            "the run (monai_fairfl.valuation)"
+            f"{count} clients have {2**count} coalitions to score in every round, at most "
+            f"{MOST_CLIENTS} clients are possible: set clients_per_round, or estimate "
+            "contributions after the run (monai_fairfl.valuation)"
         )
     values = yield from coalition_values(strategy, local, all_coalitions(local.clients))
     game = Game(local.clients, values.__getitem__)

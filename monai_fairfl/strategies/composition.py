@@ -16,8 +16,7 @@ def compose(
     reward: Reward | None = None,
     training: Mapping[str, float] | None = None,
 ) -> Strategy:
-    """``strategy`` with other parts: its contributions, but weighed, rewarded or trained as another
-    method does.
+    """Put other parts into a strategy: its contributions, weighed or rewarded as elsewhere.
 
     Args:
         strategy: measures, and estimates contributions.
@@ -25,6 +24,9 @@ def compose(
         reward: contributions -> the model each client continues from; ``None``: the strategy's own.
         training: context of every training request, which chooses the clients' training handlers:
             ``prox_mu`` (FedProx), ``sam_rho`` and ``gsam_alpha`` (FedISM), ``local_epochs``.
+
+    Returns:
+        The same strategy, with the parts in it.
 
     ShapFed with FedISM's training, as config::
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ditto: a personal model at every client, held near the global one."""
+"""Ditto: a personal model at every client, pulled towards the global one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
 
 class Ditto(Strategy):
-    r"""Fair and robust federated learning through personalisation (Li et al., ICML 2021, Algorithm
-    1).
+    r"""Fair and robust federated learning through personalisation (Li et al., ICML 2021, Alg. 1).
 
     Beside the global model, trained as in FedAvg, every client trains a model v of its own that it
     shows to nobody,
@@ -24,8 +23,7 @@ class Ditto(Strategy):
 
     Args:
         lam: :math:`\lambda`, at least 0; 0: each trains alone; large: v is w.
-        weighting: of the global model: ``"samples"`` or ``"uniform"``; ``None``: as the variant
-            says.
+        weighting: of the global model: ``"samples"`` or ``"uniform"``; ``None``: the variant's.
         variant: ``"paper"``: weighted by samples; ``"released"``: the plain mean, as in the
             authors' code.
 
@@ -43,16 +41,25 @@ class Ditto(Strategy):
 
     def __init__(self, lam: float = 1.0, weighting: str | None = None, variant: str = "paper"):
         check_choice(self, "variant", variant, ("paper", "released"))
-        weighting = weighting or {"paper": "samples", "released": "uniform"}[variant]
+        if weighting is None:
+            weighting = "samples" if variant == "paper" else "uniform"
         check_choice(self, "weighting", weighting, ("samples", "uniform"))
         if not lam >= 0:
             raise ValueError(f"Ditto: lam must be at least 0, got {lam!r}")
-        self.lam, self.weighting, self.variant = lam, weighting, variant
+        self.lam = lam
+        self.weighting = weighting
+        self.variant = variant
 
     def round(self, clients: Sequence[str]) -> Rounds:
+        # The client trains the global model and, pulled by lambda, its own (Algorithm 1).
         context = {"ditto_lambda": self.lam}
         local = yield [
             Train(client, self.start_of(client), ("personal_score",), context) for client in clients
         ]
-        shares = sample_shares(local) if self.weighting == "samples" else uniform(local.clients)
+
+        # The global model is averaged as in FedAvg.
+        if self.weighting == "samples":
+            shares = sample_shares(local)
+        else:
+            shares = uniform(local.clients)
         return self.finish(local, shares, contributions=shares)

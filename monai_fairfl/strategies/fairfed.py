@@ -14,25 +14,26 @@ from monai_fairfl.protocol.averages import (
 )
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.quantities import Quantity
 
 
 class FairFed(Strategy):
-    r"""FairFed (Ezzeldin et al., AAAI 2023, Algorithm 1) with validation Dice as the metric, as
-    FedISM compares it.
+    r"""FairFed (Ezzeldin et al., AAAI 2023, Algorithm 1).
 
-    With :math:`F_k` the received model's score at client k, :math:`F = \sum_k p_k F_k` and the gap
+    The metric is validation Dice, as where FedISM compares the method. With :math:`F_k` the
+    received model's score at client k, :math:`F = \sum_k p_k F_k` and the gap
     :math:`\Delta_k = |F_k - F|`:
 
     .. math:: \omega_k \leftarrow \omega_k - \beta (\Delta_k - \bar\Delta)
 
-    held at 0 or more, then divided by the sum. A client far from the mean *loses* weight, whichever
-    side it is on: with a score as the metric that does not protect a weak client.
+    cut at 0, then divided by the sum. A client far from the mean *loses* weight, whichever side it
+    is on: with a score as the metric that does not protect a weak client.
 
     Args:
         beta: step, at least 0; 0.1, 0.5 and 1 are usual, for scores between 0 and 1 (for percent a
             hundredth of it).
         variant: ``"paper"``; ``"released"``, FedISM's authors: the gap is :math:`|F_k - p_k F_k|`,
-            for they do not add the other clients' scores to the mean.
+            because they leave the other clients' scores out of the mean.
 
     >>> FairFed(beta=1.0).name
     'FairFed-beta_1.0'
@@ -45,27 +46,46 @@ class FairFed(Strategy):
     requires = frozenset({"global_score"})
     min_clients = 2
     state = ("weight",)
+    quantities = {
+        "gap": Quantity(
+            "Distance from the mean Dice",
+            "Distance",
+            "How far the received model's validation Dice at a site is from the mean, whichever "
+            "side, from 0 to 1.",
+        ),
+    }
 
     def __init__(self, beta: float = 0.5, variant: str = "paper"):
         check_choice(self, "variant", variant, ("paper", "released"))
         if not beta >= 0:
             raise ValueError(f"FairFed: beta must be at least 0, got {beta!r}")
-        self.beta, self.variant = beta, variant
-        self.weight: dict[str, float] = {}
+        self.beta = beta
+        self.variant = variant
+        self.weight: dict[str, float] = {}  # omega, of all clients
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [
             Train(client, self.start_of(client), ("global_score",)) for client in clients
         ]
-        score, share = self.measured(local, "global_score"), sample_shares(local)
-        overall = sum(share[c] * score[c] for c in score)
-        gap = {
-            c: abs(score[c] - (overall if self.variant == "paper" else share[c] * score[c]))
-            for c in score
-        }
-        mean = sum(gap.values()) / len(gap)
-        before = renormalised_previous(self.weight, gap) if self.weight else share
-        weights = normalise({c: before[c] - self.beta * (gap[c] - mean) for c in gap})
-        result = self.finish(local, weights, weights, details={"gap": gap})
+        scores = self.measured(local, "global_score")
+        shares = sample_shares(local)
+
+        # Gap: how far a client's score is from the overall one, Delta_k = |F_k - F|.
+        overall = sum(shares[client] * scores[client] for client in scores)
+        gaps = {}
+        for client, score in scores.items():
+            reference = overall if self.variant == "paper" else shares[client] * score
+            gaps[client] = abs(score - reference)
+        mean_gap = sum(gaps.values()) / len(gaps)
+
+        # Weights: a step against the gap, omega_k - beta (Delta_k - mean gap), then normalised. The
+        # first step starts at the shares of images.
+        previous = renormalised_previous(self.weight, gaps) if self.weight else shares
+        moved = {}
+        for client, gap in gaps.items():
+            moved[client] = previous[client] - self.beta * (gap - mean_gap)
+        weights = normalise(moved)
+
+        result = self.finish(local, weights, weights, details={"gap": gaps})
         self.weight = merge_with_absent(self.weight, weights)
         return result

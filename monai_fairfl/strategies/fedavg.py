@@ -30,9 +30,15 @@ class FedAvg(Strategy):
     def __init__(self, weighting: str = "samples", variant: str = "paper"):
         check_choice(self, "variant", variant, ("paper",))
         check_choice(self, "weighting", weighting, ("samples", "uniform"))
-        self.weighting, self.variant = weighting, variant
+        self.weighting = weighting
+        self.variant = variant
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        shares = sample_shares(local) if self.weighting == "samples" else uniform(local.clients)
+
+        # The weights p_i of the average: shares of the images, or 1 / N.
+        if self.weighting == "samples":
+            shares = sample_shares(local)
+        else:
+            shares = uniform(local.clients)
         return self.finish(local, shares, contributions=shares)

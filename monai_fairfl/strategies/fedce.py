@@ -17,6 +17,9 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
+REVISED_FLOOR = 1e-6  # of NVIDIA FLARE 2.9, applied before normalising
+RELEASED_FLOOR = 1e-3  # of the authors' first release, applied after normalising
+
 
 class FedCE(Strategy):
     r"""Federated contribution estimation (Jiang et al., CVPR 2023, Eq. 2-5 and Algorithm 1).
@@ -31,7 +34,7 @@ class FedCE(Strategy):
         mode: ``"multi"`` (product), ``"sum"``, or one term alone: ``"cos"``, ``"err"`` (Fig. 6).
         variant: ``"paper"``: running sum of the per-round combined scores (Eq. 4-5, without the
             stray factor k); ``"revised"``: NVIDIA FLARE 2.9, combination of running means, floored
-            at 1e-6; ``"released"``: the authors' first release, uniform prior for ever, floored at
+            at 1e-6; ``"released"``: the authors' first release, always a uniform prior, floored at
             1e-3 after normalising (so that the weights may sum to more than one).
 
     A client's history is a mean over the rounds it took part in, each round's score relative to the
@@ -55,37 +58,49 @@ class FedCE(Strategy):
     def __init__(self, mode: str = "multi", variant: str = "paper"):
         check_choice(self, "mode", mode, ("multi", "sum", "cos", "err"))
         check_choice(self, "variant", variant, ("paper", "revised", "released"))
-        self.mode, self.variant = mode, variant
+        self.mode = mode
+        self.variant = variant
         self.requires = frozenset() if mode == "cos" else type(self).requires  # type: ignore[misc]
-        self.weight: dict[str, float] = {}  # last aggregation weight of every client ever seen
-        self.entered: dict[str, float] = (
-            {}
-        )  # weights of the last round: who is in the present global model
+        self.weight: dict[str, float] = {}  # the latest aggregation weight of every client
+        self.entered: dict[str, float] = {}  # weights in the present global model
         self.history: dict[str, dict[str, Any]] = {}  # client -> sums over its rounds
         self.rounds = 0
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         if buffers == "samples" and self.mode != "cos" and spec.buffers:
             raise ConfigError(
-                "FedCE takes each client out of the average, which needs BatchNorm's statistics averaged with the same "
-                "weights: use buffers 'aggregation' or 'local', or mode 'cos'"
+                "FedCE takes each client out of the average, which needs BatchNorm's statistics "
+                "averaged with the same weights: use buffers 'aggregation' or 'local', "
+                "or mode 'cos'"
             )
 
     def round(self, clients: Sequence[str]) -> Rounds:
+        # In round 0 no model without a client exists, so there is nothing to measure on it.
         measure = tuple(self.requires) if self.rounds else ()
         local = yield [
             Train(client, self.start_of(client), measure, self.context_of(client))
             for client in clients
         ]
-        distance = {
-            c: 1 - cos
-            for c, cos in leave_one_out_cosines(local, self._prior(local.clients)).items()
-        }
-        error = self.measured(local, "leave_one_out_error") if measure else None
-        weights = self._accumulate(distance, error)
-        self.weight |= weights
+
+        # Gradient space (Eq. 2): how far a client's update points away from the others'.
+        cosines = leave_one_out_cosines(local, self._prior(local.clients))
+        distances = {client: 1 - cosine for client, cosine in cosines.items()}
+
+        # Data space (Eq. 3): the error of the model without a client, on that client's data.
+        errors = self.measured(local, "leave_one_out_error") if measure else None
+
+        # Both combined and accumulated over rounds are the aggregation weights (Eq. 4-5).
+        if self.variant == "paper":
+            weights = self._from_combined_scores(distances, errors)
+        else:
+            weights = self._from_running_means(distances, errors)
+        self.weight.update(weights)
         self.rounds += 1
-        result = self.finish(local, weights, {client: self._estimate(client) for client in weights})
+
+        contributions = {client: self._estimate(client) for client in weights}
+        result = self.finish(local, weights, contributions)
+
+        # Another weighting, put in by compose(), may have weighed the average.
         self.entered = {client: float(weight) for client, weight in result.aggregation.items()}  # type: ignore[arg-type]
         return result
 
@@ -106,42 +121,63 @@ class FedCE(Strategy):
         return (past["rounds"] + 1) * mean - sum_of_errors
 
     def _prior(self, clients: Sequence[str]) -> dict[str, float]:
+        """The weights pi of the updates in the cosines."""
         if self.variant == "released" or not self.weight:
             return uniform(clients)
         return prior_weights(self.weight, clients)
 
-    def _accumulate(
-        self, distance: Mapping[str, float], error: Mapping[str, float] | None
+    def _from_combined_scores(
+        self, distances: Mapping[str, float], errors: Mapping[str, float] | None
     ) -> dict[str, float]:
-        """The new weights of this round's clients; their histories grow by this round."""
-        if self.variant == "paper":
-            share_cos = normalise(distance)
-            share_err = normalise(error) if error else uniform(distance)
-            score = {c: len(distance) * s for c, s in self._combine(share_cos, share_err).items()}
-            if self.mode == "multi":
-                score = {c: len(distance) * s for c, s in score.items()}
-            for client, value in score.items():
-                self._remember(client, score=value, square=value**2)
-            return normalise({client: self._mean(client, "score") for client in score})
-        for client, value in distance.items():
-            self._remember(client, cos=1 - value, dice=1 - error[client] if error else 0.0)
-        novelty = {c: max(0.0, 1 - self._mean(c, "cos")) for c in distance}
-        harm = {c: 1 - self._mean(c, "dice") for c in distance}
+        """The paper's weights: the sum over rounds of the scores combined in each (Eq. 4-5)."""
+        shares_cos = normalise(distances)
+        shares_err = normalise(errors) if errors else uniform(distances)
+        scores = self._combine(shares_cos, shares_err)
+
+        # Relative to the uniform share, 1 / N or for a product 1 / N^2, so that rounds with few
+        # clients count like those with many.
+        count = len(distances)
+        scores = {client: count * score for client, score in scores.items()}
+        if self.mode == "multi":
+            scores = {client: count * score for client, score in scores.items()}
+
+        for client, score in scores.items():
+            self._add_to_history(client, score=score, square=score**2)
+        return normalise({client: self._mean(client, "score") for client in scores})
+
+    def _from_running_means(
+        self, distances: Mapping[str, float], errors: Mapping[str, float] | None
+    ) -> dict[str, float]:
+        """The releases' weights: means over rounds of cosine and Dice, combined afterwards."""
+        for client, distance in distances.items():
+            dice = 1 - errors[client] if errors else 0.0
+            self._add_to_history(client, cos=1 - distance, dice=dice)
+        mean_distances = {}
+        mean_errors = {}
+        for client in distances:
+            mean_distances[client] = max(0.0, 1 - self._mean(client, "cos"))
+            mean_errors[client] = 1 - self._mean(client, "dice")
+
         if self.variant == "revised":
-            return normalise(self._combine(normalise(novelty, 1e-6), normalise(harm, 1e-6)), 1e-6)
-        combined = self._combine(_floored(normalise(novelty)), _floored(normalise(harm)))
-        return _floored(normalise(combined))
+            shares_cos = normalise(mean_distances, REVISED_FLOOR)
+            shares_err = normalise(mean_errors, REVISED_FLOOR)
+            return normalise(self._combine(shares_cos, shares_err), REVISED_FLOOR)
+        shares_cos = _floored(normalise(mean_distances))
+        shares_err = _floored(normalise(mean_errors))
+        return _floored(normalise(self._combine(shares_cos, shares_err)))
 
     def _combine(self, cos: Mapping[str, float], err: Mapping[str, float]) -> dict[str, float]:
-        rule = {
-            "multi": lambda c: cos[c] * err[c],
-            "sum": lambda c: cos[c] + err[c],
-            "cos": lambda c: cos[c],
-            "err": lambda c: err[c],
-        }[self.mode]
-        return {client: rule(client) for client in cos}
+        """The two terms of each client as one score (Eq. 4): a product, a sum, or one alone."""
+        if self.mode == "multi":
+            return {client: cos[client] * err[client] for client in cos}
+        if self.mode == "sum":
+            return {client: cos[client] + err[client] for client in cos}
+        if self.mode == "cos":
+            return dict(cos)
+        return {client: err[client] for client in cos}
 
-    def _remember(self, client: str, **values: float) -> None:
+    def _add_to_history(self, client: str, **values: float) -> None:
+        """Add this round's values to the sums over the rounds that ``client`` took part in."""
         sums = self.history.setdefault(client, {"rounds": 0})
         sums["rounds"] += 1
         for name, value in values.items():
@@ -151,28 +187,36 @@ class FedCE(Strategy):
         return self.history[client][name] / self.history[client]["rounds"]
 
     def _estimate(self, client: str) -> Estimate:
-        """The weight, with the standard error of the mean over rounds (``paper``; scaled like the
-        weight).
+        """The weight of ``client``, with a standard error where the variant is ``"paper"``.
+
+        It is the standard error of the mean over rounds, scaled like the weight.
         """
-        n, value = self.history[client]["rounds"], self.weight[client]
-        if self.variant != "paper" or n < 2:
-            return Estimate(value, None, n)
+        weight = self.weight[client]
+        rounds = self.history[client]["rounds"]
+        if self.variant != "paper" or rounds < 2:
+            return Estimate(weight, None, rounds)
         mean = self._mean(client, "score")
-        variance = max(self._mean(client, "square") - mean**2, 0.0) * n / (n - 1)
-        return Estimate(value, float(np.sqrt(variance / n)) * value / mean if mean > 0 else None, n)
+        if mean <= 0:
+            return Estimate(weight, None, rounds)
+        variance = max(self._mean(client, "square") - mean**2, 0.0) * rounds / (rounds - 1)
+        stderr = float(np.sqrt(variance / rounds))
+        return Estimate(weight, stderr * weight / mean, rounds)
 
 
 def leave_one_out_cosines(replies: Replies, prior: Mapping[str, float]) -> dict[str, float]:
-    """client i -> cos(update_i, sum over j != i of prior_j update_j), all from the one Gram matrix
-    (FedCE Eq. 2).
+    r"""The cosine of each update with the weighted sum of the others (FedCE Eq. 2).
+
+    .. math:: \cos(\Delta_i, \sum_{j \ne i} \pi_j \Delta_j)
+
+    All of them follow from the one Gram matrix.
     """
     weights = np.array([prior[reply.client] for reply in replies])
-    unit = np.eye(len(replies))
-    return {
-        r.client: replies.geometry.cosine(unit[i], weights * (1 - unit[i]))
-        for i, r in enumerate(replies)
-    }
+    cosines = {}
+    for reply, itself in zip(replies, np.eye(len(replies)), strict=True):
+        others = weights * (1 - itself)
+        cosines[reply.client] = replies.geometry.cosine(itself, others)
+    return cosines
 
 
-def _floored(values: Mapping[str, float], floor: float = 1e-3) -> dict[str, float]:
-    return {client: max(value, floor) for client, value in values.items()}
+def _floored(values: Mapping[str, float]) -> dict[str, float]:
+    return {client: max(value, RELEASED_FLOOR) for client, value in values.items()}

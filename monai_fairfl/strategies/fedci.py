@@ -4,23 +4,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
+from monai_fairfl.strategies.quantities import Quantity
+
+LEAST_GAIN = 1e-12  # a round whose values sum to less has nothing to share out
 
 
 class FedCI(Strategy):
-    r"""Contribution index (Song et al., IEEE Big Data 2019, multi-round form) as aggregation
-    weights.
+    r"""The contribution index as aggregation weights (Song et al., IEEE Big Data 2019).
 
-    In every round the model of each coalition,
+    This is its multi-round form. In every round the model of each coalition,
     :math:`w + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i`, is scored on all clients'
     validation data; the clients' Shapley values :math:`\phi_i` of that score, negative ones counted
     as 0, divided by their sum, are the weights of this round. The contribution is the sum over
-    rounds, so that who takes part more often has more of it.
+    rounds, so that a client that takes part more often has more of it.
 
     Args:
         decay: factor of each further round in that sum, in (0, 1]; 1: a plain sum. Below 1 every
@@ -44,26 +46,47 @@ class FedCI(Strategy):
     min_clients = 2
     max_clients = MOST_CLIENTS
     state = ("contribution", "rounds")
+    quantities = {
+        "round_value": Quantity(
+            "Value in the round",
+            "Dice",
+            "Shapley value of a site in this round alone, in validation Dice; negative: the "
+            "coalitions score less with it.",
+        ),
+    }
 
     def __init__(self, decay: float = 1.0, variant: str = "paper"):
         check_choice(self, "variant", variant, ("paper",))
         if not 0 < decay <= 1:
             raise ValueError(f"FedCI: decay must be in (0, 1], got {decay!r}")
-        self.decay, self.variant = decay, variant
+        self.decay = decay
+        self.variant = variant
         self.contribution: dict[str, float] = {}
         self.rounds = 0
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        value = yield from contribution_index(self, local)
-        total = sum(value.values())
-        scaled = value
-        if self.decay < 1:  # a round that gained nothing has nothing to share out
-            scaled = {c: v / total if total > 1e-12 else 0.0 for c, v in value.items()}
-        summed = {
-            c: self.contribution.get(c, 0.0) + self.decay**self.rounds * v
-            for c, v in scaled.items()
-        }
-        result = self.finish(local, normalise(value), summed, details={"round_value": value})
-        self.contribution, self.rounds = {**self.contribution, **summed}, self.rounds + 1
+
+        # The Shapley values phi_i of this round; normalise() counts negative ones as 0.
+        values = yield from contribution_index(self, local)
+        weights = normalise(values)
+
+        # The contributions: the sum over rounds, where round t counts decay^t.
+        summed = {}
+        for client, value in self._scaled(values).items():
+            earlier = self.contribution.get(client, 0.0)
+            summed[client] = earlier + self.decay**self.rounds * value
+
+        result = self.finish(local, weights, summed, details={"round_value": values})
+        self.contribution = {**self.contribution, **summed}
+        self.rounds += 1
         return result
+
+    def _scaled(self, values: Mapping[str, float]) -> Mapping[str, float]:
+        """A round's values as they enter the sum; with a decay, divided by the round's gain."""
+        if self.decay == 1:
+            return values
+        gain = sum(values.values())
+        if gain <= LEAST_GAIN:
+            return dict.fromkeys(values, 0.0)
+        return {client: value / gain for client, value in values.items()}

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from monai_fairfl.protocol.averages import merge_with_absent, normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.quantities import Quantity
 
 
 class FedGA(Strategy):
@@ -18,13 +19,14 @@ class FedGA(Strategy):
     :math:`g_k = L_k(w_{r}) - L_k(w_{r-1,k})`: the loss of the average less that of its own model
     that went into it.
 
-    .. math:: a_k \leftarrow a_k + d_r \frac{g_k}{\max_j |g_j|}, \qquad d_r = \frac{d}{N} (1 - r / R)
+    .. math:: a_k \leftarrow a_k + d_r \frac{g_k}{\max_j |g_j|}, \qquad
+              d_r = \frac{d}{N} (1 - r / R)
 
-    held in [0, 1], then divided by the sum.
+    clipped to [0, 1], then divided by the sum.
 
     Args:
-        step: d, above 0; ``None``: as the variant says.
-        centred: subtract the mean gap first; ``None``: as the variant says.
+        step: d, above 0; ``None``: the variant's.
+        centred: subtract the mean gap first; ``None``: the variant's.
         variant: ``"paper"``: step 0.2, not centred; ``"released"``, FedISM's authors: step 0.05,
             centred.
 
@@ -43,18 +45,30 @@ class FedGA(Strategy):
     requires = frozenset({"global_loss", "local_loss"})
     min_clients = 2
     state = ("weight", "loss", "rounds")
+    quantities = {
+        "gap": Quantity(
+            "Generalisation gap",
+            "Loss",
+            "Training loss of the averaged model less that of the site's own model which went into "
+            "it; positive: averaging cost the site something.",
+        ),
+    }
 
     def __init__(
         self, step: float | None = None, centred: bool | None = None, variant: str = "paper"
     ):
         check_choice(self, "variant", variant, ("paper", "released"))
-        step = step if step is not None else {"paper": 0.2, "released": 0.05}[variant]
+        if step is None:
+            step = 0.2 if variant == "paper" else 0.05
+        if centred is None:
+            centred = variant == "released"
         if not step > 0:
             raise ValueError(f"FedGA: step must be above 0, got {step!r}")
-        self.step, self.variant = step, variant
-        self.centred = centred if centred is not None else variant == "released"
-        self.weight: dict[str, float] = {}
-        self.loss: dict[str, float] = {}  # of each client's own model of the last round
+        self.step = step
+        self.centred = centred
+        self.variant = variant
+        self.weight: dict[str, float] = {}  # a_k, of all clients
+        self.loss: dict[str, float] = {}  # of each client's own model of the previous round
         self.rounds = 0
 
     def round(self, clients: Sequence[str]) -> Rounds:
@@ -62,32 +76,51 @@ class FedGA(Strategy):
             Train(client, self.start_of(client), ("global_loss", "local_loss"))
             for client in clients
         ]
-        averaged, own = (self.known(local, name) for name in ("global_loss", "local_loss"))
+        average_losses = self.known(local, "global_loss")
+        own_losses = self.known(local, "local_loss")
         for client in local.clients:
-            if client not in averaged or client not in own:
+            if client not in average_losses or client not in own_losses:
                 self.note(client, "a loss is absent: its gap is the mean of the others'")
-        gap = {c: loss - self.loss[c] for c, loss in averaged.items() if c in self.loss}
-        weights = normalise(self._adjust(renormalised_previous(self.weight, local.clients), gap))
-        result = self.finish(local, weights, weights, details={"gap": gap} if gap else None)
-        self.weight, self.rounds = merge_with_absent(self.weight, weights), self.rounds + 1
-        self.loss = own
+
+        # Gap g_k: loss of the average less that of the client's own model which went into it.
+        gaps = {}
+        for client, loss in average_losses.items():
+            if client in self.loss:
+                gaps[client] = loss - self.loss[client]
+
+        # Weights a_k: they move along the gaps, and are normalised.
+        previous = renormalised_previous(self.weight, local.clients)
+        weights = normalise(self._adjusted(previous, gaps))
+
+        details = {"gap": gaps} if gaps else None
+        result = self.finish(local, weights, weights, details=details)
+        self.weight = merge_with_absent(self.weight, weights)
+        self.loss = own_losses
+        self.rounds += 1
         return result
 
-    def _adjust(self, weight: Mapping[str, float], gap: Mapping[str, float]) -> dict[str, float]:
-        """``weight`` moved along the gaps; the mean gap is that of a client without one, new or
-        away last round.
-        """
-        if not gap:
-            return dict(weight)
-        mean = sum(gap.values()) / len(gap)
-        centred = {c: gap.get(c, mean) - (mean if self.centred else 0.0) for c in weight}
-        most = max(abs(g) for g in centred.values())
-        if most == 0:
-            return dict(weight)
-        # the gaps of round r belong to the average that ended round r - 1
-        rate = (
-            self.step
-            / len(self.clients)
-            * (1 - (self.rounds - 1) / max(self.rounds_planned, self.rounds))
-        )
-        return {c: min(max(a + rate * centred[c] / most, 0.0), 1.0) for c, a in weight.items()}
+    def _adjusted(
+        self, previous: Mapping[str, float], gaps: Mapping[str, float]
+    ) -> dict[str, float]:
+        """The weights moved along the gaps, each clipped to [0, 1]."""
+        if not gaps:
+            return dict(previous)
+
+        # A client without a gap, new or absent in the previous round, has the mean one.
+        mean_gap = sum(gaps.values()) / len(gaps)
+        offset = mean_gap if self.centred else 0.0
+        centred = {client: gaps.get(client, mean_gap) - offset for client in previous}
+        largest = max(abs(gap) for gap in centred.values())
+        if largest == 0:
+            return dict(previous)
+
+        # d_r = d / N (1 - r / R). The gaps of round r belong to the average that ended round r - 1.
+        rounds = max(self.rounds_planned, self.rounds)
+        rate = self.step / len(self.clients) * (1 - (self.rounds - 1) / rounds)
+
+        # a_k + d_r g_k / max_j |g_j|
+        adjusted = {}
+        for client, weight in previous.items():
+            moved = weight + rate * centred[client] / largest
+            adjusted[client] = min(max(moved, 0.0), 1.0)
+        return adjusted

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from monai_fairfl.protocol.averages import merge_with_absent, normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Measure, Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.quantities import Quantity
+
+LEAST_SHARPNESS = 1e-10  # in place of a negative one; also added to each share, as in the code
 
 
 class FedISM(Strategy):
@@ -19,21 +22,21 @@ class FedISM(Strategy):
     seeks flat minima (SALT); the server averages by sharpness, so that no client is left with a
     sharp one (SAGA):
 
-    .. math:: a_k = s_k^q / \sum_j s_j^q, \qquad \tilde a_k \leftarrow \beta a_k + (1 - \beta) \tilde a_k
+    .. math:: a_k = s_k^q / \sum_j s_j^q, \qquad
+              \tilde a_k \leftarrow \beta a_k + (1 - \beta) \tilde a_k
 
     Args:
         q: power, at least 0; 0 is uniform, large values leave all to the sharpest client.
         beta: of the moving average, on the new value, in (0, 1]; 1: no averaging.
         rho: radius of the perturbation, in training and in measuring.
         alpha: GSAM's share of the orthogonal gradient; 0 is SAM.
-        salt: clients train with GSAM (SALT); ``False``: as the bundle says, and only the average is
-            by sharpness (SAGA, the ablation of the paper's Table 2). SALT alone: FedAvg composed
-            with ``sam_rho``.
-        reset_optimizer: forget the optimizer's moments before every round; ``None``: as the variant
-            says.
+        salt: clients train with GSAM (SALT); ``False``: they train as the bundle does, and only the
+            average is by sharpness (SAGA, the ablation of the paper's Table 2). SALT alone: FedAvg
+            composed with ``sam_rho``.
+        reset_optimizer: forget the optimizer's moments before every round; ``None``: the variant's.
         plus: FedISM+, a radius that grows, :math:`\rho_r = \rho \sqrt{(r + 1) / R}`.
         variant: ``"recommended"`` and ``"released"``: a new optimizer in every round, as in the
-            authors' code; ``"paper"``: the optimizer goes on, the paper does not speak of it. The
+            authors' code; ``"paper"``: the optimizer goes on, as the paper mentions no new one. The
             formulas are the same in all.
 
     Sharpness is measured on the received model, on all local training images without changing
@@ -52,6 +55,14 @@ class FedISM(Strategy):
     requires = frozenset({"sharpness"})
     min_clients = 2
     state = ("average", "rounds")
+    quantities = {
+        "sharpness": Quantity(
+            "Sharpness",
+            "Loss",
+            "How much the training loss rises when the received model moves a small distance up "
+            "its gradient; high is sharp, which is thought to generalise worse.",
+        ),
+    }
 
     def __init__(
         self,
@@ -67,49 +78,76 @@ class FedISM(Strategy):
         check_choice(self, "variant", variant, ("recommended", "paper", "released"))
         if q < 0 or not 0 < beta <= 1 or rho < 0:
             raise ValueError(
-                f"FedISM: q and rho must be at least 0 and beta in (0, 1], got q={q}, beta={beta}, rho={rho}"
+                "FedISM: q and rho must be at least 0 and beta in (0, 1], "
+                f"got q={q}, beta={beta}, rho={rho}"
             )
-        self.q, self.beta, self.rho, self.alpha, self.salt = q, beta, rho, alpha, salt
-        self.reset_optimizer, self.plus, self.variant = reset_optimizer, plus, variant
-        self.average: dict[str, float] = {}
+        self.q = q
+        self.beta = beta
+        self.rho = rho
+        self.alpha = alpha
+        self.salt = salt
+        self.reset_optimizer = reset_optimizer
+        self.plus = plus
+        self.variant = variant
+        self.average: dict[str, float] = {}  # the moving average of the weights, of all clients
         self.rounds = 0
 
     def round(self, clients: Sequence[str]) -> Rounds:
-        reset = self.variant != "paper" if self.reset_optimizer is None else self.reset_optimizer
-        begin, radius = {"reset_optimizer": float(reset)}, {"sam_rho": self._radius()}
+        radius = {"sam_rho": self._radius()}
+        training = {"reset_optimizer": float(self._resets_optimizer())}
         if self.salt:
-            context = {**begin, **radius, "gsam_alpha": self.alpha}
+            # SALT: clients measure their sharpness and train with GSAM, in one exchange.
+            context = {**training, **radius, "gsam_alpha": self.alpha}
             local = yield [
                 Train(client, self.start_of(client), ("sharpness",), context) for client in clients
             ]
             sharpness = self.measured(local, "sharpness")
         else:
+            # A radius in the context of a training request would make it sharpness-aware. So
+            # sharpness is measured before, in an exchange of its own.
             sent = yield [
                 Measure(client, self.start_of(client), ("sharpness",), radius) for client in clients
             ]
-            found = self.measured(sent, "sharpness")
+            measured = self.measured(sent, "sharpness")
             local = yield [
-                Train(client, self.start_of(client), (), begin) for client in sent.clients
+                Train(client, self.start_of(client), (), training) for client in sent.clients
             ]
-            sharpness = {client: found[client] for client in local.clients}
-        weights = self._average(self._by_sharpness(sharpness))
+            sharpness = {client: measured[client] for client in local.clients}
+
+        # SAGA: the weights a_k of this round, and their moving average.
+        weights = self._moving_average(self._by_sharpness(sharpness))
+
         result = self.finish(local, weights, weights, details={"sharpness": sharpness})
-        self.average, self.rounds = merge_with_absent(self.average, weights), self.rounds + 1
+        self.average = merge_with_absent(self.average, weights)
+        self.rounds += 1
         return result
 
+    def _resets_optimizer(self) -> bool:
+        if self.reset_optimizer is None:
+            return self.variant != "paper"
+        return self.reset_optimizer
+
     def _radius(self) -> float:
+        """The radius rho of this round; that of FedISM+ grows, rho sqrt((r + 1) / R)."""
         if not self.plus:
             return self.rho
-        return float(
-            self.rho * ((self.rounds + 1) / max(self.rounds_planned, self.rounds + 1)) ** 0.5
-        )
+        rounds = max(self.rounds_planned, self.rounds + 1)
+        return float(self.rho * ((self.rounds + 1) / rounds) ** 0.5)
 
-    def _by_sharpness(self, sharpness: dict[str, float]) -> dict[str, float]:
-        share = normalise({c: max(s, 1e-10) for c, s in sharpness.items()})
-        return normalise({c: (s + 1e-10) ** self.q for c, s in share.items()})
+    def _by_sharpness(self, sharpness: Mapping[str, float]) -> dict[str, float]:
+        """a_k = s_k^q / sum_j s_j^q, computed from shares of sharpness as in the authors' code."""
+        floored = {client: max(value, LEAST_SHARPNESS) for client, value in sharpness.items()}
+        powers = {}
+        for client, share in normalise(floored).items():
+            powers[client] = (share + LEAST_SHARPNESS) ** self.q
+        return normalise(powers)
 
-    def _average(self, new: dict[str, float]) -> dict[str, float]:
+    def _moving_average(self, weights: dict[str, float]) -> dict[str, float]:
+        """beta a_k + (1 - beta) of the previous average; in the first round a_k."""
         if not self.average:
-            return new
-        old = normalise(renormalised_previous(self.average, new))
-        return normalise({c: self.beta * new[c] + (1 - self.beta) * old[c] for c in new})
+            return weights
+        previous = normalise(renormalised_previous(self.average, weights))
+        averaged = {}
+        for client, weight in weights.items():
+            averaged[client] = self.beta * weight + (1 - self.beta) * previous[client]
+        return normalise(averaged)

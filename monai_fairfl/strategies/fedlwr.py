@@ -1,13 +1,12 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fed-LWR: layer-wise re-weighting by how far each client's features moved from the average
-model's.
-"""
+"""Fed-LWR: layer-wise re-weighting by how far a client's features are from the average model's."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from monai_fairfl.errors import FederationError
@@ -15,32 +14,50 @@ from monai_fairfl.protocol.averages import normalise, uniform
 from monai_fairfl.protocol.messages import Measure, Train
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy, check_choice
+from monai_fairfl.strategies.quantities import Quantity
+
+ByLayer = dict[str, dict[str, float]]
+"""layer -> client -> number."""
 
 LEAST_IMAGES = 4
 """Different images that CKA needs: its unbiased estimate divides by n - 3."""
 
-VARIANTS: dict[str, tuple[tuple[float, float], dict[str, float]]] = (
-    {  # clip of the similarity, context of phase two
-        "recommended": ((1e-4, 0.99), {}),
-        "paper": ((-math.inf, 1.0), {"cka_training": 1.0}),
-        "released": ((1e-4, 0.99), {"cka_unbiased": 1.0}),
-    }
-)
+TOLERANCE = 1e-12
+"""A similarity this close to the upper limit counts as being at it."""
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """What a variant decides.
+
+    Args:
+        clip: least and largest similarity.
+        context: of the requests of phase two.
+    """
+
+    clip: tuple[float, float]
+    context: Mapping[str, float] = field(default_factory=dict)
+
+
+VARIANTS = {
+    "recommended": _Variant(clip=(1e-4, 0.99)),
+    "paper": _Variant(clip=(-math.inf, 1.0), context={"cka_training": 1.0}),
+    "released": _Variant(clip=(1e-4, 0.99), context={"cka_unbiased": 1.0}),
+}
 
 
 class FedLWR(Strategy):
-    r"""Layer-wise re-weighting (Yan et al., MICCAI 2024, Eq. 1-6 and Algorithm 1), two phases a
-    round.
+    r"""Layer-wise re-weighting (Yan et al., MICCAI 2024, Eq. 1-6 and Algorithm 1).
 
-    Phase one: clients train; the anchor is the plain mean of their models. Phase two: every client
-    measures, layer by layer and on its own data, how alike its own model's features are to the
-    anchor's, :math:`\delta_k^m = CKA(U_k^m, V_k^m)`. Layer m of the new model is the average with
-    the weights
+    A round has two phases. Phase one: clients train; the anchor is the plain mean of their models.
+    Phase two: every client measures, layer by layer and on its own data, how alike its own model's
+    features are to the anchor's, :math:`\delta_k^m = CKA(U_k^m, V_k^m)`. Layer m of the new model
+    is the average with the weights
 
     .. math:: \rho_k^m = (1 - \delta_k^m) / \sum_j (1 - \delta_j^m)
 
     Args:
-        clip: range that similarities are held in before 1 - delta; ``None``: as the variant says.
+        clip: range to which similarities are clipped before 1 - delta; ``None``: the variant's.
             Late in training most similarities are above 0.99, and clipping there makes their layers
             uniform.
         similarity: ``"cka"``, or ``"cosine"`` of the features (ablation v1).
@@ -53,7 +70,7 @@ class FedLWR(Strategy):
             measures nothing.
 
     Layers are matched by module name. A layer that was not scored is averaged uniformly. The
-    contribution reported for a client is its mean weight over layers.
+    contribution of a client is its mean weight over layers.
 
     >>> FedLWR(similarity="cosine").requires
     frozenset({'feature_cosine'})
@@ -65,6 +82,23 @@ class FedLWR(Strategy):
     phases = 2
     cost = "training + 2 passes over at most 64 images; 2 downloads"
     min_clients = 2
+    quantities = {
+        "layer_weight": Quantity(
+            "Layer weights", "Weight", "Weight of each site in each layer; a layer sums to 1."
+        ),
+        "at_clip": Quantity(
+            "Layers too alike to tell",
+            "Share",
+            "Share of a site's layers whose similarity is at its upper limit; where all sites are "
+            "at 1, the round was a plain average.",
+        ),
+        "similarity": Quantity(
+            "Similarity of features",
+            "Similarity",
+            "How alike the features of the site's own and of the average model are on its data, "
+            "per layer: 1 is the same. It is clipped as the strategy says.",
+        ),
+    }
 
     def __init__(
         self,
@@ -80,72 +114,87 @@ class FedLWR(Strategy):
             raise ValueError(
                 f"FedLWR: clip must be two numbers, 0 <= low <= high <= 1, got {clip!r}"
             )
-        self.clip, self.similarity, self.layerwise = clip, similarity, layerwise
-        self.encoder_layer, self.variant = encoder_layer, variant
+        self.clip = clip
+        self.similarity = similarity
+        self.layerwise = layerwise
+        self.encoder_layer = encoder_layer
+        self.variant = variant
         self.measurement = "cka" if similarity == "cka" else "feature_cosine"
         self.requires = frozenset({self.measurement})  # type: ignore[misc]
         if similarity == "cka":
             self.images_needed = _images_for_cka(variant)  # type: ignore[misc]
 
     def round(self, clients: Sequence[str]) -> Rounds:
+        # Phase one: the anchor is the plain mean of the trained models (Eq. 1).
         local = yield [Train(client, self.start_of(client)) for client in clients]
         anchor = {**self.weights, **local.average(uniform(local.clients), self.buffers)}
-        context = VARIANTS[self.variant][1]
+
+        # Phase two: every client compares its own model with the anchor (Eq. 2-4).
+        context = VARIANTS[self.variant].context
         compared = yield [
             Measure(client, anchor, (self.measurement,), context) for client in local.clients
         ]
-        local = local.without(
-            {r.id: "not in phase two" for r in local if r.client not in compared.clients}
-        )
-        shift = self._shifts(compared)
-        at_clip = self._at_clip(shift)
-        weights: dict[str, Any] = {
-            layer: normalise(by_client) for layer, by_client in shift.items()
-        }
-        if not self.layerwise:
-            weights = weights[self._encoder(weights)]
-            details: dict[str, Any] = {
-                "similarity": _by_client(shift, lambda s: 1 - s),
-                "at_clip": at_clip,
-            }
-            return self.finish(local, weights, weights, details=details)
-        mean = {c: sum(by[c] for by in weights.values()) / len(weights) for c in compared.clients}
-        similarity = _by_client(shift, lambda s: 1 - s)
-        details = {
-            "layer_weight": _by_client(weights),
-            "similarity": similarity,
-            "at_clip": at_clip,
-        }
-        return self.finish(local, weights, mean, details=details)
 
-    def _shifts(self, compared: Replies) -> dict[str, dict[str, float]]:
-        """layer -> client -> 1 - delta; what a client did not measure is the mean of the others,
-        and noted.
+        # A client that is absent in phase two has no weights.
+        absent = {}
+        for reply in local:
+            if reply.client not in compared.clients:
+                absent[reply.id] = "not in phase two"
+        local = local.without(absent)
+
+        distances = self._distances(compared)
+
+        # Weights rho_k^m = (1 - delta_k^m) / sum_j (1 - delta_j^m) of each layer m (Eq. 5).
+        weights = {layer: normalise(by_client) for layer, by_client in distances.items()}
+
+        # The average, layer by layer (Eq. 6), or by the weights of one layer (ablation v2).
+        details: dict[str, Mapping[str, Any]] = {}
+        if self.layerwise:
+            details["layer_weight"] = _by_client(weights)
+        details["similarity"] = _by_client(_similarities(distances))
+        details["at_clip"] = self._at_clip(distances)
+        if not self.layerwise:
+            of_one_layer = weights[self._encoder(weights)]
+            return self.finish(local, of_one_layer, of_one_layer, details=details)
+        contributions = _mean_over_layers(weights, compared.clients)
+        return self.finish(local, weights, contributions, details=details)
+
+    def _distances(self, compared: Replies) -> ByLayer:
+        """The distance 1 - delta of each layer and client, sorted by both; delta is clipped.
+
+        What a client did not measure is the mean of the others, and noted.
         """
-        low, high = self.clip if self.clip is not None else VARIANTS[self.variant][0]
-        found: dict[str, dict[str, float]] = {}
+        low, high = self._limits()
+        found: ByLayer = {}
         for reply in compared:
             layers = reply.measurements.get(self.measurement)
-            for layer, value in layers.items() if isinstance(layers, Mapping) else ():
+            if not isinstance(layers, Mapping):
+                continue
+            for layer, value in layers.items():
                 if layer != "mean":
-                    found.setdefault(layer, {})[reply.client] = 1 - min(
-                        max(float(value), low), high
-                    )
+                    similarity = min(max(float(value), low), high)
+                    found.setdefault(layer, {})[reply.client] = 1 - similarity
         if not found:
             raise FederationError(
-                f"{self.name} needs {self.measurement!r}, and no client of {compared.clients} measured it"
-                f"{self._why_not_measured()}"
+                f"{self.name} needs {self.measurement!r}, and no client of {compared.clients} "
+                f"measured it{self._why_not_measured()}"
             )
         for by_client in found.values():
-            filler = sum(by_client.values()) / len(by_client)
-            for client in set(compared.clients) - set(by_client):
-                self.note(
-                    client, f"{self.measurement} absent for some layers: mean of the others used"
-                )
-                by_client[client] = filler
-        return {
-            layer: dict(sorted(by_client.items())) for layer, by_client in sorted(found.items())
-        }
+            mean = sum(by_client.values()) / len(by_client)
+            for client in compared.clients:
+                if client not in by_client:
+                    by_client[client] = mean
+                    self.note(
+                        client,
+                        f"{self.measurement} absent for some layers: mean of the others used",
+                    )
+        return {layer: dict(sorted(found[layer].items())) for layer in sorted(found)}
+
+    def _limits(self) -> Sequence[float]:
+        """The least and the largest similarity."""
+        if self.clip is not None:
+            return self.clip
+        return VARIANTS[self.variant].clip
 
     def _why_not_measured(self) -> str:
         """For an error: how many images a client needs, and what to do where it has fewer."""
@@ -153,38 +202,47 @@ class FedLWR(Strategy):
         if needed is None:
             return ""
         return (
-            f". A client measures it on at least {needed.least} different {needed.data} images: add {needed.data} "
-            f"cases, {needed.instead}"
+            f". A client measures it on at least {needed.least} different {needed.data} images: "
+            f"add {needed.data} cases, {needed.instead}"
         )
 
-    def _at_clip(self, shift: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """client -> share of its layers that are as similar as the clip lets them be; all at 1 is a
-        plain average.
-        """
-        high = (self.clip if self.clip is not None else VARIANTS[self.variant][0])[1]
-        clients = sorted({client for by_client in shift.values() for client in by_client})
-        return {
-            c: sum(by[c] <= 1 - high + 1e-12 for by in shift.values()) / len(shift) for c in clients
-        }
+    def _at_clip(self, distances: ByLayer) -> dict[str, float]:
+        """client -> share of its layers whose similarity is at the upper limit.
 
-    def _encoder(self, scored: Mapping[str, Any]) -> str:
+        Where all clients are at 1, the round is a plain average.
+        """
+        _, high = self._limits()
+        shares = {}
+        for client, by_layer in _by_client(distances).items():
+            at_limit = [distance <= 1 - high + TOLERANCE for distance in by_layer.values()]
+            shares[client] = sum(at_limit) / len(distances)
+        return shares
+
+    def _encoder(self, scored: Collection[str]) -> str:
+        """The layer whose weights the whole model takes, in ablation v2."""
         if self.encoder_layer is not None:
             if self.encoder_layer not in scored:
                 raise ValueError(
-                    f"FedLWR: encoder_layer {self.encoder_layer!r} is not a scored layer: {list(scored)}"
+                    f"FedLWR: encoder_layer {self.encoder_layer!r} is not a scored layer: "
+                    f"{list(scored)}"
                 )
             return self.encoder_layer
-        kernels = {n: self.weights[n] for n in self.spec.parameters if self.weights[n].ndim > 1}
-        width = {
-            self.spec.layers[n]: min(kernel.shape[:2]) for n, kernel in kernels.items()
-        }  # transposed ones, too
-        return max((layer for layer in scored if layer in width), key=lambda layer: width[layer])
+
+        # The widest one: of a kernel's first two axes, one is its input and one its output, also
+        # where the convolution is transposed.
+        widths = {}
+        for name in self.spec.parameters:
+            kernel = self.weights[name]
+            if kernel.ndim > 1:
+                widths[self.spec.layers[name]] = min(kernel.shape[:2])
+        candidates = [layer for layer in scored if layer in widths]
+        return max(candidates, key=lambda layer: widths[layer])
 
 
 def _images_for_cka(variant: str) -> ImagesNeeded:
     """The images that CKA takes, with advice that does not name what is set already."""
     cosine = "similarity='cosine', which takes any number of images"
-    if VARIANTS[variant][1].get("cka_training"):
+    if "cka_training" in VARIANTS[variant].context:
         return ImagesNeeded("training", LEAST_IMAGES, f"or use {cosine}")
     return ImagesNeeded(
         "validation",
@@ -193,8 +251,25 @@ def _images_for_cka(variant: str) -> ImagesNeeded:
     )
 
 
-def _by_client(
-    values: Mapping[str, Mapping[str, float]], rule: Any = lambda value: value
-) -> dict[str, dict[str, float]]:
-    clients = sorted({client for by_client in values.values() for client in by_client})
-    return {c: {layer: rule(by[c]) for layer, by in values.items() if c in by} for c in clients}
+def _similarities(distances: ByLayer) -> ByLayer:
+    found: ByLayer = {}
+    for layer, by_client in distances.items():
+        found[layer] = {client: 1 - distance for client, distance in by_client.items()}
+    return found
+
+
+def _by_client(by_layer: ByLayer) -> dict[str, dict[str, float]]:
+    """client -> layer -> number."""
+    found: dict[str, dict[str, float]] = {}
+    for layer, by_client in by_layer.items():
+        for client, value in by_client.items():
+            found.setdefault(client, {})[layer] = value
+    return dict(sorted(found.items()))
+
+
+def _mean_over_layers(by_layer: ByLayer, clients: Sequence[str]) -> dict[str, float]:
+    means = {}
+    for client in clients:
+        values = [by_client[client] for by_client in by_layer.values()]
+        means[client] = sum(values) / len(values)
+    return means

@@ -10,11 +10,13 @@ from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 from monai_fairfl.strategies.coalitions import coalition_values
+from monai_fairfl.strategies.quantities import Quantity
 
 
 class LeaveOneOut(Strategy):
-    r"""Weights by what the model loses without each client:
-    :math:`\max(V(N) - V(N \setminus i), 0)` over their sum.
+    r"""Weights by what the model loses without each client.
+
+    .. math:: p_i = \max(V(N) - V(N \setminus i), 0) / \sum_j \max(V(N) - V(N \setminus j), 0)
 
     V is the validation Dice of a coalition's model, as for :class:`FedCI`, over the N + 1 largest
     coalitions only. All drops at or below 0 is uniform. The contribution is the mean drop over
@@ -36,23 +38,43 @@ class LeaveOneOut(Strategy):
     requires = frozenset({"score"})
     min_clients = 2
     state = ("drops", "counts")
+    quantities = {
+        "drop": Quantity(
+            "Dice lost without the site",
+            "Dice",
+            "Validation Dice of everybody's model less that of the model without the site; "
+            "negative: better without it.",
+        ),
+    }
 
     def __init__(self, variant: str = "paper"):
         check_choice(self, "variant", variant, ("paper",))
         self.variant = variant
-        self.drops: dict[str, float] = {}
-        self.counts: dict[str, int] = {}
+        self.drops: dict[str, float] = {}  # client -> sum over its rounds
+        self.counts: dict[str, int] = {}  # client -> number of its rounds
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
+
+        # The score V of everybody's model, and of each model without one client.
         everybody = frozenset(local.clients)
-        value = yield from coalition_values(
-            self, local, [everybody, *(everybody - {c} for c in local.clients)]
-        )
-        drop = {c: value[everybody] - value[everybody - {c}] for c in local.clients}
-        drops = {c: self.drops.get(c, 0.0) + d for c, d in drop.items()}
-        counts = {c: self.counts.get(c, 0) + 1 for c in drop}
-        mean = {c: drops[c] / counts[c] for c in drop}
-        result = self.finish(local, normalise(drop), mean, details={"drop": drop})
-        self.drops, self.counts = {**self.drops, **drops}, {**self.counts, **counts}
+        coalitions = [everybody]
+        for client in local.clients:
+            coalitions.append(everybody - {client})
+        values = yield from coalition_values(self, local, coalitions)
+
+        # Drop: V(N) - V(N without i); the weights are its positive part, normalised.
+        drops = {}
+        for client in local.clients:
+            drops[client] = values[everybody] - values[everybody - {client}]
+        weights = normalise(drops)
+
+        # Contribution: the mean drop over the rounds that a client took part in.
+        summed = {client: self.drops.get(client, 0.0) + drop for client, drop in drops.items()}
+        counts = {client: self.counts.get(client, 0) + 1 for client in drops}
+        means = {client: summed[client] / counts[client] for client in drops}
+
+        result = self.finish(local, weights, means, details={"drop": drops})
+        self.drops = {**self.drops, **summed}
+        self.counts = {**self.counts, **counts}
         return result

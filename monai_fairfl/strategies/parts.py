@@ -1,22 +1,26 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Parts a strategy is made of, which can be exchanged: how contributions weigh, and how they are
-rewarded.
+"""Parts of a strategy that can be exchanged: how contributions weigh, how they are rewarded.
+
+:func:`~monai_fairfl.strategies.compose` puts them into a strategy. The rewards of the methods are
+in :mod:`monai_fairfl.strategies.rewards`.
 """
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from monai_fairfl.protocol.averages import normalise, sample_shares, uniform
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights
+from monai_fairfl.strategies.arguments import non_default_arguments
+from monai_fairfl.strategies.quantities import Quantity
 
 Details = dict[str, Mapping[str, Any]]
+"""Quantities for ledger and report: name -> client -> number."""
 
 
 class Weighting(ABC):
@@ -60,17 +64,24 @@ class Proportional(Weighting):
     def __call__(
         self, replies: Replies, contributions: Mapping[str, float | Estimate]
     ) -> dict[str, float]:
-        return normalise(
-            {c: max(float(contributions[c]), 0.0) ** self.power for c in replies.clients}
-        )
+        powers = {}
+        for client in replies.clients:
+            contribution = max(float(contributions[client]), 0.0)
+            powers[client] = contribution**self.power
+        return normalise(powers)
 
 
 class Reward(ABC):
     """The model each client continues from, made of the new global model and the contributions."""
 
-    of_step: bool = False
-    """It shares out the global *step*: the mean of the updates, added to the global model, whatever
-    models these began from. Else the global model is the mean of the clients' own models."""
+    shares_global_step: bool = False
+    """Whether it shares out the global *step*: the mean of the updates, added to the global model,
+    whatever models the clients began from. Else the global model is the mean of the clients' own
+    models. The attribute's former name, ``of_step``, is still read.
+    """
+
+    quantities: ClassVar[Mapping[str, Quantity]] = {}
+    """Name -> text of what it gives to ledger and report besides the models."""
 
     @abstractmethod
     def __call__(
@@ -92,69 +103,24 @@ class Reward(ABC):
 
 @dataclass(frozen=True)
 class Parts:
-    """What a composed strategy has in place of its own parts; see :func:`~monai_fairfl.strategies.compose`."""
+    """What a composed strategy has in place of its own parts.
+
+    Args:
+        weighting: contributions -> weights of the average; ``None``: the strategy's own.
+        reward: contributions -> the clients' next models; ``None``: the strategy's own.
+        training: context of every training request.
+    """
 
     weighting: Weighting | None = None
     reward: Reward | None = None
     training: Mapping[str, float] = field(default_factory=dict)
 
-    def words(self) -> list[str]:
-        """For the strategy's name."""
-        words = [
-            word
-            for part in (self.weighting, self.reward)
-            if part is not None
-            for word in words_of(part)
-        ]
-        return words + [f"{key}_{value:g}" for key, value in self.training.items()]
-
-
-def check_choice(owner: object, argument: str, value: object, allowed: Collection[object]) -> None:
-    """Refuse an argument that is not one of ``allowed``.
-
-    >>> check_choice("FedCE", "mode", "plus", ("multi", "sum"))
-    Traceback (most recent call last):
-    ValueError: FedCE: mode must be one of 'multi', 'sum', got 'plus'
-    """
-    if value not in allowed:
-        name = owner if isinstance(owner, str) else type(owner).__name__
-        raise ValueError(
-            f"{name}: {argument} must be one of {', '.join(map(repr, allowed))}, got {value!r}"
-        )
-
-
-def words_of(component: object) -> list[str]:
-    """Class name and the arguments that are not the defaults, which the component keeps under their
-    names.
-
-    A choice shows as it is, a switch by the argument's name, a number with both. What follows from
-    the ``variant`` is not said twice.
-
-    >>> words_of(Proportional(2.0)), words_of(Uniform())
-    (['Proportional', 'power_2.0'], ['Uniform'])
-    """
-    defaults = {
-        name: argument.default
-        for name, argument in inspect.signature(type(component)).parameters.items()
-    }
-    chosen = {name: getattr(component, name, default) for name, default in defaults.items()}
-    if "variant" in defaults:
-        kind: Any = type(component)
-        usual = kind(variant=chosen["variant"])
-        defaults |= {
-            name: getattr(usual, name, default)
-            for name, default in defaults.items()
-            if name != "variant"
-        }
-    return [
-        type(component).__name__,
-        *(_word(n, value) for n, value in chosen.items() if value != defaults[n]),
-    ]
-
-
-def _word(argument: str, value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if value is True:
-        return argument
-    return f"no_{argument}" if value is None or value is False else f"{argument}_{value}"
+    def name_words(self) -> list[str]:
+        """The words that the parts add to the strategy's name."""
+        words = []
+        for part in (self.weighting, self.reward):
+            if part is not None:
+                words += [type(part).__name__, *non_default_arguments(part)]
+        for key, value in self.training.items():
+            words.append(f"{key}_{value:g}")
+        return words

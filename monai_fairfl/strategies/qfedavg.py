@@ -4,20 +4,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
+LEAST_LOSS = 1e-10  # added to every loss, so that its power is defined where it is 0
+
 
 class QFedAvg(Strategy):
-    r"""q-FedAvg for the objective :math:`\sum_k F_k^{q+1} / (q+1)` (Li et al., ICLR 2020, Algorithm
-    2).
+    r"""Fair resource allocation by q-FedAvg (Li et al., ICLR 2020, Algorithm 2).
 
-    With :math:`F_k` the loss of the received model on client k's training images,
-    :math:`\Delta w_k = L (w - w_k)`:
+    It minimises :math:`\sum_k F_k^{q+1} / (q+1)`. With :math:`F_k` the loss of the received model
+    on client k's training images and :math:`\Delta w_k = L (w - w_k)`:
 
     .. math:: w \leftarrow w - \frac{\sum_k F_k^q \Delta w_k}
               {\sum_k q F_k^{q-1} ||\Delta w_k||^2 + L F_k^q}
@@ -27,8 +28,7 @@ class QFedAvg(Strategy):
         learning_rate: L = 1 / learning_rate estimates the smoothness of the loss. That is the rate
             of SGD clients; for Adam no such number exists. A smaller one makes shorter steps.
         form: ``"lipschitz"`` as above, or ``"loss_weighted"``: a plain average with weights
-            :math:`F_k^q / \sum_j F_j^q`, as FedISM's authors implement it; ``None``: as the variant
-            says.
+            :math:`F_k^q / \sum_j F_j^q`, as FedISM's authors implement it; ``None``: the variant's.
         variant: ``"paper"``: ``"lipschitz"``; ``"released"``, FedISM's authors:
             ``"loss_weighted"``.
 
@@ -50,33 +50,50 @@ class QFedAvg(Strategy):
         variant: str = "paper",
     ):
         check_choice(self, "variant", variant, ("paper", "released"))
-        form = form or {"paper": "lipschitz", "released": "loss_weighted"}[variant]
+        if form is None:
+            form = "lipschitz" if variant == "paper" else "loss_weighted"
         check_choice(self, "form", form, ("lipschitz", "loss_weighted"))
         if q < 0 or not learning_rate > 0:
             raise ValueError(
-                f"QFedAvg: q must be at least 0 and learning_rate above 0, got {q!r}, {learning_rate!r}"
+                "QFedAvg: q must be at least 0 and learning_rate above 0, "
+                f"got {q!r}, {learning_rate!r}"
             )
-        self.q, self.learning_rate, self.form, self.variant = q, learning_rate, form, variant
+        self.q = q
+        self.learning_rate = learning_rate
+        self.form = form
+        self.variant = variant
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]
-        measured = self.measured(local, "global_loss")
-        for client, value in measured.items():
-            if value < 0:
-                raise FederationError(
-                    f"QFedAvg takes powers of losses, and the loss of {client!r} is {value:.4g}: use a loss that is "
-                    "never below 0, such as 1 - Dice for -Dice"
-                )
-        loss = {c: value + 1e-10 for c, value in measured.items()}
-        power = {c: value**self.q for c, value in loss.items()}
-        weights = normalise(power)
+        losses = self.measured(local, "global_loss")
+        self._require_not_negative(losses)
+
+        # The powers F_k^q, divided by their sum, are the weights of the average.
+        losses = {client: loss + LEAST_LOSS for client, loss in losses.items()}
+        powers = {client: loss**self.q for client, loss in losses.items()}
+        weights = normalise(powers)
         if self.form == "loss_weighted":
             return self.finish(local, weights, weights)
-        smooth = 1 / self.learning_rate
-        squared = {
-            c: (smooth * norm) ** 2
-            for c, norm in zip(local.clients, local.geometry.norms, strict=True)
-        }
-        bound = sum(self.q * loss[c] ** (self.q - 1) * squared[c] + smooth * power[c] for c in loss)
-        step = smooth * sum(power.values()) / bound
-        return self.finish(local, weights, weights, scale=dict.fromkeys(local.clients, float(step)))
+
+        # h_k = q F_k^(q-1) ||Delta w_k||^2 + L F_k^q, with Delta w_k the update times L
+        # (Algorithm 2).
+        lipschitz = 1 / self.learning_rate
+        curvatures = []
+        for client, norm in zip(local.clients, local.geometry.norms, strict=True):
+            squared_norm = (lipschitz * norm) ** 2
+            slope = self.q * losses[client] ** (self.q - 1)
+            curvatures.append(slope * squared_norm + lipschitz * powers[client])
+
+        # The server's step, sum_k F_k^q Delta w_k / sum_k h_k, is the weighted average of the
+        # updates times one factor.
+        factor = lipschitz * sum(powers.values()) / sum(curvatures)
+        scale = dict.fromkeys(local.clients, float(factor))
+        return self.finish(local, weights, weights, scale=scale)
+
+    def _require_not_negative(self, losses: Mapping[str, float]) -> None:
+        for client, loss in losses.items():
+            if loss < 0:
+                raise FederationError(
+                    f"QFedAvg takes powers of losses, and the loss of {client!r} is {loss:.4g}: "
+                    "use a loss that is never below 0, such as 1 - Dice for -Dice"
+                )

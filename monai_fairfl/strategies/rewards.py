@@ -12,7 +12,9 @@ import torch
 
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights
-from monai_fairfl.strategies.parts import Details, Reward, check_choice
+from monai_fairfl.strategies.arguments import check_choice
+from monai_fairfl.strategies.parts import Details, Reward
+from monai_fairfl.strategies.quantities import Quantity
 
 
 class Sparsified(Reward):
@@ -28,19 +30,25 @@ class Sparsified(Reward):
         beta: altruism, above 0: the larger, the more equal the rewards; ``math.inf``: the whole
             step for everybody.
         ratio: ``"tanh"`` as above, or ``"share"``: :math:`\max(c_i, 0) / \max_j c_j`.
-        mask_scope: ``"layer"``: the share is kept of every tensor; ``"global"``: of the model as
-            one vector.
+        mask_scope: ``"layer"``: a share of every tensor; ``"global"``: of the model as one vector.
         rounding: of D times the share: ``"ceil"`` or ``"floor"``.
         leave_one: the authors' code: at most all entries but one of a tensor, even for the greatest
             contributor.
-        rest: what stands in the other entries: ``"before"``, what the client had before training
-            (CGSV), or ``"own"``, what it trained itself, so that a client that is given nothing
-            trains alone (CFFL).
+        rest: the other entries: ``"before"``, what the client had before training (CGSV), or
+            ``"own"``, what it trained itself, so that a client that receives nothing trains alone
+            (CFFL).
 
     Details: ``kept``, the share of the step's entries that each client received.
     """
 
-    of_step = True
+    shares_global_step = True
+    quantities = {
+        "kept": Quantity(
+            "Share of the step received",
+            "Share",
+            "How much of the global step each site's reward holds, from 0 to 1: all.",
+        ),
+    }
 
     def __init__(
         self,
@@ -57,8 +65,12 @@ class Sparsified(Reward):
         check_choice(self, "mask_scope", mask_scope, ("layer", "global"))
         check_choice(self, "rounding", rounding, ("ceil", "floor"))
         check_choice(self, "rest", rest, ("before", "own"))
-        self.beta, self.ratio, self.mask_scope, self.leave_one = beta, ratio, mask_scope, leave_one
-        self.rounding, self.rest = rounding, rest
+        self.beta = beta
+        self.ratio = ratio
+        self.mask_scope = mask_scope
+        self.rounding = rounding
+        self.leave_one = leave_one
+        self.rest = rest
 
     def __call__(
         self,
@@ -67,9 +79,8 @@ class Sparsified(Reward):
         new: Weights,
         contributions: Mapping[str, float | Estimate],
     ) -> tuple[dict[str, Weights], Details]:
-        return self.share_out(
-            replies, old, new, self.ratios({c: float(contributions[c]) for c in replies.clients})
-        )
+        present = {client: float(contributions[client]) for client in replies.clients}
+        return self.share_out(replies, old, new, self.ratios(present))
 
     def ratios(self, contributions: Mapping[str, float]) -> dict[str, float]:
         """Client -> share of the step, in [0, 1]; the largest is 1.
@@ -77,16 +88,18 @@ class Sparsified(Reward):
         >>> Sparsified(ratio="share").ratios({"A": 0.2, "B": 0.1, "C": -0.3})
         {'A': 1.0, 'B': 0.5, 'C': 0.0}
         """
-        rule = (
-            (lambda c: math.tanh(self.beta * c))
-            if self.ratio == "tanh" and self.beta < math.inf
-            else float
-        )
-        worth = {client: max(rule(c), 0.0) for client, c in contributions.items()}
-        most = max(worth.values())
-        if most == 0 or (self.ratio == "tanh" and self.beta == math.inf):
+        if self.ratio == "tanh" and self.beta == math.inf:
+            return dict.fromkeys(contributions, 1.0)
+        worth = {}
+        for client, contribution in contributions.items():
+            value = float(contribution)
+            if self.ratio == "tanh":
+                value = math.tanh(self.beta * contribution)
+            worth[client] = max(value, 0.0)
+        largest = max(worth.values())
+        if largest == 0:
             return dict.fromkeys(worth, 1.0)
-        return {client: value / most for client, value in worth.items()}
+        return {client: value / largest for client, value in worth.items()}
 
     def share_out(
         self, replies: Replies, old: Weights, new: Weights, ratios: Mapping[str, float]
@@ -94,47 +107,52 @@ class Sparsified(Reward):
         """Each client's model for given ``ratios``."""
         names = replies.spec.parameters
         steps = {name: new[name] - old[name] for name in names}
-        whole = (
-            {"": torch.cat([steps[name].flatten() for name in names])}
-            if self.mask_scope == "global"
-            else steps
-        )
-        before = {reply.client: replies.start(reply) for reply in replies}
-        models: dict[str, dict[str, torch.Tensor]] = {
-            r.client: (
-                replies.local(r)
-                if self.rest == "own"
-                else {**before[r.client], **(r.buffers or {})}
-            )
-            for r in replies
-        }
-        kept, total = dict.fromkeys(replies.clients, 0), sum(
-            step.numel() for step in steps.values()
-        )
-        for key, step in whole.items():
-            masks = keep_largest(
-                step, [self._count(ratios[client], step.numel()) for client in replies.clients]
-            )
+        starts = {reply.client: replies.start(reply) for reply in replies}
+
+        # Without any entry of the step, a client has what `rest` names.
+        models: dict[str, dict[str, torch.Tensor]] = {}
+        for reply in replies:
+            if self.rest == "own":
+                models[reply.client] = replies.local(reply)
+            else:
+                models[reply.client] = {**starts[reply.client], **(reply.buffers or {})}
+
+        # The largest entries are chosen in each tensor, or in all as one vector.
+        if self.mask_scope == "global":
+            groups = [list(names)]
+        else:
+            groups = [[name] for name in names]
+
+        received = dict.fromkeys(replies.clients, 0)
+        for group in groups:
+            step = torch.cat([steps[name].flatten() for name in group])
+            sizes = [steps[name].numel() for name in group]
+            counts = [self._count(ratios[client], step.numel()) for client in replies.clients]
+            masks = keep_largest(step, counts)
             for client, mask in zip(replies.clients, masks, strict=True):
-                kept[client] += int(mask.sum())
-                parts = [key] if key else list(names)
-                split = [mask] if key else mask.split([steps[name].numel() for name in parts])
-                for name, part in zip(parts, split, strict=True):
-                    grown = before[client][name] + steps[name]
-                    models[client][name] = torch.where(
-                        part.view(grown.shape), grown, models[client][name]
-                    )
-        return dict(models), {"kept": {client: count / total for client, count in kept.items()}}
+                received[client] += int(mask.sum())
+                for name, part in zip(group, mask.split(sizes), strict=True):
+                    moved = starts[client][name] + steps[name]
+                    chosen = part.view(moved.shape)
+                    models[client][name] = torch.where(chosen, moved, models[client][name])
+
+        total = sum(step.numel() for step in steps.values())
+        shares = {client: count / total for client, count in received.items()}
+        return dict(models), {"kept": shares}
 
     def _count(self, ratio: float, size: int) -> int:
-        exact = round(ratio * size, 9)  # 0.3 * 10 is a little above 3 in floating point
+        """q_i: how many of ``size`` entries a client receives (Eq. 4-5)."""
+        # Rounded, as 0.3 * 10 is a little above 3 in floating point.
+        exact = round(ratio * size, 9)
         count = math.ceil(exact) if self.rounding == "ceil" else math.floor(exact)
-        return min(max(count, 0), size - self.leave_one)
+        most = size - 1 if self.leave_one else size
+        return min(max(count, 0), most)
 
 
 class Mixed(Reward):
-    r"""ShapFed's reward: :math:`\gamma_i w_s + (1 - \gamma_i) w_i` (Tastan et al., IJCAI 2024, Eq.
-    10).
+    r"""ShapFed's reward, a mixture of two models (Tastan et al., IJCAI 2024, Eq. 10).
+
+    .. math:: \bar w_i = \gamma_i w_s + (1 - \gamma_i) w_i
 
     The more a client contributed, the closer it comes to the global model :math:`w_s`; the rest is
     its own.
@@ -145,6 +163,14 @@ class Mixed(Reward):
 
     Details: ``mixing``, the coefficient of each client.
     """
+
+    quantities = {
+        "mixing": Quantity(
+            "Share of the global model",
+            "Share",
+            "Each site's next model: 1 is the global model, 0 the one it trained.",
+        ),
+    }
 
     def __init__(self, scale: str = "none"):
         check_choice(self, "scale", scale, ("none", "max"))
@@ -157,49 +183,64 @@ class Mixed(Reward):
         new: Weights,
         contributions: Mapping[str, float | Estimate],
     ) -> tuple[dict[str, Weights], Details]:
-        gamma = {
-            client: min(max(float(contributions[client]), 0.0), 1.0) for client in replies.clients
-        }
-        most = max(gamma.values())
-        if self.scale == "max" and most > 0:
-            gamma = {client: value / most for client, value in gamma.items()}
+        mixing = self._mixing(replies, contributions)
         models: dict[str, Weights] = {}
         for reply in replies:
-            local, share = replies.local(reply), gamma[reply.client]
-            models[reply.client] = {
-                name: (
-                    torch.lerp(local[name], tensor, share)
-                    if tensor.is_floating_point()
-                    else local[name]
-                )
-                for name, tensor in new.items()
-                if name in local  # else it never leaves the client
-            }
-        return models, {"mixing": gamma}
+            local = replies.local(reply)
+            model: dict[str, torch.Tensor] = {}
+            for name, tensor in new.items():
+                # A tensor that the client does not send stays with it, and a counter is its own.
+                if name not in local:
+                    continue
+                if tensor.is_floating_point():
+                    model[name] = torch.lerp(local[name], tensor, mixing[reply.client])
+                else:
+                    model[name] = local[name]
+            models[reply.client] = model
+        return models, {"mixing": mixing}
+
+    def _mixing(
+        self, replies: Replies, contributions: Mapping[str, float | Estimate]
+    ) -> dict[str, float]:
+        """The coefficient gamma_i of each client, in [0, 1]."""
+        gamma = {}
+        for client in replies.clients:
+            gamma[client] = min(max(float(contributions[client]), 0.0), 1.0)
+        largest = max(gamma.values())
+        if self.scale == "max" and largest > 0:
+            return {client: value / largest for client, value in gamma.items()}
+        return gamma
 
 
 def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
-    """Masks of the ``counts[i]`` entries of largest magnitude, all from one partition; ties go to
-    the lower index.
+    """Masks of the ``counts[i]`` entries of largest magnitude; ties go to the lower index.
+
+    One partition of the values serves all masks.
 
     Args:
         values: any shape.
-        counts: entries to keep, each in 0..size.
+        counts: entries that each mask chooses, 0..size.
 
     >>> keep_largest(torch.tensor([1.0, -3.0, 2.0]), [2, 0])
     [tensor([False,  True,  True]), tensor([False, False, False])]
     """
-    magnitude = values.detach().abs().cpu().numpy().reshape(-1)
-    size = magnitude.size
-    inner = sorted({size - count for count in counts if 0 < count < size})
-    ordered = np.partition(magnitude, inner) if inner else magnitude
+    magnitudes = values.detach().abs().cpu().numpy().reshape(-1)
+    size = magnitudes.size
+
+    # After the partition, the smallest chosen entry of each mask is at its place in the order.
+    places = sorted({size - count for count in counts if 0 < count < size})
+    ordered = np.partition(magnitudes, places) if places else magnitudes
+
     masks = []
     for count in counts:
-        if not 0 < count < size:
-            mask = np.full(size, count >= size)
+        if count <= 0:
+            mask = np.zeros(size, dtype=bool)
+        elif count >= size:
+            mask = np.ones(size, dtype=bool)
         else:
-            threshold = ordered[size - count]
-            mask = magnitude > threshold
-            mask[np.flatnonzero(magnitude == threshold)[: count - int(mask.sum())]] = True
+            smallest = ordered[size - count]
+            mask = magnitudes > smallest
+            ties = np.flatnonzero(magnitudes == smallest)
+            mask[ties[: count - int(mask.sum())]] = True
         masks.append(torch.from_numpy(mask).view(values.shape))
     return masks

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,21 +19,29 @@ from monai_fairfl.protocol.averages import (
 from monai_fairfl.protocol.geometry import cosine
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.quantities import Quantity
 from monai_fairfl.strategies.rewards import Mixed
 
 logger = logging.getLogger(__name__)
+
+ClassValues = list[float | None]
+"""Of one client, in the order of the classes; ``None``: it does not label the class."""
 
 
 class ShapFed(Strategy):
     r"""Class-specific Shapley values (Tastan et al., IJCAI 2024, Eq. 6-10 and Algorithm 1).
 
     Of every client's update only the output layer's rows count, one per class with its bias. The
-    class value is the cosine of client i's row with the server's,
-    :math:`\Gamma_{i,j} \leftarrow \mu \Gamma_{i,j} + (1 - \mu) \cos(w_{i,j}, \sum_k \tilde\gamma_k w_{k,j})`; the contribution
-    :math:`\gamma_i = \frac{1}{M} \sum_j (1 + \Gamma_{i,j}) / 2` is in [0, 1], the weight
-    :math:`\tilde\gamma_i = \gamma_i / \sum_k \gamma_k` (ShapFed-WA).
+    class value is the cosine of client i's row with the server's, smoothed over rounds:
+
+    .. math:: \Gamma_{i,j} \leftarrow \mu \Gamma_{i,j}
+              + (1 - \mu) \cos(w_{i,j}, \sum_k \tilde\gamma_k w_{k,j})
+
+    The contribution :math:`\gamma_i = \frac{1}{M} \sum_j (1 + \Gamma_{i,j}) / 2` is in [0, 1], the
+    weight is :math:`\tilde\gamma_i = \gamma_i / \sum_k \gamma_k` (ShapFed-WA).
 
     Args:
         mu: momentum of the class values, in [0, 1).
@@ -42,14 +50,14 @@ class ShapFed(Strategy):
             the global model.
         scale: ``"max"``: mix with :math:`\gamma_i / \max \gamma`, so that the greatest contributor
             gets w_s.
-        variant: ``"recommended"``: average with this round's new weights; ``"paper"``: with those
-            of before the round; ``"released"``: new weights, contribution the raw mean cosine
+        variant: ``"recommended"``: average with this round's new weights; ``"paper"``: with the
+            previous weights; ``"released"``: new weights, contribution the raw mean cosine
             (floored at 0), and personal models mixed with the normalised weight of about 1 / N.
 
     A class that a client does not label is compared among the others only, and does not enter its
-    contribution; where nobody else who labels it is there, its value stays.
+    contribution; where no other present client labels it, its value stays.
     A network with one output channel has one class; the method then compares whole output layers,
-    and says so.
+    and logs a warning.
 
     >>> ShapFed(personalised=True).name
     'ShapFed-personalised'
@@ -59,6 +67,15 @@ class ShapFed(Strategy):
     estimates = "agreement with the average, 0 to 1"
     min_clients = 2
     state = ("classes", "weight")
+    quantities = {
+        "class_value": Quantity(
+            "Class values",
+            "Cosine",
+            "Cosine of a site's update and the server's in the output layer's row of each class, "
+            "smoothed over rounds: 1 is the same direction, -1 the opposite.",
+            key="class",
+        ),
+    }
 
     def __init__(
         self,
@@ -71,14 +88,14 @@ class ShapFed(Strategy):
         check_choice(self, "variant", variant, ("recommended", "paper", "released"))
         if not 0 <= mu < 1:
             raise ValueError(f"ShapFed: mu must be in [0, 1), got {mu!r}")
-        self.mu, self.output_layer, self.personalised, self.scale, self.variant = (
-            mu, output_layer, personalised, scale, variant,
-        )  # fmt: skip
+        self.mu = mu
+        self.output_layer = output_layer
+        self.personalised = personalised
+        self.scale = scale
+        self.variant = variant
         self.mixed = Mixed(scale)
-        self.classes: dict[str, list[float | None]] = (
-            {}
-        )  # client -> smoothed class values; None: it labels none
-        self.weight: dict[str, float] = {}  # the last weights
+        self.classes: dict[str, ClassValues] = {}  # Gamma, smoothed, of all clients
+        self.weight: dict[str, float] = {}  # gamma tilde, of all clients
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         if self.output_layer is None and spec.output is None:
@@ -89,63 +106,99 @@ class ShapFed(Strategy):
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         super().start(weights, clients, spec)
-        module, axis = (self.output_layer, 0) if self.output_layer else (spec.output or ("", 0))
+        if self.output_layer:
+            module, class_axis = self.output_layer, 0
+        else:
+            module, class_axis = spec.output or ("", 0)
         weight = weights.get(f"{module}.weight" if module else "weight")
-        if weight is not None and weight.shape[axis] == 1:
+        if weight is not None and weight.shape[class_axis] == 1:
             logger.warning(
-                "ShapFed: the output layer %r has one class only, so class values compare whole output layers; "
-                "it is made for several classes (disc and cup). Two channels under one softmax are no more than one",
+                "ShapFed: the output layer %r has one class only, so class values compare whole "
+                "output layers; it is made for several classes (disc and cup). Two channels under "
+                "one softmax are no more than one",
                 module,
             )
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        names = local.clients
-        before = (
-            normalise(renormalised_previous(self.weight, names)) if self.weight else uniform(names)
-        )
-        rows, unit = np.array([before[c] for c in names]), np.eye(len(names))
-        grams = local.geometry.classes(self.output_layer)
-        told = np.ones((len(names), len(grams)), bool)
-        if local.labelled is not None and local.labelled.shape == told.shape:
-            told = local.labelled & (
-                local.labelled.sum(0) > 1
-            )  # alone with a class it only agrees with itself
-        now = {
-            c: [
-                cosine(gram, unit[i], rows * told[:, j]) if told[i, j] else None
-                for j, gram in enumerate(grams)
-            ]
-            for i, c in enumerate(names)
-        }
-        smoothed = {c: self._smooth(self.classes.get(c), now[c]) for c in names}
-        gamma = {c: self._contribution(smoothed[c]) for c in names}
+
+        # The server's rows are averaged with the previous weights, 1 / N at first.
+        if self.weight:
+            previous = normalise(renormalised_previous(self.weight, local.clients))
+        else:
+            previous = uniform(local.clients)
+
+        # Class values Gamma_ij: cosines of the clients' rows with the server's, smoothed.
+        smoothed = {}
+        for client, values in self._class_values(local, previous).items():
+            smoothed[client] = self._smoothed(self.classes.get(client), values)
+
+        # Contributions gamma_i: the mean of (1 + Gamma_ij) / 2 over classes; normalised, they are
+        # the weights (ShapFed-WA).
+        gamma = {client: self._contribution(values) for client, values in smoothed.items()}
         weights = normalise(gamma)
+
+        # Personalised, client i receives gamma_i w_s + (1 - gamma_i) w_i (Eq. 10).
+        aggregation = previous if self.variant == "paper" else weights
         mixing = weights if self.variant == "released" else gamma
         reward = self.mixed if self.personalised else None
-        details = {
-            "class_value": {c: {str(j): v for j, v in enumerate(smoothed[c])} for c in names}
-        }
-        result = self.finish(
-            local, before if self.variant == "paper" else weights, mixing, reward, details=details
-        )
-        self.classes, self.weight = {**self.classes, **smoothed}, merge_with_absent(
-            self.weight, weights
-        )
+
+        by_class = {}
+        for client, values in smoothed.items():
+            by_class[client] = {str(number): value for number, value in enumerate(values)}
+        details = {"class_value": by_class}
+        result = self.finish(local, aggregation, mixing, reward, details=details)
+        self.classes = {**self.classes, **smoothed}
+        self.weight = merge_with_absent(self.weight, weights)
         return result
 
-    def _smooth(
-        self, old: list[float | None] | None, new: list[float | None]
-    ) -> list[float | None]:
-        if old is None:
-            return new
-        pairs = zip(old, new, strict=True)
-        return [
-            o if n is None else n if o is None else self.mu * o + (1 - self.mu) * n
-            for o, n in pairs
-        ]
+    def _class_values(self, local: Replies, weights: Mapping[str, float]) -> dict[str, ClassValues]:
+        """The cosine of each client's row with the server's, for each class of the output layer."""
+        grams = local.geometry.classes(self.output_layer)
+        labelled = _labelled_by_several(local, len(grams))
+        server = np.array([weights[client] for client in local.clients])
+        itself = np.eye(len(local.clients))
+        found = {}
+        for row, client in enumerate(local.clients):
+            values: ClassValues = []
+            for number, gram in enumerate(grams):
+                if labelled[row, number]:
+                    values.append(cosine(gram, itself[row], server * labelled[:, number]))
+                else:
+                    values.append(None)
+            found[client] = values
+        return found
 
-    def _contribution(self, values: list[float | None]) -> float:
+    def _smoothed(self, previous: ClassValues | None, new: ClassValues) -> ClassValues:
+        """mu Gamma + (1 - mu) cosine for each class; where one of both is unknown, the other."""
+        if previous is None:
+            return new
+        smoothed: ClassValues = []
+        for earlier, value in zip(previous, new, strict=True):
+            if value is None:
+                smoothed.append(earlier)
+            elif earlier is None:
+                smoothed.append(value)
+            else:
+                smoothed.append(self.mu * earlier + (1 - self.mu) * value)
+        return smoothed
+
+    def _contribution(self, values: ClassValues) -> float:
+        """gamma_i, from the class values of one client."""
         known = [value for value in values if value is not None]
         mean = sum(known) / len(known) if known else 0.0
-        return max(mean, 0.0) if self.variant == "released" else (1 + mean) / 2
+        if self.variant == "released":
+            return max(mean, 0.0)
+        return (1 + mean) / 2
+
+
+def _labelled_by_several(local: Replies, classes: int) -> np.ndarray:
+    """Which client labels which class, shape (N, classes).
+
+    A class that one client alone labels counts as labelled by nobody: the client would only agree
+    with itself.
+    """
+    everything = np.ones((len(local.clients), classes), bool)
+    if local.labelled is None or local.labelled.shape != everything.shape:
+        return everything
+    return local.labelled & (local.labelled.sum(0) > 1)

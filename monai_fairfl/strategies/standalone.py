@@ -31,5 +31,7 @@ class Standalone(Strategy):
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        own = {reply.client: local.local(reply) for reply in local}
-        return RoundResult(self.weights, {}, {}, rewards={**self.rewards, **own})
+
+        # Everybody goes on with its own model, and the global one stays.
+        own_models = {reply.client: local.local(reply) for reply in local}
+        return RoundResult(self.weights, {}, {}, rewards={**self.rewards, **own_models})

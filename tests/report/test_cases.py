@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Per-case scores leave a site's folder only where the federation was asked to share them."""
+"""Scores of cases leave a site's folder only where the federation was asked to share them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,9 @@ SCORES = {"a.nii": {"dice": 0.5, "cup": 0.4}, "=b.nii": {"dice": 0.7, "cup": flo
 
 
 def shared(write_run: WriteRun, share: bool, mean: float = 0.6) -> Path:
-    """A run of one site that kept its cases' scores, those of an earlier attempt at the end too."""
-    run = write_run(
-        "FedAvg",
-        {"elm": mean},
-        seed=3,
-        config={"share_cases": share, "overrides": {"split_fold": 1}},
-    )
+    """A run of one site with its cases' scores, also of an earlier attempt at the end."""
+    config = {"share_cases": share, "overrides": {"split_fold": 1}}
+    run = write_run("FedAvg", {"elm": mean}, seed=3, config=config)
     state = ClientState(run / "sites" / "elm" / "state")
     state.save_cases("FedAvg", "test_score-1-0", {"a.nii": {"dice": 0.1, "cup": 0.1}})
     state.save_cases("FedAvg", "test_score-1-1", SCORES)

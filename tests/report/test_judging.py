@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Only a full run is judged: what is less is a first look, which says how to get one."""
+"""Only a full run is judged; a report of less is a first look, with the way to a full run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from monai_fairfl.report.summary import summarise
 
 WriteRun = Callable[..., Path]
 RECIPE = {"rounds": 4, "local_epochs": 2, "mean_dice": 0.5, "overrides": {"size": [128, 128]}}
-COMMAND = "python -m monai.bundle run --config_file f.json --rounds 3 --local_epochs 1 --run_dir runs/a".split()
+COMMAND = (
+    "python -m monai.bundle run --config_file f.json --rounds 3 --local_epochs 1 --run_dir runs/a"
+).split()
 
 
 def run(
@@ -35,27 +37,23 @@ def run(
     return write_run(name, scores, rounds=[{}] * rounds, config=config, **given)
 
 
-def judged(*runs: Path) -> dict[str, str | None]:
+def why_not_judged(*runs: Path) -> dict[str, str | None]:
     """name -> why it is not judged."""
-    return {
-        name: found["not_judged"]
-        for name, found in summarise(load_runs(runs))["strategies"].items()
-    }
+    strategies = summarise(load_runs(runs))["strategies"]
+    return {name: found["not_judged"] for name, found in strategies.items()}
 
 
-def test_a_full_run_is_judged(write_run: WriteRun) -> None:
+def test_a_full_run_is_why_not_judged(write_run: WriteRun) -> None:
     report = summarise(load_runs([run(write_run, rounds=4)]))
     found = report["strategies"]["FedCE"]
-    assert found["judged"] and report["first_look"] == []
-    assert [found["sites"][site]["left_behind"]["verdict"] for site in ("elm", "oak", "yew")] == [
-        False,
-        False,
-        True,
-    ]
+    assert found["judged"]
+    assert report["first_look"] == []
+    verdicts = {site: result["left_behind"]["verdict"] for site, result in found["sites"].items()}
+    assert verdicts == {"elm": False, "oak": False, "yew": True}
 
 
 def test_as_many_epochs_in_other_rounds_are_a_full_run(write_run: WriteRun) -> None:
-    assert judged(run(write_run, rounds=8, local_epochs=1)) == {"FedCE": None}
+    assert why_not_judged(run(write_run, rounds=8, local_epochs=1)) == {"FedCE": None}
 
 
 @pytest.mark.parametrize(
@@ -95,14 +93,19 @@ def test_what_is_no_full_run_that_has_learnt_gets_no_verdict(
     found = report["strategies"]["FedCE"]
     assert found["not_judged"].startswith(why)
     assert all(site["left_behind"] is None for site in found["sites"].values())
-    assert report["overview"] == "" and "left behind" not in " ".join(report["sentences"].values())
+    assert report["overview"] == ""
+    assert "left behind" not in " ".join(report["sentences"].values())
     assert report["first_look"][0]["strategies"] == ["FedCE"]
 
 
-def test_a_run_of_an_engine_that_recorded_nothing_is_not_judged(write_run: WriteRun) -> None:
+def test_a_run_of_an_engine_that_recorded_nothing_is_not_why_not_judged(
+    write_run: WriteRun,
+) -> None:
     path = run(write_run, rounds=4)
     (path / "config.json").unlink()
-    assert judged(path) == {"FedCE": "it has no config.json, so its bundle's full_run is not known"}
+    assert why_not_judged(path) == {
+        "FedCE": "it has no config.json, so its bundle's full_run is not known"
+    }
 
 
 def test_a_strategy_that_fails_evenly_is_not_the_best(write_run: WriteRun) -> None:
@@ -121,12 +124,16 @@ def test_a_strategy_that_fails_evenly_is_not_the_best(write_run: WriteRun) -> No
 
 
 def test_a_full_run_is_not_judged_against_a_short_yardstick(write_run: WriteRun) -> None:
-    alone, full = run(write_run, rounds=1, name="Standalone"), run(write_run, rounds=4)
-    assert judged(alone, full)["FedCE"] == "Standalone, with which it is compared, is no full run"
-    poor = run(
-        write_run, rounds=4, name="Standalone", dice=0.4, folder="poor"
-    )  # fully trained: what is reached alone
-    assert judged(poor, full)["FedCE"] is None
+    alone = run(write_run, rounds=1, name="Standalone")
+    full = run(write_run, rounds=4)
+    assert (
+        why_not_judged(alone, full)["FedCE"]
+        == "Standalone, with which it is compared, is no full run"
+    )
+
+    # Fully trained: so little is what a site reaches alone.
+    poor = run(write_run, rounds=4, name="Standalone", dice=0.4, folder="poor")
+    assert why_not_judged(poor, full)["FedCE"] is None
 
 
 def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(
@@ -142,26 +149,33 @@ def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(
     report = write_report(runs, tmp_path)
     command = COMMAND[:7] + ["4", "--local_epochs", "2", "--run_dir", "runs/a-full"]
     (entry,) = report["first_look"]
-    assert entry["strategies"] == ["Standalone", "FedCE"] and entry["command"] == " ".join(command)
+    assert entry["strategies"] == ["Standalone", "FedCE"]
+    assert entry["command"] == " ".join(command)
     assert entry["seconds"] == pytest.approx(2 * 8 * 120)
-    page, text = (tmp_path / "report.html").read_text(), as_text(report)
+
+    page = (tmp_path / "report.html").read_text()
+    text = as_text(report)
     for words in (
         "A first look: no hospital is called better off",
-        "Standalone, FedCE: 3 rounds of 1 local epoch are 3 epochs, and a full run of the bundle has 8",
-        "(4 rounds of 2).",
+        "Standalone, FedCE: 3 rounds of 1 local epoch are 3 epochs, and a full run of the bundle "
+        "has 8 (4 rounds of 2).",
         "It trains with size [96, 96]; the bundle was measured with size [128, 128].",
-        f"A full run, from the start and in a folder of its own, about 32 minutes: {entry['command']}",
+        "A full run, from the start and in a folder of its own, about 32 minutes: "
+        + entry["command"],
     ):
-        assert words in page and words in text, words
+        assert words in page, words
+        assert words in text, words
     assert text.startswith("A first look")
+    assert "0.800" in text
+
+    body = page.split("<body>")[1]
+    assert '"best"' not in body
     for verdict in ("left behind.", "is left behind", "better off than alone", "The best of each"):
-        assert verdict not in page.split("<body>")[1] and verdict not in text
-    assert '"best"' not in page.split("<body>")[1] and "0.800" in text
+        assert verdict not in body
+        assert verdict not in text
 
 
-def test_without_a_command_the_full_run_is_told_in_numbers(write_run: WriteRun) -> None:
+def test_without_a_command_the_full_run_is_described_in_numbers(write_run: WriteRun) -> None:
     text = as_text(write_report([run(write_run, rounds=3)]))
-    assert (
-        "A full run has 4 rounds of 2 local epochs, from the start and in a run_dir of its own."
-        in text
-    )
+    full = "A full run has 4 rounds of 2 local epochs, from the start and in a run_dir of its own."
+    assert full in text

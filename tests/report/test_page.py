@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The page is one offline file in which names from outside are text."""
+"""The page is one offline file, in which names from outside are text."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from monai_fairfl.errors import ConfigError
@@ -31,8 +32,9 @@ EVIL = [
 
 
 class Elements(HTMLParser):
-    """Reads a page as a browser does: script bodies end at the first ``</script``, all else is tags
-    and text.
+    """Reads a page as a browser does.
+
+    The body of a script ends at the first ``</script``; all else is tags and text.
     """
 
     def __init__(self, page: str):
@@ -67,20 +69,23 @@ def page(comparison: Path, tmp_path_factory: pytest.TempPathFactory) -> Elements
 
 
 def test_nothing_is_loaded_from_anywhere(page: Elements) -> None:
-    assert not [
-        tag
-        for tag, attributes in page.tags
-        if {"src", "href", "srcset"} & set(attributes) or tag == "link"
-    ]
-    (policy,) = [a["content"] for tag, a in page.tags if tag == "meta" and "http-equiv" in a]
-    assert policy is not None and policy.startswith("default-src 'none'")
+    policies = []
+    for tag, attributes in page.tags:
+        assert tag != "link"
+        assert not {"src", "href", "srcset"} & set(attributes)
+        if tag == "meta" and "http-equiv" in attributes:
+            policies.append(attributes["content"])
+    (policy,) = policies
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
 
 
 def test_plotly_is_inside_once_and_draws_the_three_plots(page: Elements) -> None:
-    assert sum(len(script) > 1_000_000 for script in page.scripts) == 1
-    assert [re.findall(r'newPlot\("([\w-]+)"', s)[0] for s in page.scripts if len(s) < 1_000_000] == [
-        "plot-dice", "plot-weights", "plot-contributions",
-    ]  # fmt: skip
+    plotly, *plots = page.scripts
+    assert len(plotly) > 1_000_000
+    names = [re.findall(r'newPlot\("([\w-]+)"', script)[0] for script in plots]
+    assert names == ["plot-dice", "plot-weights", "plot-contributions"]
+    assert all(len(script) < 1_000_000 for script in plots)
 
 
 def test_sentences_tables_and_heads_are_on_the_page(
@@ -90,79 +95,72 @@ def test_sentences_tables_and_heads_are_on_the_page(
     for sentence in report["sentences"].values():
         assert sentence in page.text
     for found in report["strategies"].values():
-        assert (
-            f"{found['performance']['mean']:.3f}" in page.text and found["ledger_head"] in page.text
-        )
+        assert f"{found['performance']['mean']:.3f}" in page.text
+        assert found["ledger_head"] in page.text
     assert "ConnectionError: the hospital's line is down" in page.text
     assert "where the strategy knows it. FedCE: share of the average. FedAvg" in page.text
 
 
 def test_bands_of_a_standard_error_surround_contributions_that_have_one(page: Elements) -> None:
-    (script,) = [
-        script
-        for script in page.scripts
-        if script.strip().startswith('Plotly.newPlot("plot-contributions"')
-    ]
-    traces, _ = json.JSONDecoder().raw_decode(script, script.index("["))
+    traces, _ = figure(page, "contributions")
     bands = [trace for trace in traces if trace.get("fill") == "toself"]
-    assert len(bands) == 4 and all(
-        trace["hoverinfo"] == "skip" for trace in bands
-    )  # FedCE's sites, not FedAvg's
+    assert len(bands) == 4  # FedCE's sites, not FedAvg's
+    assert all(trace["hoverinfo"] == "skip" for trace in bands)
 
 
 def test_names_from_outside_are_text_everywhere(write_run: WriteRun, tmp_path: Path) -> None:
-    shares = {"contributions": dict.fromkeys(EVIL, 0.25), "aggregation": dict.fromkeys(EVIL, 0.25)}
-    reasons = {
+    scores = dict.fromkeys(EVIL, 0.5)
+    record = {
+        "contributions": dict.fromkeys(EVIL, 0.25),
+        "aggregation": dict.fromkeys(EVIL, 0.25),
         "missing": {EVIL[0]: f"error: {EVIL[1]}"},
         "notes": {EVIL[0]: EVIL[2]},
         "guards": {EVIL[0]: EVIL[3]},
-    }
-    scored = {"measurements": {name: {"global_score": 0.5} for name in EVIL}}
-    nested = {name: dict.fromkeys(EVIL, 0.5) for name in EVIL}
-    own = {
+        "measurements": {name: {"global_score": 0.5} for name in EVIL},
         "details": {
             EVIL[0]: dict.fromkeys(EVIL, 0.5),
-            EVIL[1]: nested,
+            EVIL[1]: {name: dict.fromkeys(EVIL, 0.5) for name in EVIL},
             "kept": dict.fromkeys(EVIL, 1.0),
-        }
+        },
     }
-    name = f"FedCE{EVIL[1]}"
-    run = write_run(
-        "FedCE",
-        dict.fromkeys(EVIL, 0.5),
-        rounds=[{**shares, **reasons, **scored, **own}],
-        name=name,
-        seed=EVIL[0],
-    )
-    alone = write_run("Standalone", dict.fromkeys(EVIL, 0.5), seed=EVIL[1])
+    run = write_run("FedCE", scores, rounds=[record], name=f"FedCE{EVIL[1]}", seed=EVIL[0])
+    alone = write_run("Standalone", scores, seed=EVIL[1])
     report = write_report([run, alone], tmp_path / "out")
     page = Elements((tmp_path / "out" / "report.html").read_text())
-    assert not [tag for tag, _ in page.tags if tag == "img"]
-    assert not [a for _, attributes in page.tags for a in attributes if a.startswith("on")]
-    assert len(page.scripts) == 7 and not [
-        s for s in page.scripts if s.lstrip().startswith("alert")
-    ]
-    for script in page.scripts:
-        if len(script) < 1_000_000:  # whole statements, so that no string ended early
-            decoder, begin = json.JSONDecoder(), script.index("[")
-            _, end = decoder.raw_decode(script, begin)
-            layout, end = decoder.raw_decode(script, script.index("{", end))
-            assert script[end:].strip().startswith(", {responsive") and "alert" not in script[end:]
-            assert "<" not in script  # plotly's own markup, too, is escaped
-            titles = [title["text"] for title in layout.get("annotations", ())]
-            assert all("&lt;" in title for title in titles if "FedCE" in title)
-    assert all(sentence in page.text for sentence in report["sentences"].values())
+    for tag, attributes in page.tags:
+        assert tag != "img"
+        assert not [name for name in attributes if name.startswith("on")]
+    for sentence in report["sentences"].values():
+        assert sentence in page.text
+
+    _, *plots = page.scripts
+    assert len(plots) == 6
+    for script in plots:
+        assert not script.lstrip().startswith("alert")
+        _, layout, rest = parts_of(script)
+        # The statement is whole: no string in it ended early.
+        assert rest.strip().startswith(", {responsive")
+        assert "alert" not in rest
+        # Plotly's own markup is escaped, too.
+        assert "<" not in script
+        for title in layout.get("annotations", ()):
+            assert "FedCE" not in title["text"] or "&lt;" in title["text"]
+
+
+def parts_of(script: str) -> tuple[list[dict[str, Any]], dict[str, Any], str]:
+    """Traces and layout of a plot's script, and what follows them."""
+    decoder = json.JSONDecoder()
+    traces, end = decoder.raw_decode(script, script.index("["))
+    layout, end = decoder.raw_decode(script, script.index("{", end))
+    return traces, layout, script[end:]
 
 
 def figure(page: Elements, id: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    (script,) = [
-        script
-        for script in page.scripts
-        if script.strip().startswith(f'Plotly.newPlot("plot-{id}"')
-    ]
-    data, end = json.JSONDecoder().raw_decode(script, script.index("["))
-    layout, _ = json.JSONDecoder().raw_decode(script, script.index("{", end))
-    return data, layout
+    """Traces and layout of one plot."""
+    start = f'Plotly.newPlot("plot-{id}"'
+    (script,) = [script for script in page.scripts if script.strip().startswith(start)]
+    traces, layout, _ = parts_of(script)
+    return traces, layout
 
 
 def page_of(*runs: Path) -> Elements:
@@ -170,22 +168,27 @@ def page_of(*runs: Path) -> Elements:
     return Elements((runs[0] / "report.html").read_text())
 
 
-@pytest.mark.parametrize("number, first_rows, best_of", [
-    (4, r"Strategyhospital00hospital01hospital02hospital03\s+Standalone0.500± 0.010", "column"),
-    (40, r"StandaloneFedAvg\s+hospital000.500± 0.010\s+0.500± 0.010\s+hospital01", "row"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("number", "first_rows", "best_of"),
+    [
+        (4, r"Strategyhospital00hospital01hospital02hospital03\s+Standalone0.500± 0.010", "column"),
+        (40, r"StandaloneFedAvg\s+hospital000.500± 0.010\s+0.500± 0.010\s+hospital01", "row"),
+    ],
+)
 def test_many_sites_are_rows_and_their_legend_does_not_squeeze_the_plots(
     number: int, first_rows: str, best_of: str, write_run: WriteRun
 ) -> None:
     scores = {f"hospital{index:02d}": (0.5 + index / 100, 0.01, 9) for index in range(number)}
-    course = [{"measurements": {site: {"global_score": 0.5} for site in scores}}]
-    page = page_of(*(write_run(name, scores, rounds=course) for name in ("Standalone", "FedAvg")))
-    assert re.search(first_rows, page.text) and f"best of each {best_of}" in page.text
-    layout = figure(page, "dice")[1]
+    rounds = [{"measurements": {site: {"global_score": 0.5} for site in scores}}]
+    runs = [write_run(name, scores, rounds=rounds) for name in ("Standalone", "FedAvg")]
+    page = page_of(*runs)
+    assert re.search(first_rows, page.text)
+    assert f"best of each {best_of}" in page.text
+
+    _, layout = figure(page, "dice")
     assert layout["height"] - layout["margin"]["t"] - layout["margin"]["b"] == 210
-    assert layout["margin"]["b"] == 84 + 30 * (
-        0 if number == 4 else 4
-    )  # eight entries of a line each
+    lines_of_legend = {4: 1, 40: 5}  # a line holds eight entries
+    assert layout["margin"]["b"] == 84 + 30 * (lines_of_legend[number] - 1)
 
 
 def test_a_strategys_own_quantities_are_titled_explained_and_drawn_by_round(
@@ -199,10 +202,11 @@ def test_a_strategys_own_quantities_are_titled_explained_and_drawn_by_round(
         }
     }
     other = {"details": {"kept": {"elm": 0.5}}}
-    runs = write_run("CGSV", {"elm": 0.8, "oak": 0.7}, rounds=[first, second]), write_run(
-        "FedAvg", {"elm": 0.8, "oak": 0.7}, rounds=[other]
+    scores = {"elm": 0.8, "oak": 0.7}
+    page = page_of(
+        write_run("CGSV", scores, rounds=[first, second]),
+        write_run("FedAvg", scores, rounds=[other]),
     )
-    page = page_of(*runs)
     for words in (
         "Agreement with the server's step",
         "1 is the same direction",
@@ -223,51 +227,70 @@ def test_quantities_of_the_same_name_and_another_meaning_get_figures_of_their_ow
     write_run: WriteRun,
 ) -> None:
     gap = [{"details": {"gap": {"elm": 0.1, "oak": 0.2}}}]
-    page = page_of(
-        *(
-            write_run(name, {"elm": 0.8, "oak": 0.7}, rounds=gap)
-            for name in ("FairFed", "FedGA", "MyOwn")
-        )
-    )
-    units = [figure(page, f"quantity-{n}")[1]["yaxis"]["title"]["text"] for n in (1, 2, 3)]
+    scores = {"elm": 0.8, "oak": 0.7}
+    page = page_of(*[write_run(name, scores, rounds=gap) for name in ("FairFed", "FedGA", "Mine")])
+    units = []
+    for number in (1, 2, 3):
+        _, layout = figure(page, f"quantity-{number}")
+        units.append(layout["yaxis"]["title"]["text"])
     assert units == ["Distance", "Loss", "gap"]
 
 
 VALUATION = {
-    "name": "reconstruction-multi_round-exact-mean", "strategy": "FedCE", "method": "exact", "utility": "mean",
-    "data": "validation", "evaluations": 8, "rank_stability": 0.75, "total": 0.2,
-    "values": {"elm": {"value": -0.1, "stderr": None, "n": 4}, "oak": {"value": 0.3, "stderr": 0.02, "n": 4}},
+    "name": "reconstruction-multi_round-exact-mean",
+    "strategy": "FedCE",
+    "method": "exact",
+    "utility": "mean",
+    "data": "validation",
+    "evaluations": 8,
+    "rank_stability": 0.75,
+    "total": 0.2,
+    "values": {
+        "elm": {"value": -0.1, "stderr": None, "n": 4},
+        "oak": {"value": 0.3, "stderr": 0.02, "n": 4},
+    },
     "shares": {"elm": 0.0, "oak": 1.0},
-    "own": {"elm": {"value": 0.4, "stderr": None, "n": 1}, "oak": {"value": 0.6, "stderr": None, "n": 1}},
+    "own": {
+        "elm": {"value": 0.4, "stderr": None, "n": 1},
+        "oak": {"value": 0.6, "stderr": None, "n": 1},
+    },
     "fidelity": {
         "pearson": {"estimate": 80.0, "low": 60.0, "high": 90.0},
         "spearman": {"estimate": None, "low": None, "high": None},
         "euclidean": {"estimate": 0.5657, "low": None, "high": None},
         "cosine": {"estimate": 0.832, "low": None, "high": None},
     },
-}  # fmt: skip
+}
 
 
 def test_valuations_are_tables_and_bars_beside_the_methods_own_shares(write_run: WriteRun) -> None:
-    runs = write_run("FedCE", {"elm": 0.8, "oak": 0.7}), write_run(
-        "FedAvg", {"elm": 0.8, "oak": 0.7}
-    )
-    (runs[0] / "valuations").mkdir()
-    (runs[0] / "valuations" / "one.json").write_text(json.dumps(VALUATION))
-    page = page_of(*runs)
+    scores = {"elm": 0.8, "oak": 0.7}
+    valued_run = write_run("FedCE", scores)
+    (valued_run / "valuations").mkdir()
+    (valued_run / "valuations" / "one.json").write_text(json.dumps(VALUATION))
+    page = page_of(valued_run, write_run("FedAvg", scores))
     for words in (
-        "Shapley value of the mean Dice of the sites, validation images, models rebuilt from updates",
-        "-0.1000", "no std. error", "+0.3000", "± 0.0200", "100.0", "60.0", "8 models", "0.75 of 1",
-        "Pearson 80.0 (60.0 to 90.0) of 100", "Spearman undefined", "Euclid 0.566",
-    ):  # fmt: skip
+        "Shapley value of the mean Dice of the sites, validation images, "
+        "models rebuilt from updates",
+        "-0.1000",
+        "no std. error",
+        "+0.3000",
+        "± 0.0200",
+        "100.0",
+        "60.0",
+        "8 models",
+        "0.75 of 1",
+        "Pearson 80.0 (60.0 to 90.0) of 100",
+        "Spearman undefined",
+        "Euclid 0.566",
+    ):
         assert words in page.text, words
     own, valued = figure(page, "valued-1")[0]
-    assert (own["name"], own["y"], own["x"]) == (
-        "its own contributions",
-        [0.4, 0.6],
-        ["elm", "oak"],
-    )
-    assert (valued["name"], valued["y"]) == (VALUATION["name"], [0.0, 1.0])
+    assert own["name"] == "its own contributions"
+    assert own["x"] == ["elm", "oak"]
+    assert own["y"] == [0.4, 0.6]
+    assert valued["name"] == VALUATION["name"]
+    assert valued["y"] == [0.0, 1.0]
     assert "valued-2" not in "".join(page.scripts[1:])
 
 
@@ -289,47 +312,40 @@ def test_layers_and_classes_of_the_last_round_are_a_map(write_run: WriteRun) -> 
     layers = {"elm": {"down": 0.5, "bottom": 0.25}, "oak": {"down": 0.5, "bottom": 0.75}}
     order = ["down", "bottom", "up"]  # of the network
     classes = {"elm": {"0": 0.9, "1": -0.3}, "oak": {"0": 0.8}}
+    scores = {"elm": 0.8, "oak": 0.7}
+    rounds = [early, {"details": {"layer_weight": layers}}, {}]
     page = page_of(
-        write_run(
-            "FedLWR",
-            {"elm": 0.8, "oak": 0.7},
-            rounds=[early, {"details": {"layer_weight": layers}}, {}],
-            layers=order,
-        ),
-        write_run(
-            "ShapFed", {"elm": 0.8, "oak": 0.7}, rounds=[{"details": {"class_value": classes}}]
-        ),
+        write_run("FedLWR", scores, rounds=rounds, layers=order),
+        write_run("ShapFed", scores, rounds=[{"details": {"class_value": classes}}]),
     )
-    assert (
-        "Layer weights: FedLWR, round 1" in page.text
-        and "Class values: ShapFed, round 0" in page.text
-    )
+    assert "Layer weights: FedLWR, round 1" in page.text
+    assert "Class values: ShapFed, round 0" in page.text
+
     (weights,), layout = figure(page, "map-1")
-    assert weights["z"] == [[0.5, 0.5], [0.25, 0.75]] and layout["xaxis"]["ticktext"] == [
-        "elm",
-        "oak",
-    ]
-    assert layout["yaxis"]["ticktext"] == ["down", "bottom"] and "%{z" in weights["hovertemplate"]
+    assert weights["z"] == [[0.5, 0.5], [0.25, 0.75]]
+    assert "%{z" in weights["hovertemplate"]
+    assert layout["xaxis"]["ticktext"] == ["elm", "oak"]
+    assert layout["yaxis"]["ticktext"] == ["down", "bottom"]
+
     (values,), layout = figure(page, "map-2")
-    assert values["z"] == [[0.9, 0.8], [-0.3, None]] and values["zmid"] == 0
+    assert values["z"] == [[0.9, 0.8], [-0.3, None]]
+    assert values["zmid"] == 0
     assert layout["yaxis"]["ticktext"] == ["class 0", "class 1"]
 
 
 def test_free_rider_scores_notes_and_missing_weights_are_on_the_page(write_run: WriteRun) -> None:
     sites = ["elm", "oak", "yew"]
-    measured = {
-        site: {"global_score": 0.5, "local_score": 0.9 if site == "yew" else 0.51} for site in sites
-    }
-    gram = {"clients": sites, "whole": [[float(a == b) for a in sites] for b in sites]}
-    shares = {
+    record = {
+        "measurements": {
+            "elm": {"global_score": 0.5, "local_score": 0.51},
+            "oak": {"global_score": 0.5, "local_score": 0.51},
+            "yew": {"global_score": 0.5, "local_score": 0.9},
+        },
+        "gram": {"clients": sites, "whole": np.eye(3).tolist()},
         "aggregation": dict.fromkeys(sites, 1 / 3),
         "notes": {"oak": "cka absent: mean of the others used"},
     }
-    run = write_run(
-        "FedAvg",
-        dict.fromkeys(sites, 0.8),
-        rounds=[{"measurements": measured, "gram": gram, **shares}] * 3,
-    )
+    run = write_run("FedAvg", dict.fromkeys(sites, 0.8), rounds=[record] * 3)
     page = page_of(run, write_run("Standalone", dict.fromkeys(sites, 0.7)))
     assert "the free-rider score of yew was above 5 times" in page.text
     assert [line["name"] for line in figure(page, "free-riders")[0]] == sites
@@ -338,7 +354,8 @@ def test_free_rider_scores_notes_and_missing_weights_are_on_the_page(write_run: 
 
 
 def test_ledgers_without_details_or_scores_show_neither(page: Elements) -> None:
-    assert "own quantities" not in page.text and "Free-rider" not in page.text
+    assert "own quantities" not in page.text
+    assert "Free-rider" not in page.text
 
 
 def test_one_run_of_one_site_and_one_without_any_round_make_pages(
@@ -348,7 +365,8 @@ def test_one_run_of_one_site_and_one_without_any_round_make_pages(
     empty = write_run("FedCE", {"elm": 0}, rounds=(), finished=False)
     write_report([empty])
     page = Elements((empty / "report.html").read_text())
-    assert "FedCE is unfinished, 0 rounds" in page.text and not page.scripts
+    assert "FedCE is unfinished, 0 rounds" in page.text
+    assert not page.scripts
 
 
 def test_weights_averaged_over_layers_say_so_on_the_page(write_run: WriteRun) -> None:

@@ -104,7 +104,7 @@ def test_cgsv_resumed_after_an_absence_gives_the_same_bits() -> None:
     second.load_state_dict(
         {name: _sorted(value) for name, value in first.state_dict().items()}
     )  # as from a file
-    second._before = second.state_dict()  # ``run`` starts it once more
+    second._initial_state = second.state_dict()  # ``run`` starts it once more
     assert run(second, rounds[2:], different=True) == whole[2:]
 
 

@@ -35,7 +35,7 @@ def test_weights_grow_where_averaging_cost_most(strategy: FedGA, key: str) -> No
 def test_the_steps_shrink_to_the_end_of_the_run() -> None:
     strategy = FedGA()
     strategy.rounds_planned, strategy.rounds, strategy.clients = 10, 6, list(CLIENTS)
-    moved = strategy._adjust(dict.fromkeys(CLIENTS, 1 / 3), {"1": 0.1, "2": 0.0, "3": 0.0})
+    moved = strategy._adjusted(dict.fromkeys(CLIENTS, 1 / 3), {"1": 0.1, "2": 0.0, "3": 0.0})
     assert moved["1"] - 1 / 3 == pytest.approx(0.2 / 3 * (1 - 5 / 10))
 
 
@@ -43,7 +43,7 @@ def test_a_client_that_was_away_keeps_its_weight() -> None:
     strategy = FedGA()
     strategy.rounds_planned = 10
     play(strategy, [{c: UPDATES[c] for c in ("1", "2")}], [ROUNDS[0]], COMMON["w0"])
-    assert strategy._adjust({"1": 0.3, "2": 0.3, "3": 0.4}, {"1": 0.1, "2": -0.1})["3"] == 0.4
+    assert strategy._adjusted({"1": 0.3, "2": 0.3, "3": 0.4}, {"1": 0.1, "2": -0.1})["3"] == 0.4
 
 
 def test_a_gap_is_of_one_clients_own_two_losses_or_the_mean_of_the_others() -> None:

@@ -86,7 +86,7 @@ def test_training_of_one_method_goes_with_the_contributions_of_another() -> None
 
 def test_parts_belong_to_one_strategy() -> None:
     compose(FedAvg(), training={"prox_mu": 1.0}, reward=Sparsified())
-    assert FedAvg().parts.words() == [] and CGSV().parts.reward is None
+    assert FedAvg().parts.name_words() == [] and CGSV().parts.reward is None
     assert (
         QFedAvg(variant="released").name == "QFedAvg-released"
     )  # its form follows and is not said twice

@@ -82,7 +82,7 @@ def test_the_paper_averages_with_the_weights_of_before_the_round() -> None:
 def test_class_values_have_momentum() -> None:
     strategy = begin(ShapFed(mu=0.9))
     smoothed = [
-        strategy._smooth(old, new)
+        strategy._smoothed(old, new)
         for old, new in zip(WORKED["Gamma"], WORKED["Gamma_new"], strict=True)
     ]
     np.testing.assert_allclose(smoothed, WORKED["Gamma_smoothed_mu0.9"], atol=2e-6)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NVIDIA FLARE 2.9: the same federation over its server and clients.
 
-Needs the extra ``nvflare``. ``job/`` makes jobs, ``server/`` and ``site/`` run them, and the modules
-beside them are what both ends share.
+Needs the extra ``nvflare``. ``job/`` makes jobs, ``server/`` and ``site/`` run them, and the
+modules beside these rooms are what they share.
 """
 
 from importlib.util import find_spec

@@ -91,7 +91,7 @@ class JobSiteSettings(SiteSettings):
         return cls(**values)
 
     def of_client(self) -> dict[str, Any]:
-        """Return the settings that every client has, whatever the engine, with the device chosen."""
+        """Return the settings that a client has under any engine, with the device chosen."""
         settings = {entry.name: getattr(self, entry.name) for entry in fields(SiteSettings)}
         if not self.device:
             settings["device"] = "cuda:0" if torch.cuda.is_available() else "cpu"
@@ -142,8 +142,8 @@ def _usable_overrides(job: Mapping[str, Any], own: Mapping[str, Any], where: str
     if file and "dataset_dir" in own:
         raise ConfigError(
             f"the job's overrides name the file or folder {file!r}, and the site's own dataset_dir "
-            "says where its data is: leave it out of the job, or let the site write it into the "
-            f"overrides of {where}"
+            "names its data: leave it out of the job, or let the site write it into the overrides "
+            f"of {where}"
         )
     return usable
 

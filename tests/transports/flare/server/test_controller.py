@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The controller under NVFlare's own keeper of tasks."""
+"""The controller under NVFlare's own manager of tasks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 from helpers.driving import SPEC, LeastSquares
 
-from monai_fairfl.data.synthetic import write_sites
-from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.run_folder.ledger import Ledger
 from monai_fairfl.server.exchange import Inbox
 from monai_fairfl.strategies import FedAvg
 from monai_fairfl.transports.in_process import InProcess
@@ -34,7 +31,6 @@ from nvflare.apis.signal import Signal  # noqa: E402
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
 
 from monai_fairfl.transports.flare import wire  # noqa: E402
-from monai_fairfl.transports.flare.job import launch as jobs
 from monai_fairfl.transports.flare.server.controller import FairFLController  # noqa: E402
 from monai_fairfl.transports.flare.server.task_transport import FlareTransport  # noqa: E402
 
@@ -157,13 +153,14 @@ def test_patience_is_remembered_when_a_job_is_submitted_again(
         federation.initial = lambda: ({"w": vector(START)}, SPEC)
         record_added = federation.observer.record_added
 
-        def tell(record: Any) -> None:
+        def note_and_stop(record: Any) -> None:
             record_added(record)
-            shown.extend([record["round"]] if record["kind"] == "round" else [])
+            if record["kind"] == "round":
+                shown.append(record["round"])
             if stop_after is not None and record.get("round") == stop_after:
                 federation.stop()
 
-        federation.observer.record_added = tell  # type: ignore[method-assign]
+        federation.observer.record_added = note_and_stop  # type: ignore[method-assign]
         return [
             record["round"] for record in federation.run(resume=(tmp_path / run).exists()).rounds
         ]
@@ -174,36 +171,3 @@ def test_patience_is_remembered_when_a_job_is_submitted_again(
     parts = [job_of("parts", stop_after) for stop_after in (1, 3, None)]
     assert whole == parts[-1] == shown == list(range(6))
     assert (tmp_path / "whole/ledger.jsonl").read_text().count("\n") == 8
-
-
-def test_a_simulated_job_that_never_began_is_not_taken_for_an_older_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    older = tmp_path / "kept" / "server" / "prostate_mri_segmentation-FedAvg"
-    older.mkdir(parents=True)
-    Ledger(older / "ledger.jsonl").append({"kind": "end"})
-    write_sites(tmp_path / "sites", seed=0, size=(16, 16, 4), cases=1)
-    monkeypatch.setattr(jobs.FairFLRecipe, "execute", lambda recipe, environment: None)
-    for strategy in ("FedCE", "FedAvg"):
-        with pytest.raises(FederationError, match="the run did not end"):
-            jobs.simulate_job(
-                tmp_path, tmp_path / "sites", bundle="prostate_mri_segmentation", strategy=strategy
-            )
-
-
-def test_a_simulated_job_gives_the_folder_of_its_own_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = tmp_path / "kept" / "server" / "prostate_mri_segmentation-FedAvg-2"
-
-    def execute(recipe: Any, environment: Any) -> None:
-        for folder in (own, own.parent / "another"):
-            folder.mkdir()
-            Ledger(folder / "ledger.jsonl").append({"kind": "end"})
-
-    (own.parent / "prostate_mri_segmentation-FedAvg").mkdir(parents=True)
-    Ledger(own.parent / "prostate_mri_segmentation-FedAvg" / "ledger.jsonl").append({"kind": "end"})
-    write_sites(tmp_path / "sites", seed=0, size=(16, 16, 4), cases=1)
-    monkeypatch.setattr(jobs.FairFLRecipe, "execute", execute)
-    arguments = {"bundle": "prostate_mri_segmentation", "strategy": "FedAvg"}
-    assert jobs.simulate_job(tmp_path, tmp_path / "sites", **arguments) == own

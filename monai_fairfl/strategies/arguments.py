@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of strategies and their parts: their check, and their place in a run's name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection
+from typing import Any
+
+
+def check_choice(owner: object, argument: str, value: object, allowed: Collection[object]) -> None:
+    """Refuse an argument that is not one of ``allowed``.
+
+    Args:
+        owner: the strategy or part, or its name, for the message.
+        argument: name of the argument.
+        value: what the user gave.
+        allowed: its possible values.
+
+    Raises:
+        ValueError: naming the owner, the argument and the possible values.
+
+    >>> check_choice("FedCE", "mode", "plus", ("multi", "sum"))
+    Traceback (most recent call last):
+    ValueError: FedCE: mode must be one of 'multi', 'sum', got 'plus'
+    """
+    if value in allowed:
+        return
+    name = owner if isinstance(owner, str) else type(owner).__name__
+    choices = ", ".join(repr(choice) for choice in allowed)
+    raise ValueError(f"{name}: {argument} must be one of {choices}, got {value!r}")
+
+
+def non_default_arguments(component: object) -> list[str]:
+    """The arguments of a strategy or part that are not the defaults, as words of a name.
+
+    A choice is shown as it is, a switch by the argument's name, a number with both. What follows
+    from the argument ``variant`` is left out, as the variant is shown already.
+
+    Args:
+        component: has its arguments in attributes of the same names.
+
+    >>> from monai_fairfl.strategies import Proportional, QFedAvg, Uniform
+    >>> non_default_arguments(Proportional(2.0)), non_default_arguments(Uniform())
+    (['power_2.0'], [])
+    >>> non_default_arguments(QFedAvg(variant="released"))
+    ['released']
+    """
+    kind: Any = type(component)
+    defaults: dict[str, Any] = {}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        defaults[name] = parameter.default
+    chosen = {name: getattr(component, name, default) for name, default in defaults.items()}
+
+    # A variant has defaults of its own, which an instance of it shows.
+    if "variant" in defaults:
+        of_variant = kind(variant=chosen["variant"])
+        for name in set(defaults) - {"variant"}:
+            defaults[name] = getattr(of_variant, name, defaults[name])
+
+    words = []
+    for name, value in chosen.items():
+        if value != defaults[name]:
+            words.append(_word(name, value))
+    return words
+
+
+def _word(argument: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if value is True:
+        return argument
+    if value is None or value is False:
+        return f"no_{argument}"
+    return f"{argument}_{value}"

@@ -1,0 +1,200 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The commands ``export-flare`` and ``simulate-flare``."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from helpers.driving import SPEC, LeastSquares, vector
+
+pytest.importorskip("nvflare")
+
+from helpers.federations import BUNDLE, SETTINGS  # noqa: E402
+
+from monai_fairfl.cli import main  # noqa: E402
+from monai_fairfl.data.synthetic import write_sites  # noqa: E402
+from monai_fairfl.report import as_text, write_report  # noqa: E402
+from monai_fairfl.server.federation import Federation  # noqa: E402
+from monai_fairfl.strategies import FedAvg  # noqa: E402
+from monai_fairfl.transports.flare.job import launch as jobs  # noqa: E402
+from monai_fairfl.transports.flare.policy import ENTRY  # noqa: E402
+from monai_fairfl.transports.in_process import InProcess  # noqa: E402
+
+pytestmark = pytest.mark.nvflare
+
+OWN = {"_target_": "inverse_loss.InverseLoss", "epsilon": 0.5}
+
+
+def test_the_commands_take_a_strategy_by_its_dotted_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS)]
+    assert (
+        main([*words, "--strategy", "inverse_loss.InverseLoss", "--out", str(tmp_path / "job")])
+        == 0
+    )
+    assert "brings the code of inverse_loss.InverseLoss" in capsys.readouterr().out
+    without_code = ["--no-custom-code", "--out", str(tmp_path / "without_code")]
+    assert main([*words, "--strategy", json.dumps(OWN), *without_code]) == 0
+    assert "does not bring inverse_loss.InverseLoss" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["export-flare", "simulate-flare"])
+def test_the_commands_say_why_a_dotted_path_cannot_be_imported(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [command, "--bundle", BUNDLE, "--strategy", "inverse_los.InverseLoss"]
+    if command == "export-flare":
+        words += ["--out", str(tmp_path / "job")]
+    else:
+        write_sites(tmp_path / "sites", seed=0, size=(16, 16, 4), cases=1)
+        words += ["--sites-root", str(tmp_path / "sites"), "--workspace", str(tmp_path / "job")]
+    assert main(words) == 2
+    assert "there is no module 'inverse_los'" in capsys.readouterr().err
+    assert not (tmp_path / "job").exists()
+
+
+def test_the_command_writes_a_job_and_replaces_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "export-flare",
+        "--bundle",
+        BUNDLE,
+        "--overrides",
+        str(SETTINGS),
+        "--num-rounds",
+        "3",
+        "--no-custom-code",
+    ]
+
+    assert main([*words, "--strategy", "CGSV", "--out", str(tmp_path / "job"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"job": str(tmp_path / "job"), "allow": ENTRY}
+    assert json.loads((tmp_path / "job" / "meta.json").read_text())["min_clients"] == 2
+    job = {path: path.read_bytes() for path in (tmp_path / "job").rglob("*") if path.is_file()}
+    assert main([*words, "--strategy", "FedAvg", "--out", str(tmp_path / "job")]) == 2
+    assert (
+        f"{tmp_path / 'job'} is there already and not an empty folder; name a new one"
+        in capsys.readouterr().err
+    )
+    assert {
+        path: path.read_bytes() for path in (tmp_path / "job").rglob("*") if path.is_file()
+    } == job
+    (tmp_path / "empty").mkdir()
+    assert (
+        main([*words, "--out", str(tmp_path / "empty")]) == 0
+        and (tmp_path / "empty" / "meta.json").exists()
+    )
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "image.nii.gz").touch()
+    assert main([*words, "--out", str(tmp_path / "data")]) == 2
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["image.nii.gz"]
+    assert main([*words, "--strategy", "FedSee", "--out", str(tmp_path / "other")]) == 2
+    assert "unknown strategy 'FedSee'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "says"),
+    [
+        (
+            "--strategy",
+            '{"_target_": "monai_fairfl.strategies.FedCE", "mode": sum}',
+            "Expecting value",
+        ),
+        ("--strategy", '{"name": "FedCE"}', "without _target_"),
+        ("--overrides", '{"size": [64}', "delimiter"),
+        ("--overrides", "[64, 64]", "expected a mapping"),
+    ],
+)
+def test_a_mistake_in_a_mapping_is_answered_with_what_was_given_and_an_example(
+    flag: str, text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["export-flare", "--bundle", BUNDLE, flag, text, "--out", str(tmp_path / "job")])
+
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert left.value.code == 2 and f"argument {flag}: got {text!r}" in error and says in error
+    example = {
+        "--strategy": '{"_target_": "monai_fairfl.strategies.ShapFed"',
+        "--overrides": "{'size': [64, 64]}",
+    }
+    assert "expected" in error and example[flag] in error
+    assert not (tmp_path / "job").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            ["--strategy", '{"_target_": "monai_fairfl.strategies.FedCE", "mode": "plus"}'],
+            "cannot be made.*mode",
+        ),
+        (
+            ["--strategy", '{"_target_": "monai_fairfl.strategies.CGSV", "gama": 1}'],
+            "cannot be made.*gama",
+        ),
+        (["--strategy", '{"_target_": 3}'], "strategy 3 is no dotted path"),
+        (
+            ["--config", "configs/trian.json"],
+            "trian.json does not exist: config is relative to the bundle.*/train.json",
+        ),
+        (["--initial", "/dev/null"], "/dev/null is no state_dict of torch.save .EOFError"),
+        (["--name", "prostate run"], "name 'prostate run'"),
+        (["--timeout", "-5"], "timeout is a number of seconds"),
+    ],
+)
+def test_a_mistake_in_a_job_is_told_in_one_line_and_before_it_is_written(
+    given: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "export-flare",
+        "--bundle",
+        BUNDLE,
+        "--overrides",
+        str(SETTINGS),
+        "--out",
+        str(tmp_path / "job"),
+    ]
+    assert main([*words, *given]) == 2
+    assert re.search(says, capsys.readouterr().err) and not (tmp_path / "job").exists()
+
+
+def test_a_strategy_is_given_by_name_or_by_configuration(tmp_path: Path) -> None:
+    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS), "--out"]
+    configuration = '{"_target_": "monai_fairfl.strategies.ShapFed", "personalised": true}'
+    for arguments, name in ((["--strategy", configuration], "ShapFed-personalised"), ([], "FedCE")):
+        assert main([*words, str(tmp_path / name), *arguments]) == 0
+        assert json.loads((tmp_path / name / "meta.json").read_text())["name"] == f"{BUNDLE}-{name}"
+
+
+def test_the_simulators_command_tells_the_servers_report_and_leaves_it_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    clients = InProcess({name: lambda: LeastSquares([1.0]) for name in ("elm", "oak")})
+    Federation(FedAvg(), clients, 1, lambda: ({"w": vector([0.0])}, SPEC), run_dir=run).run()
+    expected, page = as_text(write_report([run], run)), run / "report.html"
+    monkeypatch.setattr(jobs, "simulate_job", lambda *arguments, **settings: run)
+    words = [
+        "simulate-flare",
+        "--bundle",
+        BUNDLE,
+        "--sites-root",
+        "hospitals",
+        "--workspace",
+        "flare",
+    ]
+    written = page.stat().st_mtime_ns
+
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"{expected}\nReport: {page}\n"
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"run": str(run), "report": str(page)}
+    assert page.stat().st_mtime_ns == written
+    page.unlink()  # without plotly there is none
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"run": str(run), "report": None}

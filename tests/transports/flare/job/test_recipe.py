@@ -1,0 +1,226 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that the recipe makes of a bundle: their files, and what is refused before."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvflare")
+
+from helpers.federations import BUNDLE, SETTINGS  # noqa: E402
+from nvflare.apis.workspace import Workspace  # noqa: E402
+from nvflare.private.fed.server.server_json_config import ServerJsonConfigurator  # noqa: E402
+
+from monai_fairfl.errors import ConfigError  # noqa: E402
+from monai_fairfl.strategies import FedAvg, Proportional, ShapFed, compose  # noqa: E402
+from monai_fairfl.transports.flare import FairFLRecipe
+from monai_fairfl.transports.flare.policy import ENTRY  # noqa: E402
+
+pytestmark = pytest.mark.nvflare
+
+OWN = {"_target_": "inverse_loss.InverseLoss", "epsilon": 0.5}
+
+
+def exported(folder: Path, **given: Any) -> tuple[dict[str, Any], dict[str, Any], Path]:
+    known: dict[str, Any] = {
+        "bundle": BUNDLE,
+        "min_clients": 2,
+        "overrides": SETTINGS,
+        "name": "job",
+    }
+    FairFLRecipe(**{**known, **given}).export(str(folder))
+    config = folder / "job" / "app" / "config"
+    server, client = (
+        json.loads((config / f"config_fed_{end}.json").read_text()) for end in ("server", "client")
+    )
+    return server, client, folder / "job"
+
+
+def as_the_server_reads_it(job: Path, folder: Path) -> ServerJsonConfigurator:
+    """The job's classes, built by NVFlare as its server does, apart from who may."""
+    for name in ("startup", "local"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    given = Namespace(job_id="job", workspace=str(folder), set=[])
+    config = job / "app" / "config" / "config_fed_server.json"
+    read = ServerJsonConfigurator(Workspace(str(folder)), str(config), given, str(job / "app"))
+    read.configure()
+    return read
+
+
+def test_a_job_without_custom_code_brings_no_code(tmp_path: Path) -> None:
+    server, client, job = exported(tmp_path, custom_code=False)
+
+    assert not list(job.rglob("custom")) and not list(job.rglob("*.py"))
+    paths = [server["workflows"][0]["path"], client["executors"][0]["executor"]["path"]]
+    assert all(path.startswith(ENTRY) for path in paths)
+    assert sorted(file.name for file in (job / "app" / "config" / "initial").iterdir()) == [
+        "job.json",
+        "model.safetensors",
+        "recipe.json",
+        "spec.json",
+    ]
+
+
+@pytest.mark.parametrize("custom_code", [True, False])
+def test_a_strategy_of_ones_own_travels_with_a_job_that_may_bring_code(
+    custom_code: bool, tmp_path: Path
+) -> None:
+    _, _, job = exported(tmp_path, strategy=OWN, custom_code=custom_code)
+
+    brought = {file.name for file in job.rglob("*.py")}
+    assert ("inverse_loss.py" in brought) == custom_code
+    assert custom_code or not list(job.rglob("custom"))
+    strategy = as_the_server_reads_it(job, tmp_path / "server").workflows[0].controller.strategy
+    assert type(strategy).__name__ == "InverseLoss" and strategy.epsilon == 0.5
+
+
+@pytest.mark.parametrize("custom_code", [True, False])
+def test_a_server_that_cannot_import_the_strategy_says_what_it_needs(
+    custom_code: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, job = exported(tmp_path, strategy=OWN, custom_code=custom_code)
+    monkeypatch.setitem(sys.modules, "inverse_loss", None)  # as where it is not installed
+
+    with pytest.raises(
+        Exception, match="(?s)inverse_loss.InverseLoss .* must be importable at the server"
+    ) as refused:
+        as_the_server_reads_it(job, tmp_path / "server")
+
+    assert "Can't load class inverse_loss.InverseLoss" in str(refused.value)
+    assert (
+        "flare-policy --kit KIT --also inverse_loss.InverseLoss" in str(refused.value)
+    ) != custom_code
+
+
+def test_an_argument_that_a_job_would_lose_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forgetful.py").write_text(
+        "from inverse_loss import InverseLoss\n"
+        "class Forgetful(InverseLoss):\n"
+        "    def __init__(self, percent: float = 1.0):\n"
+        "        super().__init__(percent / 100)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        ConfigError,
+        match="forgetful.Forgetful does not store its argument 'percent': write self.perce",
+    ):
+        exported(tmp_path, strategy={"_target_": "forgetful.Forgetful", "percent": 5.0})
+
+
+def test_arguments_reach_the_job_and_the_policys_refusal_says_what_to_add(tmp_path: Path) -> None:
+    strategy = compose(ShapFed(mu=0.5), Proportional(2.0), training={"prox_mu": 0.01})
+    server, _, _ = exported(
+        tmp_path, strategy=strategy, num_rounds=7, timeout=90, patience=3, stop_cond="score > 0.9"
+    )
+
+    arguments = server["workflows"][0]["args"]
+    assert (arguments["num_rounds"], arguments["timeout"], arguments["patience"]) == (7, 90, 3)
+    assert (
+        arguments["strategy"]["path"].endswith("ShapFed")
+        and arguments["strategy"]["args"]["mu"] == 0.5
+    )
+    assert arguments["weighting"]["args"] == {"power": 2.0} and arguments["training"] == {
+        "prox_mu": 0.01
+    }
+    assert "flare-policy --kit" in arguments["needs"]
+
+
+def test_settings_of_sites_and_run_are_arguments_of_the_recipe(tmp_path: Path) -> None:
+    server, _, job = exported(
+        tmp_path, buffers="samples", threads=2, groups={"old": ["elm"]}, local_epochs=3
+    )
+
+    of_run = server["workflows"][0]["args"]["federation"]
+    assert (of_run["buffers"], of_run["threads"]) == ("samples", 2)
+    of_sites = json.loads((job / "app" / "config" / "fairfl_site.json").read_text())
+    assert (of_sites["local_epochs"], of_sites["threads"]) == (3, 2)
+    assert of_run["groups"] == of_sites["groups"] == {"old": ["elm"]}
+    assert "buffers" not in of_sites and "local_epochs" not in of_run
+
+
+def test_a_job_carries_what_its_report_must_know_of_the_bundle(tmp_path: Path) -> None:
+    _, _, job = exported(tmp_path, local_epochs=3)
+
+    asked = json.loads((job / "app" / "config" / "initial" / "job.json").read_text())
+    assert (asked["bundle"], asked["local_epochs"], asked["overrides"]) == (BUNDLE, 3, SETTINGS)
+    assert asked["full_run"]["local_epochs"] == 4 and "train.json" in asked["files"]
+
+
+def test_the_same_seed_gives_the_same_job(tmp_path: Path) -> None:
+    one, two, other = (
+        exported(tmp_path / str(i), seed=seed)[2] for i, seed in enumerate((4, 4, 5))
+    )
+
+    model = "app/config/initial/model.safetensors"
+    assert (one / model).read_bytes() == (two / model).read_bytes() != (other / model).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["buffer", "min_clients", "run_dir"])
+def test_what_is_no_setting_of_a_federation_is_refused_where_the_job_is_made(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"federation sets '{name}'; what may stand there is"):
+        FairFLRecipe(
+            bundle=BUNDLE,
+            strategy="FedAvg",
+            min_clients=2,
+            overrides=SETTINGS,
+            federation={name: 3},
+        )
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ({"bufers": "local"}, "no argument 'bufers'; did you mean 'buffers'"),
+        ({"aggregator": 1}, "no argument 'aggregator'"),
+        ({"rounds": 3}, "no argument 'rounds'"),
+        ({"keep": 0}, "keep must be a whole number"),
+        ({"clients_per_round": 1}, "clients_per_round must be a whole number of at least 2"),
+    ],
+)
+def test_an_argument_that_is_none_or_out_of_range_is_refused_where_the_job_is_made(
+    argument: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        FairFLRecipe(bundle=BUNDLE, strategy="FedAvg", min_clients=2, **argument)
+
+
+def test_homomorphic_encryption_is_refused_by_the_strategys_name() -> None:
+    from nvflare.apis.filter import Filter
+
+    # NVFlare's own cannot be imported without tenseal; the recipe goes by the module's name
+    members = {
+        "__module__": "nvflare.app_opt.he.model_encryptor",
+        "process": lambda self, shareable, context: shareable,
+    }
+    encryptor = type("HEModelEncryptor", (Filter,), members)()
+    recipe = FairFLRecipe(bundle=BUNDLE, strategy="CGSV", min_clients=2, overrides=SETTINGS)
+
+    for add in (recipe.add_client_output_filter, recipe.add_client_input_filter):
+        with pytest.raises(ConfigError, match="CGSV cannot work under HEModelEncryptor"):
+            add(encryptor)
+
+
+def test_too_few_clients_are_refused_before_anything_is_written() -> None:
+    with pytest.raises(ConfigError, match="CGSV needs at least"):
+        FairFLRecipe(bundle=BUNDLE, strategy="CGSV", min_clients=1, overrides=SETTINGS)
+
+
+def test_composed_strategies_keep_their_name(tmp_path: Path) -> None:
+    assert (
+        compose(FedAvg(), training={"prox_mu": 0.01}).name
+        in FairFLRecipe(
+            bundle=BUNDLE,
+            strategy=compose(FedAvg(), training={"prox_mu": 0.01}),
+            min_clients=2,
+            overrides=SETTINGS,
+        ).name
+    )

@@ -1,0 +1,151 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site answers tasks: its training, its state, its checks and its refusals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from helpers.client_requests import tiny_model
+
+pytest.importorskip("nvflare")
+
+from helpers.federations import BUNDLE, SETTINGS  # noqa: E402
+
+from monai_fairfl.protocol.messages import Request  # noqa: E402
+from monai_fairfl.transports.flare.site.answering import Site  # noqa: E402
+from monai_fairfl.transports.flare.site.job_settings import SITE_FILE  # noqa: E402
+from monai_fairfl.transports.flare.wire import reply_of, request_model  # noqa: E402
+
+pytestmark = pytest.mark.nvflare
+
+
+def ask(site: Site, **given: Any) -> Any:
+    weights, _ = tiny_model()
+    request = Request(
+        site.name, "train", weights, (), {}, **{"run": "r", "round": 0, "seed": 3, **given}
+    )
+    return reply_of(site.answer(request_model(request, 2)), request)
+
+
+def test_a_site_trains_its_own_data_and_keeps_its_state_in_its_workspace(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "local").mkdir()
+    (tmp_path / SITE_FILE).write_text(json.dumps({"dataset_dir": str(hospitals / "elm")}))
+    site = Site("elm", tmp_path, {"bundle": BUNDLE, "overrides": SETTINGS, "device": "cpu"})
+
+    reply = ask(site)
+
+    assert reply.error is None and reply.client == "elm" and reply.num_cases == 2
+    assert (tmp_path / "fairfl" / "elm" / "state" / "r-round-0000.pt").exists()
+    site.close()
+
+
+@pytest.mark.parametrize("name", ["tracking", "init_id", "no_such_key"])
+def test_a_job_sets_only_what_the_sites_configuration_has(
+    name: str, hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "local").mkdir()
+    (tmp_path / SITE_FILE).write_text(
+        json.dumps({"dataset_dir": str(hospitals / "elm"), "bundle": BUNDLE})
+    )
+    mlflow = Path("mlflow.json")  # MONAI would read it, and run what is in it
+    mlflow.write_text(
+        json.dumps({"handlers_id": {}, "configs": {"x": f"$open('{tmp_path}/ran', 'w')"}})
+    )
+    site = Site("elm", tmp_path, {"overrides": {**SETTINGS, name: str(mlflow)}, "device": "cpu"})
+
+    reply = ask(site)
+
+    assert (
+        f"override '{name}' names nothing" in str(reply.error) and not (tmp_path / "ran").exists()
+    )
+
+
+def test_a_site_that_is_not_told_where_its_images_are_says_where_to_write_it(
+    tmp_path: Path,
+) -> None:
+    reply = ask(Site("elm", tmp_path, {"bundle": BUNDLE}))
+
+    assert 'Write {"dataset_dir": "/path"} into' in str(reply.error) and SITE_FILE in str(
+        reply.error
+    )
+
+
+def test_a_site_without_the_bundle_says_what_to_do(tmp_path: Path) -> None:
+    reply = ask(Site("elm", tmp_path, {"bundle": "/nowhere/bundle"}))
+
+    assert "'/nowhere/bundle' is neither a folder" in str(reply.error) and SITE_FILE in str(
+        reply.error
+    )
+
+
+def test_a_site_checks_its_files_before_the_first_round(hospitals: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "Case00.nii.gz").write_bytes(b"no image")
+    site = Site(
+        "elm",
+        tmp_path,
+        {"bundle": BUNDLE, "dataset_dir": str(tmp_path / "data"), "overrides": SETTINGS},
+    )
+
+    assert "Case00" in str(ask(site).error)
+
+
+def site_without_labels(hospitals: Path, folder: Path) -> Site:
+    shutil.copytree(hospitals / "elm", folder / "elm")
+    for file in (folder / "elm").glob("*segmentation*"):
+        image = nib.load(file)
+        nib.save(nib.Nifti1Image(np.zeros(image.shape, np.uint8), image.affine), file)  # type: ignore[attr-defined]
+    return Site(
+        "elm", folder, {"bundle": BUNDLE, "dataset_dir": str(folder / "elm"), "overrides": SETTINGS}
+    )
+
+
+@pytest.mark.parametrize("rounds", [(0, 0, 1), (5,)])
+def test_a_site_whose_files_fail_the_check_never_takes_part_unchecked(
+    rounds: tuple[int, ...], hospitals: Path, tmp_path: Path
+) -> None:
+    site = site_without_labels(hospitals, tmp_path)
+
+    assert all("labels are empty" in str(ask(site, round=number).error) for number in rounds)
+
+
+def test_files_are_checked_once_and_not_again_when_a_process_goes_on_from_the_sites_state(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[str] = []
+    monkeypatch.setattr(Site, "_check", lambda site: checks.append(site.name))
+    job = {
+        "bundle": BUNDLE,
+        "dataset_dir": str(hospitals / "elm"),
+        "overrides": SETTINGS,
+        "device": "cpu",
+    }
+    first = Site("elm", tmp_path, job)
+
+    assert [ask(first, round=number).error for number in (0, 0, 1)] == [None] * 3 and checks == [
+        "elm"
+    ]
+    assert ask(Site("elm", tmp_path, job), round=2).error is None and checks == ["elm"]
+    assert ask(Site("elm", tmp_path, job), run="another", round=2).error is None and checks == [
+        "elm",
+        "elm",
+    ]
+
+
+def test_a_task_of_another_workflow_is_answered_with_the_reason(tmp_path: Path) -> None:
+    from nvflare.app_common.abstract.fl_model import FLModel
+
+    answer = Site("elm", tmp_path, {}).answer(FLModel(params={"w": torch.ones(1)}))
+
+    assert "another workflow" in answer.meta["fairfl"]["error"]

@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A job's settings below those of the site: what a job may set, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("nvflare")
+
+from helpers.federations import BUNDLE  # noqa: E402
+
+from monai_fairfl.errors import ConfigError  # noqa: E402
+from monai_fairfl.transports.flare.site.job_settings import SITE_FILE, JobSiteSettings  # noqa: E402
+
+pytestmark = pytest.mark.nvflare
+
+
+def test_the_sites_own_settings_win_and_the_overrides_of_both_count() -> None:
+    job = {"bundle": BUNDLE, "device": "cuda:7", "overrides": {"size": [64, 64], "batch_size": 8}}
+    own = {"device": "cpu", "dataset_dir": "/data", "overrides": {"batch_size": 2}}
+
+    found = JobSiteSettings.merged(job, own)
+
+    assert (found.bundle, found.device, found.dataset_dir) == (BUNDLE, "cpu", "/data")
+    assert found.overrides == {"size": [64, 64], "batch_size": 2}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"size": "$__import__('os').system('true')"},
+        {"size": ["@network", 3]},
+        {"network": {"_target_": "os.system", "command": "true"}},
+        {"train#handlers#0#_target_": "subprocess.run"},
+        {"imports": ["import os"]},
+        {"size": {"deep": ["%other.json#key"]}},
+        {"size": "  $1"},
+    ],
+)
+def test_a_job_must_not_bring_code_into_a_sites_configuration(overrides: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="must not bring code"):
+        JobSiteSettings.merged({"overrides": overrides}, {})
+    assert (
+        JobSiteSettings.merged({}, {"overrides": overrides}).overrides == overrides
+    )  # the site itself may
+
+
+CODE = "__import__('os').getcwd()"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"device": f"cpu' if {CODE} else 'cpu"}, "a device of torch"),
+        ({"device": "gpu"}, "a device of torch"),
+        ({"device": 0}, "a device of torch"),
+        ({"amp": f"$not {CODE}"}, "true or false"),
+        ({"amp": 1}, "true or false"),
+        ({"local_epochs": f"$len({CODE})"}, "a whole number from 1"),
+        ({"local_epochs": 0}, "a whole number from 1"),
+        ({"local_epochs": True}, "a whole number from 1"),
+        ({"threads": 1.5}, "a whole number from 1"),
+        ({"groups": {f"${CODE}": ["elm"]}}, "names -> sites"),
+        ({"groups": ["elm"]}, "names -> sites"),
+    ],
+)
+def test_a_setting_is_of_its_type_so_that_it_brings_no_code_into_a_configuration(
+    settings: dict[str, Any], says: str
+) -> None:
+    name = next(iter(settings))
+    with pytest.raises(ConfigError, match=f"the job sets {name} to .* it must be {says}"):
+        JobSiteSettings.merged(settings, {})
+    with pytest.raises(ConfigError, match=f"{SITE_FILE} sets {name} to .* it must be {says}"):
+        JobSiteSettings.merged({}, settings)
+
+
+def test_no_override_of_a_job_replaces_what_the_site_sets_at_whatever_depth() -> None:
+    own = {
+        "dataset_dir": "/data",
+        "device": "cpu",
+        "overrides": {"batch_size": 2, "cache_rate": 0.0},
+    }
+    deep = {
+        "datalist#dataset_dir": "/other",
+        "train::dataloader::batch_size": 64,
+        "train#trainer#device": "cuda:7",
+    }
+    job = {
+        "overrides": {
+            "dataset_dir": "/other",
+            "device": "cuda:7",
+            "batch_size": 64,
+            **deep,
+            "size": [64, 64],
+        }
+    }
+
+    assert JobSiteSettings.merged(job, own).overrides == {
+        "size": [64, 64],
+        "batch_size": 2,
+        "cache_rate": 0.0,
+    }
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"datalist_file": "/other/list.json"},
+        {"ckpt_dir": "../../other"},
+        {
+            "train#dataset#data": [
+                {"image": "/other/Case00.nii.gz", "label": "/other/Case00_segmentation.nii.gz"}
+            ]
+        },
+    ],
+)
+def test_a_site_that_says_where_its_data_is_is_not_sent_to_other_files(
+    overrides: dict[str, Any],
+) -> None:
+    with pytest.raises(
+        ConfigError, match="name the file or folder '.*other.*', and the site's own dataset_dir"
+    ):
+        JobSiteSettings.merged({"overrides": overrides}, {"dataset_dir": "/data"})
+    assert (
+        JobSiteSettings.merged({"overrides": overrides}, {}).overrides == overrides
+    )  # a trial, all on one machine
+    own = {"dataset_dir": "/data", "overrides": overrides}
+    assert JobSiteSettings.merged({}, own).overrides == overrides  # the site itself may
+
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text("abc $@%", max_size=5),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text("abc", min_size=1), inner, max_size=3),
+)
+
+
+@given(st.dictionaries(st.text("abc#", min_size=1), plain, max_size=3))
+def test_what_passes_holds_no_text_that_monai_would_evaluate(overrides: dict[str, Any]) -> None:
+    def texts(value: Any) -> list[str]:
+        if isinstance(value, str):
+            return [value]
+        parts = (
+            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        )
+        return [text for part in parts for text in texts(part)]
+
+    evaluated = any(text.lstrip().startswith(("$", "@", "%")) for text in texts(overrides))
+    try:
+        JobSiteSettings.merged({"overrides": overrides}, {})
+    except ConfigError:
+        assert evaluated
+    else:
+        assert not evaluated
+
+
+@pytest.mark.parametrize("file", ["/etc/train.json", "../other/train.json", "configs/../../x.json"])
+def test_a_jobs_configuration_is_a_file_of_the_bundle(file: str) -> None:
+    with pytest.raises(ConfigError, match="must be a file of the bundle"):
+        JobSiteSettings.merged({"config": [file]}, {})
+
+
+@pytest.mark.parametrize("source", [({"bundel": "x"}, {}), ({}, {"bundel": "x"})])
+def test_an_unknown_setting_is_refused(source: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    with pytest.raises(ConfigError, match="'bundel', which no site knows"):
+        JobSiteSettings.merged(*source)
