@@ -175,7 +175,7 @@ class BundleFederation:
             FederationError: naming every strategy of several that failed and why, after the others
                 have run.
         """
-        with configuration.errors_told():
+        with configuration.errors_in_one_line():
             self._stopped = False
             self.names = preflight.site_names(self.sites_root, self.site_names, self.sites)
             self.settings = self._run_settings()
