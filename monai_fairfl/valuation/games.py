@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The names of :mod:`monai_fairfl.games` that valuations are configured with."""
+"""Forwards the names of :mod:`monai_fairfl.games` that configurations of valuations use."""
 
 from monai_fairfl.games.exact import exact_shapley as exact_shapley
 from monai_fairfl.games.exact import shapley_values as shapley_values
