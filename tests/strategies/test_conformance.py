@@ -164,6 +164,10 @@ def test_every_strategy_keeps_the_promises_of_all(
             weights = {client: sum(row[client] for row in rows) / len(rows) for client in rows[0]}
             assert record["contributions"] == pytest.approx(weights)
 
+    # The report has a text for each quantity that the method records.
+    for name_of_quantity in second["details"]:
+        assert catalogue.quantity(type(whole.strategy).__name__, name_of_quantity) is not None
+
     # Each client receives only its own numbers, and its own model.
     for request in whole.transport.asked:  # type: ignore[attr-defined]
         assert all(isinstance(value, (int, float)) for value in request.context.values())

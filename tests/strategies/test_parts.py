@@ -30,6 +30,7 @@ from monai_fairfl.strategies import (
     FedCE,
     Proportional,
     QFedAvg,
+    Reward,
     ShapFed,
     Sparsified,
     Strategy,
@@ -89,6 +90,20 @@ def test_parts_belong_to_one_strategy() -> None:
     assert FedAvg().parts.name_words() == [] and CGSV().parts.reward is None
     more_equal = compose(FedAvg(), reward=Sparsified(2.0))
     assert more_equal.name != compose(FedAvg(), reward=Sparsified()).name
+
+
+@pytest.mark.parametrize("attribute", ["shares_global_step", "of_step"])
+def test_a_users_reward_may_share_out_the_step_of_the_global_model(attribute: str) -> None:
+    class Nothing(Reward):
+        def __call__(self, replies, old, new, contributions):  # type: ignore[no-untyped-def]
+            return {}, {}
+
+    setattr(Nothing, attribute, True)
+    strategy = compose(FedAvg("uniform"), reward=Nothing())
+    strategy.start({"w": vector([1.0])}, CLIENTS, SPEC)
+    strategy.rewards = {client: {"w": vector([100.0 * int(client)])} for client in CLIENTS}
+    result = play_round(strategy, {client: [0.5] for client in CLIENTS}, {})
+    assert result.weights["w"].tolist() == [1.5]
 
 
 def test_what_follows_from_the_variant_is_not_in_the_name() -> None:
