@@ -151,10 +151,8 @@ def test_a_bundle_whose_evaluator_takes_the_validation_list_is_reported_as_valid
     pytest.importorskip("plotly")
     bundle = tmp_path / "bundle"
     shutil.copytree(OWN_BUNDLE, bundle)
-    evaluate = {
-        "validate#handlers": [],
-        "run": ["$@validate#evaluator.run()"],
-    }  # as spleen_ct of MONAI's model zoo
+    # As spleen_ct of MONAI's model zoo.
+    evaluate = {"validate#handlers": [], "run": ["$@validate#evaluator.run()"]}
     (bundle / "configs" / "evaluate.json").write_text(json.dumps(evaluate))
     run = tmp_path / "run"
     BundleFederation(str(bundle), str(spleens), FedAvg(), rounds=1, run_dir=str(run)).run()
@@ -164,6 +162,7 @@ def test_a_bundle_whose_evaluator_takes_the_validation_list_is_reported_as_valid
     )
     report = json.loads((run / "report.json").read_text())
     assert report["measurement"] == "score"
-    told = "elm, oak: their evaluator scores their validation cases, so this is validation Dice"
+    warning = "elm, oak: their evaluator scores their validation cases, so this is validation Dice"
     page = (run / "report.html").read_text()
-    assert told in report["warnings"] and told in page and "test Dice" not in page
+    assert warning in report["warnings"] and warning in page
+    assert "test Dice" not in page
