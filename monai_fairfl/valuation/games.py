@@ -17,6 +17,7 @@ from monai_fairfl.games.stopping import MaxEvaluations as MaxEvaluations
 from monai_fairfl.games.stopping import MaxSamples as MaxSamples
 from monai_fairfl.games.stopping import Progress as Progress
 from monai_fairfl.games.stopping import RankStable as RankStable
+from monai_fairfl.games.stopping import SamplingProgress as SamplingProgress
 from monai_fairfl.games.stopping import StandardError as StandardError
 from monai_fairfl.games.stopping import StoppingRule as StoppingRule
 from monai_fairfl.games.valuation import Valuation as Valuation
