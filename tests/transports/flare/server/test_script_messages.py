@@ -244,11 +244,9 @@ class InProcessScripts:
     def __init__(
         self, script: Callable[[FLModel, str], FLModel | None], strategy: Strategy, **options: str
     ):
-        self.script, self.scripts, self.clients = (
-            script,
-            ScriptMessages(strategy, **options),
-            CLIENTS,
-        )
+        self.script = script
+        self.scripts = ScriptMessages(strategy, **options)
+        self.clients = CLIENTS
 
     def exchange(
         self,
