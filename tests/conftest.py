@@ -7,16 +7,19 @@ provides them.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from helpers.checkout import CHECKOUT, TINY
+from helpers.made_once import MadeOnce
 from hypothesis import HealthCheck, settings
 
 from monai_fairfl.data.synthetic import write_sites
 
-pytest_plugins = ["helpers.known_games"]
+pytest_plugins = ["helpers.known_games", "helpers.made_once"]
 
 torch.set_num_threads(1)  # more threads change bits, and are slower on a small machine
 
@@ -25,11 +28,24 @@ settings.load_profile("untimed")  # a busy machine is no failure
 
 
 @pytest.fixture(scope="session")
-def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hospitals(made_once: MadeOnce) -> Path:
     """Six synthetic hospitals of four small cases, ``SITE/CaseNN.nii.gz``; read only."""
-    root = tmp_path_factory.mktemp("hospitals")
-    write_sites(root, seed=0, size=(48, 48, 8), cases=4)
-    return root
+    return made_once("hospitals", partial(write_sites, seed=0, size=(48, 48, 8), cases=4))
+
+
+# About how long a test takes that carries the marker, in seconds; one without takes QUICK.
+SECONDS = {"poc": 60.0, "simulator": 30.0, "slow": 3.0}
+QUICK = 0.1
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that all workers end at about the same time."""
+    expected: defaultdict[Path, float] = defaultdict(float)
+    for item in items:
+        marked = [SECONDS[mark.name] for mark in item.iter_markers() if mark.name in SECONDS]
+        expected[item.path] += max(marked, default=QUICK)
+    items.sort(key=lambda item: expected[item.path], reverse=True)
 
 
 @pytest.fixture(scope="session")

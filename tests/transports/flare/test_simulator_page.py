@@ -8,13 +8,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("nvflare")
 
-from helpers.federations import CLIENTS, assert_same_run, in_process  # noqa: E402
+from helpers.federations import CLIENTS, assert_same_run  # noqa: E402
 
 from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
 from monai_fairfl.transports.flare.server.curves import curve_points  # noqa: E402
@@ -67,9 +68,9 @@ def simulated(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.mark.slow
 def test_the_script_gives_the_ledger_of_one_process(
-    simulated: Path, hospitals: Path, tmp_path: Path
+    simulated: Path, one_process: Callable[..., Path]
 ) -> None:
-    expected = in_process("FedCE", hospitals, tmp_path)
+    expected = one_process("FedCE")
     found = simulated / "server" / "fairfl" / "FedCE"
     assert (found / "ledger.jsonl").read_bytes() == (expected / "ledger.jsonl").read_bytes()
     assert_same_run(expected, found)

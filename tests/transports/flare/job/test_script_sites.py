@@ -287,6 +287,7 @@ def test_the_pages_other_job_is_written(jobs: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.simulator
 def test_the_pages_job_gives_the_same_model_under_both_recipes(jobs: Path) -> None:
     """NVFlare's simulator, twice; the job changes by the one line of the page, the script not at
     all.
