@@ -117,8 +117,8 @@ def federation(
 def stopped_after_one_round(federation: Federation) -> Federation:
     whole = federation._round
 
-    def one(number: int) -> None:
-        whole(number)
+    def one(*arguments: Any) -> None:
+        whole(*arguments)
         federation.stop()
 
     federation._round = one  # type: ignore[method-assign]
