@@ -30,8 +30,8 @@ def shown_name(strategy: str) -> str:
     """Return the name of a strategy in tables and figures.
 
     The studies call ``QFedAvg(form="loss_weighted")`` ``qFedAvg``, as FedISM's authors do. It takes
-    the plain average with weights by loss, and not q-FedAvg's step: readers see a name that says
-    so.
+    the plain average with weights by loss, and not q-FedAvg's step: the name that readers
+    see shows it.
 
     >>> shown_name("qFedAvg"), shown_name("FedAvg")
     ('loss-weighted', 'FedAvg')

@@ -60,8 +60,8 @@ class Study:
             strategies.
         arguments: further keys of ``federate.json``; ``{data}`` in a text is the folder of real
             images.
-        settings: name -> what differs: ``overrides``, ``arguments``, and ``strategies``: the names
-            of those that are trained in it, or a mapping of strategies of its own.
+        settings: name -> what differs: ``overrides``, ``arguments``, and ``strategies``: names
+            of the strategies that are trained in it, or a mapping of strategies of its own.
         keep: measurements of every round that go into the result.
         minutes: estimate for one cell on one thread, for the plan.
         what: one sentence for the plan.

@@ -18,14 +18,14 @@ BETAS = {
     "1.2": "CGSV-beta1.2",
     "1.5": "CGSV-beta1.5",
     "2": "CGSV-beta2",
+    "1e7": "CGSV-beta1e7",
 }
 
 
 def table() -> str:
     """A row per value."""
     results = read("rewards", "power_law")
-    rows = [
-        [beta, *row(results[method], results["Standalone"])]
-        for beta, method in {**BETAS, "1e7": "CGSV-beta1e7"}.items()
-    ]
+    rows = []
+    for beta, method in BETAS.items():
+        rows.append([beta, *row(results[method], results["Standalone"])])
     return markdown(["beta", *HEAD[2:]], rows)

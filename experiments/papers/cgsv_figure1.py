@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from figures import PALETTE, panels
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from reading import markdown, measurement
 
@@ -41,22 +42,106 @@ SEEDS = range(10)
 SAMPLING = Hoeffding(0.1, 0.1, range=2)  # 600 permutations (the authors' code takes range 1: 150)
 
 
+def measure(data: Path, runs: Path) -> dict[str, Any]:
+    """ "KIND, over WHAT" -> point -> method -> errors and seconds."""
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {}
+    for kind, (common, equal) in KINDS.items():
+        for over, points in POINTS.items():
+            at_points = {}
+            for point in points:
+                sizes = {**FIXED, over: point}
+                at_points[str(point)] = compare(**sizes, common=common, equal=equal)
+            found[f"{kind}, over {over}"] = at_points
+    return found
+
+
+def compare(clients: int, parameters: int, common: float, equal: bool) -> dict[str, dict[str, Any]]:
+    """Compare all methods with the exact values, on the same updates.
+
+    Returns:
+        Method -> mean and standard deviation over the seeds of its errors, and the median of its
+        seconds.
+    """
+    errors: dict[str, list[list[float]]] = {name: [] for name in METHODS}
+    seconds: dict[str, list[float]] = {name: [] for name in METHODS}
+    for seed in SEEDS:
+        matrix = updates(clients, parameters, seed, common, equal)
+        found = {name: timed(name, matrix, seed) for name in METHODS}
+        exact = found["exact"][0]
+        for name, (shares, taken) in found.items():
+            near = agreement(shares.tolist(), exact.tolist())
+            errors[name].append([np.abs(shares - exact).sum(), near.euclidean, near.pearson])
+            seconds[name].append(taken)
+    results: dict[str, dict[str, Any]] = {}
+    for name in METHODS:
+        results[name] = {}
+        for kind, values in zip(("l1", "l2", "pearson"), np.array(errors[name]).T):
+            results[name][kind] = [float(values.mean()), float(values.std(ddof=1))]
+        results[name]["seconds"] = float(np.median(seconds[name]))
+    return results
+
+
 def updates(clients: int, parameters: int, seed: int, common: float, equal: bool) -> UpdateMatrix:
-    """Normally distributed updates, plus a common direction of which each client has more than the
-    one before.
+    """Draw normally distributed updates.
+
+    A common direction is added, of which each client has more than the one before.
     """
     rng = np.random.default_rng(seed)
     shared = np.linspace(0, common, clients)[:, None] * rng.standard_normal(parameters)
     drawn = torch.from_numpy(shared + rng.standard_normal((clients, parameters)))
+    if equal:
+        drawn = torch.nn.functional.normalize(drawn)
     matrix = UpdateMatrix({"w": torch.zeros(parameters)}, ["w"], clients)
-    matrix.rows.copy_(torch.nn.functional.normalize(drawn) if equal else drawn)
+    matrix.rows.copy_(drawn)
     return matrix
+
+
+def timed(name: str, matrix: UpdateMatrix, seed: int) -> tuple[np.ndarray, float]:
+    """Compute a method's shares, and the processor's seconds of the fastest of three runs.
+
+    The Gram matrix is included. A slow method is run once.
+    """
+    seconds: list[float] = []
+    while not seconds or (len(seconds) < 3 and sum(seconds) < 0.1):
+        begun = time.process_time()
+        found = METHODS[name](Geometry(matrix, ModelSpec(("w",), layers={"w": "w"})), seed)
+        seconds.append(time.process_time() - begun)
+    values = np.array([float(value) for value in found])
+    return values / values.sum(), min(seconds)
+
+
+def psi(geometry: Geometry, seed: int) -> Iterable[Any]:
+    """The cosine of every update with their sum."""
+    everybody = np.ones(len(geometry.gram))
+    return [geometry.cosine(client, everybody) for client in np.eye(len(geometry.gram))]
+
+
+def sampled(geometry: Geometry, seed: int) -> Iterable[Any]:
+    """Sampled Shapley values, from the Gram matrix."""
+    return permutation_shapley(game(geometry), SAMPLING, seed).values.values()
+
+
+def sampled_by_summing(geometry: Geometry, seed: int) -> Iterable[Any]:
+    """Sampled Shapley values, from sums of the updates."""
+    return permutation_shapley(summing_game(geometry), SAMPLING, seed).values.values()
+
+
+def equal_shares(geometry: Geometry, seed: int) -> Iterable[Any]:
+    """The same for everybody: what an estimate must beat."""
+    return [1.0] * len(geometry.gram)
+
+
+def exact(geometry: Geometry, seed: int) -> Iterable[Any]:
+    """Exact Shapley values, from the Gram matrix."""
+    return exact_shapley(game(geometry)).values.values()
 
 
 def game(geometry: Geometry) -> Game:
     """Coalitions' cosines with the aggregate, from the Gram matrix."""
-    ones = np.ones(len(geometry.gram))
-    return cosine_game(geometry.gram, ones, [f"{row:02d}" for row in range(len(ones))])
+    clients = len(geometry.gram)
+    names = [f"{row:02d}" for row in range(clients)]
+    return cosine_game(geometry.gram, np.ones(clients), names)
 
 
 def summing_game(geometry: Geometry) -> Game:
@@ -72,92 +157,47 @@ def summing_game(geometry: Geometry) -> Game:
 
 
 METHODS: Mapping[str, Callable[[Geometry, int], Iterable[Any]]] = {
-    "psi": lambda g, seed: [
-        g.cosine(client, np.ones(len(g.gram))) for client in np.eye(len(g.gram))
-    ],
-    "sampling": lambda g, seed: permutation_shapley(game(g), SAMPLING, seed).values.values(),
-    "equal shares": lambda g, seed: [1.0] * len(g.gram),
-    "exact": lambda g, seed: exact_shapley(game(g)).values.values(),
-    "sampling, no Gram matrix": lambda g, seed: permutation_shapley(
-        summing_game(g), SAMPLING, seed
-    ).values.values(),
+    "psi": psi,
+    "sampling": sampled,
+    "equal shares": equal_shares,
+    "exact": exact,
+    "sampling, no Gram matrix": sampled_by_summing,
 }
-COMPARED, TIMED = ("psi", "sampling", "equal shares"), (
-    "psi",
-    "sampling",
-    "exact",
-    "sampling, no Gram matrix",
-)
-
-
-def timed(name: str, matrix: UpdateMatrix, seed: int) -> tuple[np.ndarray, float]:
-    """Shares, and the processor's seconds of the fastest of three runs, Gram matrix included; of
-    one if it is slow.
-    """
-    seconds: list[float] = []
-    while not seconds or (len(seconds) < 3 and sum(seconds) < 0.1):
-        begun = time.process_time()
-        found = METHODS[name](Geometry(matrix, ModelSpec(("w",), layers={"w": "w"})), seed)
-        seconds.append(time.process_time() - begun)
-    values = np.array([float(value) for value in found])
-    return values / values.sum(), min(seconds)
-
-
-def compare(clients: int, parameters: int, common: float, equal: bool) -> dict[str, dict[str, Any]]:
-    """method -> mean and standard deviation over the seeds of its errors, and the median of its
-    seconds.
-    """
-    rows: dict[str, list[list[float]]] = {name: [] for name in METHODS}
-    for seed in SEEDS:
-        matrix = updates(clients, parameters, seed, common, equal)
-        found = {name: timed(name, matrix, seed) for name in METHODS}
-        truth = found["exact"][0]
-        for name, (shares, seconds) in found.items():
-            near = agreement(shares.tolist(), truth.tolist())
-            rows[name].append([np.abs(shares - truth).sum(), near.euclidean, near.pearson, seconds])
-    results: dict[str, dict[str, Any]] = {}
-    for name, values in rows.items():
-        *errors, seconds_of = np.array(values).T
-        spread = {
-            key: [float(e.mean()), float(e.std(ddof=1))]
-            for key, e in zip(("l1", "l2", "pearson"), errors)
-        }
-        results[name] = {**spread, "seconds": float(np.median(seconds_of))}
-    return results
-
-
-def measure(data: Path, runs: Path) -> dict[str, Any]:
-    """ "KIND, over WHAT" -> point -> method -> errors and seconds."""
-    torch.set_num_threads(1)
-    return {
-        f"{kind}, over {over}": {
-            str(at): compare(**{**FIXED, over: at}, common=common, equal=equal) for at in points
-        }
-        for kind, (common, equal) in KINDS.items()
-        for over, points in POINTS.items()
-    }
+COMPARED = ("psi", "sampling", "equal shares")
+TIMED = ("psi", "sampling", "exact", "sampling, no Gram matrix")
 
 
 def table() -> str:
     """A row per kind of updates and method; below, where which is the better one."""
-    found, rows, said = measurement("cgsv_figure1"), [], []
+    found = measurement("cgsv_figure1")
+    rows = []
+    sentences = []
     for kind in KINDS:
-        over_n, over_d = found[f"{kind}, over clients"], found[f"{kind}, over parameters"]
+        over_clients = found[f"{kind}, over clients"]
+        over_parameters = found[f"{kind}, over parameters"]
         for name in COMPARED:
-            ten = over_n["10"][name]
-            errors = [ten["l1"], ten["l2"], over_n["16"][name]["l1"], over_d["262144"][name]["l1"]]
-            pearson = ten["pearson"][0]
+            ten = over_clients["10"][name]
+            errors = [
+                ten["l1"],
+                ten["l2"],
+                over_clients["16"][name]["l1"],
+                over_parameters["262144"][name]["l1"],
+            ]
             cells = [f"{mean:.2g} ± {std:.1g}" for mean, std in errors]
-            rows.append([kind, name, *cells, "–" if pearson is None else f"{pearson:.1f}"])
-        near = [
-            where(over, lambda at: at["sampling"]["l1"] < at["psi"]["l1"])
-            for over in (over_n, over_d)
-        ]
-        none = where(over_d, lambda at: at["equal shares"]["l1"] < at["sampling"]["l1"])
-        said.append(
-            f"Updates {kind}: sampling is nearer than psi for {near[0]} clients, and for {near[1]} parameters; "
-            f"equal shares are nearer than sampling for {none} parameters."
+            pearson = "–"
+            if ten["pearson"][0] is not None:
+                pearson = f"{ten['pearson'][0]:.1f}"
+            rows.append([kind, name, *cells, pearson])
+        sentences.append(
+            f"Updates {kind}: sampling is nearer than psi for "
+            f"{where_nearer(over_clients, 'sampling', 'psi')} clients, and for "
+            f"{where_nearer(over_parameters, 'sampling', 'psi')} parameters; "
+            f"equal shares are nearer than sampling for "
+            f"{where_nearer(over_parameters, 'equal shares', 'sampling')} parameters."
         )
+    related = found["related, over clients"]
+    faster = where(related, lambda at: at["exact"]["seconds"] < at["sampling"]["seconds"])
+    sentences.append(f"The exact values take less time than sampling for {faster} clients.")
     head = [
         "updates",
         "method",
@@ -167,40 +207,64 @@ def table() -> str:
         "l1, D = 262144",
         "Pearson",
     ]
-    fast = where(over_n, lambda at: at["exact"]["seconds"] < at["sampling"]["seconds"])
-    said.append(f"The exact values take less time than sampling for {fast} clients.")
-    return "\n".join([markdown(head, rows), "", *said])
+    return "\n".join([markdown(head, rows), "", *sentences])
+
+
+def where_nearer(points: Mapping[str, Any], one: str, other: str) -> str:
+    """List the points at which one method has the smaller error."""
+    return where(points, lambda at: at[one]["l1"] < at[other]["l1"])
 
 
 def where(points: Mapping[str, Any], holds: Callable[[Any], bool]) -> str:
-    """The points at which something holds, in words."""
+    """List the points at which something holds."""
     return ", ".join(at for at, found in points.items() if holds(found)) or "no number of"
 
 
 def figure() -> Figure:
     """Above the error, mean and standard deviation over the seeds; below the time."""
     found = measurement("cgsv_figure1")
-    titles = [f"{what}, {fixed}" for what in ("error", "time") for fixed in ("D = 1024", "N = 10")]
+    titles = ["error, D = 1024", "error, N = 10", "time, D = 1024", "time, N = 10"]
     drawn, axes = panels(titles, across=2, height=2.4, share=False)
-    for axis, over in zip(axes, [*POINTS, *POINTS]):
-        error = axis in axes[:2]
-        for kind, style in (("as in the paper", "-"), ("related", "--"))[: 2 if error else 1]:
-            for name in COMPARED if error else TIMED:
-                of = [point[name] for point in found[f"{kind}, over {over}"].values()]
-                colour, label = PALETTE[list(METHODS).index(name)], (
-                    f"{name}, {kind}" if error else name
-                )
-                mean, std = np.array(
-                    [each["l1"] if error else [each["seconds"], 0.0] for each in of]
-                ).T
-                axis.plot(POINTS[over], mean, style, color=colour, label=label)
-                axis.fill_between(
-                    POINTS[over], mean - std, mean + std, color=colour, alpha=0.2, linewidth=0
-                )
+    for axis, over in zip(axes[:2], POINTS):
+        for kind, style in (("as in the paper", "-"), ("related", "--")):
+            for name in COMPARED:
+                errors = [point[name]["l1"] for point in found[f"{kind}, over {over}"].values()]
+                mean, std = np.array(errors).T
+                _draw(axis, over, name, mean, std, style, f"{name}, {kind}")
         axis.set_yscale("log")
-        axis.set_ylabel("l1 distance from exact" if error else "seconds")
-        axis.set_xlabel("clients N" if over == "clients" else "parameters D")
-        if over == "parameters":
-            axis.set_xscale("log", base=2)
-            axis.legend(fontsize=6, loc="center left", bbox_to_anchor=(1, 0.5))
+        axis.set_ylabel("l1 distance from exact")
+        _label(axis, over)
+    for axis, over in zip(axes[2:], POINTS):
+        for name in TIMED:
+            points = found[f"as in the paper, over {over}"].values()
+            seconds = np.array([point[name]["seconds"] for point in points])
+            _draw(axis, over, name, seconds, np.zeros_like(seconds), "-", name)
+        axis.set_yscale("log")
+        axis.set_ylabel("seconds")
+        _label(axis, over)
     return drawn
+
+
+def _draw(
+    axis: Axes,
+    over: str,
+    name: str,
+    mean: np.ndarray,
+    std: np.ndarray,
+    style: str,
+    label: str,
+) -> None:
+    """Draw a method's line with a band of one standard deviation."""
+    colour = PALETTE[list(METHODS).index(name)]
+    axis.plot(POINTS[over], mean, style, color=colour, label=label)
+    axis.fill_between(POINTS[over], mean - std, mean + std, color=colour, alpha=0.2, linewidth=0)
+
+
+def _label(axis: Axes, over: str) -> None:
+    """Label the horizontal axis; the legend is beside the right panels."""
+    if over == "clients":
+        axis.set_xlabel("clients N")
+        return
+    axis.set_xlabel("parameters D")
+    axis.set_xscale("log", base=2)
+    axis.legend(fontsize=6, loc="center left", bbox_to_anchor=(1, 0.5))

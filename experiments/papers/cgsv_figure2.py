@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from figures import lines, panels
 from matplotlib.figure import Figure
-from reading import cases, interval_of, markdown, over_folds, read, shares, words
+from reading import Result, cases, interval_of, markdown, over_folds, read, shares, words
 
 STUDIES = ("wrong_labels",)
 WRONG = {
@@ -26,23 +26,21 @@ WRONG = {
 
 def table() -> str:
     """A row per client."""
-    results, rows = read("wrong_labels"), []
+    results = read("wrong_labels")
     own = {name: cases(found) for name, found in results.items()}
-    worth = {n: [shares(result) for result in results[n]] for n in ("CGSV", "ShapFed", "FedCE")}
+    rows = []
     for client, wrong in WRONG.items():
-        reward = [
-            np.tanh(each[client]) / max(np.tanh(list(each.values()))) for each in worth["CGSV"]
-        ]
-        contributions = [
-            words(over_folds([each[client] for each in found], np.mean)) for found in worth.values()
-        ]
+        row = [client, wrong]
+        for method in ("CGSV", "ShapFed", "FedCE"):
+            of_folds = [shares(result)[client] for result in results[method]]
+            row.append(words(over_folds(of_folds, np.mean)))
+        rewards = [_rewards(result)[client] for result in results["CGSV"]]
+        row.append(words(over_folds(rewards, np.mean), 2))
         distances = [result["distance"][client] for result in results["CGSV"]]
-        others = [words(over_folds(values, np.mean), 2) for values in (reward, distances)]
-        dice = [
-            words(interval_of({client: own[name][client]}))
-            for name in ("Standalone", "FedAvg", "CGSV")
-        ]
-        rows.append([client, wrong, *contributions, *others, *dice])
+        row.append(words(over_folds(distances, np.mean), 2))
+        for method in ("Standalone", "FedAvg", "CGSV"):
+            row.append(words(interval_of({client: own[method][client]})))
+        rows.append(row)
     head = [
         "client",
         "wrong labels",
@@ -51,8 +49,18 @@ def table() -> str:
         "FedCE",
         "reward",
         "distance from the server's model",
+        "Dice alone",
+        "Dice, FedAvg",
+        "Dice, CGSV",
     ]
-    return markdown([*head, "Dice alone", "Dice, FedAvg", "Dice, CGSV"], rows)
+    return markdown(head, rows)
+
+
+def _rewards(result: Result) -> dict[str, float]:
+    """Compute the share of the step that every client receives: tanh(r) / max tanh(r)."""
+    worth = shares(result)
+    largest = max(np.tanh(list(worth.values())))
+    return {client: np.tanh(share) / largest for client, share in worth.items()}
 
 
 def figure() -> Figure:
@@ -60,10 +68,9 @@ def figure() -> Figure:
     results = read("wrong_labels")["CGSV"]
     drawn, axes = panels([f"fold {result['fold']}" for result in results])
     for axis, result in zip(axes, results):
-        lines(
-            axis,
-            {f"{wrong} wrong ({c})": result["contributions"][c] for c, wrong in WRONG.items()},
-            y="contribution",
-        )
+        series = {}
+        for client, wrong in WRONG.items():
+            series[f"{wrong} wrong ({client})"] = result["contributions"][client]
+        lines(axis, series, y="contribution")
     axes[0].legend(fontsize=6)
     return drawn

@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""CGSV, Table 3: seconds that it takes to value the clients of a round, and their ratio to
-training.
+"""CGSV, Table 3: seconds to value the clients of a round, and their ratio to training.
 
 The paper finds cosines at most 0.4 times as long as training, and valuing by validation (ECI) up to
 141 times. Here we have six generated hospitals and a small U-Net, one after the other on one
@@ -42,12 +41,13 @@ from monai_fairfl.valuation.finished import Evaluator
 from monai_fairfl.valuation.utility import MeasuredModels
 
 STUDIES = ()
-ROUNDS, LOCAL_EPOCHS = 3, 2
+ROUNDS = 3
+LOCAL_EPOCHS = 2
 OVERRIDES = {"size": [64, 64], "channels": [16, 32, 64, 128]}
 
 
 class Timed(FedAvg):
-    """FedAvg that notes how long its clients trained in each round."""
+    """FedAvg that measures how long its clients train in each round."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,8 @@ class Timed(FedAvg):
     def round(self, clients: Sequence[str]) -> Rounds:
         """As FedAvg's."""
         generator = super().round(clients)
-        requests, begun = next(generator), time.process_time()
+        requests = next(generator)
+        begun = time.process_time()
         replies = yield requests
         self.seconds.append(time.process_time() - begun)
         try:
@@ -67,41 +68,41 @@ class Timed(FedAvg):
 
 
 class LastRound(Reconstruction):
-    """Values the last round alone, measures all its models itself, and notes how long that took."""
+    """Values the last round alone, and measures how long that takes.
+
+    It measures all its models itself.
+    """
 
     def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
-        """The last one."""
+        """Return the last round's game alone."""
         return super().games(run, evaluate)[-1:]
 
     def measured(self, run: FinishedRun) -> MeasuredModels:
-        """Nothing was measured before."""
+        """Begin without any measured model."""
         return MeasuredModels(run.run_dir / f"{self.name}.jsonl", "")
 
     def value(self, run: FinishedRun) -> Valuation:
-        """As of any valuation; the sites load their images before the clock starts."""
+        """Value as usual; the sites load their images before the clock starts."""
         run.panel.measure(recorded_rounds(run.run_dir)[-1].start(), self.utility.measurement)
         begun = time.process_time()
         found = super().value(run)
-        self.seconds, self.models = time.process_time() - begun, found.evaluations
+        self.seconds = time.process_time() - begun
+        self.models = found.evaluations
         return found
 
 
-def cosines(replies: Replies, exactly: bool) -> list[float]:
-    """CGSV's contributions from the updates alone, the Gram matrix made anew."""
+def contributions(replies: Replies, exactly: bool) -> list[float]:
+    """Compute CGSV's contributions from the updates alone, with a new Gram matrix."""
     geometry = Geometry(replies.matrix, replies.spec)
     scale = np.array(list(sample_shares(replies).values())) / geometry.norms
-    if exactly:
-        return [
-            float(v)
-            for v in exact_shapley(
-                cosine_game(geometry.gram, scale, replies.clients)
-            ).values.values()
-        ]
-    return [geometry.cosine(client, scale) for client in np.eye(len(replies))]
+    if not exactly:
+        return [geometry.cosine(client, scale) for client in np.eye(len(replies))]
+    game = cosine_game(geometry.gram, scale, replies.clients)
+    return [float(value) for value in exact_shapley(game).values.values()]
 
 
 def seconds_of(step: Callable[[], Any]) -> float:
-    """The median of nine runs."""
+    """Measure a step: the median of nine runs."""
     seconds = []
     for _ in range(9):
         begun = time.process_time()
@@ -111,44 +112,44 @@ def seconds_of(step: Callable[[], Any]) -> float:
 
 
 def measure(data: Path, runs: Path) -> dict[str, Any]:
-    """Train, value the last round by models, and time the server's steps on its recorded updates."""
+    """Train, value the last round by models, and time the server's steps on recorded updates."""
     torch.set_num_threads(1)
-    strategy, valuations = Timed(), [LastRound("leave_one_out"), LastRound("exact")]
+    strategy = Timed()
+    leave_one_out = LastRound("leave_one_out")
+    shapley = LastRound("exact")
     bundle = ROOT / "bundles" / "prostate_mri_segmentation"
     with tempfile.TemporaryDirectory() as folder:
-        sites, run = f"{folder}/sites", f"{folder}/run"
+        sites = f"{folder}/sites"
+        run = f"{folder}/run"
         write_sites(sites, size=(64, 64, 16))
-        settings = {
-            "overrides": OVERRIDES,
-            "local_epochs": LOCAL_EPOCHS,
-            "report": False,
-            "record_updates": True,
-        }
         BundleFederation(
             str(bundle),
             sites,
             strategy,
             ROUNDS,
             run,
-            valuations=valuations,
+            overrides=OVERRIDES,
+            local_epochs=LOCAL_EPOCHS,
+            record_updates=True,
+            valuations=[leave_one_out, shapley],
             evaluate=(),
-            **settings,
+            report=False,
         ).run()
         replies = recorded_rounds(run)[-1].replies()
-    parameters = replies.matrix.rows.shape[1]
+    average = seconds_of(lambda: replies.average(sample_shares(replies)))
+    psi = seconds_of(lambda: contributions(replies, exactly=False))
+    exact = seconds_of(lambda: contributions(replies, exactly=True))
+    # Seconds, and how many models were scored.
     steps = {
-        "FedAvg: the average alone": (
-            seconds_of(lambda: replies.average(sample_shares(replies))),
-            0,
-        ),
-        "CGSV: psi": (seconds_of(lambda: cosines(replies, False)), 0),
-        "CGSV: exact, from the Gram matrix": (seconds_of(lambda: cosines(replies, True)), 0),
-        "leave-one-out of averaged models": (valuations[0].seconds, valuations[0].models),
-        "Shapley value of averaged models": (valuations[1].seconds, valuations[1].models),
+        "FedAvg: the average alone": (average, 0),
+        "CGSV: psi": (psi, 0),
+        "CGSV: exact, from the Gram matrix": (exact, 0),
+        "leave-one-out of averaged models": (leave_one_out.seconds, leave_one_out.models),
+        "Shapley value of averaged models": (shapley.seconds, shapley.models),
     }
     return {
         "clients": len(replies),
-        "parameters": parameters,
+        "parameters": replies.matrix.rows.shape[1],
         "training": strategy.seconds,
         "steps": steps,
     }

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""CGSV, Tables 1 and 2: Dice, and the fairness of rewards, when one pool is dealt out evenly,
-unevenly, or one-sidedly.
+"""CGSV, Tables 1 and 2: Dice, and the fairness of rewards, when one pool is dealt to the clients.
+
+It is dealt evenly, unevenly, or one-sidedly.
 
 Fairness is the correlation over clients of Dice alone with Dice in the federation, times 100: who
 brings more should get more. Where all receive one model it is not defined. Means over folds;
@@ -10,8 +11,6 @@ generated volumes, on which a client alone is far from what all reach together.
 """
 
 from __future__ import annotations
-
-from functools import partial
 
 import numpy as np
 from reading import (
@@ -30,21 +29,6 @@ from study import Study
 from monai_fairfl.statistics.fairness import pearson
 
 STUDIES = ("rewards", "rewards_volumes")
-
-
-def table() -> str:
-    """A row per partition and method."""
-    rows = []
-    for study, setting in [
-        (name, setting) for name in STUDIES for setting in Study.read(name).settings
-    ]:
-        results = read(study, setting)
-        for method, found in results.items():
-            if "beta" not in method:
-                rows.append([setting, shown_name(method), *row(found, results["Standalone"])])
-    return markdown(HEAD, rows)
-
-
 HEAD = [
     "partition",
     "method",
@@ -55,28 +39,49 @@ HEAD = [
 ]
 
 
+def table() -> str:
+    """A row per partition and method."""
+    rows = []
+    for study in STUDIES:
+        for setting in Study.read(study).settings:
+            results = read(study, setting)
+            for method, found in results.items():
+                if "beta" not in method:
+                    cells = row(found, results["Standalone"])
+                    rows.append([setting, shown_name(method), *cells])
+    return markdown(HEAD, rows)
+
+
 def row(found: list[Result], alone: list[Result]) -> list[str]:
     """Dice and fairness of one method."""
     means = site_means(cases(found))
-    pairs = list(zip(alone, found, strict=True))
-    fair = "–" if found is alone else words(over_folds(pairs, partial(_fairness)), 0)
+    fairness = "–"
+    if found is not alone:
+        pairs = list(zip(alone, found, strict=True))
+        fairness = words(over_folds(pairs, _fairness), 0)
     return [
         words(interval_of({"all": _by_case(found)})),
         f"{max(means.values()):.3f}",
         f"{min(means.values()):.3f}",
-        fair,
+        fairness,
     ]
 
 
 def _by_case(found: list[Result]) -> dict[str, float]:
     """case -> mean over the clients, who are all tested with the same photographs."""
     pooled = list(cases(found).values())
-    return {case: float(np.mean([scores[case] for scores in pooled])) for case in pooled[0]}
+    means = {}
+    for case in pooled[0]:
+        means[case] = float(np.mean([scores[case] for scores in pooled]))
+    return means
 
 
 def _fairness(pairs: list[tuple[Result, Result]]) -> float:
-    values = [
-        100 * pearson(site_means(cases([alone])), site_means(cases([found]))).r
-        for alone, found in pairs
-    ]
-    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+    """Compute the mean over folds of the correlation between Dice alone and in the federation."""
+    values = []
+    for alone, found in pairs:
+        correlation = pearson(site_means(cases([alone])), site_means(cases([found])))
+        values.append(100 * correlation.r)
+    if not np.isfinite(values).any():
+        return float("nan")
+    return float(np.nanmean(values))

@@ -32,15 +32,25 @@ STUDIES = ("six_prostate", "six_fundus", "prostate", "fundus")
 PHOTOGRAPHS = ("six_fundus", "fundus")
 # The methods that give all sites one model, as uniform weights do.
 METHODS = (
-    "FedCE", "FedCE-sum", "CGSV", "FedLWR", "ShapFed", "FedISM", "qFedAvg", "AFL", "FedCI", "FairFed", "FedGA", "CFFL",
-)  # fmt: skip
+    "FedCE",
+    "FedCE-sum",
+    "CGSV",
+    "FedLWR",
+    "ShapFed",
+    "FedISM",
+    "qFedAvg",
+    "AFL",
+    "FedCI",
+    "FairFed",
+    "FedGA",
+    "CFFL",
+)
 ROUNDING = 0.002
 """A mean of FedAvg's second training that is farther from the first is marked."""
 
 
 def table() -> str:
-    """Uniform weights beside both trainings of FedAvg, fold by fold; then every method's gain at
-    every site.
+    """Uniform weights beside both trainings of FedAvg; then every method's gain at every site.
 
     Raises:
         NotFinished: no study has all its folds.
@@ -82,8 +92,9 @@ def _trained(study: str) -> Results | None:
         found = read(study, "uniform")
     except NotFinished:
         return None
-    both = "FedAvg" in found and "FedAvg-uniform" in found
-    return found if both else None
+    if "FedAvg" not in found or "FedAvg-uniform" not in found:
+        return None
+    return found
 
 
 def _rows(study: str, trained: Results) -> list[list[str]]:
@@ -99,13 +110,13 @@ def _rows(study: str, trained: Results) -> list[list[str]]:
 
 
 def _row(first: Sequence[Result], again: Sequence[Result], uniform: Sequence[Result]) -> list[str]:
-    """Means, the gain of uniform weights case by case, worst site and deviation over the sites of
-    both.
-    """
+    """Means, the gain of uniform weights, and worst site and deviation over sites of both."""
     committed = performance(site_means(cases(first)))
     repeated = performance(site_means(cases(again)))
     even = performance(site_means(cases(uniform)))
-    mark = "*" if abs(repeated.mean - committed.mean) > ROUNDING else ""
+    mark = ""
+    if abs(repeated.mean - committed.mean) > ROUNDING:
+        mark = "*"
     return [
         f"{committed.mean:.3f}",
         f"{repeated.mean:.3f}{mark}",
@@ -119,8 +130,10 @@ def _row(first: Sequence[Result], again: Sequence[Result], uniform: Sequence[Res
 
 
 def _gains(study: str, trained: Results) -> str:
-    """Uniform weights over FedAvg trained again, then every method over the FedAvg of its own
-    table: site by site.
+    """Gains site by site.
+
+    Uniform weights are compared with FedAvg trained again, every other method with the FedAvg of
+    its own table.
     """
     committed = read(study)
     sites = list(cases(committed["FedAvg"]))
@@ -132,9 +145,7 @@ def _gains(study: str, trained: Results) -> str:
 
 
 def _discs(study: str, trained: Results) -> str:
-    """How many discs of every site were not found: by both trainings of FedAvg, and with uniform
-    weights.
-    """
+    """How many discs of every site both trainings of FedAvg, and uniform weights, did not find."""
     compared = {
         "FedAvg": read(study)["FedAvg"],
         "FedAvg, trained again": trained["FedAvg"],

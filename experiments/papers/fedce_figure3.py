@@ -8,6 +8,7 @@ Means over folds, Savitzky-Golay smoothed (11 rounds, cubic).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,19 +25,19 @@ SHOWN = (
 
 
 def course(results: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """Mean over sites and folds of the received model's validation Dice, one per round."""
-    return np.mean(
-        [np.mean(list(result["global_score"].values()), axis=0) for result in results], axis=0
-    )
+    """Compute the mean over sites and folds of the received model's validation Dice, per round."""
+    of_folds = [np.mean(list(result["global_score"].values()), axis=0) for result in results]
+    return np.mean(of_folds, axis=0)
 
 
 def figure() -> Figure:
     """Two panels of strategies for each task."""
-    drawn, axes = panels([f"{study}" for study in STUDIES for _ in SHOWN], across=2)
-    for number, axis in enumerate(axes):
-        results = read(STUDIES[number // 2])
+    contents = list(product(STUDIES, SHOWN))
+    drawn, axes = panels([study for study, _ in contents], across=2)
+    for axis, (study, names) in zip(axes, contents):
+        results = read(study)
         smoothed = {}
-        for name in SHOWN[number % 2]:
+        for name in names:
             smoothed[shown_name(name)] = savgol_filter(course(results[name]), 11, 3)
         lines(axis, smoothed, "rounds done", "validation Dice", first=0)
         axis.set_ylim(0.3, 0.95)

@@ -25,27 +25,18 @@ def table() -> str:
     """A row per site left out."""
     rows = []
     for study, whole in WHOLE.items():
-        everybody = [shares(result) for result in read(whole)["FedCE"]]
+        with_all = [shares(result) for result in read(whole)["FedCE"]]
         for setting in Study.read(study).settings:
-            folds = list(
-                zip(
-                    everybody,
-                    [shares(result) for result in read(study, setting)["FedCE"]],
-                    strict=True,
-                )
-            )
-            before, after = _means(folds)
-            most = max(after, key=lambda site: abs(after[site] - before[site]))
-            cells = [
-                words(over_folds(folds, statistic), digits)
-                for statistic, digits in ((_pearson, 2), (_change, 3))
-            ]
+            without_one = [shares(result) for result in read(study, setting)["FedCE"]]
+            folds = list(zip(with_all, without_one, strict=True))
+            site, change = _largest_change(folds)
             rows.append(
                 [
                     whole,
                     setting.removeprefix("without_"),
-                    *cells,
-                    f"{most}, {after[most] - before[most]:+.3f}",
+                    words(over_folds(folds, _pearson), 2),
+                    words(over_folds(folds, _mean_change), 3),
+                    f"{site}, {change:+.3f}",
                 ]
             )
     return markdown(
@@ -54,19 +45,30 @@ def table() -> str:
 
 
 def _means(folds: Sequence[Fold]) -> Fold:
-    """Means over folds of the others' shares, before, divided by their sum, and after."""
-    everybody, after = mean_of([whole for whole, _ in folds]), mean_of(
-        [without for _, without in folds]
-    )
-    rest = sum(everybody[site] for site in after)
-    return {site: everybody[site] / rest for site in after}, after
+    """Average the others' shares over folds.
+
+    Returns:
+        Those of the run with all sites, divided by their sum, and those of the run without one.
+    """
+    with_all = mean_of([whole for whole, _ in folds])
+    without_one = mean_of([without for _, without in folds])
+    sum_of_others = sum(with_all[site] for site in without_one)
+    rescaled = {site: with_all[site] / sum_of_others for site in without_one}
+    return rescaled, without_one
 
 
 def _pearson(folds: Sequence[Fold]) -> float:
-    before, after = _means(folds)
-    return float(pearsonr(list(before.values()), list(after.values())).statistic)
+    expected, found = _means(folds)
+    return float(pearsonr(list(expected.values()), list(found.values())).statistic)
 
 
-def _change(folds: Sequence[Fold]) -> float:
-    before, after = _means(folds)
-    return float(np.mean([abs(after[site] - before[site]) for site in after]))
+def _mean_change(folds: Sequence[Fold]) -> float:
+    expected, found = _means(folds)
+    return float(np.mean([abs(found[site] - expected[site]) for site in found]))
+
+
+def _largest_change(folds: Sequence[Fold]) -> tuple[str, float]:
+    expected, found = _means(folds)
+    changes = {site: found[site] - expected[site] for site in found}
+    site = max(changes, key=lambda each: abs(changes[each]))
+    return site, changes[site]

@@ -27,21 +27,25 @@ from study import Study
 
 STUDIES = ("free_rider_controlled", "free_rider_dealt", "free_rider_fundus", "free_rider")
 FORMS = ("product", "dissimilarity")
-ROUNDS = slice(2, 10)
+ROUNDS = slice(2, 10)  # rounds 3 to 10
+NOBODY = "nobody"  # the setting without a rider
 
 
 def table() -> str:
     """A row per study and rider."""
     rows = []
-    for study, rider in ((name, rider) for name in STUDIES for rider in Study.read(name).settings):
-        if not Study.read(study).missing():
-            results = read(study, rider)["FedCE"]
-            ratios = (
-                [_ratio(results, form, rider) for form in (*FORMS, "cosine")]
-                if rider != "nobody"
-                else ["–"] * 3
-            )
-            rows.append([study, rider, *ratios, *(_flags(results, form, rider) for form in FORMS)])
+    for name in STUDIES:
+        study = Study.read(name)
+        if study.missing():
+            continue
+        for rider in study.settings:
+            results = read(name, rider)["FedCE"]
+            row = [name, rider]
+            for form in (*FORMS, "cosine"):
+                row.append(_ratio(results, form, rider))
+            for form in FORMS:
+                row.append(_flags(results, form, rider))
+            rows.append(row)
     head = [
         "study",
         "rider",
@@ -66,43 +70,59 @@ def figure() -> Figure:
 
 
 def _scores(result: Mapping[str, Any], form: str) -> dict[str, np.ndarray]:
-    both = {
-        name: {
-            site: np.array(v, float) for site, v in result["free_riders"][name]["scores"].items()
-        }
-        for name in FORMS
-    }
+    """Return the scores of every site by round."""
     if form != "cosine":
-        return both[form]
-    with np.errstate(
-        invalid="ignore"
-    ):  # product and dissimilarity are cos and 1 - cos times the same gap
-        return {
-            site: cos / (cos + both["dissimilarity"][site]) for site, cos in both["product"].items()
-        }
+        return _recorded_scores(result, form)
+    # Product and dissimilarity are cos and 1 - cos times the same gap.
+    products = _recorded_scores(result, "product")
+    dissimilarities = _recorded_scores(result, "dissimilarity")
+    cosines = {}
+    with np.errstate(invalid="ignore"):
+        for site, product in products.items():
+            cosines[site] = product / (product + dissimilarities[site])
+    return cosines
+
+
+def _recorded_scores(result: Mapping[str, Any], form: str) -> dict[str, np.ndarray]:
+    scores = result["free_riders"][form]["scores"]
+    return {site: np.array(values, float) for site, values in scores.items()}
 
 
 def _ratio(results: Sequence[Mapping[str, Any]], form: str, rider: str) -> str:
+    """Describe the rider's score over the highest of the others' (of cosines the lowest)."""
+    if rider == NOBODY:
+        return "–"
     ratios = []
     for result in results:
-        means = {
-            site: float(np.nanmean(values[ROUNDS]))
-            for site, values in _scores(result, form).items()
-        }
-        others = [value for site, value in means.items() if site != rider]
-        ratios.append(means[rider] / (min(others) if form == "cosine" else max(others)))
+        means = {}
+        for site, values in _scores(result, form).items():
+            means[site] = float(np.nanmean(values[ROUNDS]))
+        of_rider = means.pop(rider)
+        if form == "cosine":
+            ratios.append(of_rider / min(means.values()))
+        else:
+            ratios.append(of_rider / max(means.values()))
     return f"{np.mean(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
 
 
 def _flags(results: Sequence[Mapping[str, Any]], form: str, rider: str) -> str:
-    """Rounds, counted from 1, in which the rider was flagged, fold by fold; and who else was, in
-    how many folds.
+    """Describe in which round of each fold the rider was flagged, and who else was.
+
+    Rounds are counted from 1; of others the number of folds is given.
     """
-    found = [result["free_riders"][form]["flagged"] for result in results]
-    rounds = [str(flags[rider] + 1) if rider in flags else "no" for flags in found]
-    accused = Counter(site for flags in found for site in flags if site != rider)
-    wrongly = ", ".join(f"{site} {folds}×" for site, folds in accused.most_common())
-    words = [] if rider == "nobody" else [f"round {', '.join(rounds)}"]
-    return "; ".join(
-        [*words, f"wrongly {wrongly}" if wrongly else "nobody else" if words else "nobody"]
-    )
+    rounds = []
+    accused: Counter[str] = Counter()
+    for result in results:
+        flagged = dict(result["free_riders"][form]["flagged"])
+        rounds.append("no")
+        if rider in flagged:
+            rounds[-1] = str(flagged.pop(rider) + 1)
+        accused.update(flagged.keys())
+    others = "nobody else"
+    if rider == NOBODY:
+        others = "nobody"
+    if accused:
+        others = "wrongly " + ", ".join(f"{site} {folds}×" for site, folds in accused.most_common())
+    if rider == NOBODY:
+        return others
+    return f"round {', '.join(rounds)}; {others}"

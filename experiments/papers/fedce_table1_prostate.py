@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""FedCE, Table 1, prostate: Dice of every strategy at every site, mean, interval, deviation over
-sites, worst site.
+"""FedCE, Table 1, prostate: Dice of every strategy at every site.
+
+Mean with its interval, deviation over sites, worst site.
 """
 
 from __future__ import annotations
@@ -13,5 +14,8 @@ STUDIES = ("prostate", "prostate_other_folds")
 
 def table() -> str:
     """A row per strategy; the gain over FedAvg is case by case."""
-    whole, half = dice_table(joined(*STUDIES)), dice_table(read("prostate"))
-    return f"All four folds:\n\n{whole}\n\nThe first two folds, every strategy:\n\n{half}"
+    all_folds = dice_table(joined(*STUDIES))
+    two_folds = dice_table(read("prostate"))
+    return (
+        f"All four folds:\n\n{all_folds}\n\n" f"The first two folds, every strategy:\n\n{two_folds}"
+    )

@@ -27,16 +27,24 @@ STUDIES = ("six_prostate", "six_fundus", "prostate", "fundus")
 
 def table() -> str:
     """A row per study and method: both means, their difference case by case, what changed most."""
-    rows = [
-        [study, strategy, *_row(read(study)[strategy], again)]
-        for study in STUDIES
-        for strategy, again in _again(study).items()
+    rows = []
+    for study in STUDIES:
+        for strategy, again in _trained_again(study).items():
+            rows.append([study, strategy, *_row(read(study)[strategy], again)])
+    head = [
+        "study",
+        "strategy",
+        "mean Dice",
+        "another seed",
+        "difference",
+        "fold by fold",
+        "site that changed most",
+        "case that changed most",
     ]
-    head = ["study", "strategy", "mean Dice", "another seed", "difference", "fold by fold"]
-    return markdown([*head, "site that changed most", "case that changed most"], rows)
+    return markdown(head, rows)
 
 
-def _again(study: str) -> dict[str, list[Result]]:
+def _trained_again(study: str) -> dict[str, list[Result]]:
     try:
         return read(study, "another_seed")
     except NotFinished:
@@ -44,20 +52,23 @@ def _again(study: str) -> dict[str, list[Result]]:
 
 
 def _row(first: list[Result], again: list[Result]) -> list[str]:
-    before, after = cases(first), cases(again)
-    means = [performance(site_means(pooled)).mean for pooled in (before, after)]
-    sites = {
-        site: after_mean - site_means(before)[site]
-        for site, after_mean in site_means(after).items()
-    }
-    single = [
-        dice - before[site][case] for site, scores in after.items() for case, dice in scores.items()
-    ]
-    site, most = max(sites.items(), key=lambda item: abs(item[1]))
-    moved = [words(difference(again, first), signed=True), by_fold(again, first)]
+    cases_of_first = cases(first)
+    cases_of_again = cases(again)
+    means_of_first = site_means(cases_of_first)
+    means_of_again = site_means(cases_of_again)
+
+    changes_of_sites = {}
+    changes_of_cases = []
+    for site, scores in cases_of_again.items():
+        changes_of_sites[site] = means_of_again[site] - means_of_first[site]
+        for case, dice in scores.items():
+            changes_of_cases.append(dice - cases_of_first[site][case])
+    site = max(changes_of_sites, key=lambda each: abs(changes_of_sites[each]))
     return [
-        *(f"{mean:.3f}" for mean in means),
-        *moved,
-        f"{most:+.3f} ({site})",
-        f"{max(single, key=abs):+.2f}",
+        f"{performance(means_of_first).mean:.3f}",
+        f"{performance(means_of_again).mean:.3f}",
+        words(difference(again, first), signed=True),
+        by_fold(again, first),
+        f"{changes_of_sites[site]:+.3f} ({site})",
+        f"{max(changes_of_cases, key=abs):+.2f}",
     ]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""FedCE, Table 3: do a method's weights say what leave-one-out by retraining says?
+"""FedCE, Table 3: do a method's weights agree with leave-one-out by retraining?
 
 Contributions are a method's shares over its last ten rounds, the reference the drop in mean test
 Dice of FedAvg trained without a site. Both are averaged over folds; intervals are over folds drawn
@@ -26,34 +26,34 @@ Fold = tuple[Mapping[str, float], Mapping[str, float]]
 
 def table() -> str:
     """A table per task."""
-    return "\n\n".join(f"`{study}`:\n\n{_of(study)}" for study in STUDIES)
+    return "\n\n".join(f"`{study}`:\n\n{_of_study(study)}" for study in STUDIES)
 
 
 def drops(study: str) -> list[dict[str, float]]:
-    """Of each fold: site -> drop in mean test Dice when FedAvg is trained without it."""
-    results = read(study, "leave_one_out")["FedAvg"]
-    values = [next(iter(result["valuations"].values()))["values"] for result in results]
-    return [{site: found["value"] for site, found in value.items()} for value in values]
+    """Return the drop in mean test Dice, in each fold, when FedAvg is trained without a site."""
+    drops_of_folds = []
+    for result in read(study, "leave_one_out")["FedAvg"]:
+        valuation = next(iter(result["valuations"].values()))
+        drops_of_folds.append({site: found["value"] for site, found in valuation["values"].items()})
+    return drops_of_folds
 
 
 def mean_of(vectors: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """site -> mean over folds."""
+    """Average each site's values over folds."""
     return {site: float(np.mean([vector[site] for vector in vectors])) for site in vectors[0]}
 
 
-def _of(study: str) -> str:
-    reference, rows = drops(study), []
+def _of_study(study: str) -> str:
+    reference = drops(study)
+    rows = []
     for strategy, results in read(study).items():
+        if strategy == "Standalone":
+            continue
         if strategy == "FedCI":
-            rows += [
-                _row(
-                    "FedCI, its weights",
-                    [shares(result, "aggregation") for result in results],
-                    reference,
-                )
-            ]
-        if strategy != "Standalone":
-            rows += [_row(shown_name(strategy), [shares(result) for result in results], reference)]
+            weights = [shares(result, "aggregation") for result in results]
+            rows.append(_row("FedCI, its weights", weights, reference))
+        contributions = [shares(result) for result in results]
+        rows.append(_row(shown_name(strategy), contributions, reference))
     return markdown(["strategy", *MEASURES], rows)
 
 
@@ -61,22 +61,27 @@ def _row(
     name: str, estimated: Sequence[Mapping[str, float]], reference: Sequence[Mapping[str, float]]
 ) -> list[str]:
     folds = list(zip(estimated, reference, strict=True))
-    return [name, *(words(over_folds(folds, partial(_agree, measure)), 2) for measure in MEASURES)]
+    row = [name]
+    for measure in MEASURES:
+        row.append(words(over_folds(folds, partial(_agree, measure)), 2))
+    return row
 
 
 def _agree(measure: str, folds: Sequence[Fold]) -> float:
-    estimated, lost = mean_of([own for own, _ in folds]), mean_of([drop for _, drop in folds])
+    """Compute one measure of agreement between the means over these folds."""
+    estimated = mean_of([estimate for estimate, _ in folds])
+    lost = mean_of([drop for _, drop in folds])
     return MEASURES[measure](estimated, lost)
 
 
 def _by_share(name: str, estimated: Mapping[str, float], lost: Mapping[str, float]) -> float:
     true = leave_one_out_shares(lost).shares
-    value = (
-        getattr(agreement(estimated, true), name)
-        if np.isfinite(list(true.values())).all()
-        else np.nan
-    )
-    return float(value / 100 if name == "pearson" else value)
+    if not np.isfinite(list(true.values())).all():
+        return float("nan")
+    value = getattr(agreement(estimated, true), name)
+    if name == "pearson":
+        value = value / 100
+    return float(value)
 
 
 def _spearman(estimated: Mapping[str, float], lost: Mapping[str, float]) -> float:

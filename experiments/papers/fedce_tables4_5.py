@@ -8,6 +8,8 @@ trained without the site, over all folds; the paper adds the drops of disc and c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from papers.fedce_table3 import drops, mean_of
 from reading import markdown, over_folds, read, words
 
@@ -20,16 +22,26 @@ def table() -> str:
     """A row per study and site."""
     rows = []
     for study in STUDIES:
-        folds = drops(study)
-        worth = leave_one_out_shares(mean_of(folds)).shares
-        counts = mean_of([result["samples"] for result in read(study, "leave_one_out")["FedAvg"]])
-        for site, images in counts.items():
-            drop = over_folds([fold[site] for fold in folds], lambda found: sum(found) / len(found))
-            share = images / sum(counts.values())
+        drops_of_folds = drops(study)
+        worth = leave_one_out_shares(mean_of(drops_of_folds)).shares
+        results = read(study, "leave_one_out")["FedAvg"]
+        images = mean_of([result["samples"] for result in results])
+        for site, number in images.items():
+            drop = over_folds([fold[site] for fold in drops_of_folds], _mean)
             rows.append(
-                [study, site, f"{share:.0%}", f"{worth[site]:.0%}", words(drop, 4, signed=True)]
+                [
+                    study,
+                    site,
+                    f"{number / sum(images.values()):.0%}",
+                    f"{worth[site]:.0%}",
+                    words(drop, 4, signed=True),
+                ]
             )
     return markdown(
         ["study", "site", "share of images", "share of leave-one-out", "drop in Dice without it"],
         rows,
     )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -11,6 +11,8 @@ ways.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,75 +38,86 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def measure(data: Path, runs: Path) -> dict[str, Any]:
-    """Method -> group -> fold -> mean loss at every step; needs the study's models in the folder of
-    runs.
+    """Method -> group -> fold -> mean loss at every step.
+
+    The study's models must be in the folder of runs.
     """
     study = Study.read("quality")
     groups = study.settings["noise20"]["arguments"]["groups"]
-    found: dict[str, dict[str, list[list[float]]]] = {
-        method: {group: [] for group in groups} for method in METHODS
-    }
+    found: dict[str, dict[str, list[list[float]]]] = {}
+    for method in METHODS:
+        found[method] = {group: [] for group in groups}
     for fold in range(study.folds):
-        panel = _panel(
-            study, Cell("noise20", METHODS[0], fold), data, runs
-        )  # all methods have the same clients
+        # All methods have the same clients.
+        panel = _panel(study, Cell("noise20", METHODS[0], fold), data, runs)
         for method in METHODS:
             network = _network(study, Cell("noise20", method, fold), runs)
-            weights, along = network.state_dict(), direction(network)
-            losses = [
-                panel.measure(
-                    {n: w + t * along[n] if n in along else w for n, w in weights.items()},
-                    "global_loss",
-                )
-                for t in STEPS
-            ]
+            losses = []
+            for weights in _weights_along(network):
+                losses.append(panel.measure(weights, "global_loss"))
             for group, sites in groups.items():
-                found[method][group].append(
-                    [float(np.mean([value_of(loss[s]) for s in sites])) for loss in losses]
-                )
+                means = []
+                for loss in losses:
+                    means.append(float(np.mean([value_of(loss[site]) for site in sites])))
+                found[method][group].append(means)
         panel.close()
     return {"steps": STEPS.tolist(), "losses": found}
 
 
+def _weights_along(network: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield the model's weights at every step along the direction."""
+    along = direction(network)
+    for step in STEPS:
+        weights = {}
+        for name, weight in network.state_dict().items():
+            weights[name] = weight
+            if name in along:
+                weights[name] = weight + step * along[name]
+        yield weights
+
+
 def direction(network: nn.Module, seed: int = 0) -> dict[str, torch.Tensor]:
-    """For every convolution a Gaussian direction whose filters, one per output channel, are as long
-    as the model's.
+    """Draw a Gaussian direction for every convolution.
+
+    Its filters, one per output channel, are as long as the model's.
     """
-    generator, along = torch.Generator().manual_seed(seed), {}
+    generator = torch.Generator().manual_seed(seed)
+    along = {}
     for name, module in sorted(network.named_modules()):
         weight = getattr(module, "weight", None)
-        if weight is not None and weight.ndim > 1:
-            drawn = torch.randn(weight.shape, generator=generator)
-            inside = [
-                axis for axis in range(weight.ndim) if axis != int(isinstance(module, TRANSPOSED))
-            ]
-            lengths = [
-                tensor.detach().square().sum(inside, keepdim=True).sqrt()
-                for tensor in (weight, drawn)
-            ]
-            along[f"{name}.weight"] = drawn * lengths[0] / lengths[1].clamp_min(1e-12)
+        if weight is None or weight.ndim < 2:
+            continue
+        drawn = torch.randn(weight.shape, generator=generator)
+        output_axis = 0
+        if isinstance(module, TRANSPOSED):
+            output_axis = 1
+        filter_axes = [axis for axis in range(weight.ndim) if axis != output_axis]
+        length_of_weight = weight.detach().square().sum(filter_axes, keepdim=True).sqrt()
+        length_of_drawn = drawn.square().sum(filter_axes, keepdim=True).sqrt()
+        along[f"{name}.weight"] = drawn * length_of_weight / length_of_drawn.clamp_min(1e-12)
     return along
 
 
 def table() -> str:
     """Loss, and its rise at half and at the whole direction, mean of both signs."""
-    rows, middle = [], len(STEPS) // 2
-    for method, groups in measurement("fedism_figure7")["losses"].items():
-        cells = []
+    found = measurement("fedism_figure7")["losses"]
+    middle = len(STEPS) // 2
+    rows = []
+    for method, groups in found.items():
+        row = [method]
         for folds in groups.values():
             losses = np.array(folds)
-            cells.append(words(over_folds(list(losses[:, middle]), np.mean)))
-            for k in (middle // 2, middle):
-                rise = (losses[:, middle - k] + losses[:, middle + k]) / 2 - losses[:, middle]
-                cells.append(words(over_folds(list(rise), np.mean), signed=True))
-        rows.append([method, *cells])
-    return markdown(
-        [
-            "method",
-            *(f"{g}, {what}" for g in groups for what in ("loss", "rise at 0.5", "rise at 1")),
-        ],
-        rows,
-    )
+            at_model = losses[:, middle]
+            row.append(words(over_folds(list(at_model), np.mean)))
+            for distance in (middle // 2, middle):
+                both_ways = (losses[:, middle - distance] + losses[:, middle + distance]) / 2
+                rise = both_ways - at_model
+                row.append(words(over_folds(list(rise), np.mean), signed=True))
+        rows.append(row)
+    head = ["method"]
+    for group in found[METHODS[0]]:
+        head += [f"{group}, loss", f"{group}, rise at 0.5", f"{group}, rise at 1"]
+    return markdown(head, rows)
 
 
 def figure() -> Figure:
@@ -122,28 +135,31 @@ def figure() -> Figure:
 
 def _network(study: Study, cell: Cell, runs: Path) -> nn.Module:
     """A finished run's global model."""
-    overrides = {key: study.overrides_of(cell)[key] for key in ("channels",)}
-    network: nn.Module = train_config(
-        ROOT / "bundles" / study.bundle, overrides
-    ).get_parsed_content("network_def")
+    overrides = {"channels": study.overrides_of(cell)["channels"]}
+    parser = train_config(ROOT / "bundles" / study.bundle, overrides)
+    network: nn.Module = parser.get_parsed_content("network_def")
     network.load_state_dict(read_state_dict(study.model(cell, runs)))
     return network
 
 
 def _panel(study: Study, cell: Cell, data: Path, runs: Path) -> Panel:
-    """The study's clients, asked apart from any federation."""
+    """The study's clients, which measure without any federation."""
     arguments = study.arguments_of(cell)
-    overrides = study.overrides_of(cell) | {"pool": [str(data / "fundus" / "DrishtiGS1")]}
-    root, private = (
-        study.sites_root(data, runs).absolute(),
-        (runs / "landscape" / cell.name).absolute(),
-    )
+    overrides = study.overrides_of(cell)
+    overrides["pool"] = [str(data / "fundus" / "DrishtiGS1")]
+    root = study.sites_root(data, runs).absolute()
+    private = (runs / "landscape" / cell.name).absolute()
 
     def client(name: str) -> Any:
         return bundle_client(
-            ROOT / "bundles" / study.bundle, name, private / name, dataset_dir=root / name,
-            groups=arguments["groups"], config=arguments["config"], overrides=overrides,
-        )  # fmt: skip
+            ROOT / "bundles" / study.bundle,
+            name,
+            private / name,
+            dataset_dir=root / name,
+            groups=arguments["groups"],
+            config=arguments["config"],
+            overrides=overrides,
+        )
 
     names = overrides["clients"]
-    return Panel(InProcess({name: lambda name=name: client(name) for name in names}), names)
+    return Panel(InProcess({name: partial(client, name) for name in names}), names)

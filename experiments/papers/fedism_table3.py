@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""FedISM, Table 3: sharpness-aware local training (SALT) added to other strategies; 20 % of the
-clients with noise.
+"""FedISM, Table 3: sharpness-aware local training (SALT) added to other strategies.
+
+20 % of the clients have noise.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ METHODS = ("FedAvg", "qFedAvg", "AFL", "FairFed", "FedCE", "FedGA")
 
 def table() -> str:
     """Each strategy without and with it, and what it adds, case by case."""
-    results, groups, rows = read("quality", "noise20"), groups_of("quality", "noise20"), []
+    results = read("quality", "noise20")
+    groups = groups_of("quality", "noise20")
+    rows = []
     for method in METHODS:
-        added = [
-            words(
-                difference(results[f"{method}-SALT"], results[method], groups[group][:1]),
-                signed=True,
-            )
-            for group in ("clean", "corrupted")
-        ]
-        without = row(results, method, groups)[:2]
-        with_it = row(results, f"{method}-SALT", groups)[:2]
-        rows.append([shown_name(method), *without, *with_it, *added])
+        with_salt = f"{method}-SALT"
+        cells = [shown_name(method)]
+        cells += row(results, method, groups)[:2]
+        cells += row(results, with_salt, groups)[:2]
+        for group in ("clean", "corrupted"):
+            gain = difference(results[with_salt], results[method], groups[group][:1])
+            cells.append(words(gain, signed=True))
+        rows.append(cells)
     head = [
         "method",
         *HEAD[:2],

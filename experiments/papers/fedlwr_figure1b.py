@@ -21,12 +21,13 @@ def figure() -> Figure:
     drawn, axes = panels(STUDIES, across=2, height=2.6)
     for axis, study in zip(axes, STUDIES):
         results = read(study)["FedLWR"]
-        for site in results[0]["cka"]:
-            layers = [layer for layer in results[0]["cka"][site] if layer.endswith("conv")]
-            values = [
-                np.mean([result["cka"][site][layer] for result in results]) for layer in layers
-            ]
-            axis.plot(range(1, len(layers) + 1), values, marker="o", markersize=3, label=site)
+        for site, by_layer in results[0]["cka"].items():
+            values = []
+            for layer in by_layer:
+                if layer.endswith("conv"):
+                    of_folds = [result["cka"][site][layer] for result in results]
+                    values.append(np.mean(of_folds))
+            axis.plot(range(1, len(values) + 1), values, marker="o", markersize=3, label=site)
         axis.set_xlabel("convolution, from input to output")
         axis.set_ylabel("CKA with the average model")
         axis.legend(fontsize=6)

@@ -17,16 +17,21 @@ SHOWN = ("FedAvg", "FedCE", "CGSV", "qFedAvg", "FedLWR")
 
 def figure() -> Figure:
     """Mean to the left, standard deviation (ddof 0) to the right."""
-    titles = [f"{study}, {what}" for study in STUDIES for what in ("mean", "std over sites")]
+    contents = []
+    for study in STUDIES:
+        contents.append((study, "mean", np.mean))
+        contents.append((study, "std over sites", np.std))
+    titles = [f"{study}, {what}" for study, what, _ in contents]
     drawn, axes = panels(titles, across=2, share=False)
-    for number, axis in enumerate(axes):
-        results, over_sites = read(STUDIES[number // 2]), (np.mean, np.std)[number % 2]
+    for axis, (study, _, over_sites) in zip(axes, contents):
+        results = read(study)
         series = {}
         for name in SHOWN:
-            scores = [np.array(list(result["global_score"].values())) for result in results[name]]
-            series[shown_name(name)] = np.mean(
-                [over_sites(score, axis=0) for score in scores], axis=0
-            )
+            of_folds = []
+            for result in results[name]:
+                scores = np.array(list(result["global_score"].values()))
+                of_folds.append(over_sites(scores, axis=0))
+            series[shown_name(name)] = np.mean(of_folds, axis=0)
         lines(axis, series, "rounds done", "validation Dice", first=0)
     axes[0].legend(fontsize=6)
     return drawn

@@ -18,29 +18,28 @@ ROWS = {"FedAvg": "FedAvg", "v1": "FedLWR-v1", "v2": "FedLWR-v2", "full": "FedLW
 
 def table() -> str:
     """A table per task; the gain is that of the full method, case by case."""
-    return "\n\n".join(f"`{study}`:\n\n{_of(study)}" for study in STUDIES)
+    return "\n\n".join(f"`{study}`:\n\n{_of_study(study)}" for study in STUDIES)
 
 
-def _of(study: str) -> str:
-    results, rows = read(study), []
+def _of_study(study: str) -> str:
+    results = read(study)
+    sites = list(site_means(cases(results["FedAvg"])))
+    rows = []
     for name, strategy in ROWS.items():
         pooled = cases(results[strategy])
         means = site_means(pooled)
-        gain = (
-            words(difference(results["FedLWR"], results[strategy]), signed=True)
-            if name != "full"
-            else "–"
-        )
-        sites = [f"{mean:.3f}" for mean in means.values()]
+        gain = "–"
+        if name != "full":
+            gain = words(difference(results["FedLWR"], results[strategy]), signed=True)
         rows.append(
             [
                 name,
-                *sites,
+                *(f"{means[site]:.3f}" for site in sites),
                 words(interval_of(pooled)),
                 f"{performance(means, ddof=0).std:.3f}",
                 gain,
             ]
         )
     return markdown(
-        ["version", *means, "mean Dice", "std", "gain of the full method over it"], rows
+        ["version", *sites, "mean Dice", "std", "gain of the full method over it"], rows
     )

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fed-LWR, Tables 1 and 2: mean Dice of every site, average, standard deviation over sites (ddof 0,
-as there).
+"""Fed-LWR, Tables 1 and 2: mean Dice of every site, average, and deviation over sites.
+
+Standard deviations are of ddof 0, as there.
 """
 
 from __future__ import annotations
@@ -17,16 +18,24 @@ SHOWN = ("Standalone", "FedAvg", "qFedAvg", "CFFL", "CGSV", "Ditto", "FedCE-sum"
 
 def table() -> str:
     """In the paper's layout, Dice in percent."""
-    return "\n\n".join(f"{study.capitalize()}:\n\n{_of(study)}" for study in STUDIES)
+    return "\n\n".join(f"{study.capitalize()}:\n\n{_of_study(study)}" for study in STUDIES)
 
 
-def _of(study: str) -> str:
-    results, rows = read(study), []
+def _of_study(study: str) -> str:
+    results = read(study)
+    sites = list(site_means(cases(results[SHOWN[0]])))
+    rows = []
     for strategy in SHOWN:
         pooled = cases(results[strategy])
         means = site_means(pooled)
-        summary = performance(means, ddof=0)
-        average = words(Interval(*(100 * end for end in interval_of(pooled))), 2)
-        of_sites = [f"{100 * mean:.2f}" for mean in means.values()]
-        rows.append([shown_name(strategy), *of_sites, average, f"{100 * summary.std:.2f}"])
-    return markdown(["method", *means, "average", "std"], rows)
+        average = interval_of(pooled)
+        in_percent = Interval(100 * average.estimate, 100 * average.low, 100 * average.high)
+        rows.append(
+            [
+                shown_name(strategy),
+                *(f"{100 * means[site]:.2f}" for site in sites),
+                words(in_percent, 2),
+                f"{100 * performance(means, ddof=0).std:.2f}",
+            ]
+        )
+    return markdown(["method", *sites, "average", "std"], rows)

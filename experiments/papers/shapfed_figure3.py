@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +34,44 @@ from monai_fairfl.valuation import Game, exact_shapley, sum_over_rounds
 from monai_fairfl.valuation.reconstruction import MultiRound
 
 STUDIES = ()
-CLASSES, FEATURES, ROUNDS, SEEDS = 6, 20, 20, range(10)
-OWN, OTHER = 90, 10  # samples of every class of a client's own block, and of the other
-CLIENTS = {
-    "client 1": 0,
-    "client 2": 0,
-    "client 3": 1,
-    "client 4": 1,
-}  # the block, of three classes each
-WRONG = (1, 1)  # client 2's samples of class 2 carry labels drawn from the others
-ROWS = [f"{client}*" if i == WRONG[0] else client for i, client in enumerate(CLIENTS)]
+CLASSES = 6
+FEATURES = 20
+ROUNDS = 20
+SEEDS = range(10)
+OWN, OTHER = 90, 10  # samples of every class of a client's own block, and of the other block
+CLIENTS = {"client 1": 0, "client 2": 0, "client 3": 1, "client 4": 1}
+"""Client -> its block, of three classes each."""
+WRONG_CLIENT, WRONG_CLASS = 1, 1
+"""Client 2's samples of class 2 carry labels drawn from the others."""
 
 Samples = tuple[torch.Tensor, torch.Tensor]
+
+
+def measure(data: Path, runs: Path) -> dict[str, Any]:
+    """Of every seed: both methods' values, and the truth of both federations."""
+    torch.set_num_threads(1)
+    found: dict[str, list[Any]] = {
+        "CSSV": [],
+        "CGSV": [],
+        "truth for CSSV": [],
+        "truth for CGSV": [],
+    }
+    for seed in SEEDS:
+        samples, test = toy(seed)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            last_of_cssv = federate(ShapFed(), samples, folder / "CSSV", seed)
+            class_values = last_of_cssv["details"]["class_value"]
+            found["CSSV"].append([list(class_values[client].values()) for client in CLIENTS])
+            found["truth for CSSV"].append(truth(folder / "CSSV", test))
+
+            strategy = CGSV(gamma=None, reward=None)
+            last_of_cgsv = federate(strategy, samples, folder / "CGSV", seed)
+            contributions = last_of_cgsv["contributions"]
+            # CGSV has one number for all classes of a client.
+            found["CGSV"].append([[contributions[client]] * CLASSES for client in CLIENTS])
+            found["truth for CGSV"].append(truth(folder / "CGSV", test))
+    return found
 
 
 def network() -> torch.nn.Module:
@@ -56,8 +82,9 @@ def network() -> torch.nn.Module:
 
 
 def toy(seed: int) -> tuple[dict[str, Samples], Samples]:
-    """Every client's samples, normally distributed around their class's centre, and 200 of every
-    class for the test.
+    """Draw every client's samples, and 200 of every class for the test.
+
+    Samples are normally distributed around their class's centre.
     """
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((CLASSES, FEATURES))
@@ -67,35 +94,43 @@ def toy(seed: int) -> tuple[dict[str, Samples], Samples]:
         points = centres[labels] + 1.5 * rng.standard_normal((len(labels), FEATURES))
         return torch.tensor(points, dtype=torch.float32), torch.from_numpy(labels)
 
-    counts = [
-        [OWN if c // 3 == block else OTHER for c in range(CLASSES)] for block in CLIENTS.values()
-    ]
-    samples = {name: draw(mine) for name, mine in zip(CLIENTS, counts)}
-    labels = samples[list(CLIENTS)[WRONG[0]]][1]
-    wrong = torch.from_numpy(rng.integers(1, CLASSES, counts[WRONG[0]][WRONG[1]]))
-    labels[labels == WRONG[1]] = (WRONG[1] + wrong) % CLASSES
+    samples = {}
+    for client, block in CLIENTS.items():
+        samples[client] = draw(_counts(block))
+    wrong_client = list(CLIENTS)[WRONG_CLIENT]
+    number = _counts(CLIENTS[wrong_client])[WRONG_CLASS]
+    # Adding 1 to 5, modulo 6 classes, gives any other class.
+    shifts = torch.from_numpy(rng.integers(1, CLASSES, number))
+    labels = samples[wrong_client][1]
+    labels[labels == WRONG_CLASS] = (WRONG_CLASS + shifts) % CLASSES
     return samples, draw([200] * CLASSES)
 
 
+def _counts(block: int) -> list[int]:
+    """Return the number of samples of every class at a client with this block."""
+    counts = [OTHER] * CLASSES
+    for index in range(3 * block, 3 * block + 3):
+        counts[index] = OWN
+    return counts
+
+
 class Client:
-    """Trains one epoch of plain SGD from whatever it is sent."""
+    """Trains one epoch of plain SGD from the weights of a request."""
 
     def __init__(self, samples: Samples):
         self.points, self.labels = samples
 
     def answer(self, request: Request) -> Reply:
-        """The change of every tensor."""
+        """Return the change of every tensor."""
         net = network()
         net.load_state_dict(dict(request.weights))
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        order = torch.randperm(
-            len(self.labels), generator=torch.Generator().manual_seed(request.seed)
-        )
+        generator = torch.Generator().manual_seed(request.seed)
+        order = torch.randperm(len(self.labels), generator=generator)
         for batch in order.split(32):
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(
-                net(self.points[batch]), self.labels[batch]
-            ).backward()
+            logits = net(self.points[batch])
+            torch.nn.functional.cross_entropy(logits, self.labels[batch]).backward()
             optimizer.step()
         update = {name: tensor - request.weights[name] for name, tensor in net.state_dict().items()}
         return Reply(
@@ -106,116 +141,142 @@ class Client:
 def federate(
     strategy: Strategy, samples: Mapping[str, Samples], folder: Path, seed: int
 ) -> Mapping[str, Any]:
-    """The ledger's record of the last round."""
+    """Run a federation; return the ledger's record of its last round."""
 
     def initial() -> Any:
         net = network()
         return dict(net.state_dict()), read_spec(net, torch.zeros(1, FEATURES))
 
-    transport = InProcess({name: lambda mine=mine: Client(mine) for name, mine in samples.items()})
-    settings = {
-        "run_dir": folder,
-        "evaluate": (),
-        "final": (),
-        "seed": seed,
-        "record_updates": True,
-    }
-    return Federation(strategy, transport, ROUNDS, initial, **settings).run().rounds[-1]
+    transport = InProcess({name: partial(Client, of_client) for name, of_client in samples.items()})
+    federation = Federation(
+        strategy,
+        transport,
+        ROUNDS,
+        initial,
+        run_dir=folder,
+        evaluate=(),
+        final=(),
+        seed=seed,
+        record_updates=True,
+    )
+    return federation.run().rounds[-1]
 
 
 def accuracies(weights: Weights, test: Samples) -> list[float]:
-    """Of every class."""
+    """Compute the accuracy of every class."""
+    points, labels = test
     net = network()
     net.load_state_dict(dict(weights))
     with torch.no_grad():
-        right = net(test[0]).argmax(1) == test[1]
-    return [float(right[test[1] == c].float().mean()) for c in range(CLASSES)]
+        right = net(points).argmax(1) == labels
+    return [float(right[labels == index].float().mean()) for index in range(CLASSES)]
 
 
 def truth(folder: Path, test: Samples) -> list[list[float]]:
-    """client x class: Shapley value of the class's accuracy, the mean over the rounds of a recorded
-    run.
+    """Compute the Shapley value of every class's accuracy: client x class.
+
+    Values are means over the rounds of a recorded run.
     """
     rounds = recorded_rounds(folder)
     models = MultiRound(rounds)
-    scores = cache(lambda number, coalition: accuracies(models(number, coalition), test))
+
+    @cache
+    def scores(number: int, coalition: frozenset[str]) -> list[float]:
+        return accuracies(models(number, coalition), test)
+
+    def utility(number: int, index: int, coalition: frozenset[str]) -> float:
+        return scores(number, coalition)[index]
+
+    of_classes = []
+    for index in range(CLASSES):
+        valuations = []
+        for number in range(len(rounds)):
+            valuations.append(exact_shapley(Game(CLIENTS, partial(utility, number, index))))
+        of_classes.append(sum_over_rounds(valuations).values)
     values = []
-    for c in range(CLASSES):
-        games = [Game(CLIENTS, lambda s, n=n, c=c: scores(n, s)[c]) for n in range(len(rounds))]
-        values.append(sum_over_rounds([exact_shapley(game) for game in games]).values)
-    return [[float(found[client]) / len(rounds) for found in values] for client in CLIENTS]
-
-
-def measure(data: Path, runs: Path) -> dict[str, Any]:
-    """Of every seed: both methods' values, and the truth of both federations."""
-    torch.set_num_threads(1)
-    found: dict[str, list[Any]] = {
-        name: [] for name in ("CSSV", "CGSV", "truth for CSSV", "truth for CGSV")
-    }
-    for seed in SEEDS:
-        samples, test = toy(seed)
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            cssv = federate(ShapFed(), samples, folder / "CSSV", seed)["details"]["class_value"]
-            cgsv = federate(CGSV(gamma=None, reward=None), samples, folder / "CGSV", seed)[
-                "contributions"
-            ]
-            found["CSSV"].append([list(cssv[client].values()) for client in CLIENTS])
-            found["CGSV"].append(
-                [[cgsv[client]] * CLASSES for client in CLIENTS]
-            )  # the same for all of its classes
-            for method in ("CSSV", "CGSV"):
-                found[f"truth for {method}"].append(truth(folder / method, test))
-    return found
+    for client in CLIENTS:
+        values.append([float(of_class[client]) / len(rounds) for of_class in of_classes])
+    return values
 
 
 def table() -> str:
-    """Means over the seeds; then how well each method, and the truth's own mean per client, agrees
-    with the truth.
-    """
+    """Means over the seeds; below, how well every method agrees with the truth."""
     found = results()
-    mean = {name: values.mean(axis=0) for name, values in found.items()}
+    wrong = f"\\* wrong labels in class {WRONG_CLASS + 1}"
+    return f"{_values(found)}\n\n{wrong}\n\n{_agreements(found)}"
+
+
+def _values(found: Mapping[str, np.ndarray]) -> str:
+    """A row per client: the truth and its class values, and CGSV's one number."""
+    true = found["truth for CSSV"].mean(axis=0)
+    class_values = found["CSSV"].mean(axis=0)
+    numbers = found["CGSV"].mean(axis=0)[:, 0]
     rows = []
-    for i, client in enumerate(ROWS):
-        cells = [
-            f"{true:+.2f} / {value:+.2f}"
-            for true, value in zip(mean["truth for CSSV"][i], mean["CSSV"][i])
-        ]
-        rows.append([client, *cells, f"{mean['CGSV'][i, 0]:.2f}"])
-    head, ranks = ["", *(f"class {c + 1}, truth / CSSV" for c in range(CLASSES)), "CGSV"], []
-    true_mean = np.repeat(found["truth for CSSV"].mean(axis=2, keepdims=True), CLASSES, axis=2)
-    compared = {
-        "CSSV": found["CSSV"],
-        "CGSV": found["CGSV"],
-        "the truth's own mean per client": true_mean,
-    }
-    for name, values in compared.items():
-        true = found[f"truth for {'CGSV' if name == 'CGSV' else 'CSSV'}"]
-        over = [agreement(values, true), agreement(values.mean(axis=2), true.mean(axis=2))]
-        last = (values[:, :, WRONG[1]].argmin(axis=1) == WRONG[0]).sum()
-        ranks.append([name, *over, f"{last} of {len(values)}"])
-    of = ["over pairs of client and class", "over clients", "client 2 is last in class 2"]
-    agree = markdown(["rank correlation with the truth", *of], ranks)
-    return f"{markdown(head, rows)}\n\n\\* wrong labels in class {WRONG[1] + 1}\n\n{agree}"
+    for row, name in enumerate(_marked_clients()):
+        cells = []
+        for of_truth, of_method in zip(true[row], class_values[row]):
+            cells.append(f"{of_truth:+.2f} / {of_method:+.2f}")
+        rows.append([name, *cells, f"{numbers[row]:.2f}"])
+    classes = [f"class {index + 1}, truth / CSSV" for index in range(CLASSES)]
+    return markdown(["", *classes, "CGSV"], rows)
+
+
+def _agreements(found: Mapping[str, np.ndarray]) -> str:
+    """A row per method, and one for the truth's own mean per client."""
+    true_means = found["truth for CSSV"].mean(axis=2, keepdims=True)
+    compared = [
+        ("CSSV", found["CSSV"], found["truth for CSSV"]),
+        ("CGSV", found["CGSV"], found["truth for CGSV"]),
+        (
+            "the truth's own mean per client",
+            np.repeat(true_means, CLASSES, axis=2),
+            found["truth for CSSV"],
+        ),
+    ]
+    rows = []
+    for name, values, true in compared:
+        last_in_class = values[:, :, WRONG_CLASS].argmin(axis=1)
+        rows.append(
+            [
+                name,
+                agreement(values, true),
+                agreement(values.mean(axis=2), true.mean(axis=2)),
+                f"{(last_in_class == WRONG_CLIENT).sum()} of {len(values)}",
+            ]
+        )
+    head = [
+        "rank correlation with the truth",
+        "over pairs of client and class",
+        "over clients",
+        "client 2 is last in class 2",
+    ]
+    return markdown(head, rows)
 
 
 def figure() -> Figure:
     """Means over the seeds; every class has its own scale."""
     mean = {name: values.mean(axis=0) for name, values in results().items()}
     maps = {"truth": mean["truth for CSSV"], "CSSV": mean["CSSV"], "CGSV": mean["CGSV"]}
-    return heat_maps(maps, ROWS, [str(c + 1) for c in range(CLASSES)])
+    return heat_maps(maps, _marked_clients(), [str(index + 1) for index in range(CLASSES)])
+
+
+def _marked_clients() -> list[str]:
+    """The names of the clients, with a star behind the one with wrong labels."""
+    names = list(CLIENTS)
+    names[WRONG_CLIENT] += "*"
+    return names
 
 
 def results() -> dict[str, np.ndarray]:
     """Name -> seed x client x class."""
-    return {
-        name: np.array(found)
-        for name, found in measurement("shapfed_figure3").items()
-        if name != "minutes"
-    }
+    found = measurement("shapfed_figure3")
+    del found["minutes"]
+    return {name: np.array(values) for name, values in found.items()}
 
 
 def agreement(values: np.ndarray, true: np.ndarray) -> str:
-    """Mean over the seeds of Spearman's rank correlation over all entries, with its interval."""
-    found = [spearmanr(one.ravel(), other.ravel()).statistic for one, other in zip(values, true)]
-    return words(over_folds(found, np.mean), 2)
+    """Compute the mean over the seeds of Spearman's correlation over all entries."""
+    correlations = []
+    for of_method, of_truth in zip(values, true):
+        correlations.append(spearmanr(of_method.ravel(), of_truth.ravel()).statistic)
+    return words(over_folds(correlations, np.mean), 2)

@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""ShapFed, Table 1: weighted aggregation and personalised models against FedAvg; who loses by
-taking part.
+"""ShapFed, Table 1: weighted aggregation and personalised models; who loses by taking part.
 
 Dice of the model each site would use; a loss against training alone is flagged with its interval.
 Correlation over sites of Dice alone with Dice in the federation.
@@ -9,7 +8,7 @@ Correlation over sites of Dice alone with Dice in the federation.
 
 from __future__ import annotations
 
-from reading import cases, difference, interval_of, markdown, read, site_means, words
+from reading import Results, cases, difference, interval_of, markdown, read, site_means, words
 
 from monai_fairfl.statistics.fairness import pearson
 
@@ -32,9 +31,11 @@ def table() -> str:
         for name, strategy in ROWS.items():
             pooled = cases(results[strategy])
             means = site_means(pooled)
-            correlation = "–" if name == "Standalone" else f"{pearson(alone, means).r:.2f}"
-            losses = {} if name == "Standalone" else _losses(results, strategy, means, alone)
-            flagged = "; ".join(f"**{site}** {loss}" for site, loss in losses.items()) or "nobody"
+            correlation = "–"
+            losers = "nobody"
+            if strategy != "Standalone":
+                correlation = f"{pearson(alone, means).r:.2f}"
+                losers = _losers(results, strategy) or "nobody"
             rows.append(
                 [
                     study,
@@ -42,27 +43,28 @@ def table() -> str:
                     words(interval_of(pooled)),
                     f"{min(means.values()):.3f}",
                     correlation,
-                    flagged,
+                    losers,
                 ]
             )
-    return markdown(
-        [
-            "study",
-            "method",
-            "mean Dice",
-            "worst site",
-            "correlation with alone",
-            "who loses by taking part",
-        ],
-        rows,
-    )
+    head = [
+        "study",
+        "method",
+        "mean Dice",
+        "worst site",
+        "correlation with alone",
+        "who loses by taking part",
+    ]
+    return markdown(head, rows)
 
 
-def _losses(
-    results: dict, strategy: str, means: dict[str, float], alone: dict[str, float]
-) -> dict[str, str]:
-    return {
-        site: words(difference(results[strategy], results["Standalone"], [site]), signed=True)
-        for site in means
-        if means[site] < alone[site]
-    }
+def _losers(results: Results, strategy: str) -> str:
+    """List the sites whose mean is below that of training alone, with the difference."""
+    alone = results["Standalone"]
+    found = results[strategy]
+    means_alone = site_means(cases(alone))
+    losers = []
+    for site, mean in site_means(cases(found)).items():
+        if mean < means_alone[site]:
+            loss = words(difference(found, alone, [site]), signed=True)
+            losers.append(f"**{site}** {loss}")
+    return "; ".join(losers)

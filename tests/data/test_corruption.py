@@ -80,16 +80,16 @@ def wrong(
     return np.asarray(transform({"label": loaded(label, file)})["label"])
 
 
-# ---- quality ----------------------------------------------------------------------------------------------------
+# quality
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("severity, std", list(enumerate(NOISE_STD)))
 def test_noise_has_the_stated_standard_deviation(shape, severity, std):
     damaged = corrupt(loaded(mid_grey(shape)), severity=severity)[:, 2:-2]
-    censored = (
-        norm(scale=max(std, 1e-12)).expect(lambda n: np.clip(n, -0.5, 0.5) ** 2) ** 0.5
-    )  # clipped to 0 and 1
+    # The noise is clipped to 0 and 1.
+    variance = norm(scale=max(std, 1e-12)).expect(lambda n: np.clip(n, -0.5, 0.5) ** 2)
+    censored = variance**0.5
     assert damaged.std() == pytest.approx(censored, rel=4 / np.sqrt(2 * damaged.size), abs=1e-9)
     assert damaged.min() >= 0 and damaged.max() <= 1
 
@@ -124,9 +124,8 @@ def test_a_given_range_is_the_papers_definition():
     censored = norm(0.4, 0.18).expect(lambda x: (np.clip(x, 0, 1) - 0.4) ** 2) ** 0.5
     assert np.sqrt(((damaged - 0.4) ** 2).mean()) == pytest.approx(censored, rel=0.03)
     assert damaged.min() == 0 and damaged.max() <= 1
-    assert (
-        corrupt(loaded(image), severity=3) == image
-    ).all()  # without it: a range of its own, which is 0 here
+    # Without intensity_range the image's own is taken, which is 0 here.
+    assert (corrupt(loaded(image), severity=3) == image).all()
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.4, np.pi / 4, np.pi / 2, 3.0])
@@ -138,9 +137,8 @@ def test_a_kernel_is_a_centred_line_of_its_length(length, angle):
     across = rows * np.cos(angle) - columns * np.sin(angle)
     assert kernel.sum() == pytest.approx(1) and kernel.min() >= 0
     assert (kernel * along).sum() == pytest.approx(0, abs=1e-9)
-    assert np.sqrt(12 * (kernel * along**2).sum()) == pytest.approx(
-        length, rel=0.03
-    )  # of a uniform distribution
+    # A uniform distribution of length L has the variance L^2 / 12.
+    assert np.sqrt(12 * (kernel * along**2).sum()) == pytest.approx(length, rel=0.03)
     assert np.sqrt((kernel * across**2).sum()) < 0.5  # pixels
 
 
@@ -168,9 +166,9 @@ def test_blur_spreads_a_point_over_the_stated_share_of_the_shorter_side(severity
     rows, columns = np.indices(spread.shape) - side // 2
     assert spread.sum() == pytest.approx(1, abs=1e-4)
     assert (spread * rows).sum() == pytest.approx(0, abs=1e-2) == (spread * columns).sum()
-    pixels = np.sqrt(
-        max(12 * (spread * (rows**2 + columns**2)).sum() - 4, 0)
-    )  # less that of pixels themselves
+    # Less the spread of the pixels themselves.
+    variance = (spread * (rows**2 + columns**2)).sum()
+    pixels = np.sqrt(max(12 * variance - 4, 0))
     assert pixels == pytest.approx(BLUR_LENGTH[severity] * side, rel=0.05, abs=1)
 
 
@@ -230,7 +228,8 @@ for kind in ("gaussian_noise", "motion_blur"):
     digest.update(CorruptQualityd("image", kind)(data)["image"].numpy().tobytes())
 for kind in ("random_blob", "shift", "erode_dilate"):
     data = {"label": MetaTensor(label, meta={"filename_or_obj": "/data/SITE/a.png"})}
-    digest.update(CorruptLabeld("label", [{"label": "/data/SITE/a.png"}], kind, 1.0)(data)["label"].numpy().tobytes())
+    corrupt = CorruptLabeld("label", [{"label": "/data/SITE/a.png"}], kind, 1.0)
+    digest.update(corrupt(data)["label"].numpy().tobytes())
 print(digest.hexdigest())
 """
 
@@ -290,7 +289,7 @@ def test_an_image_without_channels_is_explained():
         CorruptQualityd("image")({"image": np.zeros((4, 4))})
 
 
-# ---- labels -----------------------------------------------------------------------------------------------------
+# labels
 
 
 def cases_of(n: int, folder: str = "/data/SITE") -> list[dict[str, str]]:
@@ -333,9 +332,8 @@ def test_a_shifted_ellipse_has_a_dice_of_039(radii, seed):
     shifted = wrong(truth, "shift", seed=seed)
     theory = (4 * np.pi / 3 - np.sqrt(3)) / (2 * np.pi)  # two unit circles one radius apart
     assert theory == pytest.approx(0.391, abs=1e-3)
-    rounding = (
-        0.551 * 1.5 * np.hypot(1 / radii[0], 1 / radii[1])
-    )  # up to 1.5 pixels; Dice falls by 0.551 a radius
+    # Rounding is up to 1.5 pixels, and Dice falls by 0.551 a radius.
+    rounding = 0.551 * 1.5 * np.hypot(1 / radii[0], 1 / radii[1])
     assert theory - rounding < dice(truth, shifted) < theory + 0.01 and shifted.sum() == truth.sum()
 
 
@@ -397,13 +395,13 @@ def test_blobs_have_the_area_of_the_structure_and_its_dice_by_chance():
     assert np.mean(found) == pytest.approx(
         truth.mean(), abs=4 * np.std(found) / np.sqrt(len(found))
     )
-    edges = [
-        np.abs(np.diff(blob[0], axis=0)).sum() + np.abs(np.diff(blob[0], axis=1)).sum()
-        for blob in blobs
-    ]
-    assert np.mean(edges) < 6 * np.sqrt(
-        np.pi * truth.sum()
-    )  # smooth: a disc has 4 / pi perimeters of such edges
+    edges = []
+    for blob in blobs:
+        across_rows = np.abs(np.diff(blob[0], axis=0)).sum()
+        across_columns = np.abs(np.diff(blob[0], axis=1)).sum()
+        edges.append(across_rows + across_columns)
+    # Smooth: a disc has 4 / pi perimeters of such edges.
+    assert np.mean(edges) < 6 * np.sqrt(np.pi * truth.sum())
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -43,7 +43,7 @@ def names_of(n: int) -> list[str]:
     return [f"client{i}" for i in range(1, n + 1)]
 
 
-# ---- partitions -------------------------------------------------------------------------------------------------
+# partitions
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -92,13 +92,8 @@ def test_power_law_sizes_are_those_of_the_authors_code(clients):
     np.testing.assert_allclose(sizes, 6000 * shares, atol=1)
     assert sizes == sorted(sizes)
     if clients == 5:
-        assert [round(100 * float(share), 1) for share in shares] == [
-            2.4,
-            11.2,
-            20.0,
-            28.8,
-            37.6,
-        ]  # as documented
+        documented = [2.4, 11.2, 20.0, 28.8, 37.6]
+        assert [round(100 * float(share), 1) for share in shares] == documented
 
 
 @pytest.mark.parametrize("clients", [2, 5, 8])
@@ -106,24 +101,20 @@ def test_class_imbalance_gives_client_i_equal_numbers_of_the_i_lowest_classes(cl
     each = 840  # divisible by 1 to 8
     pool = [{"image": f"{i:05d}", "label": str(i)} for i in range(each * clients)]
     dealt = partition(pool, names_of(clients), "class_imbalance", content=by_number)
-    shares = [sum(1 / i for i in range(j, clients + 1)) / clients for j in range(1, clients + 1)]
+    shares = []
+    for j in range(1, clients + 1):
+        shares.append(sum(1 / i for i in range(j, clients + 1)) / clients)
     assert sum(shares) == pytest.approx(1)
-    ends = np.round(np.cumsum(shares) * len(pool)).astype(
-        int
-    )  # class j: labels from ends[j - 1] to ends[j]
+    # Class j has the labels from ends[j - 1] to ends[j].
+    ends = np.round(np.cumsum(shares) * len(pool)).astype(int)
     for number, part in enumerate(dealt.values(), start=1):
         counts = np.bincount(
             np.searchsorted(ends, [int(case["label"]) for case in part], side="right")
         )
         assert counts.tolist() == [each // number] * number
     if clients == 5:
-        assert [round(100 * share, 1) for share in shares] == [
-            45.7,
-            25.7,
-            15.7,
-            9.0,
-            4.0,
-        ]  # as documented
+        documented = [45.7, 25.7, 15.7, 9.0, 4.0]
+        assert [round(100 * share, 1) for share in shares] == documented
 
 
 def test_uniform_partitions_do_not_follow_the_content():
@@ -142,7 +133,7 @@ def test_partition_faults_are_explained():
             partition(pool_of(3), names)
 
 
-# ---- data lists -------------------------------------------------------------------------------------------------
+# data lists
 
 
 @pytest.fixture
@@ -173,9 +164,8 @@ def test_clients_share_the_pool_and_are_tested_alike(pooled, kind):
             pooled, names[0], names, kind, 2, content=lambda case: -structure_size(case)
         )
         smallest = min(structure_size(case) for case in other["training"])
-        assert (
-            smallest >= sorted(everything)[2]
-        )  # of six cases the four largest are the first class
+        # Of six cases the four largest are the first class.
+        assert smallest >= sorted(everything)[2]
 
 
 def test_too_small_a_pool_is_explained(pooled):

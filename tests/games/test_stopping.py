@@ -14,8 +14,8 @@ from monai_fairfl.valuation import (
     Hoeffding,
     MaxEvaluations,
     MaxSamples,
-    Progress,
     RankStable,
+    SamplingProgress,
     StandardError,
     StoppingRule,
     permutation_shapley,
@@ -26,18 +26,18 @@ class Fixed(StoppingRule):
     def __init__(self, answer: bool):
         self.answer = answer
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: SamplingProgress) -> bool:
         return self.answer
 
 
 def progress(
     *values: tuple[float, float | None], samples: int = 100, evaluations: int = 0, unseen: int = 1
-) -> Progress:
+) -> SamplingProgress:
     estimates = {
         str(i): Estimate(value, error, samples)
         for i, (value, error) in enumerate(values or [(0.1, 0.1)])
     }
-    return Progress(estimates, samples, evaluations, unseen)
+    return SamplingProgress(estimates, samples, evaluations, unseen)
 
 
 @pytest.mark.parametrize(("a", "b", "c"), list(product([False, True], repeat=3)))

@@ -118,20 +118,18 @@ def test_unreadable_pictures_are_named(tmp_path: Path) -> None:
 
 def test_files_damaged_in_their_first_bytes_are_named(tmp_path: Path) -> None:
     content = bytearray(made.write(tmp_path / "a.nii", made.volume(1)).read_bytes())
-    content[108:112] = np.float32(
-        np.inf
-    ).tobytes()  # where the voxels begin: nibabel raises OverflowError
+    # The header's field for where the voxels begin: nibabel raises OverflowError.
+    content[108:112] = np.float32(np.inf).tobytes()
     (tmp_path / "a.nii").write_bytes(content)
     with pytest.raises(DataError, match=r"a.nii cannot be read as NIfTI \(.*copy it again"):
         read(tmp_path / "a.nii")
     content = bytearray(made.write(tmp_path / "a.tif", made.mask(1)).read_bytes())
-    end = 10 + 12 * int.from_bytes(
-        content[8:10], "little"
-    )  # of the list of tags, where the next page's place is
+    # The list of tags ends with the place of the next page. A page without tags is put there, for
+    # which Pillow raises TypeError.
+    num_tags = int.from_bytes(content[8:10], "little")
+    end = 10 + 12 * num_tags
     content[end : end + 4] = len(content).to_bytes(4, "little")
-    (tmp_path / "a.tif").write_bytes(
-        content + bytes(8)
-    )  # a page without tags: Pillow raises TypeError
+    (tmp_path / "a.tif").write_bytes(content + bytes(8))
     with pytest.raises(DataError, match=r"a.tif cannot be read as a picture \(.*copy it again"):
         read(tmp_path / "a.tif")
 
@@ -165,14 +163,12 @@ def test_folders_with_images_beside_those_of_the_cases_are_noted(tmp_path: Path)
         made.write(tmp_path / name, made.mask(1))
     for name in ("8.webp", "9.WEBP", "9.mha", "._9.mha", "Thumbs.db"):
         (tmp_path / "images" / name).touch()
-    assert left_out(cases, tmp_path) == [
-        *(
-            f"1 image(s) in {tmp_path}/{folder} are left out; move them to the cases"
-            for folder in ("batch2/images", "batch2/masks", "images/batch2", "images_2024")
-        ),
-        f"1 MHA file(s) in {tmp_path}/images are left out; convert them",
-        f"2 WEBP file(s) in {tmp_path}/images are left out; convert them",
-    ]
+    expected = []
+    for folder in ("batch2/images", "batch2/masks", "images/batch2", "images_2024"):
+        expected.append(f"1 image(s) in {tmp_path}/{folder} are left out; move them to the cases")
+    expected.append(f"1 MHA file(s) in {tmp_path}/images are left out; convert them")
+    expected.append(f"2 WEBP file(s) in {tmp_path}/images are left out; convert them")
+    assert left_out(cases, tmp_path) == expected
 
 
 @pytest.mark.parametrize(

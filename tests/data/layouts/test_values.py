@@ -16,6 +16,7 @@ from PIL import Image, ImageFilter
 
 from monai_fairfl.data import case_values, site_datalist
 from monai_fairfl.data.layouts import values
+from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.data.layouts.coding import Coding, coding_of
 from monai_fairfl.data.layouts.image_files import read
 from monai_fairfl.data.layouts.values import check_values, combine, recognise
@@ -128,7 +129,8 @@ def test_a_mask_that_vanished_is_named(tmp_path: Path) -> None:
     [
         (
             made.mask(9, (0, 255)),
-            r"has the values \[0, 255\], where the other masks have 0 outside and 1 around 2 inside",
+            r"has the values \[0, 255\], where the other masks have 0 outside and"
+            r" 1 around 2 inside",
         ),
         (made.mask(9, (2, 1, 0)), r"has the values \[0, 1, 2\] with 2 along its border"),
         (made.mask(9, (0, 2)), r"has the values \[0, 2\], where"),
@@ -166,7 +168,8 @@ def test_a_mask_that_disagrees_is_named_with_its_values_and_the_fix(
 def test_numbers_of_classes_among_grey_levels_are_refused_and_not_taken_for_noise(
     coding: tuple[int, ...], near: str
 ) -> None:
-    words = rf"has the values \[{', '.join(map(str, sorted(coding)))}\], of which {near} could be the noise of JPEG"
+    values = ", ".join(str(value) for value in sorted(coding))
+    words = rf"has the values \[{values}\], of which {near} could be the noise of JPEG"
     with pytest.raises(
         DataError, match=rf"elm: 0.png {words}.*give values=\{{'disc': \[lowest, highest\]"
     ):
@@ -221,9 +224,8 @@ def test_one_structure_of_two_includes_the_inner_one() -> None:
 
 def test_noise_is_no_coding() -> None:
     noise = np.random.default_rng(0).normal(100, 20, (64, 64)).clip(0, 255).astype(np.uint8)
-    view = made.mask(
-        0, (0, 1), size=96, radius=40
-    )  # a grey photograph: a dim scene in a black surround
+    # A grey photograph: a dim scene in a black surround.
+    view = made.mask(0, (0, 1), size=96, radius=40)
     view[view > 0] = np.random.default_rng(0).normal(110, 14, (view > 0).sum())
     assert coding_of(view).levels == ()
     assert coding_of(noise).levels == () and coding_of(np.full((4, 4), 0.5)).levels == ()
@@ -237,11 +239,11 @@ def test_values_are_looked_for_only_when_structures_are_asked_for(tmp_path: Path
     assert not any("values" in case for case in site_datalist(site)["training"])
     parts = site_datalist(site, tmp_path / "elm.json", structures=STRUCTURES)
     expected = {"disc": [1, 2], "cup": [2, 2]}
-    assert all(case["values"] == expected for cases in parts.values() for case in cases)
+    assert all(case["values"] == expected for case in all_cases(parts))
     assert site_datalist(site, tmp_path / "elm.json", structures=STRUCTURES) == parts
 
 
-def test_a_list_whose_masks_are_coded_anew_is_refused(tmp_path: Path) -> None:
+def test_a_list_whose_masks_are_coded_in_another_way_later_is_refused(tmp_path: Path) -> None:
     site, file = made.folders(tmp_path / "elm", values=made.GREY), tmp_path / "elm.json"
     parts = site_datalist(site, file, structures=STRUCTURES)
     made.folders(site, values=made.PALETTE)
@@ -251,9 +253,8 @@ def test_a_list_whose_masks_are_coded_anew_is_refused(tmp_path: Path) -> None:
     ):
         site_datalist(site, file, structures=STRUCTURES)
     hand = parts["training"][0]["values"]
-    assert (
-        site_datalist(site, file, structures=STRUCTURES, values=hand) == parts
-    )  # whoever says so means it
+    # Values given by hand are on purpose.
+    assert site_datalist(site, file, structures=STRUCTURES, values=hand) == parts
     file.unlink()
     again = site_datalist(site, file, structures=STRUCTURES)
     assert [case["image"] for case in again["testing"]] == [
@@ -274,7 +275,9 @@ def test_a_list_is_compared_with_a_few_masks_and_refused_for_all_of_them_only(
         lambda files, *more: looked.append(len(files)) or recognise(files, *more),
     )
     assert site_datalist(site, file, structures=STRUCTURES) == parts and looked == [2]
-    for case in (case for cases in parts.values() for case in cases[:1]):  # no cup in these
+    # The first case of each part has no cup.
+    for cases in parts.values():
+        case = cases[0]
         pixels = np.asarray(Image.open(case["label"]))
         made.write(Path(case["label"]), np.minimum(pixels, 1))
     assert site_datalist(site, file, structures=STRUCTURES) == parts
@@ -287,7 +290,7 @@ def test_values_by_hand_help_where_masks_cannot_be_read(tmp_path: Path) -> None:
         site_datalist(site, structures=STRUCTURES)
     file = tmp_path / "elm.json"
     parts = site_datalist(site, file, structures=STRUCTURES, values={"disc": (1, 255)})
-    assert all(case["values"] == {"disc": [1, 255]} for cases in parts.values() for case in cases)
+    assert all(case["values"] == {"disc": [1, 255]} for case in all_cases(parts))
     assert site_datalist(site, file, structures=STRUCTURES, values={"disc": (1, 255)}) == parts
     with pytest.raises(
         DataError, match="elm.json: .*masks/eye01.png has the values .* or give values="

@@ -92,7 +92,8 @@ def simulate_job(
     if not run_ended(run):
         log = simulator / recipe.name / "server" / "log.txt"
         raise FederationError(
-            f"the run did not end, {log} says why; the same command goes on where it stopped"
+            f"the run did not end, {log} shows the reason; the same command goes on where it "
+            "stopped"
         )
     return run
 
