@@ -7,7 +7,8 @@ READY := .venv/.ready
 
 # One thread per process: on small machines more threads are slower, and their number changes bits.
 export OMP_NUM_THREADS := 1
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+# One file is one worker's, in the order that tests/conftest.py gives: the longest first.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 BUNDLE := bundles/prostate_mri_segmentation
 # The seed of the demo's images and of its training.
@@ -19,7 +20,7 @@ DEMO_ARGS ?= --rounds 20 --local_epochs 4 --full_run "{'rounds': 20, 'local_epoc
 	{'_target_': 'monai_fairfl.strategies.FedAvg'}, {'_target_': 'monai_fairfl.strategies.FedCE'}]"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-flare test test-all test-quick lint format results bench clean
+.PHONY: help demo demo-flare test test-all test-flare test-quick lint format results bench clean
 
 help: ## say what can be made
 	@echo "usage: make TARGET [PYTHON=python3.11]"
@@ -39,13 +40,16 @@ demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server
 		--workspace demo/flare --num-rounds 6 --local-epochs 4 --seed $(SEED) \
 		--overrides "{'size': [64, 64], 'channels': [16, 32, 64, 128]}"
 
-test: lint ## lint, then every test but those that start servers
-	$(PYTEST) -m "not poc"
+test: lint ## lint, then every test but most of those that start NVIDIA FLARE: 4 minutes on two cores
+	$(PYTEST) -m "not poc and not simulator"
 
-test-all: lint ## lint, then every test, servers and clients with mTLS on loopback included
+test-all: lint ## lint, then every test: 15 minutes
 	$(PYTEST)
 
-test-quick: $(READY) ## the tests of less than about 3 seconds each
+test-flare: $(READY) ## what make test leaves out: NVIDIA FLARE's simulator, servers and clients with mTLS on loopback
+	$(PYTEST) -m "poc or simulator"
+
+test-quick: $(READY) ## the tests of less than about 3 seconds each: a minute in all
 	$(PYTEST) -m "not slow"
 
 lint: $(READY) ## check format, imports, style, types and who imports whom

@@ -64,7 +64,7 @@ setup(
         "monai>=1.6,<2",
         "torch>=2.8",
         "numpy>=1.24,<3",
-        "pytorch-ignite>=0.5",
+        "pytorch-ignite>=0.5,<0.6",  # its private attributes are used in one module
         "lazy-loader>=0.4",
         "nibabel",
         "pillow",
@@ -84,7 +84,8 @@ setup(
         "onnx": ONNX,
         "dev": [
             "pytest",
-            "pytest-xdist",
+            "pytest-xdist>=3.7",
+            "filelock",
             "hypothesis",
             "matplotlib",
             "black",

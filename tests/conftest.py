@@ -7,16 +7,21 @@ provides them.
 from __future__ import annotations
 
 import os
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from helpers.checkout import CHECKOUT, TINY
+from helpers.made_once import MadeOnce
 from hypothesis import HealthCheck, settings
 
 from monai_fairfl.data.synthetic import write_sites
 
-pytest_plugins = ["helpers.known_games"]
+pytest_plugins = ["helpers.known_games", "helpers.made_once"]
 
 torch.set_num_threads(1)  # more threads change bits, and are slower on a small machine
 
@@ -24,12 +29,50 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")  # a busy machine is no failure
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_search_for_names() -> Iterator[None]:
+    """A configuration names MONAI's classes without their modules, and MONAI searches all modules
+    for every configuration, a tenth of a second each. Here it searches a set of modules once.
+    """
+    if "monai.bundle" not in sys.modules:
+        # No test of this run reads a configuration.
+        yield
+        return
+    from monai.bundle import ComponentLocator
+
+    search = ComponentLocator._find_classes_or_functions
+    tables: dict[tuple[str, ...], dict[str, list[str]]] = {}
+
+    def searched_once(locator: ComponentLocator, modules: Sequence[str]) -> dict[str, list[str]]:
+        key = tuple(modules)
+        if key not in tables:
+            tables[key] = search(locator, modules)
+        return tables[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ComponentLocator, "_find_classes_or_functions", searched_once)
+        yield
+
+
 @pytest.fixture(scope="session")
-def hospitals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hospitals(made_once: MadeOnce) -> Path:
     """Six synthetic hospitals of four small cases, ``SITE/CaseNN.nii.gz``; read only."""
-    root = tmp_path_factory.mktemp("hospitals")
-    write_sites(root, seed=0, size=(48, 48, 8), cases=4)
-    return root
+    return made_once("hospitals", partial(write_sites, seed=0, size=(48, 48, 8), cases=4))
+
+
+# About how long a test takes that carries the marker, in seconds; one without takes QUICK.
+SECONDS = {"poc": 60.0, "simulator": 30.0, "slow": 3.0}
+QUICK = 0.1
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that all workers end at about the same time."""
+    expected: defaultdict[Path, float] = defaultdict(float)
+    for item in items:
+        marked = [SECONDS[mark.name] for mark in item.iter_markers() if mark.name in SECONDS]
+        expected[item.path] += max(marked, default=QUICK)
+    items.sort(key=lambda item: expected[item.path], reverse=True)
 
 
 @pytest.fixture(scope="session")

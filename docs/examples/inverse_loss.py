@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.aggregation import normalise
-from monai_fairfl.messages import Train
+from monai_fairfl.protocol import Train, normalise
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
 
 class InverseLoss(Strategy):
-    r"""A client counts the less, the worse the training fits its own data: a site with unusable
-    labels counts little.
+    r"""A client counts the less, the worse the training fits its own data.
+
+    So a site with unusable labels counts little:
 
     .. math:: w_{k+1} = w_k + \sum_i p_i \Delta_{k,i}, \qquad p_i \propto 1 / \max(L_i, \epsilon)
 
@@ -39,8 +39,9 @@ class InverseLoss(Strategy):
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("train_loss",)) for client in clients]
-        loss = self.measured(local, "train_loss")
-        weights = normalise(
-            {client: 1 / max(value, self.epsilon) for client, value in loss.items()}
-        )
+        losses = self.measured(local, "train_loss")
+
+        # The weights p_i: inverse losses, divided by their sum.
+        inverse = {client: 1 / max(loss, self.epsilon) for client, loss in losses.items()}
+        weights = normalise(inverse)
         return self.finish(local, weights, contributions=weights)

@@ -11,8 +11,7 @@ import torch
 from inverse_loss import InverseLoss
 from monai.bundle import ConfigParser
 
-from monai_fairfl.aggregation import Replies
-from monai_fairfl.messages import ModelSpec, Reply, Request
+from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
 from monai_fairfl.strategies import RoundResult, Strategy
 
 SPEC = ModelSpec(parameters=("w",), layers={"w": ""})

@@ -21,7 +21,6 @@ from monai_fairfl.client.mended_algo import MendedMonaiAlgo
 from monai_fairfl.client.state import ClientState, Past
 from monai_fairfl.client.trainer_state import load_state, state_of, with_new_optimizer
 from monai_fairfl.client.training import (
-    TRAINING_HANDLERS,
     chosen_handlers,
     one_round,
     train_personal,
@@ -36,23 +35,6 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Measurement, Weights
 
 logger = logging.getLogger(__name__)
-
-STATE_KEYS = frozenset(
-    {
-        "previous_weight",
-        "gsam_alpha",
-        "ditto_lambda",
-        "reset_optimizer",
-        "local_epochs",
-        "local_norm",
-        "closing",
-        "cka_training",
-        "cka_unbiased",
-    }
-)
-"""Context keys that the client itself or a measurement reads; the others choose a handler of
-:data:`~monai_fairfl.client.training.TRAINING_HANDLERS`.
-"""
 
 
 class FairMonaiAlgo(MendedMonaiAlgo):
@@ -213,13 +195,10 @@ class FairMonaiAlgo(MendedMonaiAlgo):
     def _check(self, request: Request) -> None:
         """Refuse what this client cannot do, and weights that lack parameters."""
         known_measurements = {*MEASUREMENTS, "train_loss"}
-        known_keys = {*STATE_KEYS, *TRAINING_HANDLERS}
         unknown = [name for name in request.measure if name not in known_measurements]
-        unknown += [key for key in request.context if key not in known_keys]
         if unknown:
             raise ValueError(
-                f"this client cannot do {unknown[0]!r}; it measures {sorted(known_measurements)} "
-                f"and understands {sorted(known_keys)}: "
+                f"this client cannot do {unknown[0]!r}; it measures {sorted(known_measurements)}: "
                 "update monai_fairfl at this site, or use another strategy"
             )
         if "gsam_alpha" in request.context and "sam_rho" not in request.context:

@@ -1,7 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Data of a site: synthetic hospitals, data lists of public layouts, their checks, slices, crops
-and structures.
+"""Data of a site.
+
+Data lists of public layouts and their checks, splits and partitions, synthetic hospitals and
+clinics, and transforms: slices, crops, structures and corruption.
 """
 
 import lazy_loader

@@ -16,8 +16,9 @@ from monai_fairfl.errors import ConfigError, DataError
 
 
 class OneChanneld(MapTransform):
-    """Takes one channel of images that have several; an image of one channel is kept. ``Invertd``
-    passes over it.
+    """Take one channel of images that have several.
+
+    An image of one channel stays as it is. ``Invertd`` passes over this transform.
 
     Args:
         keys: keys of images, channel first.
@@ -29,8 +30,11 @@ class OneChanneld(MapTransform):
 
     >>> import torch
     >>> image = torch.arange(2.0).reshape(2, 1, 1)
-    >>> [OneChanneld("image", channel=1)({"image": given})["image"].tolist() for given in (image, image[:1])]
-    [[[[1.0]]], [[[0.0]]]]
+    >>> take_second = OneChanneld("image", channel=1)
+    >>> take_second({"image": image})["image"].tolist()
+    [[[1.0]]]
+    >>> take_second({"image": image[:1]})["image"].tolist()
+    [[[0.0]]]
     """
 
     def __init__(self, keys: KeysCollection, channel: int = 0) -> None:
@@ -40,19 +44,20 @@ class OneChanneld(MapTransform):
         self.channel = channel
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        found = dict(data)
-        for key in self.key_iterator(found):
-            image = found[key]
-            if len(image) == 1:
-                continue
-            if self.channel >= len(image):
-                file = (
-                    image.meta.get(ImageMetaKey.FILENAME_OR_OBJ, key)
-                    if isinstance(image, MetaTensor)
-                    else key
-                )
-                raise DataError(
-                    f"{file} has {len(image)} channels, and none of number {self.channel}; mend 'channel'"
-                )
-            found[key] = image[self.channel : self.channel + 1]
-        return found
+        d = dict(data)
+        for key in self.key_iterator(d):
+            d[key] = self._taken(key, d[key])
+        return d
+
+    def _taken(self, key: Hashable, image: Any) -> Any:
+        if len(image) == 1:
+            return image
+        if self.channel >= len(image):
+            name = key
+            if isinstance(image, MetaTensor):
+                name = image.meta.get(ImageMetaKey.FILENAME_OR_OBJ, key)
+            raise DataError(
+                f"{name} has {len(image)} channels, and none of number {self.channel}; mend"
+                " 'channel'"
+            )
+        return image[self.channel : self.channel + 1]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How much a label holds: one number of a case, by which a pool of cases is ranked."""
+"""What a label holds: one number of a case, by which a pool of cases is ranked."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from monai_fairfl.errors import DataError
 from monai_fairfl.metrics.cup_to_disc import vertical_cup_to_disc_ratio
 
 Ranges = tuple[tuple[str, float, float], ...]
+"""Name, lowest and highest pixel value of each structure."""
 
 
 def structure_size(case: Mapping[str, Any]) -> float:
-    """Size of what is labelled: mm³ of a NIfTI volume, share of the picture's pixels (0 to 1)
-    otherwise.
+    """Size of what is labelled: mm³ of a NIfTI volume, else the share of pixels (0 to 1).
 
-    Photographs carry no pixel size, and cameras differ in resolution, so their pixels are not
-    counted as they are.
+    Photographs carry no pixel size, and cameras differ in resolution, so the number of their pixels
+    is no size.
 
     Args:
         case: the file ``label``; what is labelled has a value within one of the ranges of
@@ -43,7 +43,9 @@ def structure_size(case: Mapping[str, Any]) -> float:
 
 
 def cup_to_disc_ratio(case: Mapping[str, Any]) -> float:
-    """Vertical cup-to-disc ratio of a fundus label, 0 to 1, see :mod:`monai_fairfl.metrics.cup_to_disc`.
+    """Vertical cup-to-disc ratio of a fundus label, 0 to 1.
+
+    See :mod:`monai_fairfl.metrics.cup_to_disc`.
 
     Args:
         case: the file ``label``, and ``values`` with the ranges of ``disc`` and ``cup``.
@@ -55,7 +57,8 @@ def cup_to_disc_ratio(case: Mapping[str, Any]) -> float:
     >>> import numpy as np
     >>> from PIL import Image
     >>> file = f"{tempfile.mkdtemp()}/eye.png"
-    >>> Image.fromarray(np.array([[0, 1, 0], [0, 2, 0], [0, 1, 0], [0, 1, 0]], np.uint8)).save(file)
+    >>> mask = np.array([[0, 1, 0], [0, 2, 0], [0, 1, 0], [0, 1, 0]], np.uint8)
+    >>> Image.fromarray(mask).save(file)
     >>> cup_to_disc_ratio({"label": file, "values": {"disc": [1, 2], "cup": [2, 2]}})
     0.25
     """
@@ -63,32 +66,40 @@ def cup_to_disc_ratio(case: Mapping[str, Any]) -> float:
 
 
 def _ranges(case: Mapping[str, Any]) -> Ranges:
-    return tuple(
-        (name, float(low), float(high)) for name, (low, high) in (case.get("values") or {}).items()
-    )
+    """The values of a case in a form that a cache takes."""
+    values = case.get("values") or {}
+    return tuple((name, float(low), float(high)) for name, (low, high) in values.items())
 
 
-@cache  # every client of a federation in one process asks for the same labels
+# The results are cached, because every client of a federation in one process asks for the same
+# labels.
+@cache
 def _structure_size(file: str, ranges: Ranges) -> float:
     label = _read(file)
-    inside = [(label >= low) & (label <= high) for _, low, high in ranges] or [label > 0]
-    labelled = torch.stack(inside).any(0)
-    return float(
-        labelled.sum() * label.pixdim.prod() if is_nifti(file) else labelled.float().mean()
-    )
+    inside = [(label >= low) & (label <= high) for _, low, high in ranges]
+    if not inside:
+        inside = [label > 0]
+    is_labelled = torch.stack(inside).any(0)
+    if is_nifti(file):
+        return float(is_labelled.sum() * label.pixdim.prod())
+    return float(is_labelled.float().mean())
 
 
 @cache
 def _cup_to_disc_ratio(file: str, ranges: Ranges) -> float:
-    label, found = _read(file), {name: (low, high) for name, low, high in ranges}
-    masks = [
-        (label >= low) & (label <= high)
-        for low, high in (found.get(name, (1, 0)) for name in ("disc", "cup"))
-    ]
-    ratio = vertical_cup_to_disc_ratio(torch.stack(masks).float()) if "cup" in found else math.nan
+    label = _read(file)
+    intervals = {name: (low, high) for name, low, high in ranges}
+    ratio = math.nan
+    if "disc" in intervals and "cup" in intervals:
+        masks = []
+        for name in ("disc", "cup"):
+            low, high = intervals[name]
+            masks.append((label >= low) & (label <= high))
+        ratio = vertical_cup_to_disc_ratio(torch.stack(masks).float())
     if math.isnan(ratio):
         raise DataError(
-            f"{file} has no disc, or its cup is not labelled: leave its site out, or rank by structure_size."
+            f"{file} has no disc, or its cup is not labelled: leave its site out, or rank by"
+            " structure_size."
         )
     return ratio
 

@@ -3,9 +3,9 @@
 """The four synthetic hospitals of ``make demo``: three large ones look alike, a small one does not.
 
 They were built to show one effect: plain averaging leaves the small hospital behind, for a reason
-that one sees in its images. ``docs/demo.md`` says how they were chosen and what was measured. The
-six hospitals of :mod:`monai_fairfl.data.synthetic`, which the studies use, were not built for an
-effect.
+that one sees in its images. ``docs/demo.md`` explains how they were chosen and what was measured.
+The six hospitals of :mod:`monai_fairfl.data.synthetic`, which the studies use, were not built for
+an effect.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import json
 import os
 from pathlib import Path
 
-from monai_fairfl.data.layouts import PARTS
-from monai_fairfl.data.synthetic import Site, write_sites
+from monai_fairfl.data.synthetic import Site, volume_file_names, write_sites
 from monai_fairfl.utils.files import write_atomically
 
+# Each site has these, whatever its size; all other cases train.
 VALIDATION_CASES = 2
-TESTING_CASES = 8  # each site has these, whatever its size; all other cases train
+TESTING_CASES = 8
 
 DEMO_SITES: tuple[Site, ...] = (
     Site("ash", 18, "sharp 3 T images", scale=400, fov=190, blur=0.7),
@@ -83,9 +83,12 @@ def _datalist(site: Site) -> dict[str, list[dict[str, str]]]:
     """The parts of a site's cases. Cases are drawn independently, so their numbers may decide."""
     cases = []
     for number in range(site.cases):
-        name = f"{site.name}/Case{number:02d}"
-        cases.append({"image": f"{name}.nii.gz", "label": f"{name}_segmentation.nii.gz"})
-    first_validation = site.cases - VALIDATION_CASES - TESTING_CASES
+        image, label = volume_file_names(number)
+        cases.append({"image": f"{site.name}/{image}", "label": f"{site.name}/{label}"})
     first_testing = site.cases - TESTING_CASES
-    parts = (cases[:first_validation], cases[first_validation:first_testing], cases[first_testing:])
-    return dict(zip(PARTS, parts, strict=True))
+    first_validation = first_testing - VALIDATION_CASES
+    return {
+        "training": cases[:first_validation],
+        "validation": cases[first_validation:first_testing],
+        "testing": cases[first_testing:],
+    }

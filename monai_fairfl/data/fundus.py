@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fundus photographs: one view of a stereo pair, colours without the camera's cast, crops around
-the optic disc.
-"""
+"""Fundus photographs: one view of a stereo pair, normalised colours, crops around the disc."""
 
 from __future__ import annotations
 
@@ -16,11 +14,12 @@ from torch.nn.functional import interpolate
 
 from monai_fairfl.errors import ConfigError
 
-STEREO = 1.8  # width / height from which a photograph is taken for a pair of views; few single views are as wide
+# Width / height from which a photograph is taken for a pair of views. Few single views are as wide.
+STEREO = 1.8
 
 
 def is_pair(width: int, height: int) -> bool:
-    """Whether a photograph is taken for a pair of views where nobody says it.
+    """Whether a photograph is taken for a pair of views by its shape.
 
     >>> is_pair(200, 100), is_pair(150, 100)
     (True, False)
@@ -29,16 +28,15 @@ def is_pair(width: int, height: int) -> bool:
 
 
 class OneViewd(Cropd):
-    """The left one of a pair of views side by side, as RIM-ONE r3 has them; a photograph of one
-    view is kept.
+    """Crop a pair of views side by side, as RIM-ONE r3 has them, to the left one.
 
-    Undone by ``Invertd`` like any crop.
+    A photograph of one view stays as it is. ``Invertd`` undoes this transform like any crop.
 
     Args:
         keys: keys of images, C x W x H (MONAI reads photographs with the width first).
         stereo: whether the photographs are pairs; ``None``: those are that are at least 1.8 times
-            as wide as high. RIM-ONE r3's, 1.5 times as wide as high like many single views, need to
-            be told.
+            as wide as high. RIM-ONE r3's pairs are 1.5 times as wide as high, like many single
+            views, so they need ``True``.
         allow_missing_keys: as MONAI's.
 
     >>> OneViewd("image")({"image": torch.zeros(3, 200, 100)})["image"].shape
@@ -60,21 +58,28 @@ class _LeftHalf(Crop):
         self, img: torch.Tensor, slices: Any = None, lazy: bool | None = None
     ) -> torch.Tensor:
         width, height = img.shape[1:]
-        pair = is_pair(width, height) if self.stereo is None else self.stereo
-        half = slice(0, width // 2 if pair else width)
-        return super().__call__(img, (half, slice(0, height)), lazy)
+        stereo = self.stereo
+        if stereo is None:
+            stereo = is_pair(width, height)
+        view_width = width // 2 if stereo else width
+        return super().__call__(img, (slice(0, view_width), slice(0, height)), lazy)
 
 
 class NormaliseFieldd(MapTransform):
-    """Zero mean and unit variance of each colour within the field of view, 0 outside: no colour
-    cast, no exposure.
+    r"""Normalise each colour of a photograph within the field of view, and make the rest 0.
 
-    The field of view is where the brightest colour is above ``threshold`` times its 99th
-    percentile; what surrounds it, black with a label or a mark, says nothing.
+    .. math:: x'_c = (x_c - \mu_c) / \sigma_c
+
+    with mean and standard deviation of colour c in the field of view. This takes the camera's
+    colour cast and exposure away. The field of view is where the brightest colour is above
+    ``threshold`` times its 99th percentile; what surrounds it is black, with a label or a mark.
 
     Args:
         keys: keys of photographs, C x W x H, any scale from 0.
         threshold: share of the 99th percentile, in [0, 1).
+
+    Raises:
+        ConfigError: ``threshold`` is out of range.
 
     >>> image = torch.rand(3, 32, 32) + 1
     >>> normalised = NormaliseFieldd("image")({"image": image})["image"]
@@ -89,24 +94,26 @@ class NormaliseFieldd(MapTransform):
         self.threshold = threshold
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        found = dict(data)
-        for key in self.key_iterator(found):
-            found[key] = normalise_field(found[key], self.threshold)
-        return found
+        d = dict(data)
+        for key in self.key_iterator(d):
+            d[key] = normalise_field(d[key], self.threshold)
+        return d
 
 
 def normalise_field(image: torch.Tensor, threshold: float = 0.15) -> torch.Tensor:
-    """One photograph as :class:`NormaliseFieldd` normalises it; C x W x H."""
+    """Normalise one photograph, C x W x H, as :class:`NormaliseFieldd` does."""
     image = image.float()
     brightest = image.amax(0)
     inside = brightest > threshold * torch.quantile(brightest, 0.99)
     pixels = image[:, inside] if bool(inside.any()) else image.flatten(1)
-    mean, deviation = pixels.mean(1)[:, None, None], pixels.std(1)[:, None, None]
-    return torch.where(inside, (image - mean) / deviation.clamp(min=1e-6), torch.zeros_like(image))
+    mean = pixels.mean(1)[:, None, None]
+    deviation = pixels.std(1)[:, None, None]
+    normalised = (image - mean) / deviation.clamp(min=1e-6)
+    return torch.where(inside, normalised, torch.zeros_like(image))
 
 
 class RandDiscCropd(Randomizable, MapTransform):
-    r"""A square around the optic disc, or the whole photograph, resized to what the network sees.
+    r"""Crop to a square around the optic disc or take the whole photograph, at the network's size.
 
     One network then learns both: to find the disc in a whole photograph, and to outline it from
     near (:class:`~monai_fairfl.inferers.CoarseToFineInferer`). The square has the side
@@ -141,60 +148,81 @@ class RandDiscCropd(Randomizable, MapTransform):
         jitter: float = 0.2,
     ) -> None:
         MapTransform.__init__(self, keys)
-        if (
-            not 0 <= prob <= 1
-            or not 1 <= margin[0] <= margin[1]
-            or jitter < 0
-            or label_key not in self.keys
-        ):
+        if label_key not in self.keys:
             raise ConfigError(
-                f"RandDiscCropd: prob in [0, 1], margin from 1 up, jitter at least 0 and label_key one of keys are "
-                f"needed, got {prob}, {tuple(margin)}, {jitter}, {label_key!r}"
+                f"RandDiscCropd: label_key must be one of the keys {self.keys}, got {label_key!r}"
             )
-        self.label_key, self.size, self.prob = label_key, tuple(size), prob
-        self.margin, self.jitter = tuple(margin), jitter
+        if not 0 <= prob <= 1:
+            raise ConfigError(f"RandDiscCropd: prob must be in [0, 1], got {prob}")
+        if not 1 <= margin[0] <= margin[1]:
+            raise ConfigError(
+                f"RandDiscCropd: margin must be a range (low, high) from 1 up, got {tuple(margin)}"
+            )
+        if jitter < 0:
+            raise ConfigError(f"RandDiscCropd: jitter must be at least 0, got {jitter}")
+        self.label_key = label_key
+        self.size = tuple(size)
+        self.prob = prob
+        self.margin = tuple(margin)
+        self.jitter = jitter
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        found = dict(data)
-        near, scale = self.R.random() < self.prob, self.R.uniform(self.margin[0], self.margin[1])
+        d = dict(data)
+        # All three are drawn for every photograph, so that draws do not depend on labels.
+        takes_square = self.R.random() < self.prob
+        margin = self.R.uniform(self.margin[0], self.margin[1])
         shift = self.R.uniform(-self.jitter, self.jitter, 2)
-        box = square_around(found[self.label_key][0] > 0.5, scale, shift.tolist()) if near else None
-        for key in self.key_iterator(found):
-            part = found[key] if box is None else found[key][:, box[0], box[1]]
-            how = (
-                {"mode": "nearest-exact"}
-                if key == self.label_key
-                else {"mode": "bilinear", "antialias": True}
-            )
-            found[key] = interpolate(part[None].float(), self.size, **how)[0]
-        return found
+        square = None
+        if takes_square:
+            disc = d[self.label_key][0] > 0.5
+            square = square_around(disc, margin, shift.tolist())
+        for key in self.key_iterator(d):
+            image = d[key]
+            if square is not None:
+                columns, rows = square
+                image = image[:, columns, rows]
+            d[key] = self._resized(key, image)
+        return d
+
+    def _resized(self, key: Hashable, image: torch.Tensor) -> torch.Tensor:
+        batch = image[None].float()
+        if key == self.label_key:
+            return interpolate(batch, self.size, mode="nearest-exact")[0]
+        return interpolate(batch, self.size, mode="bilinear", antialias=True)[0]
 
 
 def square_around(
     mask: torch.Tensor, margin: float, shift: Sequence[float] = (0.0, 0.0)
 ) -> tuple[slice, slice] | None:
-    """The square around what is True in ``mask``, moved and cut so that it lies within the image;
-    ``None`` for nothing.
+    """The square around what is True in ``mask``, moved and cut so that it lies within the image.
 
     Args:
         mask: W x H, boolean.
         margin: side of the square over the longer side of the box around the mask.
         shift: of the centre, in longer sides of the box.
 
+    Returns:
+        Columns and rows of the square; ``None`` where nothing is True.
+
     >>> mask = torch.zeros(10, 10, dtype=torch.bool)
     >>> mask[4:6, 7:9] = True
     >>> square_around(mask, 2.0)
     (slice(3, 7, None), slice(6, 10, None))
     """
-    places = [torch.nonzero(mask.any(1 - axis)).flatten() for axis in (0, 1)]
-    if not len(places[0]):
+    occupied_columns = torch.nonzero(mask.any(1)).flatten()
+    occupied_rows = torch.nonzero(mask.any(0)).flatten()
+    if not len(occupied_columns):
         return None
-    ends = [(int(place[0]), int(place[-1]) + 1) for place in places]
-    longer = max(end - begin for begin, end in ends)
-    side = [min(max(round(margin * longer), 1), size) for size in mask.shape]
-    slices = []
-    for (begin, end), length, size, moved in zip(ends, side, mask.shape, shift):
-        start = round((begin + end) / 2 + moved * longer - length / 2)
+    box = [
+        (int(occupied_columns[0]), int(occupied_columns[-1]) + 1),
+        (int(occupied_rows[0]), int(occupied_rows[-1]) + 1),
+    ]
+    longer_side = max(end - begin for begin, end in box)
+    square = []
+    for (begin, end), size, axis_shift in zip(box, mask.shape, shift):
+        length = min(max(round(margin * longer_side), 1), size)
+        centre = (begin + end) / 2 + axis_shift * longer_side
+        start = round(centre - length / 2)
         start = min(max(start, 0), size - length)
-        slices.append(slice(start, start + length))
-    return slices[0], slices[1]
+        square.append(slice(start, start + length))
+    return square[0], square[1]

@@ -1,19 +1,32 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of generated sites: what is written once for every kind of image."""
+"""Folders of generated sites: what is written in the same way for every kind of image."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from monai_fairfl.errors import DataError
 from monai_fairfl.utils.files import write_atomically
+
+
+class CaseMaker(Protocol):
+    """Makes the cases of one kind of site."""
+
+    def file_names(self, site: Any, number: int) -> tuple[str, str]:
+        """Names of a case's image and mask, relative to the site's folder."""
+
+    def encode(self, site: Any, number: int) -> tuple[bytes, bytes]:
+        """Make a case, and encode its image and its mask as files."""
+
+    def is_whole(self, path: Path) -> bool:
+        """Whether a file exists and can be read to its end."""
 
 
 def write_generated(
@@ -23,10 +36,11 @@ def write_generated(
     size: Sequence[int],
     cases: int | None,
     workers: int,
-    write_case: Callable[[Path, Any, int], None],
+    maker: CaseMaker,
 ) -> list[str]:
-    """Write every case of every site that is not there yet, and ``sites.json``, which says how the
-    sites differ.
+    """Write every case of every site that is not there yet, and ``sites.json``.
+
+    ``sites.json`` describes how the sites differ.
 
     Args:
         root: folder to write to; made if missing.
@@ -35,8 +49,7 @@ def write_generated(
         size: of all images.
         cases: number of cases of every site instead of each site's own.
         workers: threads.
-        write_case: (folder of the site, site, number) -> the case's files, left alone where they
-            are whole.
+        maker: makes the cases.
 
     Returns:
         The sites' names, sorted.
@@ -44,31 +57,61 @@ def write_generated(
     Raises:
         DataError: the folder holds generated sites of another seed, size or shift.
     """
-    sites = [site if cases is None else replace(site, cases=cases) for site in sites]
     root = Path(root)
-    description = _describe(root / "sites.json", sites, {"seed": seed, "size": list(size)})
+    if cases is not None:
+        sites = [replace(site, cases=cases) for site in sites]
+    description = _description(root / "sites.json", sites, {"seed": seed, "size": list(size)})
     for site in sites:
         (root / site.name).mkdir(parents=True, exist_ok=True)
     write_atomically(root / "sites.json", json.dumps(description, indent=2).encode())
-    todo = [(root / site.name, site, number) for site in sites for number in range(site.cases)]
+
+    def write_case(case: tuple[Any, int]) -> None:
+        site, number = case
+        _write_case(root / site.name, site, number, maker)
+
+    all_cases = [(site, number) for site in sites for number in range(site.cases)]
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(lambda arguments: write_case(*arguments), todo))
+        list(pool.map(write_case, all_cases))
     return sorted(site.name for site in sites)
 
 
-def _describe(path: Path, sites: Sequence[Any], made: dict[str, Any]) -> dict[str, Any]:
-    """What ``sites.json`` says after this call; refuses to mix two different sets of images in one
-    folder.
+def _write_case(folder: Path, site: Any, number: int, maker: CaseMaker) -> None:
+    """Write a case's files, unless all of them are whole."""
+    paths = [folder / name for name in maker.file_names(site, number)]
+    if all(maker.is_whole(path) for path in paths):
+        return
+    for path, content in zip(paths, maker.encode(site, number)):
+        write_atomically(path, content)
+
+
+def _description(path: Path, sites: Sequence[Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """The content of ``sites.json`` after this call.
+
+    Args:
+        path: of ``sites.json``.
+        sites: those of this call, which join the sites that are described already.
+        settings: seed and size of all images.
+
+    Raises:
+        DataError: the folder holds images of other settings, or one of the sites with other images.
     """
-    old: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {**made, "sites": {}}
-    described = {site.name: asdict(site) for site in sites}
-    clash = [key for key in made if old[key] != made[key]]
-    for name, entry in described.items():
-        before = old["sites"].get(name, entry)
-        clash += [f"{name}.{key}" for key in entry if key != "cases" and before[key] != entry[key]]
-        entry["cases"] = max(entry["cases"], before["cases"])
-    if clash:
+    previous: dict[str, Any] = {**settings, "sites": {}}
+    if path.exists():
+        previous = json.loads(path.read_text())
+    described = dict(previous["sites"])
+    differences = [name for name in settings if previous[name] != settings[name]]
+    for site in sites:
+        entry = asdict(site)
+        previous_entry = previous["sites"].get(site.name, entry)
+        for name, value in entry.items():
+            # A site may get further cases.
+            if name != "cases" and previous_entry[name] != value:
+                differences.append(f"{site.name}.{name}")
+        entry["cases"] = max(entry["cases"], previous_entry["cases"])
+        described[site.name] = entry
+    if differences:
         raise DataError(
-            f"{path} was written with another {', '.join(clash)}. Delete {path.parent} or choose another root."
+            f"{path} was written with another {', '.join(differences)}. Delete {path.parent} or"
+            " choose another root."
         )
-    return {**made, "sites": {**old["sites"], **described}}
+    return {**settings, "sites": described}

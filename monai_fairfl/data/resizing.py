@@ -23,9 +23,9 @@ class SmoothResized(Resized):
 
     Anti-aliasing smooths with a Gaussian of :math:`\sigma = (f - 1) / 2` pixels along an axis that
     becomes f times smaller, then interpolates bilinearly. Both are linear and go axis by axis, so
-    that the result is :math:`A X B^T` with a sparse matrix for each axis: what is smoothed is only
-    what is kept, where MONAI smooths every pixel. Values are MONAI's but for rounding; affine,
-    inverse and everything else are MONAI's own.
+    that the result is :math:`A X B^T` with a sparse matrix for each axis. Only the pixels of the
+    result are smoothed, where MONAI smooths every pixel. Values are MONAI's but for rounding;
+    affine, inverse and everything else are MONAI's own.
 
     Args:
         keys: of images, C x W x H.
@@ -37,7 +37,8 @@ class SmoothResized(Resized):
     Raises:
         ValueError: for ``anti_aliasing`` with another mode.
 
-    >>> SmoothResized("image", 32, size_mode="longest")({"image": torch.ones(3, 640, 480)})["image"].shape
+    >>> resize = SmoothResized("image", 32, size_mode="longest")
+    >>> resize({"image": torch.ones(3, 640, 480)})["image"].shape
     torch.Size([3, 32, 24])
     """
 
@@ -51,61 +52,65 @@ class SmoothResized(Resized):
     ) -> None:
         super().__init__(keys, spatial_size, size_mode, mode)
         self.smooth = ensure_tuple_rep(anti_aliasing, len(self.keys))
-        wrong = [
-            mode
-            for mode, smooth in zip(self.mode, self.smooth, strict=True)
-            if smooth and mode != "bilinear"
-        ]
-        if wrong:
-            raise ValueError(
-                f"SmoothResized: anti_aliasing needs mode 'bilinear', got {wrong[0]!r}"
-            )
+        for key_mode, smooth in zip(self.mode, self.smooth, strict=True):
+            if smooth and key_mode != "bilinear":
+                raise ValueError(
+                    f"SmoothResized: anti_aliasing needs mode 'bilinear', got {key_mode!r}"
+                )
 
     @property
     def requires_current_data(self) -> bool:
-        """So that a lazy ``Compose`` carries out what is pending first: smoothing looks at the
-        pixels.
-        """
+        """Whether a lazy ``Compose`` must carry out what is pending: smoothing needs the pixels."""
         return True
 
     def __call__(
         self, data: Mapping[Hashable, Any], lazy: bool | None = None
     ) -> dict[Hashable, Any]:
-        found = super().__call__(data, False)
-        for key, smooth in self.key_iterator(found, self.smooth):
-            size = found[key].shape[1:]
-            if smooth and any(
-                new < old for new, old in zip(size, data[key].shape[1:], strict=True)
-            ):
-                found[key].copy_(
-                    torch.from_numpy(_resized(torch.as_tensor(data[key]).numpy(), size))
-                )
-        return found
+        d = super().__call__(data, False)
+        for key, smooth in self.key_iterator(d, self.smooth):
+            size = d[key].shape[1:]
+            previous_size = data[key].shape[1:]
+            if smooth and _is_smaller(size, previous_size):
+                image = torch.as_tensor(data[key]).numpy()
+                d[key].copy_(torch.from_numpy(_resized(image, size)))
+        return d
+
+
+def _is_smaller(size: Sequence[int], previous_size: Sequence[int]) -> bool:
+    """Whether at least one axis becomes smaller."""
+    return any(new < previous for new, previous in zip(size, previous_size, strict=True))
 
 
 def _resized(image: np.ndarray, size: Sequence[int]) -> np.ndarray:
     """An image, C x W x H, in another size; float32."""
-    first, second = (_matrix(old, new) for old, new in zip(image.shape[1:], size, strict=True))
-    return np.stack([(second @ (first @ channel.astype(np.float32)).T).T for channel in image])
+    columns = _matrix(image.shape[1], size[0])
+    rows = _matrix(image.shape[2], size[1])
+    channels = []
+    for channel in image:
+        narrowed = columns @ channel.astype(np.float32)
+        channels.append((rows @ narrowed.T).T)
+    return np.stack(channels)
 
 
-@lru_cache(maxsize=128)  # photographs of one camera are of one size
+# Photographs of one camera are of one size.
+@lru_cache(maxsize=128)
 def _matrix(length: int, size: int) -> sparse.csr_matrix:
     """Smoothing and interpolation of ``length`` pixels to ``size``: (size, length)."""
-    index = torch.arange(length, dtype=torch.float64)
-    place = interpolate(index[None, None], size=size, mode="linear")[
-        0, 0
-    ].numpy()  # where each new pixel lies
-    before = np.minimum(place.astype(int), max(length - 2, 0))
-    after = np.minimum(before + 1, length - 1)
-    entries = np.concatenate([1 - (place - before), place - before])
+    # Linear interpolation: each new pixel lies between two pixels, which have its two weights.
+    index = torch.arange(length, dtype=torch.float64)[None, None]
+    position = interpolate(index, size=size, mode="linear")[0, 0].numpy()
+    left = np.minimum(position.astype(int), max(length - 2, 0))
+    right = np.minimum(left + 1, length - 1)
+    weights = np.concatenate([1 - (position - left), position - left])
     rows = np.tile(np.arange(size), 2)
-    matrix = sparse.csr_matrix(
-        (entries, (rows, np.concatenate([before, after]))), shape=(size, length)
-    )
+    columns = np.concatenate([left, right])
+    matrix = sparse.csr_matrix((weights, (rows, columns)), shape=(size, length))
     if size < length:
-        kernel = gaussian_1d(torch.tensor((length / size - 1) / 2)).double().numpy()
+        # Smoothing comes first: a band matrix with the Gaussian on its diagonals.
+        sigma = (length / size - 1) / 2
+        kernel = gaussian_1d(torch.tensor(sigma)).double().numpy()
         offsets = np.arange(len(kernel)) - len(kernel) // 2
         inside = abs(offsets) < length
-        matrix = matrix @ sparse.diags(kernel[inside], offsets[inside], shape=(length, length))
+        smoothing = sparse.diags(kernel[inside], offsets[inside], shape=(length, length))
+        matrix = matrix @ smoothing
     return sparse.csr_matrix(matrix, dtype=np.float32)

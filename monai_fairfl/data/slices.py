@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Turns volumes into 2D slices, with a chosen share of slices without gland."""
+"""Slices of volumes for 2D networks, with a chosen share of slices without gland."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -17,14 +18,16 @@ from monai_fairfl.errors import ConfigError, DataError
 
 
 class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
-    """Draw axial slices of a channel-first volume, the same ones of every key.
+    r"""Draw axial slices of a channel-first volume, the same ones of every key.
 
-    Slices with gland are what a 2D network learns from; a few without teach it where the gland
-    ends. With ``num_samples="all"`` each of the g slices with gland comes once, and e ~ Binomial(k,
-    g r / ((1 - r) k)) of the k empty ones with it, so that e / (g + e) is about the empty rate r
-    (E[e] = g r / (1 - r), and all k if there are not more). With a number, each drawn slice is an
-    empty one with probability r. A slice is drawn again only when all of its kind were drawn. A
-    volume without gland gives empty slices only, one with gland throughout gives none.
+    A 2D network learns from slices with gland; a few without teach it where the gland ends. With
+    ``num_samples="all"`` each of the g slices with gland is drawn once, and of the k empty slices
+
+    .. math:: e \sim \mathrm{Binomial}\left(k, \min\left(1, \frac{g r}{(1 - r) k}\right)\right)
+
+    so that e / (g + e) is about the empty rate r. With a number, each drawn slice is an empty one
+    with probability r. A slice is drawn again only when all of its kind were drawn. A volume
+    without gland gives empty slices only, one with gland throughout gives none.
 
     Args:
         keys: keys of the volumes, C x H x W x D.
@@ -44,7 +47,8 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
 
     >>> label = torch.zeros(1, 4, 4, 6)
     >>> label[..., 2:5] = 1
-    >>> slices = SampleSlicesd(["image", "label"], empty_rate=0.0)({"image": label * 2, "label": label})
+    >>> sample = SampleSlicesd(["image", "label"], empty_rate=0.0)
+    >>> slices = sample({"image": label * 2, "label": label})
     >>> len(slices), tuple(slices[0]["image"].shape)
     (3, (1, 4, 4))
     """
@@ -66,7 +70,9 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
             raise ConfigError(f'num_samples={num_samples!r}: give "all" or a number from 1.')
         if not 0 <= empty_rate < 1:
             raise ConfigError(f"empty_rate={empty_rate}: give a share from 0 to below 1.")
-        self.label_key, self.num_samples, self.empty_rate = label_key, num_samples, empty_rate
+        self.label_key = label_key
+        self.num_samples = num_samples
+        self.empty_rate = empty_rate
         self.indices = np.empty(0, dtype=int)
 
     def randomize(self, data: torch.Tensor) -> None:
@@ -76,46 +82,68 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
             data: the label, C x H x W x D.
         """
         has_gland = (data > 0).any(dim=0).any(dim=0).any(dim=0).cpu().numpy()
-        gland, empty = np.flatnonzero(has_gland), np.flatnonzero(~has_gland)
+        gland = np.flatnonzero(has_gland)
+        empty = np.flatnonzero(~has_gland)
         if self.num_samples == "all":
-            expected = len(gland) * self.empty_rate / (1 - self.empty_rate)
-            chance = min(1.0, expected / max(1, len(empty)))
-            num_gland, num_empty = len(gland), int(self.R.binomial(len(empty), chance))
-            if not len(gland):
-                num_empty = 1
+            num_gland = len(gland)
+            num_empty = self._number_beside_all(len(gland), len(empty))
         else:
             count = int(self.num_samples)
-            num_empty = int(self.R.binomial(count, self.empty_rate))
-            num_empty = 0 if not len(empty) else count if not len(gland) else num_empty
+            num_empty = self._number_among(count, len(gland), len(empty))
             num_gland = count - num_empty
-        self.indices = self.R.permutation(
-            np.concatenate([self._draw(gland, num_gland), self._draw(empty, num_empty)])
-        )
+        drawn_gland = self._draw(gland, num_gland)
+        drawn_empty = self._draw(empty, num_empty)
+        self.indices = self.R.permutation(np.concatenate([drawn_gland, drawn_empty]))
+
+    def _number_beside_all(self, gland: int, empty: int) -> int:
+        """Draw how many of the empty slices join all slices with gland."""
+        expected = gland * self.empty_rate / (1 - self.empty_rate)
+        chance = min(1.0, expected / max(1, empty))
+        drawn = int(self.R.binomial(empty, chance))
+        return drawn if gland else 1
+
+    def _number_among(self, count: int, gland: int, empty: int) -> int:
+        """Draw how many of ``count`` slices are empty ones."""
+        drawn = int(self.R.binomial(count, self.empty_rate))
+        if not empty:
+            return 0
+        return drawn if gland else count
 
     def _draw(self, indices: np.ndarray, count: int) -> np.ndarray:
-        """Draw ``count`` of ``indices``; each comes again only after all the others came."""
-        rounds = -(-count // max(1, len(indices)))
-        drawn = [self.R.permutation(indices) for _ in range(rounds)]
-        return np.concatenate([np.empty(0, dtype=int), *drawn])[:count]
+        """Draw ``count`` of ``indices``; each is drawn again only after all the others."""
+        rounds = math.ceil(count / max(1, len(indices)))
+        drawn = np.empty(0, dtype=int)
+        for _ in range(rounds):
+            drawn = np.concatenate([drawn, self.R.permutation(indices)])
+        return drawn[:count]
 
     def __call__(self, data: Mapping[Hashable, Any]) -> list[dict[Hashable, Any]]:
-        volumes = {
-            key: convert_to_tensor(data[key], track_meta=False) for key in self.key_iterator(data)
-        }
-        if self.label_key not in volumes:
-            raise DataError(
-                f"The data has no {self.label_key!r}, which decides what a slice with gland is. Load it first."
-            )
-        shape = tuple(volumes[self.label_key].shape)
-        for key, volume in volumes.items():
-            if volume.ndim != 4 or tuple(volume.shape[1:]) != shape[1:]:
-                raise DataError(
-                    f"{key!r} has shape {tuple(volume.shape)} and {self.label_key!r} {shape}: all need C x H x W x D"
-                    " with the same H, W and D. Put EnsureChannelFirstd before this transform."
-                )
+        volumes = {}
+        for key in self.key_iterator(data):
+            volumes[key] = convert_to_tensor(data[key], track_meta=False)
+        self._require_same_axes(volumes)
         self.randomize(volumes[self.label_key])
         others = {key: value for key, value in data.items() if key not in volumes}
-        return [
-            {**others, **{key: v[..., int(index)].clone() for key, v in volumes.items()}}
-            for index in self.indices
-        ]
+        slices = []
+        for index in self.indices:
+            one_slice = dict(others)
+            for key, volume in volumes.items():
+                one_slice[key] = volume[..., int(index)].clone()
+            slices.append(one_slice)
+        return slices
+
+    def _require_same_axes(self, volumes: Mapping[Hashable, torch.Tensor]) -> None:
+        if self.label_key not in volumes:
+            raise DataError(
+                f"The data has no {self.label_key!r}, which decides what a slice with gland is."
+                " Load it first."
+            )
+        label_shape = tuple(volumes[self.label_key].shape)
+        for key, volume in volumes.items():
+            shape = tuple(volume.shape)
+            if len(shape) != 4 or shape[1:] != label_shape[1:]:
+                raise DataError(
+                    f"{key!r} has shape {shape} and {self.label_key!r} {label_shape}: all need"
+                    " C x H x W x D with the same H, W and D. Put EnsureChannelFirstd before this"
+                    " transform."
+                )

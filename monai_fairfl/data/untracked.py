@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Augmentation without the bookkeeping of where voxels lie: training needs none, and small images
-pay dearly for it.
+"""Augmentation without the bookkeeping of where voxels lie.
+
+Training does not need it, and for small images it takes longer than the augmentation itself.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from monai.transforms import Compose, RandomizableTrait, Transform
 
 
 class UntrackedCompose(Compose):
-    """A :class:`monai.transforms.Compose` that makes plain tensors from its first random transform
-    on.
+    """MONAI's ``Compose`` that makes plain tensors from its first random transform on.
 
-    MONAI's transforms keep every image's affine and history in a ``MetaTensor``. A network that is
-    trained needs neither, and at 64 x 64 keeping them takes longer than the augmentation itself.
-    Values and random draws are the same to the bit; what comes before the first random transform,
-    and a cache keeps, is tracked as ever. Not for images whose transforms are to be inverted.
+    MONAI's transforms store every image's affine and history in a ``MetaTensor``. A network that is
+    trained needs neither, and at 64 x 64 storing them takes longer than the augmentation itself.
+    Values and random draws are the same to the bit. The transforms before the first random one,
+    whose results a cache holds, are tracked as ever. Do not use it for images whose transforms are
+    to be inverted.
 
-    MONAI's switch (``set_track_meta``) holds for the whole process, so it is used in the main
+    MONAI's switch (``set_track_meta``) is one for the whole process, so it is used in the main
     thread alone: where clients or loaders share a process in threads, everything stays tracked,
     slower and otherwise the same.
 
@@ -35,8 +36,11 @@ class UntrackedCompose(Compose):
     >>> from monai.data import MetaTensor
     >>> from monai.transforms import RandFlip, ScaleIntensity
     >>> transforms = [ScaleIntensity(), RandFlip(prob=1.0)]
-    >>> [isinstance(kind(transforms)(torch.rand(1, 8, 8)), MetaTensor) for kind in (Compose, UntrackedCompose)]
-    [True, False]
+    >>> image = torch.rand(1, 8, 8)
+    >>> isinstance(Compose(transforms)(image), MetaTensor)
+    True
+    >>> isinstance(UntrackedCompose(transforms)(image), MetaTensor)
+    False
     """
 
     def __init__(
@@ -52,30 +56,37 @@ class UntrackedCompose(Compose):
         threading: bool = False,
         lazy: bool | None = None,
     ) -> Any:
-        """Transforms ``start`` up to ``end``, by which datasets split what they cache from what is
-        random.
+        """Carry out the transforms from ``start`` up to ``end``.
+
+        Datasets split by these what they cache from what is random.
         """
-        first = self.get_index_of_first(
-            lambda t: isinstance(t, RandomizableTrait) or not isinstance(t, Transform)
-        )
-        everything = len(self.transforms)
-        split, last = everything if first is None else first, everything if end is None else end
-        if start < split:
-            input_ = super().__call__(input_, start, min(split, last), threading, lazy)
-        if last > split:
+        if end is None:
+            end = len(self.transforms)
+        first_random = self.get_index_of_first(_is_random)
+        if first_random is None:
+            first_random = len(self.transforms)
+        if start < first_random:
+            input_ = super().__call__(input_, start, min(first_random, end), threading, lazy)
+        if end > first_random:
             with _untracked():
-                input_ = super().__call__(input_, max(start, split), last, threading, lazy)
+                input_ = super().__call__(input_, max(start, first_random), end, threading, lazy)
         return input_
+
+
+def _is_random(transform: Any) -> bool:
+    """Whether a transform may be random; a plain callable may."""
+    return isinstance(transform, RandomizableTrait) or not isinstance(transform, Transform)
 
 
 @contextmanager
 def _untracked() -> Iterator[None]:
+    """Switch MONAI's tracking off, in the main thread alone."""
     if threads.current_thread() is not threads.main_thread():
         yield
         return
-    before = get_track_meta()
+    was_tracked = get_track_meta()
     set_track_meta(False)
     try:
         yield
     finally:
-        set_track_meta(before)
+        set_track_meta(was_tracked)

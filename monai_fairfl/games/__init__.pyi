@@ -18,6 +18,7 @@ from .stopping import MaxEvaluations as MaxEvaluations
 from .stopping import MaxSamples as MaxSamples
 from .stopping import Progress as Progress
 from .stopping import RankStable as RankStable
+from .stopping import SamplingProgress as SamplingProgress
 from .stopping import StandardError as StandardError
 from .stopping import StoppingRule as StoppingRule
 from .valuation import Valuation as Valuation

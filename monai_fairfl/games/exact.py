@@ -42,22 +42,29 @@ def shapley_values(table: ArrayLike) -> NDArray[np.float64]:
         raise ConfigError(
             f"a table of N players has 2^N values (2, 4, 8, ...), got shape {v.shape}"
         )
+
+    # Sizes of the coalitions without one player: the bits set in 0 .. 2^(N-1) - 1.
     sizes = np.zeros(1, dtype=int)
-    for _ in range(count - 1):  # number of bits set in 0 .. 2^(N-1) - 1
+    for _ in range(count - 1):
         sizes = np.concatenate([sizes, sizes + 1])
-    share = np.array([1 / (count * comb(count - 1, size)) for size in range(count)])[sizes]
+
+    # The factor of a marginal contribution to a coalition, 1 / (N binom(N - 1, |S|)).
+    factor_of_size = [1 / (count * comb(count - 1, size)) for size in range(count)]
+    factors = np.array(factor_of_size)[sizes]
+
     values = np.empty(count)
     for player in range(count):
-        pairs = v.reshape(
-            -1, 2, 2**player
-        )  # without and with the player; the other bits keep their order
-        values[player] = share @ (pairs[:, 1] - pairs[:, 0]).ravel()
+        # Along the second axis without and with the player; the other bits keep their order.
+        pairs = v.reshape(-1, 2, 2**player)
+        marginals = (pairs[:, 1] - pairs[:, 0]).ravel()
+        values[player] = factors @ marginals
     return values
 
 
 def exact_shapley(game: Game) -> Valuation:
-    """Shapley values from all 2^N coalitions: nothing is sampled, so standard errors are 0 and the
-    ranking is stable.
+    """Shapley values from all 2^N coalitions.
+
+    Nothing is sampled, so standard errors are 0 and the ranking is stable.
 
     Args:
         game: of at most 20 players.
@@ -69,16 +76,16 @@ def exact_shapley(game: Game) -> Valuation:
     >>> found.values["A"].value, found.evaluations, found.total
     (0.5, 4, 1.0)
     """
-    before = game.evaluations
+    evaluations_before = game.evaluations
     table = game.table()
-    marginals = len(table) // 2
+    marginals = len(table) // 2  # of each player
+    values = {}
+    for player, value in zip(game.players, shapley_values(table)):
+        values[player] = Estimate(float(value), 0.0, marginals)
     return Valuation(
         method="exact",
-        values={
-            p: Estimate(float(v), 0.0, marginals)
-            for p, v in zip(game.players, shapley_values(table))
-        },
-        evaluations=game.evaluations - before,
+        values=values,
+        evaluations=game.evaluations - evaluations_before,
         rank_stability=1.0,
         total=float(table[-1] - table[0]),
     )

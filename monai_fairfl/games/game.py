@@ -15,7 +15,10 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.geometry import ZERO_NORM, cosine
 
 Coalition: TypeAlias = frozenset[str]
-MOST_PLAYERS = 20  # 2^20 coalitions: a table of 8 MB, and as many evaluations
+"""The names of its members."""
+
+MOST_PLAYERS = 20
+"""2^20 coalitions are a table of 8 MB, and as many evaluations."""
 
 
 class Game:
@@ -25,9 +28,9 @@ class Game:
     coalition trains. It is evaluated when first asked for, once per coalition.
 
     Args:
-        players: their names; kept sorted, so that results do not depend on their order.
+        players: their names; sorted, so that results do not depend on their order.
         utility: coalition -> finite number, in any unit (Dice: a fraction in [0, 1]).
-        known: coalition -> utility, evaluated earlier; the game goes on from there.
+        known: coalition -> utility, evaluated earlier; these are not evaluated again.
 
     Raises:
         ConfigError: when there is no player, one is named twice, or a known value is unusable.
@@ -72,8 +75,9 @@ class Game:
         return self.known[members]
 
     def table(self) -> NDArray[np.float64]:
-        """Utility of all coalitions, shape (2^N,): bit i of the index says whether ``players[i]``
-        is in.
+        """Utility of all coalitions, shape (2^N,).
+
+        Bit i of an index is set where ``players[i]`` is a member.
 
         Raises:
             ConfigError: with more than 20 players, whose coalitions are too many to evaluate.
@@ -82,7 +86,8 @@ class Game:
         [0.0, 1.0, 1.0, 2.0]
         """
         self._check_size()
-        return np.array([self(self._coalition(index)) for index in range(2 ** len(self.players))])
+        coalitions = [self._coalition(index) for index in range(2 ** len(self.players))]
+        return np.array([self(coalition) for coalition in coalitions])
 
     def _members(self, coalition: Iterable[str]) -> Coalition:
         members = frozenset(coalition)
@@ -94,43 +99,56 @@ class Game:
         return members
 
     def _coalition(self, index: int) -> Coalition:
-        return frozenset(player for bit, player in enumerate(self.players) if index >> bit & 1)
+        """The coalition at an index of the table."""
+        members = []
+        for bit, player in enumerate(self.players):
+            if index >> bit & 1:
+                members.append(player)
+        return frozenset(members)
 
     def _check_size(self) -> None:
         count = len(self.players)
         if count > MOST_PLAYERS:
             raise ConfigError(
-                f"{count} players have 2^{count} coalitions, too many to evaluate (at most {MOST_PLAYERS} players): "
-                "sample instead, with permutation_shapley or stratified_shapley"
+                f"{count} players have 2^{count} coalitions, too many to evaluate (at most "
+                f"{MOST_PLAYERS} players): sample instead, with permutation_shapley or "
+                "stratified_shapley"
             )
 
 
 class CosineGame(Game):
-    """The game of :func:`cosine_game`; its table is computed at once, not coalition by coalition."""
+    """The game of :func:`cosine_game`, whose table one matrix product computes."""
 
     def __init__(
         self, gram: NDArray[np.float64], weights: NDArray[np.float64], names: Sequence[str]
     ):
         super().__init__(names, self._cosine)
         order = [list(names).index(player) for player in self.players]
-        self.gram, self.weights = gram[np.ix_(order, order)], weights[order]
+        self.gram = gram[np.ix_(order, order)]
+        self.weights = weights[order]
 
     def _cosine(self, coalition: Coalition) -> float:
-        return cosine(
-            self.gram, self.weights * [player in coalition for player in self.players], self.weights
-        )
+        """cos(u_S, u_N): the weights of players outside of S are 0."""
+        is_member = [player in coalition for player in self.players]
+        return cosine(self.gram, self.weights * is_member, self.weights)
 
     def table(self) -> NDArray[np.float64]:
-        """As :meth:`Game.table`, one matrix product for all coalitions; counts as 2^N evaluations."""
+        """As :meth:`Game.table`, from one matrix product; counts as 2^N evaluations."""
         self._check_size()
         count = len(self.players)
-        sums = (np.arange(2**count)[:, None] >> np.arange(count) & 1) * self.weights
-        products = sums @ self.gram
-        lengths = np.sqrt(np.einsum("ij,ij->i", products, sums).clip(min=0))
-        directed = (lengths >= ZERO_NORM) & (lengths[-1] >= ZERO_NORM)
+
+        # Row S holds the factors of the updates in u_S, the last row those of u_N.
+        is_member = np.arange(2**count)[:, None] >> np.arange(count) & 1
+        factors = is_member * self.weights
+        products = factors @ self.gram
+        lengths = np.sqrt(np.einsum("ij,ij->i", products, factors).clip(min=0))
+
+        # cos(u_S, u_N), and 0 where either has no length.
+        has_direction = (lengths >= ZERO_NORM) & (lengths[-1] >= ZERO_NORM)
+        divisors = np.where(has_direction, lengths * lengths[-1], 1.0)
+        cosines = (products @ self.weights / divisors).clip(-1, 1)
         self.evaluations = 2**count
-        scale = np.where(directed, lengths * lengths[-1], 1.0)
-        return np.where(directed, (products @ self.weights / scale).clip(-1, 1), 0.0)
+        return np.where(has_direction, cosines, 0.0)
 
 
 def cosine_game(gram: ArrayLike, weights: ArrayLike, names: Sequence[str]) -> CosineGame:
@@ -152,10 +170,12 @@ def cosine_game(gram: ArrayLike, weights: ArrayLike, names: Sequence[str]) -> Co
     >>> cosine_game([[1, 0], [0, 1]], [0.5, 0.5], ["A", "B"]).table().round(4).tolist()
     [0.0, 0.7071, 0.7071, 1.0]
     """
-    g, r = np.asarray(gram, dtype=np.float64), np.asarray(weights, dtype=np.float64)
-    if g.shape != (len(names), len(names)) or r.shape != (len(names),):
+    g = np.asarray(gram, dtype=np.float64)
+    r = np.asarray(weights, dtype=np.float64)
+    count = len(names)
+    if g.shape != (count, count) or r.shape != (count,):
         raise ConfigError(
-            f"{len(names)} names need a {len(names)} x {len(names)} Gram matrix; got {g.shape}, {r.shape}"
+            f"{count} names need a {count} x {count} Gram matrix; got {g.shape}, {r.shape}"
         )
     if not (np.isfinite(g).all() and np.isfinite(r).all()):
         raise ConfigError(
@@ -167,7 +187,8 @@ def cosine_game(gram: ArrayLike, weights: ArrayLike, names: Sequence[str]) -> Co
 def _finite(value: float, coalition: Coalition) -> float:
     if not math.isfinite(value):
         raise ConfigError(
-            f"the utility of coalition {sorted(coalition)} is {value!r}, not a finite number: a score that is "
-            "undefined (Dice of empty masks) must be left out before averaging, a model that diverged trained again"
+            f"the utility of coalition {sorted(coalition)} is {value!r}, not a finite number: a "
+            "score that is undefined (Dice of empty masks) must be left out before averaging, a "
+            "model that diverged trained again"
         )
     return float(value)

@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""GTG-Shapley: values of the rounds of one federation, with sampling cut short where little is left
-to share out.
-"""
+"""GTG-Shapley: values of a federation's rounds, where little gains end the sampling early."""
 
 from __future__ import annotations
 
@@ -19,19 +17,32 @@ from monai_fairfl.games.sampling import Running, walk
 from monai_fairfl.games.valuation import Valuation, rank_stability, sum_over_rounds
 from monai_fairfl.protocol.values import Estimate
 
-LEAST = 30  # permutations before convergence is looked for
-LAST = 10  # running means that must agree
-CHANGE = 0.05  # largest mean relative change among these
-CAP = 0.8  # of 2^N: more permutations than that are never walked
+LEAST = 30
+"""Permutations before convergence is looked for."""
+
+LAST = 10
+"""Running means that must agree."""
+
+CHANGE = 0.05
+"""Largest mean relative change among these."""
+
+CAP = 0.8
+"""Share of 2^N: more permutations than that are never walked through."""
 
 Orders = Callable[[Sequence[str], np.random.Generator], Iterable[Sequence[str]]]
+"""(players, generator) -> the permutations of one pass."""
 
 
 @dataclass(frozen=True)
 class GTGRound:
-    """What one round cost: its ``gain`` V(all) - V(nobody), whether it was ``skipped`` for gaining
-    too little, the ``permutations`` walked through, marginals ``truncated`` to 0 without
-    evaluation, and ``evaluations``.
+    """What one round cost.
+
+    Args:
+        gain: V(all) - V(nobody).
+        skipped: whether the round gained too little to be shared out.
+        permutations: walked through.
+        truncated: marginal contributions taken for 0 without evaluation.
+        evaluations: of the utility.
     """
 
     gain: float
@@ -58,11 +69,12 @@ def guided_orders(players: Sequence[str], rng: np.random.Generator) -> list[tupl
     >>> [order[0] for order in guided_orders("ABC", np.random.default_rng(0))]
     ['A', 'B', 'C']
     """
-    others = [[other for other in players if other != first] for first in players]
-    return [
-        (first, *(rest[i] for i in rng.permutation(len(rest))))
-        for first, rest in zip(players, others)
-    ]
+    orders = []
+    for first in players:
+        others = [player for player in players if player != first]
+        shuffled = [others[position] for position in rng.permutation(len(others))]
+        orders.append((first, *shuffled))
+    return orders
 
 
 def gtg_shapley(
@@ -72,16 +84,17 @@ def gtg_shapley(
     seed: int = 0,
     orders: Orders = guided_orders,
 ) -> GTGValuation:
-    """Guided truncation gradient Shapley (Liu et al., ACM TIST 2022), no training beyond the
-    federation's own.
+    """Guided truncation gradient Shapley (Liu et al., ACM TIST 2022).
 
-    A round's game has as utility of a coalition the score of the model made of its members'
-    updates, and of nobody that of the model before the round. A round that gains at most
-    ``between`` is worth nothing to anybody. Else permutations are walked through, one pass of
-    ``orders`` at a time; within ``within`` of the score of all, the rest gets nothing. It ends
-    when, after more than max(30, N) permutations, the last ten running means differ from the very
-    last by less than 5 % in the mean over players, or after 0.8 x 2^N permutations. Rounds are
-    summed.
+    It needs no training beyond the federation's own. A round's game has as utility of a coalition
+    the score of the model made of its members' updates, and of nobody that of the model before the
+    round.
+
+    A round that gains at most ``between`` is worth nothing to anybody. Else permutations are walked
+    through, one pass of ``orders`` at a time; within ``within`` of the score of all, the rest gets
+    nothing. It ends when, after more than max(30, N) permutations, the last ten running means
+    differ from the very last by less than 5 % in the mean over players, or after 0.8 x 2^N
+    permutations. Rounds are summed.
 
     Args:
         rounds: a game for each round; players may differ.
@@ -95,47 +108,67 @@ def gtg_shapley(
         Values, their standard errors over passes (the error of truncation is not in it; ``n``
         counts passes), and what each round cost.
 
-    >>> found = gtg_shapley([Game("AB", lambda coalition: 0.4 * len(coalition)), Game("AB", lambda coalition: 0.8)])
+    >>> first = Game("AB", lambda coalition: 0.4 * len(coalition))
+    >>> second = Game("AB", lambda coalition: 0.8)
+    >>> found = gtg_shapley([first, second])
     >>> [value.value for value in found.values.values()], [spent.skipped for spent in found.rounds]
     ([0.4, 0.4], [False, True])
     """
     rng = np.random.default_rng(seed)
-    played = [_round(game, between, within, rng, orders) for game in rounds]
-    found = sum_over_rounds([valuation for valuation, _ in played])
+    valuations = []
+    costs = []
+    for game in rounds:
+        valuation, cost = _round(game, between, within, rng, orders)
+        valuations.append(valuation)
+        costs.append(cost)
+    summed = sum_over_rounds(valuations)
     return GTGValuation(
         "gtg",
-        found.values,
-        found.evaluations,
-        found.rank_stability,
-        found.total,
-        tuple(spent for _, spent in played),
+        summed.values,
+        summed.evaluations,
+        summed.rank_stability,
+        summed.total,
+        tuple(costs),
     )
 
 
 def _round(
     game: Game, between: float, within: float, rng: np.random.Generator, orders: Orders
 ) -> tuple[Valuation, GTGRound]:
-    before = game.evaluations
-    gain = game(game.players) - game(())
+    """The values of one round, and its cost."""
+    evaluations_before = game.evaluations
     values = {player: Estimate(0.0, 0.0, 0) for player in game.players}
-    truncated, skipped = 0, abs(gain) <= between
-    walks, passes = Running(), Running()
-    means: deque[NDArray[np.float64]] = deque(maxlen=LAST)
-    while not (skipped or _enough(walks.count, means, len(game.players))):
-        walked = [walk(game, order, within) for order in orders(game.players, rng)]
-        for row, count in walked:
-            walks.add(row)
-            means.append(walks.mean)
+    walks = Running()
+    passes = Running()
+    latest_means: deque[NDArray[np.float64]] = deque(maxlen=LAST)
+    truncated = 0
+
+    # Truncation between rounds: a round without gain is worth nothing to anybody.
+    gain = game(game.players) - game(())
+    skipped = abs(gain) <= between
+
+    while not skipped and not _is_sampled(walks.count, latest_means, len(game.players)):
+        rows = []
+        for order in orders(game.players, rng):
+            # Truncation within a permutation: near the score of all, the rest gets nothing.
+            row, count = walk(game, order, within)
+            rows.append(row)
             truncated += count
-        # within a pass first places are dealt out, not drawn: only whole passes are alike
-        passes.add(np.mean([row for row, _ in walked], axis=0))
+        for row in rows:
+            walks.add(row)
+            latest_means.append(walks.mean)
+
+        # Within a pass, first places are dealt out and not drawn: only whole passes are alike.
+        passes.add(np.mean(rows, axis=0))
         values = passes.estimates(game.players)
-    evaluations = game.evaluations - before
+
+    evaluations = game.evaluations - evaluations_before
     valuation = Valuation("gtg", values, evaluations, rank_stability(values), gain)
     return valuation, GTGRound(gain, skipped, walks.count, truncated, evaluations)
 
 
-def _enough(count: int, means: Sequence[NDArray[np.float64]], players: int) -> bool:
+def _is_sampled(count: int, means: Sequence[NDArray[np.float64]], players: int) -> bool:
+    """Whether the running means agree, or the permutations are as many as there may be."""
     if count >= CAP * 2**players:
         return True
     if count <= max(LEAST, players):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.game import Game
-from monai_fairfl.games.stopping import Progress, StoppingRule
+from monai_fairfl.games.stopping import SamplingProgress, StoppingRule
 from monai_fairfl.games.valuation import Valuation, rank_stability
 from monai_fairfl.protocol.values import Estimate
 
@@ -47,30 +47,27 @@ def permutation_shapley(
         ConfigError: when a permutation does not name each player once, or there is none.
 
     >>> from monai_fairfl.games.stopping import MaxSamples
-    >>> found = permutation_shapley(Game("AB", lambda coalition: float(len(coalition) == 2)), MaxSamples(400))
+    >>> game = Game("AB", lambda coalition: float(len(coalition) == 2))
+    >>> found = permutation_shapley(game, MaxSamples(400))
     >>> found.values["A"].n, abs(found.values["A"].value - 0.5) < 0.1, found.evaluations
     (400, True, 4)
     """
-    orders = (
-        _random_permutations(game, seed)
-        if permutations is None
-        else (tuple(order) for order in permutations)
-    )
-    if antithetic:
-        rows = ((walk(game, order)[0] + walk(game, order[::-1])[0]) / 2 for order in orders)
+    if permutations is None:
+        orders = _random_permutations(game, seed)
     else:
-        rows = (walk(game, order)[0] for order in orders)
+        orders = (tuple(order) for order in permutations)
+    rows = _antithetic_rows(game, orders) if antithetic else _rows(game, orders)
     return _mean_of(rows, game, stop, "permutation")
 
 
 def stratified_shapley(game: Game, stop: StoppingRule, seed: int = 0) -> Valuation:
-    """Shapley values as mean over coalition sizes of the mean marginal contribution at that size
-    (Maleki et al., 2013).
+    """Shapley values by strata, the sizes of coalitions (Maleki et al., 2013).
 
-    A sample has, for every player and every size, one random coalition of the others of this size.
-    So it takes up to 2N times as many evaluations as a permutation, and removes the variance
-    between sizes: worth it where the first players bring the most, as in training. The estimates
-    sum to V(all) - V(nobody) in the mean only.
+    A value is the mean over sizes of the mean marginal contribution at that size. A sample has, for
+    every player and every size, one random coalition of the others of this size. So it takes up to
+    2N times as many evaluations as a permutation, and removes the variance between sizes: worth it
+    where the first players bring the most, as in training. The estimates sum to V(all) - V(nobody)
+    in the mean only.
 
     Args:
         game: of any number of players.
@@ -82,38 +79,42 @@ def stratified_shapley(game: Game, stop: StoppingRule, seed: int = 0) -> Valuati
         sample.
 
     >>> from monai_fairfl.games.stopping import MaxSamples
-    >>> found = stratified_shapley(Game("ABC", lambda coalition: len(coalition) ** 0.5), MaxSamples(2))
+    >>> game = Game("ABC", lambda coalition: len(coalition) ** 0.5)
+    >>> found = stratified_shapley(game, MaxSamples(2))
     >>> [round(value.value, 4) for value in found.values.values()]
     [0.5774, 0.5774, 0.5774]
     """
-    return _mean_of(_strata(game, np.random.default_rng(seed)), game, stop, "stratified")
+    rows = _strata(game, np.random.default_rng(seed))
+    return _mean_of(rows, game, stop, "stratified")
 
 
 def walk(game: Game, order: Sequence[str], tolerance: float = 0.0) -> tuple[Row, int]:
-    """Marginal contributions when players join in ``order``, and how many were taken for 0 without
-    evaluation.
+    """Marginal contributions when players join in ``order``, and how many were truncated.
 
-    These are of the players that join when the utility is already less than ``tolerance`` from that
-    of all players.
+    A player that joins when the utility is already less than ``tolerance`` from that of all players
+    counts as contributing 0, without evaluation.
 
-    >>> row, skipped = walk(Game("ABC", lambda coalition: float("B" in coalition)), "BAC", tolerance=0.01)
-    >>> row.tolist(), skipped
+    >>> game = Game("ABC", lambda coalition: float("B" in coalition))
+    >>> row, truncated = walk(game, "BAC", tolerance=0.01)
+    >>> row.tolist(), truncated
     ([0.0, 1.0, 0.0], 2)
     """
     if tuple(sorted(order)) != game.players:
         raise ConfigError(
             f"a permutation must name each of {list(game.players)} once, got {list(order)}"
         )
-    whole, value, skipped = game(game.players), game(()), 0
+    whole = game(game.players)
+    value = game(())
     row = np.zeros(len(order))
+    truncated = 0
     for position, player in enumerate(order, 1):
         if abs(whole - value) < tolerance:
-            skipped += 1
+            truncated += 1
             continue
-        after = game(order[:position])
-        row[game.players.index(player)] = after - value
-        value = after
-    return row, skipped
+        with_player = game(order[:position])
+        row[game.players.index(player)] = with_player - value
+        value = with_player
+    return row, truncated
 
 
 class Running:
@@ -141,25 +142,49 @@ class Running:
     def estimates(self, players: Sequence[str]) -> dict[str, Estimate]:
         """player -> mean, with its standard error from the second row on."""
         n = self.count
-        errors = np.sqrt(self.squares / (n - 1) / n).tolist() if n > 1 else [None] * len(players)
-        return {
-            p: Estimate(mean, error, n)
-            for p, mean, error in zip(players, self.mean.tolist(), errors)
-        }
+        errors: list[float | None] = [None] * len(players)
+        if n > 1:
+            errors = np.sqrt(self.squares / (n - 1) / n).tolist()
+        found = {}
+        for player, mean, error in zip(players, self.mean.tolist(), errors):
+            found[player] = Estimate(mean, error, n)
+        return found
 
 
 def _mean_of(rows: Iterable[Row], game: Game, stop: StoppingRule, method: str) -> Valuation:
-    before, running = game.evaluations, Running()
+    """The valuation of the mean of ``rows``, as many as ``stop`` asks for."""
+    evaluations_before = game.evaluations
+    running = Running()
     for row in rows:
         running.add(row)
         values = running.estimates(game.players)
-        unseen = 2 ** len(game.players) - len(game.known)
-        if stop(Progress(values, running.count, game.evaluations - before, unseen)):
+        progress = SamplingProgress(
+            values,
+            samples=running.count,
+            evaluations=game.evaluations - evaluations_before,
+            unseen=2 ** len(game.players) - len(game.known),
+        )
+        if stop(progress):
             break
     if not running.count:
         raise ConfigError("there is no permutation to walk through; give at least one")
     total = game(game.players) - game(())
-    return Valuation(method, values, game.evaluations - before, rank_stability(values), total)
+    evaluations = game.evaluations - evaluations_before
+    return Valuation(method, values, evaluations, rank_stability(values), total)
+
+
+def _rows(game: Game, orders: Iterable[Sequence[str]]) -> Iterator[Row]:
+    for order in orders:
+        row, _ = walk(game, order)
+        yield row
+
+
+def _antithetic_rows(game: Game, orders: Iterable[Sequence[str]]) -> Iterator[Row]:
+    """For each order the mean of its row and that of its reverse."""
+    for order in orders:
+        forwards, _ = walk(game, order)
+        backwards, _ = walk(game, order[::-1])
+        yield (forwards + backwards) / 2
 
 
 def _random_permutations(game: Game, seed: int) -> Iterator[tuple[str, ...]]:
@@ -169,11 +194,14 @@ def _random_permutations(game: Game, seed: int) -> Iterator[tuple[str, ...]]:
 
 
 def _strata(game: Game, rng: np.random.Generator) -> Iterator[Row]:
+    """Rows of which each has, for every player and size, one random coalition of the others."""
     while True:
         row = np.zeros(len(game.players))
-        for i, player in enumerate(game.players):
+        for number, player in enumerate(game.players):
             others = [other for other in game.players if other != player]
             for size in range(len(game.players)):
-                rest = {others[k] for k in rng.permutation(len(others))[:size]}
-                row[i] += (game(rest | {player}) - game(rest)) / len(game.players)
+                chosen = rng.permutation(len(others))[:size]
+                coalition = {others[position] for position in chosen}
+                marginal = game(coalition | {player}) - game(coalition)
+                row[number] += marginal / len(game.players)
         yield row

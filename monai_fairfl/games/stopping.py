@@ -15,8 +15,8 @@ from monai_fairfl.protocol.values import Estimate
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a sampled valuation has come; what a rule decides on.
+class SamplingProgress:
+    """How far a sampled valuation has come: what a rule decides on.
 
     Args:
         values: player -> estimate so far; standard errors are ``None`` after the first sample.
@@ -32,16 +32,21 @@ class Progress:
     unseen: int = 1
 
 
+Progress = SamplingProgress
+"""The former name of :class:`SamplingProgress`, which a user's own rule may import."""
+
+
 class StoppingRule(ABC):
-    """Says after every sample whether it was the last.
+    """Decides after every sample whether it was the last.
 
     >>> rule = (StandardError(0.01) & RankStable(0.9)) | MaxEvaluations(200)
-    >>> rule(Progress({"A": Estimate(0.3, 0.1, 40)}, samples=40, evaluations=210))
+    >>> values = {"A": Estimate(0.3, 0.1, 40)}
+    >>> rule(SamplingProgress(values, samples=40, evaluations=210))
     True
     """
 
     @abstractmethod
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: SamplingProgress) -> bool:
         """Whether to stop."""
 
     def __and__(self, other: StoppingRule) -> StoppingRule:
@@ -56,7 +61,7 @@ class _Both(StoppingRule):
     first: StoppingRule
     second: StoppingRule
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: SamplingProgress) -> bool:
         return self.first(progress) and self.second(progress)
 
 
@@ -65,7 +70,7 @@ class _Either(StoppingRule):
     first: StoppingRule
     second: StoppingRule
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: SamplingProgress) -> bool:
         return self.first(progress) or self.second(progress)
 
 
@@ -78,16 +83,16 @@ class MaxSamples(StoppingRule):
     def __post_init__(self) -> None:
         _check(self.n >= 1, "MaxSamples: n must be at least 1", self.n)
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: SamplingProgress) -> bool:
         return progress.samples >= self.n
 
 
 @dataclass(frozen=True)
 class MaxEvaluations(StoppingRule):
-    """After ``n`` evaluations; where every coalition is known by then, and sampling costs nothing,
-    after ``n`` samples.
+    """After ``n`` evaluations.
 
-    A sample that was begun is finished, so there may be up to one sample's evaluations more.
+    Where every coalition is known by then, and sampling costs nothing, after ``n`` samples. A
+    sample that was begun is finished, so there may be up to one sample's evaluations more.
     """
 
     n: int
@@ -95,10 +100,10 @@ class MaxEvaluations(StoppingRule):
     def __post_init__(self) -> None:
         _check(self.n >= 1, "MaxEvaluations: n must be at least 1", self.n)
 
-    def __call__(self, progress: Progress) -> bool:
-        return progress.evaluations >= self.n or (
-            progress.unseen == 0 and progress.samples >= self.n
-        )
+    def __call__(self, progress: SamplingProgress) -> bool:
+        if progress.evaluations >= self.n:
+            return True
+        return progress.unseen == 0 and progress.samples >= self.n
 
 
 @dataclass(frozen=True)
@@ -115,20 +120,21 @@ class StandardError(StoppingRule):
     def __post_init__(self) -> None:
         _check(self.epsilon > 0, "StandardError: epsilon must be above 0", self.epsilon)
 
-    def __call__(self, progress: Progress) -> bool:
-        errors = [estimate.stderr for estimate in progress.values.values()]
-        return progress.samples >= self.least and all(
-            e is not None and e <= self.epsilon for e in errors
-        )
+    def __call__(self, progress: SamplingProgress) -> bool:
+        if progress.samples < self.least:
+            return False
+        for estimate in progress.values.values():
+            if estimate.stderr is None or not estimate.stderr <= self.epsilon:
+                return False
+        return True
 
 
 @dataclass(frozen=True)
 class Hoeffding(StoppingRule):
-    r"""When each value is within ``epsilon`` of the truth with probability 1 - ``delta``, whatever
-    the game.
+    r"""When each value is within ``epsilon`` of the truth with probability 1 - ``delta``.
 
-    After :math:`m \ge \ln(2/\delta) \, r^2 / (2 \epsilon^2)` samples (Hoeffding, 1963). For all N
-    players at once divide ``delta`` by N.
+    This holds for any game, after :math:`m \ge \ln(2/\delta) \, r^2 / (2 \epsilon^2)` samples
+    (Hoeffding, 1963). For all N players at once divide ``delta`` by N.
 
     Args:
         epsilon: in the unit of the utility, above 0.
@@ -145,11 +151,8 @@ class Hoeffding(StoppingRule):
     range: float
 
     def __post_init__(self) -> None:
-        _check(
-            self.epsilon > 0 and self.range > 0,
-            "Hoeffding: epsilon and range must be above 0",
-            self,
-        )
+        above_zero = self.epsilon > 0 and self.range > 0
+        _check(above_zero, "Hoeffding: epsilon and range must be above 0", self)
         _check(0 < self.delta < 1, "Hoeffding: delta must be between 0 and 1", self.delta)
 
     @property
@@ -157,29 +160,25 @@ class Hoeffding(StoppingRule):
         """Number of samples."""
         return math.ceil(math.log(2 / self.delta) * self.range**2 / (2 * self.epsilon**2))
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: SamplingProgress) -> bool:
         return progress.samples >= self.needed
 
 
 @dataclass(frozen=True)
 class RankStable(StoppingRule):
-    """When the :func:`~monai_fairfl.valuation.rank_stability` is at least ``threshold``, not before
-    ``least`` samples.
+    """When the :func:`~monai_fairfl.valuation.rank_stability` is at least ``threshold``.
 
-    Players of equal value never get there: combine it with a maximum.
+    Not before ``least`` samples. Players of equal value never get there: combine it with a maximum.
     """
 
     threshold: float = 0.95
     least: int = 30
 
     def __post_init__(self) -> None:
-        _check(
-            0 < self.threshold <= 1,
-            "RankStable: threshold must be above 0 and at most 1",
-            self.threshold,
-        )
+        in_range = 0 < self.threshold <= 1
+        _check(in_range, "RankStable: threshold must be above 0 and at most 1", self.threshold)
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: SamplingProgress) -> bool:
         if progress.samples < self.least:
             return False
         stability = rank_stability(progress.values)

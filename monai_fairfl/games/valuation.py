@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a valuation found: each player's value with its uncertainty, how it was found, and what it
-cost.
-"""
+"""The result of a valuation: each player's value with its uncertainty, the method and the cost."""
 
 from __future__ import annotations
 
@@ -16,6 +14,9 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.values import Estimate, to_json
 
+LEAST_TOTAL = 1e-12
+"""Values of a smaller sum are not divided by it."""
+
 
 @dataclass(frozen=True)
 class Valuation:
@@ -27,7 +28,7 @@ class Valuation:
         values: player -> value in the unit of the utility, signed. The standard error is that of
             *sampling* coalitions: 0 where all were evaluated, ``None`` where it is unknown. What
             another seed of the training would change in the utility itself is not in it.
-        evaluations: of the utility, without those known before.
+        evaluations: of the utility, without those known earlier.
         rank_stability: in [0, 1], see :func:`rank_stability`; 1 where nothing was sampled.
         total: what is shared out, V(all) - V(nobody); exact Shapley values add up to it. For
             leave-one-out, which has no such property, the sum of the drops.
@@ -48,9 +49,10 @@ class Valuation:
         positive.
         """
         values = {player: float(value) for player, value in self.values.items()}
-        return (
-            normalise(values) if sum(max(value, 0.0) for value in values.values()) > 1e-12 else {}
-        )
+        positive = [max(value, 0.0) for value in values.values()]
+        if sum(positive) > LEAST_TOTAL:
+            return normalise(values)
+        return {}
 
     def to_json(self) -> dict[str, Any]:
         """All of it, and the shares, as plain JSON."""
@@ -67,14 +69,15 @@ class Valuation:
 def rank_stability(values: Mapping[str, Estimate]) -> float | None:
     r"""How far the ranking of the players can be trusted: 1 is certain, 0 is chance.
 
-    The Kendall correlation to expect between this ranking and the true one, if true differences lie
-    around the found ones with their standard errors: the mean over pairs of
+    It is the Kendall correlation to expect between this ranking and the true one, if true
+    differences lie around the found ones with their standard errors: the mean over pairs of
     :math:`2 \Phi(|\phi_i - \phi_j| / s_{ij}) - 1`. How two estimates correlate is not known, so
-    :math:`s_{ij} = s_i + s_j`, the largest it can be. Chance drives estimates apart, so that with
-    few samples it says too much: in random games of six players 0.50 where 0.36 is true after 10
-    permutations, 0.60 and 0.54 after 40, 0.75 and 0.73 after 160. Another sample of the same size
-    agrees with this one less than either does with the truth. A pair without uncertainty, tied or
-    not, counts as 1.
+    :math:`s_{ij} = s_i + s_j`, the largest it can be.
+
+    Chance drives estimates apart, so that the result of few samples is too high: in random games of
+    six players 0.50 where 0.36 is true after 10 permutations, 0.60 and 0.54 after 40, 0.75 and 0.73
+    after 160. Another sample of the same size agrees with this one less than either does with the
+    truth. A pair without uncertainty, tied or not, counts as 1.
 
     Args:
         values: player -> estimate.
@@ -87,25 +90,34 @@ def rank_stability(values: Mapping[str, Estimate]) -> float | None:
     >>> rank_stability({"A": Estimate(0.3, 0.1, 9), "B": Estimate(0.2, 0.1, 9)}).__round__(3)
     0.383
     """
-    errors = [estimate.stderr for estimate in values.values()]
-    if any(error is None for error in errors):
+    if any(estimate.stderr is None for estimate in values.values()):
         return None
-    agreements = [
-        math.erf(abs(a.value - b.value) / spread / math.sqrt(2)) if (spread := a.stderr + b.stderr) > 1e-12 else 1.0  # type: ignore[operator]
-        for a, b in combinations(values.values(), 2)
-    ]
-    return sum(agreements) / len(agreements) if agreements else 1.0
+    agreements = [_agreement(a, b) for a, b in combinations(values.values(), 2)]
+    if not agreements:
+        return 1.0
+    return sum(agreements) / len(agreements)
+
+
+def _agreement(a: Estimate, b: Estimate) -> float:
+    """How certain the order of two estimates is: 2 Phi(|a - b| / s) - 1, written as erf."""
+    assert a.stderr is not None and b.stderr is not None
+    spread = a.stderr + b.stderr
+    if spread > 1e-12:
+        return math.erf(abs(a.value - b.value) / spread / math.sqrt(2))
+    return 1.0
 
 
 def sum_over_rounds(rounds: Sequence[Valuation], decay: float | None = None) -> Valuation:
     r"""One valuation of several rounds of a federation, each of which was a game of its own.
 
-    The plain sum :math:`\sum_t \phi_t`, or with a decay
+    It is the plain sum :math:`\sum_t \phi_t`, or with a decay
     :math:`\sum_t \lambda^t \phi_t / \sum_i \phi_{t,i}`: rounds count alike whatever they gained,
-    but early ones more (the lambda-MR index of Song et al., IEEE Big Data 2019). A round whose
-    values do not sum to more than 0 gained nothing to share out and is left out of the latter. One
-    that gained next to nothing counts as much as any, and values of either sign divided by their
-    small sum are large: late rounds, which gain and lose by chance, can outweigh all the others.
+    but early ones more (the lambda-MR index of Song et al., IEEE Big Data 2019).
+
+    With a decay, a round whose values do not sum to more than 0 gained nothing to share out and is
+    left out. One that gained next to nothing counts as much as any, and values of either sign
+    divided by their small sum are large: late rounds, which gain and lose by chance, can outweigh
+    all the others.
 
     Args:
         rounds: in order; a player who sat a round out has no value in it, which counts as 0.
@@ -117,30 +129,20 @@ def sum_over_rounds(rounds: Sequence[Valuation], decay: float | None = None) -> 
     Raises:
         ConfigError: when there is no round or the decay is out of range.
 
-    >>> rounds = [Valuation("exact", {"A": Estimate(0.3, 0.0), "B": Estimate(0.1, 0.0)}, 4, 1.0, 0.4)] * 2
-    >>> {player: round(float(value), 3) for player, value in sum_over_rounds(rounds).values.items()}
-    {'A': 0.6, 'B': 0.2}
-    >>> {player: round(float(value), 3) for player, value in sum_over_rounds(rounds, decay=0.5).values.items()}
-    {'A': 1.125, 'B': 0.375}
+    >>> values = {"A": Estimate(0.3, 0.0), "B": Estimate(0.1, 0.0)}
+    >>> rounds = [Valuation("exact", values, 4, 1.0, 0.4)] * 2
+    >>> [round(float(value), 3) for value in sum_over_rounds(rounds).values.values()]
+    [0.6, 0.2]
+    >>> [round(float(value), 3) for value in sum_over_rounds(rounds, decay=0.5).values.values()]
+    [1.125, 0.375]
     """
     if not rounds:
         raise ConfigError("there is no round to sum; give the valuation of at least one")
     if decay is not None and not 0 < decay <= 1:
         raise ConfigError(f"decay must be above 0 and at most 1, got {decay}")
     factors = [_factor(found, decay, number) for number, found in enumerate(rounds)]
-    values = {}
-    for player in sorted({player for found in rounds for player in found.values}):
-        terms = [
-            (factor, found.values[player])
-            for factor, found in zip(factors, rounds)
-            if player in found.values
-        ]
-        errors = [None if term.stderr is None else factor * term.stderr for factor, term in terms]
-        values[player] = Estimate(
-            math.fsum(factor * term.value for factor, term in terms),
-            None if any(error is None for error in errors) else math.hypot(*errors),  # type: ignore[arg-type]
-            sum(term.n for _, term in terms),
-        )
+    players = sorted({player for found in rounds for player in found.values})
+    values = {player: _summed(player, rounds, factors) for player in players}
     return Valuation(
         method=rounds[0].method,
         values=values,
@@ -151,7 +153,27 @@ def sum_over_rounds(rounds: Sequence[Valuation], decay: float | None = None) -> 
 
 
 def _factor(found: Valuation, decay: float | None, number: int) -> float:
+    """What the values of a round are multiplied with in the sum."""
     if decay is None:
         return 1.0
-    whole = math.fsum(float(value) for value in found.values.values())
-    return decay**number / whole if whole > 1e-12 else 0.0
+    total = math.fsum(float(value) for value in found.values.values())
+    if total > LEAST_TOTAL:
+        return decay**number / total
+    return 0.0
+
+
+def _summed(player: str, rounds: Sequence[Valuation], factors: Sequence[float]) -> Estimate:
+    """The weighted sum of a player's values; errors are added in quadrature."""
+    values = []
+    errors = []
+    observations = 0
+    for found, factor in zip(rounds, factors):
+        if player not in found.values:
+            continue
+        estimate = found.values[player]
+        values.append(factor * estimate.value)
+        if estimate.stderr is not None:
+            errors.append(factor * estimate.stderr)
+        observations += estimate.n
+    stderr = math.hypot(*errors) if len(errors) == len(values) else None
+    return Estimate(math.fsum(values), stderr, observations)

@@ -13,8 +13,11 @@ from monai_fairfl.protocol.replies import Replies
 
 @dataclass(frozen=True)
 class Verdict:
-    """``"quarantine"`` keeps the reply from the strategy, ``"flag"`` only records it; ``reason``
-    goes to the ledger.
+    """What a guard decides about one reply.
+
+    Args:
+        action: ``"quarantine"``: no strategy sees the reply; ``"flag"``: it is only recorded.
+        reason: for the ledger.
     """
 
     action: str
@@ -22,8 +25,15 @@ class Verdict:
 
 
 class Guard(ABC):
-    """A check of the updates of one exchange, seen together with their requests and inner products."""
+    """A check of the updates of one exchange, with their requests and inner products."""
 
     @abstractmethod
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        """Reply id -> verdict, for those that deserve one. ``replies`` are those that trained."""
+        """Judge the replies of one exchange.
+
+        Args:
+            replies: those that trained.
+
+        Returns:
+            Id of a reply -> verdict, for those that need one.
+        """

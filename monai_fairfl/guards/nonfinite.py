@@ -10,41 +10,57 @@ import numpy as np
 import torch
 
 from monai_fairfl.guards.base import Guard, Verdict
+from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Weights
 
 
 class NonFinite(Guard):
     """Quarantines an update or buffer that is not finite, and names its first bad tensor.
 
-    Values of a buffer that the client was sent count as good, as the -inf of an attention mask.
+    One such update in the average would turn every hospital's model into NaN. Values of a buffer
+    that the client was sent count as good, such as the -inf of an attention mask.
 
-    Costs nothing for the updates: an update is finite exactly if its squared norm, on the Gram
-    matrix's diagonal and summed in float64, is. One such update averaged in would turn every
-    hospital's model into NaN.
+    The check of the updates costs nothing: an update is finite exactly if its squared norm is,
+    which stands on the Gram matrix's diagonal and was summed in float64.
     """
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         squared_norms = np.diag(replies.geometry.gram)
         verdicts = {}
         for row, reply in enumerate(replies):
-            sent, buffers = replies.start(reply), reply.buffers or {}
-            bad = [name for name, buffer in buffers.items() if not _is_good(buffer, sent.get(name))]
+            bad = _bad_buffers(reply, replies.start(reply))
             if not np.isfinite(squared_norms[row]):
-                bad += [
-                    name
-                    for name, change in (reply.update or {}).items()
-                    if not torch.isfinite(change).all()
-                ]
-            bad.sort()
+                bad += _bad_updates(reply)
             if bad:
+                first = min(bad)
                 verdicts[reply.id] = Verdict(
-                    "quarantine", f"{bad[0]!r} is not finite ({len(bad)} tensors)"
+                    "quarantine", f"{first!r} is not finite ({len(bad)} tensors)"
                 )
         return verdicts
+
+
+def _bad_buffers(reply: Reply, sent: Weights) -> list[str]:
+    """Buffers with a value that is not finite and was not sent to the client."""
+    bad = []
+    for name, buffer in (reply.buffers or {}).items():
+        if not _is_good(buffer, sent.get(name)):
+            bad.append(name)
+    return bad
+
+
+def _bad_updates(reply: Reply) -> list[str]:
+    """Parameters whose update is not finite."""
+    bad = []
+    for name, change in (reply.update or {}).items():
+        if not torch.isfinite(change).all():
+            bad.append(name)
+    return bad
 
 
 def _is_good(buffer: torch.Tensor, sent: torch.Tensor | None) -> bool:
     good = torch.isfinite(buffer)
     if sent is not None and not good.all():
-        good |= (buffer == sent) | (torch.isnan(buffer) & torch.isnan(sent))
+        is_unchanged = (buffer == sent) | (torch.isnan(buffer) & torch.isnan(sent))
+        good |= is_unchanged
     return bool(good.all())

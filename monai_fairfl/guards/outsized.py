@@ -10,16 +10,17 @@ from collections.abc import Mapping
 import numpy as np
 
 from monai_fairfl.guards.base import Guard, Verdict
+from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
 
 
 class Outsized(Guard):
-    """Quarantines an update longer than ``times`` the median of the others', and longer than the
-    model it began from.
+    """Quarantines an update that is longer than the others' by far, and longer than the model.
 
-    Training of one round moves a model by a fraction of its length. Beside clients that sent next
-    to nothing, an honest update is long too; the model's length tells it from one that would poison
-    the model.
+    It must be longer than ``times`` the median of the others', and longer than the model that it
+    began from. Training of one round moves a model by a fraction of its length. Beside clients that
+    sent next to nothing, an honest update is long, too; the model's length distinguishes it from
+    one that would poison the model.
 
     Args:
         times: above which a length is no accident.
@@ -33,18 +34,23 @@ class Outsized(Guard):
         verdicts = {}
         for row, reply in enumerate(replies):
             others = np.delete(norms, row)
-            if not others.size or not norms[row] > self.times * np.median(others) > 0:
+            if not others.size:
                 continue
-            model = [
-                tensor
-                for name, tensor in replies.start(reply).items()
-                if name in replies.spec.parameters
-            ]
-            if norms[row] > math.sqrt(
-                sum(float(tensor.double().square().sum()) for tensor in model)
-            ):
-                reason = f"its update has length {norms[row]:.4g}, the median of the others is {np.median(others):.4g}"
-                verdicts[reply.id] = Verdict(
-                    "quarantine", f"{reason} (allowed: {self.times:g} times that)"
+            median = np.median(others)
+            is_far_longer = norms[row] > self.times * median > 0
+            if is_far_longer and norms[row] > _length_of_model(replies, reply):
+                reason = (
+                    f"its update has length {norms[row]:.4g}, the median of the others is "
+                    f"{median:.4g} (allowed: {self.times:g} times that)"
                 )
+                verdicts[reply.id] = Verdict("quarantine", reason)
         return verdicts
+
+
+def _length_of_model(replies: Replies, reply: Reply) -> float:
+    """Length of the parameters that the client was sent, summed in float64."""
+    squares = []
+    for name, tensor in replies.start(reply).items():
+        if name in replies.spec.parameters:
+            squares.append(float(tensor.double().square().sum()))
+    return math.sqrt(sum(squares))

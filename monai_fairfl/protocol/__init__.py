@@ -1,6 +1,12 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What server and clients say to each other, and the arithmetic of replies. No input, no output, no MONAI."""
+"""Messages between server and clients, and the arithmetic of replies: no I/O, no MONAI.
+
+- ``messages``: requests and replies; ``checks``: which replies are refused;
+- ``values``: numbers with their uncertainty; ``model_spec``: what each tensor of a model is;
+- ``replies``: the replies of one exchange, and their averages; ``averages``: weights of sum one;
+- ``geometry``: inner products of the updates.
+"""
 
 import lazy_loader
 

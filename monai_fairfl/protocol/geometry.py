@@ -68,7 +68,7 @@ class UpdateMatrix:
         self.rows = storage
 
     def put(self, row: int, update: Weights) -> dict[str, torch.Tensor]:
-        """Copy ``update`` into ``row`` and return views of it, so that the original can be dropped."""
+        """Copy ``update`` into ``row`` and return views of it; the original is free then."""
         views = self.views(row)
         for name, view in views.items():
             view.copy_(update[name])
@@ -112,7 +112,8 @@ class Geometry:
             ``None``: all on all.
 
     >>> matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
-    >>> _ = matrix.put(0, {"w": torch.tensor([3.0, 0.0])}), matrix.put(1, {"w": torch.tensor([1.0, 1.0])})
+    >>> first = matrix.put(0, {"w": torch.tensor([3.0, 0.0])})
+    >>> second = matrix.put(1, {"w": torch.tensor([1.0, 1.0])})
     >>> geometry = Geometry(matrix, ModelSpec(("w",), layers={"w": "fc"}))
     >>> geometry.gram.tolist(), round(geometry.cosine([1, 0], [0, 1]), 4)
     ([[9.0, 3.0], [3.0, 2.0]], 0.7071)

@@ -9,32 +9,49 @@ from dataclasses import dataclass, field
 
 from monai_fairfl.protocol.values import Measurement, Weights
 
-CONTEXT_KEYS = frozenset(
-    {
-        "previous_weight",  # the weight with which this client's last update entered the model it now receives; [0, 1]
-        "sam_rho",  # radius of sharpness-aware training, and of the measurement "sharpness"
-        "gsam_alpha",  # GSAM's share of the orthogonal gradient; only with sam_rho
-        "ditto_lambda",  # pull of Ditto's personal model towards the global one
-        "prox_mu",  # FedProx's proximal term
-        "reset_optimizer",  # 1: forget the optimizer's moments before training; the learning-rate schedule goes on
-        "local_epochs",  # epochs of this request's training
-        "local_norm",  # 1: the weights lack the parameters of normalisation layers, which stay at the site (FedBN)
-        "closing",  # 1: ends a run; the site keeps each case's score, and the model it uses if only it has all of it
-        "cka_training",  # 1: features of training images, not of validation images
-        "cka_unbiased",  # 1: CKA by the unbiased mini-batch estimator
-    }
-)
-"""Names a request's context may use: all else is an error at the client, never ignored."""
+CONTEXT_KEYS: dict[str, str] = {
+    "previous_weight": "The weight with which this client's last update entered the model that it "
+    "now receives; 0 to 1.",
+    "sam_rho": "The radius of sharpness-aware training, and of the measurement sharpness.",
+    "gsam_alpha": "GSAM's share of the orthogonal gradient; only with sam_rho.",
+    "ditto_lambda": "The pull of Ditto's personal model towards the global one.",
+    "prox_mu": "The weight of FedProx's proximal term.",
+    "reset_optimizer": "At 1 the client forgets the optimizer's moments before training; the "
+    "learning-rate schedule goes on.",
+    "local_epochs": "The epochs of this request's training.",
+    "local_norm": "At 1 the weights lack the parameters of normalisation layers, which stay at the "
+    "site (FedBN).",
+    "closing": "At 1 the request ends a run: the site stores each case's score, and the model that "
+    "it uses if only it has all of it.",
+    "cka_training": "At 1 features are of training images, not of validation images.",
+    "cka_unbiased": "At 1 CKA is computed by the unbiased mini-batch estimator.",
+}
+"""Name -> meaning of everything that a request's context may hold. Any other name is an error,
+wherever a request is made: also at a client whose version does not know it.
+"""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a client is asked to do. A strategy fills the first five fields; the federation stamps
-    the rest.
+    """What a client is asked to do.
+
+    A strategy fills the first five fields; the federation stamps the rest.
+
+    Args:
+        client: who is asked.
+        task: ``"train"`` or ``"measure"``.
+        weights: the model that the client receives.
+        measure: names of the measurements to send.
+        context: numbers that go along, see :data:`CONTEXT_KEYS`.
+        id: number of the request in its round.
+        run: the run's name.
+        round: number of the round, from 0; that of the last round plus 1 for the closing requests.
+        seed: of the client's work.
+        ledger_head: digest of the server's ledger.
     """
 
     client: str
-    task: str  # "train" | "measure"
+    task: str
     weights: Weights
     measure: tuple[str, ...] = ()
     context: Mapping[str, float] = field(default_factory=dict)
@@ -49,10 +66,11 @@ class Request:
             raise ValueError(
                 f"request to {self.client!r}: task must be 'train' or 'measure', got {self.task!r}"
             )
-        unknown = sorted(set(self.context) - CONTEXT_KEYS)
+        unknown = sorted(set(self.context) - set(CONTEXT_KEYS))
         if unknown:
             raise ValueError(
-                f"request to {self.client!r}: unknown context key {unknown[0]!r}; known are {sorted(CONTEXT_KEYS)}"
+                f"request to {self.client!r}: unknown context key {unknown[0]!r}; known are "
+                f"{sorted(CONTEXT_KEYS)}: update monai_fairfl, or use another strategy"
             )
 
 
@@ -86,8 +104,8 @@ class Reply:
         buffers: absolute values of the buffers after training.
         num_cases: different volumes or photographs of the training set.
         num_steps: optimizer steps done.
-        labelled: for each class of the output layer, whether any training label of this site tells
-            it; a class that it does not tell was not trained here. Empty: all are told.
+        labelled: for each class of the output layer, whether this site labels it in any training
+            case; a class that it does not label was not trained here. Empty: all are labelled.
         error: why the client could not answer; all else is then ignored.
     """
 
@@ -108,5 +126,11 @@ class Reply:
 def failed(request: Request, error: str) -> Reply:
     """The reply to ``request`` of a client that could not answer it."""
     return Reply(
-        request.client, None, 0, id=request.id, run=request.run, round=request.round, error=error
+        request.client,
+        update=None,
+        num_samples=0,
+        id=request.id,
+        run=request.run,
+        round=request.round,
+        error=error,
     )

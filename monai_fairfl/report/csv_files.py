@@ -10,6 +10,7 @@ from typing import Any
 
 from monai_fairfl.report.numbers import numbers_by_class
 from monai_fairfl.report.run import Run
+from monai_fairfl.run_folder.records import score_rounds
 from monai_fairfl.utils.spreadsheets import csv_text
 
 RUN_COLUMNS = ("run", "strategy", "seed", "fold")
@@ -23,34 +24,50 @@ def run_cells(run: Run) -> dict[str, Any]:
 
 def metrics_csv(runs: Sequence[Run]) -> str:
     """Every measurement of every run, one row per class; see :func:`measurement_rows`."""
-    columns = (*RUN_COLUMNS, "site", "round", "measurement", "class", "value", "stderr", "n")
+    columns = (
+        *RUN_COLUMNS,
+        "site",
+        "round",
+        "measurement",
+        "class",
+        "value",
+        "stderr",
+        "n",
+        "of_round",
+    )
     return csv_text(columns, (row for run in runs for row in measurement_rows(run)))
 
 
 def measurement_rows(run: Run) -> Iterator[dict[str, Any]]:
     """The rows of metrics.csv for one run: round by round, then the closing measurements.
 
-    ``round`` counts the rounds finished before: ``global_*`` of round r is of the model after r
-    rounds, ``train_*`` and ``local_*`` are of the training done in round r. Closing measurements
-    carry the model's name: ``own:test_score``.
+    ``round`` is the round in which a site measured; of a closing measurement the number of rounds.
+    ``of_round`` is the round whose resulting model it measured: -1 is the initial model, and
+    ``global_score`` of round 3 is of the result of round 2. A loss during training is of the
+    training that begins with this model. Closing measurements carry the model's name:
+    ``own:test_score``.
     """
     for record in run.rounds:
+        of_round = score_rounds(record, run.last_round)
         for site, measured in record["measurements"].items():
-            yield from _rows_of_site(run, site, record["round"], measured)
+            for name, value in sorted(measured.items()):
+                about = {"site": site, "round": record["round"], "measurement": name}
+                yield from _rows_by_class(run, {**about, "of_round": of_round[name]}, value)
+
+    if run.end is None:
+        return
+    of_round = score_rounds(run.end, run.last_round)
     for site, models in run.closing_scores.items():
         for model, measured in models.items():
-            named = {f"{model}:{name}": value for name, value in measured.items()}
-            yield from _rows_of_site(run, site, len(run.rounds), named)
+            for name, value in sorted(measured.items()):
+                about = {"site": site, "round": len(run.rounds), "measurement": f"{model}:{name}"}
+                yield from _rows_by_class(run, {**about, "of_round": of_round[name]}, value)
 
 
-def _rows_of_site(
-    run: Run, site: str, number: int, measured: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """A row for each measurement and class."""
-    for name, value in sorted(measured.items()):
-        for label, found in numbers_by_class(value).items():
-            row = {"site": site, "round": number, "measurement": name, "class": label}
-            yield {**run_cells(run), **row, **asdict(found)}
+def _rows_by_class(run: Run, about: Mapping[str, Any], value: Any) -> Iterator[dict[str, Any]]:
+    """A row for each class of one measurement."""
+    for label, number in numbers_by_class(value).items():
+        yield {**run_cells(run), **about, "class": label, **asdict(number)}
 
 
 def contributions_csv(report: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.report.numbers import Number
+from monai_fairfl.run_folder.records import score_rounds
 from monai_fairfl.run_folder.schedule import Schedule
 
 Split = Mapping[str, Sequence[str]]
@@ -76,6 +77,11 @@ class Run:
         return overrides.get("split_fold")
 
     @property
+    def last_round(self) -> int:
+        """Number of the ledger's last round; -1 where there is none."""
+        return len(self.rounds) - 1
+
+    @property
     def planned(self) -> int | None:
         """Rounds that the run was meant to have."""
         rounds = self.config.get("rounds")
@@ -125,14 +131,41 @@ class Run:
         found = models.get(model, {}).get(measurement)
         return None if found is None else Number.read(found)
 
+    def closing_after(self, measurement: str) -> int:
+        """Rounds of training of the models that a closing measurement is of."""
+        if self.end is None:
+            return len(self.rounds)
+        of_round = score_rounds(self.end, self.last_round)
+        return of_round.get(measurement, self.last_round) + 1
+
     def measured(self, site: str, measurement: str) -> dict[int, Number]:
-        """round -> what ``site`` measured in it."""
+        """Rounds of training -> what ``site`` measured of the model after that many rounds.
+
+        A ledger names the round that a measurement's model results from: that of a received model
+        is in the record of the next round.
+        """
         found = {}
         for record in self.rounds:
             value = record["measurements"].get(site, {}).get(measurement)
             if value is not None:
-                found[record["round"]] = Number.read(value)
+                of_round = score_rounds(record, self.last_round)[measurement]
+                found[of_round + 1] = Number.read(value)
         return found
+
+    def dice(self, site: str) -> dict[int, Number]:
+        """Rounds of training -> validation Dice of the model that ``site`` would use after them.
+
+        That is the global model, or the site's personal one where it trains one.
+        """
+        received = self.measured(site, "global_score")
+        if not self.personal:
+            return received
+
+        # Before the first round everybody has the initial model.
+        dice = self.measured(site, "personal_score")
+        if 0 in received:
+            dice[0] = received[0]
+        return dice
 
     def last_reported(self, key: str) -> dict[str, int]:
         """site -> the newest number that it reported of its training data.
@@ -146,21 +179,3 @@ class Run:
                 if number:
                     found[site] = number
         return found
-
-    def dice(self, site: str) -> dict[int, Number]:
-        """Finished rounds -> validation Dice of the model that ``site`` would use after them.
-
-        That is the received model, which is measured when the next round begins, or the site's
-        personal one, which is measured when its own round ends.
-        """
-        received = self.measured(site, "global_score")
-        if not self.personal:
-            return received
-
-        # Before the first round a personal model is the received one.
-        dice = {}
-        if 0 in received:
-            dice[0] = received[0]
-        for number, value in self.measured(site, "personal_score").items():
-            dice[number + 1] = value
-        return dice

@@ -117,7 +117,7 @@ def _closing_scores(run: Run, measurement: str) -> Scores:
         number = run.closing(site, measurement)
         if number is not None:
             by_site[site] = number
-    return Scores(measurement, len(run.rounds), by_site)
+    return Scores(measurement, run.closing_after(measurement), by_site)
 
 
 def _scores_during_training(run: Run) -> Scores:
@@ -132,7 +132,7 @@ def _scores_during_training(run: Run) -> Scores:
 
 
 def _dice_before_last_round(run: Run, site: str) -> dict[int, Number]:
-    """Finished rounds -> Dice, without the one after the last round.
+    """Rounds of training -> Dice, without the one after the last round.
 
     Only runs with personal models measure that one before their end; without it, unfinished runs
     of both kinds can be compared.

@@ -71,17 +71,17 @@ class FreeRiderSeries:
 
 
 def dice_series(run: Run) -> dict[str, list[EstimatedPoint]]:
-    """site -> validation Dice of the model that it would use after 0, 1, ... rounds.
+    """site -> validation Dice of the model that it would use after 0, 1, ... rounds of training.
 
-    The last point is of the closing measurement; the others are those of
-    :meth:`~monai_fairfl.report.run.Run.dice`.
+    The closing measurement gives the last point, :meth:`~monai_fairfl.report.run.Run.dice` the
+    others.
     """
     series = {}
     for site in run.sites:
         dice = run.dice(site)
         closing = run.closing(site, "score")
         if closing is not None:
-            dice[len(run.rounds)] = closing
+            dice[run.closing_after("score")] = closing
         series[site] = [EstimatedPoint.of(number, dice[number]) for number in sorted(dice)]
     return series
 

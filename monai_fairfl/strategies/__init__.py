@@ -1,6 +1,11 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One published method, one file, one class."""
+"""One published method, one file, one class.
+
+- ``base``: what every :class:`Strategy` has; ``parts``, ``rewards``, ``coalitions``: what several
+  methods are made of; ``composition``: strategies with parts of other methods;
+- ``arguments``, ``quantities``, ``catalogue``: their names and texts for users and report.
+"""
 
 import lazy_loader
 

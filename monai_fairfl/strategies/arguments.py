@@ -39,7 +39,7 @@ def non_default_arguments(component: object) -> list[str]:
     from the argument ``variant`` is left out, as the variant is shown already.
 
     Args:
-        component: keeps its arguments in attributes of the same names.
+        component: has its arguments in attributes of the same names.
 
     >>> from monai_fairfl.strategies import Proportional, QFedAvg, Uniform
     >>> non_default_arguments(Proportional(2.0)), non_default_arguments(Uniform())

@@ -274,7 +274,7 @@ class Strategy(ABC):
         return all_rewards
 
     def known(self, replies: Replies, name: str) -> dict[str, float]:
-        """client -> its measurement ``name``, of those who sent a finite one.
+        """client -> its measurement ``name``, of the clients that sent a finite one.
 
         Args:
             replies: of the exchange that asked for it.

@@ -25,9 +25,9 @@ class CFFL(Strategy):
     A client below the threshold t / \|R\| is no longer reputable: weight 0 from then on.
 
     Args:
-        fade: f, of the moving average; ``None``: as the variant says.
+        fade: f, of the moving average; ``None``: the variant's.
         alpha: a; it doubles over the run when ``grow``.
-        grow: :math:`a (1 + round / rounds)`; ``None``: as the variant says.
+        grow: :math:`a (1 + round / rounds)`; ``None``: the variant's.
         threshold: t; 1/3 in the authors' code, 1/6 for class imbalance.
         variant: ``"released"``, the authors' code: fade 0.8, a grows; ``"paper"``: fade 0.5, a
             stays.

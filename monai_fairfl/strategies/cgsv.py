@@ -61,7 +61,7 @@ class CGSV(Strategy):
             the mean length of this round's updates, so that the clients' learning rate decides.
         alpha: of the moving average, in [0, 1).
         beta: altruism, see :class:`~monai_fairfl.strategies.rewards.Sparsified`.
-        mask_scope: ``"layer"`` or ``"global"``; ``None``: as the variant says.
+        mask_scope: ``"layer"`` or ``"global"``; ``None``: the variant's.
         reward: ``"cosine"`` as above; the paper's baselines ``"round_robin"`` (client t mod N
             downloads the whole step, the others keep what they trained), ``"data_size"`` (share of
             the images), ``"euclidean"`` (distance of the update from the average one),
@@ -139,19 +139,20 @@ class CGSV(Strategy):
         if self.reward == "contribution_index":
             index = yield from contribution_index(self, local)
 
-        # The factor by which each update becomes u_i, of length Gamma.
+        # The steps are those of Algorithm 1. First the factor that makes u_i, of length Gamma, of
+        # each update.
         scales = self._scales(local)
 
-        # The server's step is u_N = sum_i r_i u_i, with the previous reputations (Eq. 1).
+        # The server's step is u_N = sum_i r_i u_i, with the previous reputations.
         weights = self._weights_of_step(local)
 
-        # Contribution: psi_i = cos(u_i, u_N) (Eq. 3), or the Shapley value (Eq. 2).
+        # Contribution: psi_i = cos(u_i, u_N), or the Shapley value that it stands for (Eq. 2).
         contributions = self._contributions(local, weights, scales)
 
-        # Reputation: r_i <- alpha r_i + (1 - alpha) psi_i, floored and normalised (Eq. 4).
+        # Reputation: r_i <- alpha r_i + (1 - alpha) psi_i, floored and normalised.
         reputation = self._updated_reputation(contributions)
 
-        # Reward: the largest entries of the step, the more the higher the reputation (Eq. 5).
+        # Reward: the largest entries of the step, the more the higher the reputation (Eq. 4-5).
         result = self.finish(
             local,
             weights,

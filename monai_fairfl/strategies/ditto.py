@@ -23,8 +23,7 @@ class Ditto(Strategy):
 
     Args:
         lam: :math:`\lambda`, at least 0; 0: each trains alone; large: v is w.
-        weighting: of the global model: ``"samples"`` or ``"uniform"``; ``None``: as the variant
-            says.
+        weighting: of the global model: ``"samples"`` or ``"uniform"``; ``None``: the variant's.
         variant: ``"paper"``: weighted by samples; ``"released"``: the plain mean, as in the
             authors' code.
 

@@ -62,7 +62,7 @@ class FedCE(Strategy):
         self.variant = variant
         self.requires = frozenset() if mode == "cos" else type(self).requires  # type: ignore[misc]
         self.weight: dict[str, float] = {}  # the latest aggregation weight of every client
-        self.entered: dict[str, float] = {}  # weights of those who are in the present global model
+        self.entered: dict[str, float] = {}  # weights in the present global model
         self.history: dict[str, dict[str, Any]] = {}  # client -> sums over its rounds
         self.rounds = 0
 

@@ -25,8 +25,8 @@ class FedGA(Strategy):
     clipped to [0, 1], then divided by the sum.
 
     Args:
-        step: d, above 0; ``None``: as the variant says.
-        centred: subtract the mean gap first; ``None``: as the variant says.
+        step: d, above 0; ``None``: the variant's.
+        centred: subtract the mean gap first; ``None``: the variant's.
         variant: ``"paper"``: step 0.2, not centred; ``"released"``, FedISM's authors: step 0.05,
             centred.
 

@@ -30,11 +30,10 @@ class FedISM(Strategy):
         beta: of the moving average, on the new value, in (0, 1]; 1: no averaging.
         rho: radius of the perturbation, in training and in measuring.
         alpha: GSAM's share of the orthogonal gradient; 0 is SAM.
-        salt: clients train with GSAM (SALT); ``False``: as the bundle says, and only the average is
-            by sharpness (SAGA, the ablation of the paper's Table 2). SALT alone: FedAvg composed
-            with ``sam_rho``.
-        reset_optimizer: forget the optimizer's moments before every round; ``None``: as the variant
-            says.
+        salt: clients train with GSAM (SALT); ``False``: they train as the bundle does, and only the
+            average is by sharpness (SAGA, the ablation of the paper's Table 2). SALT alone: FedAvg
+            composed with ``sam_rho``.
+        reset_optimizer: forget the optimizer's moments before every round; ``None``: the variant's.
         plus: FedISM+, a radius that grows, :math:`\rho_r = \rho \sqrt{(r + 1) / R}`.
         variant: ``"recommended"`` and ``"released"``: a new optimizer in every round, as in the
             authors' code; ``"paper"``: the optimizer goes on, as the paper mentions no new one. The

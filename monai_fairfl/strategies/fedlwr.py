@@ -57,8 +57,7 @@ class FedLWR(Strategy):
     .. math:: \rho_k^m = (1 - \delta_k^m) / \sum_j (1 - \delta_j^m)
 
     Args:
-        clip: range to which similarities are clipped before 1 - delta; ``None``: as the variant
-            says.
+        clip: range to which similarities are clipped before 1 - delta; ``None``: the variant's.
             Late in training most similarities are above 0.99, and clipping there makes their layers
             uniform.
         similarity: ``"cka"``, or ``"cosine"`` of the features (ablation v1).

@@ -28,8 +28,7 @@ class QFedAvg(Strategy):
         learning_rate: L = 1 / learning_rate estimates the smoothness of the loss. That is the rate
             of SGD clients; for Adam no such number exists. A smaller one makes shorter steps.
         form: ``"lipschitz"`` as above, or ``"loss_weighted"``: a plain average with weights
-            :math:`F_k^q / \sum_j F_j^q`, as FedISM's authors implement it; ``None``: as the variant
-            says.
+            :math:`F_k^q / \sum_j F_j^q`, as FedISM's authors implement it; ``None``: the variant's.
         variant: ``"paper"``: ``"lipschitz"``; ``"released"``, FedISM's authors:
             ``"loss_weighted"``.
 

@@ -30,8 +30,7 @@ class Sparsified(Reward):
         beta: altruism, above 0: the larger, the more equal the rewards; ``math.inf``: the whole
             step for everybody.
         ratio: ``"tanh"`` as above, or ``"share"``: :math:`\max(c_i, 0) / \max_j c_j`.
-        mask_scope: ``"layer"``: the share is kept of every tensor; ``"global"``: of the model as
-            one vector.
+        mask_scope: ``"layer"``: a share of every tensor; ``"global"``: of the model as one vector.
         rounding: of D times the share: ``"ceil"`` or ``"floor"``.
         leave_one: the authors' code: at most all entries but one of a tensor, even for the greatest
             contributor.
@@ -132,6 +131,7 @@ class Sparsified(Reward):
             masks = keep_largest(step, counts)
             for client, mask in zip(replies.clients, masks, strict=True):
                 received[client] += int(mask.sum())
+                # In the chosen entries the client's start moves by the step.
                 for name, part in zip(group, mask.split(sizes), strict=True):
                     moved = starts[client][name] + steps[name]
                     chosen = part.view(moved.shape)
@@ -142,7 +142,7 @@ class Sparsified(Reward):
         return dict(models), {"kept": shares}
 
     def _count(self, ratio: float, size: int) -> int:
-        """How many of ``size`` entries a client receives (Eq. 5)."""
+        """q_i: how many of ``size`` entries a client receives (Eq. 4-5)."""
         # Rounded, as 0.3 * 10 is a little above 3 in floating point.
         exact = round(ratio * size, 9)
         count = math.ceil(exact) if self.rounding == "ceil" else math.floor(exact)

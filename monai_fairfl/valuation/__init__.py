@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Valuation: what each client is worth to the federation, as coalition games with the uncertainty
-of the answer.
+"""Values what each client is worth to the federation, with the uncertainty of the answer.
 
 A valuation is a choice of parts: a :class:`Game` (who plays, what a coalition is worth), a method,
 and for sampling methods a stopping rule.

@@ -18,6 +18,7 @@ from .games import MaxEvaluations as MaxEvaluations
 from .games import MaxSamples as MaxSamples
 from .games import Progress as Progress
 from .games import RankStable as RankStable
+from .games import SamplingProgress as SamplingProgress
 from .games import StandardError as StandardError
 from .games import StoppingRule as StoppingRule
 from .games import Valuation as Valuation

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fidelity: how well cheap contribution estimates agree with a reference that took many trainings."""
+"""Compares cheap contribution estimates with a reference that took many trainings: fidelity."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def fidelity(
 ) -> Fidelity:
     """Compares contributions with a reference such as leave-one-out or exact Shapley values.
 
-    The interval is a parametric bootstrap: values are drawn anew with their standard errors, made
-    shares again, and compared. It answers how far the figure depends on the sampling of coalitions
+    The interval is a parametric bootstrap: values are drawn with their standard errors, made shares
+    again, and compared. It answers how far the figure depends on the sampling of coalitions
     (or on the rounds a method averaged over), for *these* clients. Resampling clients instead would
     ask how it depends on which clients there are; with four to eight of them most resamples hold
     duplicates, many have no rank to correlate, and a correlation's interval is nearly -1 to 1
-    whatever the method: honest, and of no use to compare methods on one federation. Drawing anew
-    adds noise to values that have noise already: intervals reach further towards disagreement than
+    whatever the method: honest, and of no use to compare methods on one federation. Drawing adds
+    noise to values that have noise already: intervals reach further towards disagreement than
     towards agreement.
 
     Args:
@@ -77,31 +77,43 @@ def fidelity(
     Raises:
         ConfigError: when the clients differ, are fewer than two, or plain shares are not shares.
 
-    >>> weights = {"A": Estimate(0.5, 0.02, 10), "B": Estimate(0.3, 0.02, 10), "C": Estimate(0.2, 0.02, 10)}
-    >>> found = fidelity(weights, {"A": Estimate(0.6, 0.0), "B": Estimate(0.3, 0.0), "C": Estimate(0.1, 0.0)})
-    >>> round(found.pearson.estimate, 1), found.pearson.low < 99 < found.pearson.high, found.spearman.estimate
-    (99.7, True, 100.0)
+    >>> shares = {"A": 0.5, "B": 0.3, "C": 0.2}
+    >>> weights = {client: Estimate(share, 0.02, 10) for client, share in shares.items()}
+    >>> exact = {"A": Estimate(0.6, 0.0), "B": Estimate(0.3, 0.0), "C": Estimate(0.1, 0.0)}
+    >>> found = fidelity(weights, exact)
+    >>> found.spearman.estimate, round(found.pearson.estimate, 1)
+    (100.0, 99.7)
+    >>> found.pearson.low < 99 < found.pearson.high
+    True
     """
     if not 0 < level < 1:
         raise ConfigError(f"level must be between 0 and 1, got {level}.")
-    shares, known = _shares(contributions, "contributions"), _shares(reference, "reference")
-    estimate, p_value = _measures(shares, known)
-    ends = np.full((2, 4), np.nan)
+    shares = _shares(contributions, "contributions")
+    reference_shares = _shares(reference, "reference")
+    measures, p_value = _measures(shares, reference_shares)
+
+    low = np.full(len(measures), np.nan)
+    high = np.full(len(measures), np.nan)
     if _has_errors(contributions) and _has_errors(reference):
         rng = np.random.default_rng(seed)
-        drawn = [
-            _measures(_redrawn(contributions, rng), _redrawn(reference, rng))[0]
-            for _ in range(draws)
-        ]
-        ends = _quantiles(np.array(drawn), level)
-        ends[:, np.isnan(estimate)] = np.nan
-    pearson, spearman, euclidean, cosine = (
-        Interval(float(value), float(low), float(high)) for value, low, high in zip(estimate, *ends)
-    )
+        rows = []
+        for _ in range(draws):
+            row, _ = _measures(_drawn_shares(contributions, rng), _drawn_shares(reference, rng))
+            rows.append(row)
+        low, high = _quantiles(np.array(rows), level)
+        # What is undefined has no interval.
+        low[np.isnan(measures)] = np.nan
+        high[np.isnan(measures)] = np.nan
+
+    intervals = []
+    for value, lower, upper in zip(measures, low, high, strict=True):
+        intervals.append(Interval(float(value), float(lower), float(upper)))
+    pearson, spearman, euclidean, cosine = intervals
     return Fidelity(pearson, spearman, euclidean, cosine, p_value)
 
 
 def _shares(given: Contributions, what: str) -> dict[str, float]:
+    """client -> share, none of which is negative."""
     if isinstance(given, Valuation):
         return given.shares()
     shares = {client: float(value) for client, value in given.items()}
@@ -116,14 +128,15 @@ def _shares(given: Contributions, what: str) -> dict[str, float]:
 def _measures(
     shares: Mapping[str, float], reference: Mapping[str, float]
 ) -> tuple[NDArray[np.float64], float]:
+    """Pearson, Spearman, Euclidean distance and cosine; and Pearson's p-value."""
     found = agreement(shares, reference)
     spearman = math.nan
     if not math.isnan(found.pearson):
         names = sorted(shares)
-        ranked = (
-            np.round([of[n] for n in names], 9) for of in (shares, reference)
-        )  # rounding is no order
-        spearman = 100 * stats.spearmanr(*ranked).statistic
+        # Differences by rounding are no order.
+        rounded_shares = np.round([shares[name] for name in names], 9)
+        rounded_reference = np.round([reference[name] for name in names], 9)
+        spearman = 100 * stats.spearmanr(rounded_shares, rounded_reference).statistic
     return np.array([found.pearson, spearman, found.euclidean, found.cosine]), found.p_value
 
 
@@ -132,33 +145,45 @@ def _estimates(given: Contributions) -> Mapping[str, float | Estimate]:
 
 
 def _has_errors(given: Contributions) -> bool:
-    return all(isinstance(v, Estimate) and v.stderr is not None for v in _estimates(given).values())
+    """Whether every value has a standard error."""
+    for value in _estimates(given).values():
+        if not isinstance(value, Estimate) or value.stderr is None:
+            return False
+    return True
 
 
-def _redrawn(given: Contributions, rng: np.random.Generator) -> dict[str, float]:
-    """Shares of values drawn anew; of clients in the order of their names, so that the order given
-    does not matter.
+def _drawn_shares(given: Contributions, rng: np.random.Generator) -> dict[str, float]:
+    """Shares of values that are drawn with their standard errors.
+
+    Clients are drawn in the order of their names, so that the order given does not matter.
     """
     estimates = _estimates(given)
-    names = sorted(estimates)
-    drawn = {
-        n: rng.normal(float(estimates[n]), getattr(estimates[n], "stderr", 0.0)) for n in names
-    }
-    # shares as published, rounded, need not sum to 1
-    whole = (
-        1.0
-        if isinstance(given, Valuation)
-        else math.fsum(float(estimate) for estimate in estimates.values())
-    )
+    drawn = {}
+    for client in sorted(estimates):
+        value = estimates[client]
+        stderr = getattr(value, "stderr", 0.0)
+        drawn[client] = rng.normal(float(value), stderr)
+
+    # Published shares, which are rounded, need not sum to 1.
+    whole = 1.0
+    if not isinstance(given, Valuation):
+        whole = math.fsum(float(value) for value in estimates.values())
     return {client: whole * share for client, share in normalise(drawn).items()}
 
 
-def _quantiles(drawn: NDArray[np.float64], level: float) -> NDArray[np.float64]:
-    ends = np.full((2, drawn.shape[1]), np.nan)
-    for column, values in enumerate(drawn.T):
-        finite = values[
-            np.isfinite(values)
-        ]  # a draw with nothing positive has uniform shares, and no correlation
+def _quantiles(
+    rows: NDArray[np.float64], level: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Each column's lower and upper quantile; NaN for a column without finite values."""
+    columns = rows.shape[1]
+    low = np.full(columns, np.nan)
+    high = np.full(columns, np.nan)
+    for column in range(columns):
+        # A draw with nothing positive has uniform shares, and no correlation.
+        values = rows[:, column]
+        finite = values[np.isfinite(values)]
         if len(finite):
-            ends[:, column] = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
-    return ends
+            ends = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
+            low[column] = ends[0]
+            high[column] = ends[1]
+    return low, high

@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Valuations of a finished federation: models of coalitions, scored by all its clients, and what
-follows from these.
-"""
+"""Values the clients of a finished federation by models of coalitions, which all clients score."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from monai_fairfl.games.valuation import Valuation, sum_over_rounds
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.valuation.utility import Key, MeasuredModels, Panel, Utility
 
-if TYPE_CHECKING:  # strategies know valuations, not the other way round
+if TYPE_CHECKING:
     from monai_fairfl.strategies.base import Strategy
 
 logger = logging.getLogger(__name__)
@@ -90,14 +88,18 @@ class RunValuation(ABC):
             raise ConfigError(
                 f"{type(self).__name__}: {method!r} has no stopping rule; leave out stop"
             )
-        self.method, self.utility, self.seed = method, Utility(utility, data), seed
+        self.method = method
+        self.utility = Utility(utility, data)
+        self.seed = seed
         self.stop = stop or StandardError(0.001) | MaxEvaluations(200)
 
     @property
     def name(self) -> str:
         """Fit for a file: ``reconstruction-multi_round-exact-mean``."""
-        words = (*self.words(), self.method, self.utility.name)
-        return "-".join(words if self.utility.data == "validation" else (*words, self.utility.data))
+        words = [*self.words(), self.method, self.utility.name]
+        if self.utility.data != "validation":
+            words.append(self.utility.data)
+        return "-".join(words)
 
     @abstractmethod
     def words(self) -> tuple[str, ...]:
@@ -105,7 +107,7 @@ class RunValuation(ABC):
 
     @abstractmethod
     def measured(self, run: FinishedRun) -> MeasuredModels:
-        """What was measured before of these models."""
+        """What was measured of these models already."""
 
     @abstractmethod
     def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
@@ -123,81 +125,99 @@ class RunValuation(ABC):
             )
         if self.method == "exact" and len(clients) > MOST_PLAYERS:
             raise ConfigError(
-                f"valuation {self.name}: {len(clients)} clients have 2^{len(clients)} coalitions, too many; "
-                "take method 'permutation', or 'gtg' on recorded updates"
+                f"valuation {self.name}: {len(clients)} clients have 2^{len(clients)} coalitions, "
+                "too many; take method 'permutation', or 'gtg' on recorded updates"
             )
 
     def value(self, run: FinishedRun) -> Valuation:
-        """The clients' values; models measured before are not measured again, with the same result
-        to the bit.
+        """The clients' values.
+
+        Models that were measured already are not measured again; the result is the same to the bit.
 
         Raises:
             FederationError: naming a client that could not score a model.
         """
         evaluate = Evaluator(self.name, run.panel, self.utility, self.measured(run))
         games = self.games(run, evaluate)
+        players = [len(game.players) for game in games]
+        # A sampling method may stop before it has measured all coalitions.
         evaluate.at_most = self.method not in ("exact", "leave_one_out")
-        if not evaluate.at_most or max(len(game.players) for game in games) <= MOST_PLAYERS:
-            evaluate.expected = sum(self._models(len(game.players)) for game in games)
+        if not evaluate.at_most or max(players) <= MOST_PLAYERS:
+            evaluate.expected = sum(self._number_of_models(n) for n in players)
         return self.play(games)
 
     def play(self, games: Sequence[Game]) -> Valuation:
         """Apply the method to the games and add up what they give."""
         if self.method == "gtg":
             return gtg_shapley(games, seed=self.seed)
-        found = [self._play_one(game, self.seed + number) for number, game in enumerate(games)]
-        return sum_over_rounds(found, self.decay)
+        by_game = []
+        for number, game in enumerate(games):
+            by_game.append(self._play_one(game, self.seed + number))
+        return sum_over_rounds(by_game, self.decay)
 
     def _play_one(self, game: Game, seed: int) -> Valuation:
         if self.method == "exact":
             return exact_shapley(game)
         if self.method == "leave_one_out":
             return leave_one_out(game)
-        sample = permutation_shapley if self.method == "permutation" else stratified_shapley
-        return sample(game, self.stop, seed)
+        if self.method == "permutation":
+            return permutation_shapley(game, self.stop, seed)
+        return stratified_shapley(game, self.stop, seed)
 
-    def _models(self, players: int) -> int:
-        return players + 1 if self.method == "leave_one_out" else 2**players
+    def _number_of_models(self, players: int) -> int:
+        """Coalitions whose models the method needs, at most."""
+        if self.method == "leave_one_out":
+            return players + 1
+        return 2**players
 
 
 class Evaluator:
-    """Utility of coalitions' models: measured once, remembered on disk, with a line of progress for
-    each.
+    """Utility of coalitions' models: each is measured once, stored on disk and logged.
 
     Args:
         title: of the lines.
         panel: measures.
         utility: of what was measured.
         measured: what is known already.
+
+    Attributes:
+        done: number of models so far.
+        expected: number of models in all, or ``at_most``; ``None`` where 2^N is no useful bound.
     """
 
     def __init__(self, title: str, panel: Panel, utility: Utility, measured: MeasuredModels):
-        self.title, self.panel, self.utility, self.known = title, panel, utility, measured
-        self.done, self.at_most = 0, False
-        self.expected: int | None = (
-            None  # models in all, or at most; unknown where 2^N says nothing
-        )
+        self.title = title
+        self.panel = panel
+        self.utility = utility
+        self.known = measured
+        self.done = 0
+        self.at_most = False
+        self.expected: int | None = None
         self._seconds: list[float] = []
 
     def __call__(self, game: str, coalition: Coalition, build: Callable[[], Weights]) -> float:
         """Utility of the model that ``build`` makes, for ``coalition`` in the game of this name."""
-        key = Key(game, coalition, self.utility.measurement, frozenset(self.panel.clients))
+        measurement = self.utility.measurement
+        key = Key(game, coalition, measurement, frozenset(self.panel.clients))
         self.done += 1
         if key in self.known:
             return self.utility(self.known[key])
-        begun = time.monotonic()
-        measured = self.panel.measure(build(), self.utility.measurement)
+        begin = time.monotonic()
+        measured = self.panel.measure(build(), measurement)
         value = self.utility(measured)
         self.known.add(key, measured)
-        self._seconds.append(time.monotonic() - begun)
-        self._tell(game, coalition, value)
+        self._seconds.append(time.monotonic() - begin)
+        self._log(game, coalition, value)
         return value
 
-    def _tell(self, game: str, coalition: Coalition, value: float) -> None:
+    def _log(self, game: str, coalition: Coalition, value: float) -> None:
+        """One line of progress, with the time that is left where that is known."""
         rest = ""
         if self.expected is not None:
-            mean, most = sum(self._seconds) / len(self._seconds), "at most " if self.at_most else ""
-            left = timedelta(seconds=round(mean * max(self.expected - self.done, 0)))
+            seconds_per_model = sum(self._seconds) / len(self._seconds)
+            models_left = max(self.expected - self.done, 0)
+            left = timedelta(seconds=round(seconds_per_model * models_left))
+            most = "at most " if self.at_most else ""
             rest = f" of {most}{self.expected}, {most}{left} left"
         logger.info(
             "%s: %s, {%s} %.4f; model %d%s",

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Free riders: clients whose data add nothing to what they receive, told from angles and errors
-(FedCE).
+"""Finds free riders: clients whose data add nothing to what they receive, by angles and errors.
+
+After FedCE (Jiang et al., CVPR 2023).
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class FreeRiders:
 def global_cosines(
     gram: ArrayLike, aggregation: Mapping[str, float], clients: Sequence[str]
 ) -> dict[str, float]:
-    r"""client -> cosine between its update and the global one, :math:`\sum_j \rho_j \Delta_j`; 0
-    for a zero update.
+    r"""client -> cosine between its update and the global one, :math:`\sum_j \rho_j \Delta_j`.
+
+    It is 0 for a zero update.
 
     Args:
         gram: inner products of the updates, shape (N, N).
@@ -48,18 +50,23 @@ def global_cosines(
             has one (CGSV's unit length); a client that is absent counts as 0.
         clients: in the order of the rows.
 
-    >>> {c: round(value, 4) for c, value in global_cosines(np.eye(2), {"A": 0.5, "B": 0.5}, ["A", "B"]).items()}
+    >>> cosines = global_cosines(np.eye(2), {"A": 0.5, "B": 0.5}, ["A", "B"])
+    >>> {client: round(value, 4) for client, value in cosines.items()}
     {'A': 0.7071, 'B': 0.7071}
     """
     matrix = np.asarray(gram, dtype=np.float64)
     if matrix.shape != (len(clients), len(clients)):
         raise ConfigError(
-            f"clients {list(clients)} need a Gram matrix of as many rows and columns, got {matrix.shape}"
+            f"clients {list(clients)} need a Gram matrix of as many rows and columns, got "
+            f"{matrix.shape}"
         )
-    weights = np.array([aggregation.get(client, 0.0) for client in clients])
-    return {
-        client: cosine(matrix, row, weights) for client, row in zip(clients, np.eye(len(clients)))
-    }
+    # Both updates as weighted sums of all updates, which is what the Gram matrix knows.
+    global_weights = np.array([aggregation.get(client, 0.0) for client in clients])
+    own_weights = np.eye(len(clients))
+    cosines = {}
+    for client, weights in zip(clients, own_weights, strict=True):
+        cosines[client] = cosine(matrix, weights, global_weights)
+    return cosines
 
 
 def free_rider_scores(
@@ -68,8 +75,7 @@ def free_rider_scores(
     error_local: Mapping[str, float],
     form: str = "product",
 ) -> dict[str, float]:
-    r"""How much a client looks like a free rider (after Jiang et al., CVPR 2023): high is
-    suspicious.
+    r"""How much a client looks like a free rider: high is suspicious.
 
     A client without images of its own worth training on (one image repeated, say) fits these
     perfectly, while the global model does not: its two errors differ widely. The paper gives no
@@ -91,22 +97,23 @@ def free_rider_scores(
     Raises:
         ConfigError: when the form is unknown or a client lacks an error.
 
-    >>> scores = free_rider_scores({"A": 0.7, "B": 0.3}, {"A": 0.15, "B": 0.60}, {"A": 0.10, "B": 0.05})
+    >>> error_global, error_local = {"A": 0.15, "B": 0.60}, {"A": 0.10, "B": 0.05}
+    >>> scores = free_rider_scores({"A": 0.7, "B": 0.3}, error_global, error_local)
     >>> {client: round(score, 4) for client, score in scores.items()}
     {'A': 0.035, 'B': 0.165}
     """
     if form not in FORMS:
         raise ConfigError(f"form must be one of {list(FORMS)}, got {form!r}")
-    for client in cosines:
+    scores = {}
+    for client, value in cosines.items():
         if client not in error_global or client not in error_local:
             raise ConfigError(
-                f"client {client!r} has a cosine but lacks an error; measure global_score and local_score"
+                f"client {client!r} has a cosine but lacks an error; measure global_score and "
+                "local_score"
             )
-    return {
-        client: (value if form == "product" else 1 - value)
-        * abs(error_global[client] - error_local[client])
-        for client, value in cosines.items()
-    }
+        angle = value if form == "product" else 1 - value
+        scores[client] = angle * abs(error_global[client] - error_local[client])
+    return scores
 
 
 def flag_free_riders(
@@ -137,14 +144,17 @@ def flag_free_riders(
         raise ConfigError(
             f"rounds must be at least 1 and factor above 0, got rounds={rounds}, factor={factor}"
         )
-    running: dict[str, int] = {}
+    high_rounds_running: dict[str, int] = {}
     flagged: dict[str, int] = {}
     for number, scores in enumerate(scores_by_round):
         for client, score in scores.items():
             others = [abs(value) for other, value in scores.items() if other != client]
             threshold = factor * median(others) if others else 0.0
-            running[client] = running.get(client, 0) + 1 if score > threshold > 0 else 0
-            if running[client] >= rounds:
+            if score > threshold > 0:
+                high_rounds_running[client] = high_rounds_running.get(client, 0) + 1
+            else:
+                high_rounds_running[client] = 0
+            if high_rounds_running[client] >= rounds:
                 flagged.setdefault(client, number)
     return flagged
 
@@ -158,7 +168,8 @@ def free_rider_history(
     """Scores and flags of a whole run, from its ledger.
 
     Args:
-        records: of :func:`~monai_fairfl.run_folder.ledger.read_ledger`. Rounds need the Gram matrix, weights
+        records: of :func:`~monai_fairfl.run_folder.ledger.read_ledger`. Rounds need the Gram
+        matrix, weights
             of an average, and ``global_score`` and ``local_score`` of at least two clients
             (``Federation(evaluate=("global_score", "local_score"))``); others are skipped. With
             weights per layer, their mean over layers stands for the direction of the global update.
@@ -166,50 +177,79 @@ def free_rider_history(
         factor: as in :func:`flag_free_riders`.
         rounds: as in :func:`flag_free_riders`, counted over the rounds that are not skipped.
 
-    >>> record = {"kind": "round", "round": 4, "gram": {"clients": ["A", "B"], "whole": [[1, 0], [0, 1]]},
-    ...     "aggregation": {"A": 0.5, "B": 0.5}, "measurements": {
-    ...     "A": {"global_score": 0.8, "local_score": 0.9}, "B": {"global_score": 0.1, "local_score": 0.95}}}
+    >>> record = {
+    ...     "kind": "round",
+    ...     "round": 4,
+    ...     "gram": {"clients": ["A", "B"], "whole": [[1, 0], [0, 1]]},
+    ...     "aggregation": {"A": 0.5, "B": 0.5},
+    ...     "measurements": {
+    ...         "A": {"global_score": 0.8, "local_score": 0.9},
+    ...         "B": {"global_score": 0.1, "local_score": 0.95},
+    ...     },
+    ... }
     >>> found = free_rider_history([record], rounds=1)
     >>> found.rounds, found.flagged, round(found.scores["B"][0], 3)
     ([4], {'B': 4}, 0.601)
     """
-    scored = {
-        record["round"]: _record_scores(record, form)
-        for record in records
-        if record.get("kind") == "round"
-    }
-    usable = {number: scores for number, scores in scored.items() if len(scores) > 1}
-    numbers = list(usable)
-    clients = sorted({client for scores in usable.values() for client in scores})
-    flagged = flag_free_riders(list(usable.values()), factor, rounds)
-    return FreeRiders(
-        rounds=numbers,
-        scores={client: [scores.get(client) for scores in usable.values()] for client in clients},
-        flagged={client: numbers[index] for client, index in flagged.items()},
-    )
+    # Only rounds in which at least two clients have a score.
+    numbers: list[int] = []
+    scores_by_round: list[dict[str, float]] = []
+    for record in records:
+        if record.get("kind") != "round":
+            continue
+        scores = _record_scores(record, form)
+        if len(scores) > 1:
+            numbers.append(record["round"])
+            scores_by_round.append(scores)
+
+    clients: set[str] = set()
+    for scores in scores_by_round:
+        clients.update(scores)
+    histories: dict[str, list[float | None]] = {}
+    for client in sorted(clients):
+        histories[client] = [scores.get(client) for scores in scores_by_round]
+
+    flagged = {}
+    for client, index in flag_free_riders(scores_by_round, factor, rounds).items():
+        flagged[client] = numbers[index]
+    return FreeRiders(rounds=numbers, scores=histories, flagged=flagged)
 
 
 def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
-    gram = record.get("gram") or {"whole": [[None]]}
-    if not record["aggregation"] or any(value is None for row in gram["whole"] for value in row):
+    """client -> score of one round; empty where the record lacks what is needed."""
+    gram = record.get("gram")
+    if not record["aggregation"] or not gram or not _is_complete(gram["whole"]):
         return {}
-    measured = record["measurements"]
-    errors = {
-        name: {
-            c: 1 - n
-            for c, found in measured.items()
-            if (n := number_in(found.get(name))) is not None
-        }
-        for name in ("global_score", "local_score")
-    }
-    clients, scale = gram["clients"], (record.get("details") or {}).get("scale", {})
-    step = {
-        c: weight * scale.get(c, 1.0) for c, weight in _whole_model(record["aggregation"]).items()
-    }
-    cosines = global_cosines(gram["whole"], step, clients)
-    both = errors["global_score"].keys() & errors["local_score"].keys()
-    known = {client: value for client, value in cosines.items() if client in both}
-    return free_rider_scores(known, errors["global_score"], errors["local_score"], form)
+
+    # Direction of the global update, as weights of the clients' updates.
+    scale = (record.get("details") or {}).get("scale", {})
+    step = {}
+    for client, weight in _whole_model(record["aggregation"]).items():
+        step[client] = weight * scale.get(client, 1.0)
+    cosines = global_cosines(gram["whole"], step, gram["clients"])
+
+    error_global = _errors(record, "global_score")
+    error_local = _errors(record, "local_score")
+    known = {}
+    for client, value in cosines.items():
+        if client in error_global and client in error_local:
+            known[client] = value
+    return free_rider_scores(known, error_global, error_local, form)
+
+
+def _is_complete(matrix: Sequence[Sequence[float | None]]) -> bool:
+    """Whether all inner products are finite; the ledger has ``null`` for others."""
+    return not any(value is None for row in matrix for value in row)
+
+
+def _errors(record: Mapping[str, Any], measurement: str) -> dict[str, float]:
+    """client -> 1 - score, of the clients that measured it."""
+    errors = {}
+    for client, measured in record["measurements"].items():
+        score = number_in(measured.get(measurement))
+        if score is not None:
+            errors[client] = 1 - score
+    return errors
 
 
 def _whole_model(aggregation: Mapping[str, Any]) -> dict[str, float]:
@@ -217,8 +257,10 @@ def _whole_model(aggregation: Mapping[str, Any]) -> dict[str, float]:
     layers = [weights for weights in aggregation.values() if isinstance(weights, Mapping)]
     if not layers:
         return dict(aggregation)
-    clients = {client for weights in layers for client in weights}
-    return {
-        client: sum(weights.get(client, 0.0) for weights in layers) / len(layers)
-        for client in clients
-    }
+    clients: set[str] = set()
+    for weights in layers:
+        clients.update(weights)
+    means = {}
+    for client in clients:
+        means[client] = sum(weights.get(client, 0.0) for weights in layers) / len(layers)
+    return means

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The names of :mod:`monai_fairfl.games` that valuations are configured with."""
+"""Forwards the names of :mod:`monai_fairfl.games` that configurations of valuations use."""
 
 from monai_fairfl.games.exact import exact_shapley as exact_shapley
 from monai_fairfl.games.exact import shapley_values as shapley_values
@@ -17,6 +17,7 @@ from monai_fairfl.games.stopping import MaxEvaluations as MaxEvaluations
 from monai_fairfl.games.stopping import MaxSamples as MaxSamples
 from monai_fairfl.games.stopping import Progress as Progress
 from monai_fairfl.games.stopping import RankStable as RankStable
+from monai_fairfl.games.stopping import SamplingProgress as SamplingProgress
 from monai_fairfl.games.stopping import StandardError as StandardError
 from monai_fairfl.games.stopping import StoppingRule as StoppingRule
 from monai_fairfl.games.valuation import Valuation as Valuation

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Coalitions' models rebuilt from recorded updates, without any training (Song et al., IEEE Big
-Data 2019).
+"""Rebuilds coalitions' models from recorded updates, without any training.
+
+After Song et al., IEEE Big Data 2019.
 """
 
 from __future__ import annotations
@@ -20,15 +21,19 @@ from monai_fairfl.run_folder.recording import RecordedRound, recorded_rounds
 from monai_fairfl.valuation.finished import Evaluator, FinishedRun, RunValuation
 from monai_fairfl.valuation.utility import MeasuredModels
 
+RoundKey = tuple[tuple[str, int, tuple[bool, ...]], ...]
+"""(client, number of images, labelled channels) of each reply of a round."""
+
 
 class MultiRound:
-    r"""Models of the coalitions of each round,
-    :math:`w_t + \sum_{i \in S} \frac{n_i}{n_S} \Delta_{t,i}`.
+    r"""Models of the coalitions of each round.
 
-    The updates are those that the method's own training gave; only their averaging is anew, by
-    images and with the run's buffer policy. Nobody's model is :math:`w_t`. A client that was sent a
-    model of its own (a reward) adds what it changed in that one. One round's updates are in memory
-    at a time.
+    .. math:: w_t + \sum_{i \in S} \frac{n_i}{n_S} \Delta_{t,i}
+
+    The updates are those that the method's own training gave; only their average is another one, by
+    images and with the run's buffer policy. The empty coalition's model is :math:`w_t`. A client
+    that was sent a model of its own (a reward) adds what it changed in that one. One round's
+    updates are in memory at a time.
 
     Args:
         rounds: all of the run.
@@ -42,15 +47,19 @@ class MultiRound:
         """The model of ``coalition``, members of round ``number``."""
         recorded = self.rounds[number]
         if self._round is None or self._round[0] is not recorded:
-            self._round = None  # frees the memory of the round before
+            # Frees the memory of the previous round before another one is read.
+            self._round = None
             self._round = (recorded, recorded.start(), recorded.replies())
         _, start, replies = self._round
-        return _average(start, _only(replies, coalition), recorded.buffers) if coalition else start
+        if not coalition:
+            return start
+        return _average(start, _only(replies, coalition), recorded.buffers)
 
 
 class OneRound:
-    r"""Models of the coalitions of a whole run,
-    :math:`w_0 + \sum_t \sum_{i \in S} \frac{n_i}{n_S} \Delta_{t,i}`.
+    r"""Models of the coalitions of a whole run.
+
+    .. math:: w_0 + \sum_t \sum_{i \in S} \frac{n_i}{n_S} \Delta_{t,i}
 
     A round without any member of S adds nothing. Buffers (BatchNorm statistics) are those of S in
     the last round in which one of S took part. Rounds of the same clients, numbers of images and
@@ -61,47 +70,67 @@ class OneRound:
     """
 
     def __init__(self, rounds: Sequence[RecordedRound]):
-        self.rounds, self.start = rounds, rounds[0].start()
-        self._sums: dict[tuple[tuple[str, int, tuple[bool, ...]], ...], Replies] = {}
+        self.rounds = rounds
+        self.start = rounds[0].start()
+        # Rounds whose average has the same weights for every coalition -> their summed updates.
+        self._sums: dict[RoundKey, Replies] = {}
         for recorded in rounds:
             replies = recorded.replies()
             rows = replies.matrix.rows.double()
-            summed = self._sums.setdefault(
-                tuple((r.client, r.num_samples, r.labelled) for r in replies), replies
-            )
-            summed.matrix.rows = rows if summed is replies else summed.matrix.rows + rows
+            key = tuple((reply.client, reply.num_samples, reply.labelled) for reply in replies)
+            if key in self._sums:
+                summed = self._sums[key]
+                summed.matrix.rows = summed.matrix.rows + rows
+            else:
+                replies.matrix.rows = rows
+                self._sums[key] = replies
 
     def __call__(self, coalition: Coalition) -> Weights:
         """The model of ``coalition``."""
-        last = next((r for r in reversed(self.rounds) if coalition & set(r.clients)), None)
+        last = self._last_round_of(coalition)
         if last is None:
             return self.start
-        moved = {name: self.start[name].double() for name in last.spec.parameters}
-        for members in (_only(replies, coalition) for replies in self._sums.values()):
+
+        # Parameters: the initial ones, and every round's average of the members, in float64.
+        parameters = {name: self.start[name].double() for name in last.spec.parameters}
+        for replies in self._sums.values():
+            members = _only(replies, coalition)
             if members:
-                moved = members.average(sample_shares(members), "local", moved)
-        model = _average(
-            last.start(), _only(last.replies(), coalition), last.buffers
-        )  # for its buffers
-        return {
-            **model,
-            **{name: tensor.to(self.start[name].dtype) for name, tensor in moved.items()},
-        }
+                parameters = members.average(sample_shares(members), "local", parameters)
+
+        # Buffers: the members' average of their last round.
+        members = _only(last.replies(), coalition)
+        model = dict(_average(last.start(), members, last.buffers))
+        for name, tensor in parameters.items():
+            model[name] = tensor.to(self.start[name].dtype)
+        return model
+
+    def _last_round_of(self, coalition: Coalition) -> RecordedRound | None:
+        """The last round in which a member took part."""
+        for recorded in reversed(self.rounds):
+            if coalition & set(recorded.clients):
+                return recorded
+        return None
 
 
 def _only(replies: Replies, coalition: Coalition) -> Replies:
-    return replies.without(
-        {reply.id: "not of this coalition" for reply in replies if reply.client not in coalition}
-    )
+    """The replies of the coalition's members."""
+    reasons = {}
+    for reply in replies:
+        if reply.client not in coalition:
+            reasons[reply.id] = "not of this coalition"
+    return replies.without(reasons)
 
 
 def _average(start: Weights, replies: Replies, buffers: str) -> Weights:
+    """``start`` with the average of the replies, by images, in the place of what it averages."""
     return {**start, **replies.average(sample_shares(replies), buffers, start)}
 
 
 class Reconstruction(RunValuation):
-    """Values clients by models rebuilt from the run's recorded updates: no training, one scoring
-    pass per coalition.
+    """Values clients by models rebuilt from the run's recorded updates.
+
+    Nothing is trained: each coalition takes one scoring pass.
 
     Args:
         method: see :class:`RunValuation`; ``"gtg"`` with ``"multi_round"`` only.
@@ -139,23 +168,22 @@ class Reconstruction(RunValuation):
             raise ConfigError(
                 f"Reconstruction: form must be 'multi_round' or 'one_round', got {form!r}"
             )
-        if form == "one_round" and (method == "gtg" or decay is not None):
-            raise ConfigError(
-                f"Reconstruction: {'gtg' if method == 'gtg' else 'decay'} needs form 'multi_round'"
-            )
+        if form == "one_round" and method == "gtg":
+            raise ConfigError("Reconstruction: gtg needs form 'multi_round'")
+        if form == "one_round" and decay is not None:
+            raise ConfigError("Reconstruction: decay needs form 'multi_round'")
         if decay is not None and (method == "gtg" or not 0 < decay <= 1):
             raise ConfigError(
                 f"Reconstruction: decay must be above 0, at most 1, and not with gtg; got {decay}"
             )
-        self.form, self.decay = form, decay
+        self.form = form
+        self.decay = decay
 
     def words(self) -> tuple[str, ...]:
         """As :meth:`RunValuation.words`."""
-        return (
-            "reconstruction",
-            self.form,
-            *([] if self.decay is None else [f"decay_{self.decay}"]),
-        )
+        if self.decay is None:
+            return ("reconstruction", self.form)
+        return ("reconstruction", self.form, f"decay_{self.decay}")
 
     def measured(self, run: FinishedRun) -> MeasuredModels:
         """As :meth:`RunValuation.measured`; discarded when the run has gone on since."""
@@ -166,16 +194,24 @@ class Reconstruction(RunValuation):
         """As :meth:`RunValuation.games`."""
         rounds = recorded_rounds(run.run_dir)
         if self.form == "one_round":
-            players = {client for recorded in rounds for client in recorded.clients}
-            return [Game(players, _utility(evaluate, "one round", OneRound(rounds)))]
+            players: set[str] = set()
+            for recorded in rounds:
+                players.update(recorded.clients)
+            return [Game(players, _worth(evaluate, "one round", OneRound(rounds)))]
         models = MultiRound(rounds)
-        return [
-            Game(recorded.clients, _utility(evaluate, f"round {number}", partial(models, number)))
-            for number, recorded in enumerate(rounds)
-        ]
+        games = []
+        for number, recorded in enumerate(rounds):
+            worth = _worth(evaluate, f"round {number}", partial(models, number))
+            games.append(Game(recorded.clients, worth))
+        return games
 
 
-def _utility(
+def _worth(
     evaluate: Evaluator, game: str, model: Callable[[Coalition], Weights]
 ) -> Callable[[Coalition], float]:
-    return lambda coalition: evaluate(game, coalition, lambda: model(coalition))
+    """What a coalition is worth in this game: the utility of its ``model``, built when needed."""
+
+    def worth(coalition: Coalition) -> float:
+        return evaluate(game, coalition, partial(model, coalition))
+
+    return worth

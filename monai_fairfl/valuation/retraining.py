@@ -1,11 +1,13 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Coalitions' models trained anew: the reference that cheaper estimates are compared with."""
+"""Trains every coalition's model: the reference that cheaper estimates are compared with."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from monai_fairfl.errors import ConfigError
@@ -18,17 +20,20 @@ from monai_fairfl.valuation.utility import MeasuredModels
 if TYPE_CHECKING:
     from monai_fairfl.strategies.base import Strategy
 
+GAME = "trained anew"
+"""Name of the game in the file of what was measured; another one would measure everything again."""
+
 
 class Retraining(RunValuation):
-    """Values clients by whole federations of every coalition: N + 1 trainings for leave-one-out,
-    2^N for exact.
+    """Values clients by whole federations of every coalition.
 
-    FedCE's ground truth (Jiang et al., CVPR 2023) is leave-one-out with ``data="test"``. Its text
-    does not say by which method the N + 1 models were trained; here it is FedAvg unless
-    ``strategy`` says otherwise, whatever method the run itself used, so that all methods are
-    compared with one reference. Settings, splits and seeds are the run's own. The global model of
-    each coalition is scored by *all* clients, also by those who did not train it. Nobody's model is
-    the initial one. A finished coalition is never trained again, an unfinished one is resumed.
+    These are N + 1 trainings for leave-one-out, 2^N for exact. FedCE's ground truth (Jiang et al.,
+    CVPR 2023) is leave-one-out with ``data="test"``. Its text does not say by which method the N +
+    1 models were trained; here it is FedAvg unless ``strategy`` says otherwise, whatever method the
+    run itself used, so that all methods are compared with one reference. Settings, splits and seeds
+    are the run's own. The global model of each coalition is scored by *all* clients, also by those
+    that did not train it. The empty coalition's model is the initial one. A finished coalition is
+    never trained again, an unfinished one is resumed.
 
     Args:
         method: see :class:`RunValuation`; not ``"gtg"``, whose games are rounds.
@@ -57,7 +62,8 @@ class Retraining(RunValuation):
         super().__init__(method, utility, data, stop, seed)
         if method == "gtg":
             raise ConfigError(
-                "Retraining: gtg is of the rounds of one run; take Reconstruction, or 'permutation'"
+                "Retraining: gtg values the rounds of one run; take Reconstruction, or "
+                "'permutation'"
             )
         self.strategy = strategy
 
@@ -71,37 +77,42 @@ class Retraining(RunValuation):
         smallest = len(clients) - 1 if self.method == "leave_one_out" else 1
         if self.strategy is not None and smallest < self.strategy.min_clients:
             raise ConfigError(
-                f"valuation {self.name} trains coalitions of {smallest} clients, and {self.strategy.name} needs at "
-                f"least {self.strategy.min_clients}: leave out strategy (FedAvg), or use more sites"
+                f"valuation {self.name} trains coalitions of {smallest} clients, and "
+                f"{self.strategy.name} needs at least {self.strategy.min_clients}: leave out "
+                "strategy (FedAvg), or use more sites"
             )
 
     def measured(self, run: FinishedRun) -> MeasuredModels:
         """As :meth:`RunValuation.measured`."""
-        return MeasuredModels(
-            run.retrained / self.words()[1] / "measured.jsonl", run.retrained.name
-        )
+        return MeasuredModels(self._folder(run) / "measured.jsonl", run.retrained.name)
 
     def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
         """As :meth:`RunValuation.games`; a single game."""
-        home = run.retrained / self.words()[1]
 
         def train(coalition: Coalition) -> Weights:
-            run.panel.close()  # one set of clients in memory at a time
-            return run.train(coalition, self.strategy, home / folder_of(coalition, run.clients))
+            # One set of clients in memory at a time.
+            run.panel.close()
+            folder = self._folder(run) / folder_of(coalition, run.clients)
+            return run.train(coalition, self.strategy, folder)
 
-        return [
-            Game(
-                run.clients,
-                lambda coalition: evaluate("trained anew", coalition, lambda: train(coalition)),
-            )
-        ]
+        def worth(coalition: Coalition) -> float:
+            return evaluate(GAME, coalition, partial(train, coalition))
+
+        return [Game(run.clients, worth)]
+
+    def _folder(self, run: FinishedRun) -> Path:
+        """Where the models that this valuation's strategy trains are stored."""
+        _, strategy = self.words()
+        return run.retrained / strategy
 
 
 def folder_of(coalition: Coalition, clients: Sequence[str]) -> str:
     """Name of the folder of a coalition's own federation.
 
-    >>> folder_of(frozenset("AC"), "ABC"), folder_of(frozenset("B"), "ABC"), folder_of(frozenset("ABC"), "ABC")
-    ('without-B', 'only-B', 'all')
+    >>> folder_of(frozenset("AC"), "ABC"), folder_of(frozenset("B"), "ABC")
+    ('without-B', 'only-B')
+    >>> folder_of(frozenset("ABC"), "ABC")
+    'all'
     """
     absent = sorted(set(clients) - coalition)
     if not absent:
@@ -110,4 +121,6 @@ def folder_of(coalition: Coalition, clients: Sequence[str]) -> str:
         return f"without-{absent[0]}"
     if len(coalition) == 1:
         return f"only-{next(iter(coalition))}"
-    return f"coalition-{hashlib.sha256(chr(10).join(sorted(coalition)).encode()).hexdigest()[:12]}"
+    members = "\n".join(sorted(coalition))
+    digest = hashlib.sha256(members.encode()).hexdigest()
+    return f"coalition-{digest[:12]}"

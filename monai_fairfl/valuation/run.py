@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Valuations of finished runs: the checks before, the files and the table after."""
+"""Checks valuations before a run, values the finished run, and writes the file and the table."""
 
 from __future__ import annotations
 
@@ -43,34 +43,40 @@ def check_valuations(
         raise ConfigError(
             f"valuations must be different ones, in more than seed or stop, got {names}"
         )
-    known = (*UTILITIES, *_classes(bundle_root))
+    known_utilities = (*UTILITIES, *_classes(bundle_root))
+    has_test_images = (bundle_root / "configs" / "evaluate.json").exists()
     for valuation in valuations:
         utility = valuation.utility
         valuation.check(clients, recorded=bool(settings.get("record_updates")))
-        if utility.name not in known:
+        if utility.name not in known_utilities:
             raise ConfigError(
-                f"valuation {valuation.name}: utility must be one of {known}, got {utility.name!r}"
+                f"valuation {valuation.name}: utility must be one of {known_utilities}, got "
+                f"{utility.name!r}"
             )
-        if utility.data == "test" and not (bundle_root / "configs" / "evaluate.json").exists():
+        if utility.data == "test" and not has_test_images:
             raise ConfigError(
                 f"valuation {valuation.name}: the bundle has no evaluate.json, so no test images"
             )
         if settings.get("local_norm") or settings.get("buffers") == "local":
             raise ConfigError(
-                f"valuation {valuation.name}: with local_norm or buffers 'local' a coalition has no whole model that "
-                "other sites could score; leave these out, or leave out the valuation"
+                f"valuation {valuation.name}: with local_norm or buffers 'local' a coalition has "
+                "no whole model that other sites could score; leave these out, or leave out the "
+                "valuation"
             )
 
 
 def _classes(bundle_root: Path) -> tuple[str, ...]:
-    """Classes with a score of their own: of a single one the mean is all there is."""
+    """Classes with a score of their own; none where there is one class, whose score is the mean."""
     try:
         metadata = json.loads((bundle_root / "configs" / "metadata.json").read_text())
-        channels = metadata["network_data_format"]["outputs"]["pred"]["channel_def"].values()
-        scored = [str(name) for name in channels if str(name).lower() != "background"]
-        return tuple(scored) if len(scored) > 1 else ()
+        channels = metadata["network_data_format"]["outputs"]["pred"]["channel_def"]
+        names = [str(name) for name in channels.values()]
     except (OSError, ValueError, KeyError):
         return ()
+    classes = [name for name in names if name.lower() != "background"]
+    if len(classes) < 2:
+        return ()
+    return tuple(classes)
 
 
 def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
@@ -85,22 +91,27 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         (Standalone).
     """
     records = read_ledger(run.run_dir / "ledger.jsonl")
-    strategy, last, model = records[0]["name"], records[-2], records[-1]["model"]
-    if valuation.needs_updates and not last["aggregation"]:
+    strategy = records[0]["name"]
+    last_round = records[-2]
+    if valuation.needs_updates and not last_round["aggregation"]:
         logger.info(
             "%s: %s averages nothing; no model of a coalition can be rebuilt",
             valuation.name,
             strategy,
         )
         return None
+
     found = valuation.value(run)
-    own = own_contributions(last)
-    why = _incomparable(own, found)
-    agrees = fidelity(own, found) if own is not None and not why else None
+    own = own_contributions(last_round)
+    reason = _why_incomparable(own, found)
+    agrees = None
+    if own is not None and not reason:
+        agrees = fidelity(own, found)
+
     result = {
         "name": valuation.name,
         "strategy": strategy,
-        "model": model,
+        "model": records[-1]["model"],
         "utility": valuation.utility.name,
         "data": valuation.utility.data,
         **found.to_json(),
@@ -109,15 +120,17 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     }
     text = json.dumps(to_json(result), indent=1, allow_nan=False)
     write_atomically(run.run_dir / "valuations" / f"{valuation.name}.json", text.encode())
+
     print(_table(valuation.name, strategy, found, own, agrees))
-    if why:
-        print(f"  {strategy}'s own shares are not compared: {why}")
+    if reason:
+        print(f"  {strategy}'s own shares are not compared: {reason}")
     return found
 
 
 def own_contributions(record: Mapping[str, Any]) -> dict[str, Estimate] | None:
-    """The method's own contributions after a round as shares: negative ones count as 0, all sum to
-    1.
+    """The method's own contributions after a round as shares.
+
+    Negative ones count as 0, and all sum to 1.
 
     Args:
         record: of the ledger; of the last round, as FedCE's Table 3 compares them.
@@ -126,42 +139,51 @@ def own_contributions(record: Mapping[str, Any]) -> dict[str, Estimate] | None:
         client -> share, with its standard error where the method has one; ``None`` when it scored
         nobody above 0.
 
-    >>> own_contributions({"contributions": {"A": 3.0, "B": {"value": 1.0, "stderr": 0.4, "n": 9}, "C": -1.0}})["B"]
+    >>> scores = {"A": 3.0, "B": {"value": 1.0, "stderr": 0.4, "n": 9}, "C": -1.0}
+    >>> own_contributions({"contributions": scores})["B"]
     Estimate(value=0.25, stderr=0.1, n=9)
     """
-    given = {
-        c: v if isinstance(v, Mapping) else {"value": v} for c, v in record["contributions"].items()
-    }
-    if not given or any(value["value"] is None for value in given.values()):
-        return None
-    scores = {client: Estimate(**value) for client, value in given.items()}
+    scores = {}
+    for client, given in record["contributions"].items():
+        fields = given if isinstance(given, Mapping) else {"value": given}
+        # The ledger has ``null`` for what is not finite.
+        if fields["value"] is None:
+            return None
+        scores[client] = Estimate(**fields)
     total = sum(max(score.value, 0.0) for score in scores.values())
     if total == 0:
         return None
+
     shares = normalise({client: score.value for client, score in scores.items()})
-    return {
-        client: Estimate(
-            shares[client], score.stderr / total if score.stderr is not None else None, score.n
-        )
-        for client, score in scores.items()
-    }
+    estimates = {}
+    for client, score in scores.items():
+        stderr = None if score.stderr is None else score.stderr / total
+        estimates[client] = Estimate(shares[client], stderr, score.n)
+    return estimates
 
 
-def _incomparable(own: Mapping[str, Estimate] | None, found: Valuation) -> str:
+def _why_incomparable(own: Mapping[str, Estimate] | None, found: Valuation) -> str:
     """Why a method's own shares cannot be compared with these; empty when they can."""
     if own is None:
         return "it credits nobody in the last round"
-    if not (shares := found.shares()):
+    shares = found.shares()
+    if not shares:
         return "no client is worth more than nothing"
-    if differ := sorted(set(own) ^ set(shares)):
-        return f"{', '.join(differ)} is not in both; a method's shares are of the last round"
-    return "" if len(own) > 1 else "there is one client"
+    only_in_one = sorted(set(own) ^ set(shares))
+    if only_in_one:
+        return f"{', '.join(only_in_one)} is not in both; a method's shares are of the last round"
+    if len(own) < 2:
+        return "there is one client"
+    return ""
 
 
 def _fidelity_json(agrees: Fidelity) -> dict[str, Any]:
-    named = {name: getattr(agrees, name) for name in ("pearson", "spearman", "euclidean", "cosine")}
-    return {name: interval._asdict() for name, interval in named.items()} | {
-        "p_value": agrees.p_value
+    return {
+        "pearson": agrees.pearson._asdict(),
+        "spearman": agrees.spearman._asdict(),
+        "euclidean": agrees.euclidean._asdict(),
+        "cosine": agrees.cosine._asdict(),
+        "p_value": agrees.p_value,
     }
 
 
@@ -172,21 +194,26 @@ def _table(
     own: Mapping[str, Estimate] | None,
     agrees: Fidelity | None,
 ) -> str:
+    """The clients' values, the best first, beside the method's own shares."""
     width = max(len("client"), *(len(client) for client in found.values))
     lines = [
         f"Valuation {name} of {strategy}",
         f"  {'client':<{width}}  {'value':>9}  {'+-':>7}  {'share':>6}  {'method':>6}",
     ]
     shares = found.shares()
-    for client, value in sorted(found.values.items(), key=lambda item: -item[1].value):
-        share = f"{100 * shares[client]:5.1f}%" if shares else "-"
+    by_value = sorted(found.values.items(), key=lambda item: -item[1].value)
+    for client, value in by_value:
         error = "?" if value.stderr is None else f"{value.stderr:.4f}"
-        theirs = f"{100 * own[client].value:5.1f}%" if own is not None and client in own else "-"
+        share = f"{100 * shares[client]:5.1f}%" if shares else "-"
+        method_share = "-"
+        if own is not None and client in own:
+            method_share = f"{100 * own[client].value:5.1f}%"
         lines.append(
-            f"  {client:<{width}}  {value.value:9.4f}  {error:>7}  {share:>6}  {theirs:>6}"
+            f"  {client:<{width}}  {value.value:9.4f}  {error:>7}  {share:>6}  {method_share:>6}"
         )
     lines.append(
-        "  +- is the standard error of sampling coalitions; what another seed of the training would change is not in it"
+        "  +- is the standard error of sampling coalitions; what another seed of the training "
+        "would change is not in it"
     )
     stability = "unknown" if found.rank_stability is None else f"{found.rank_stability:.2f}"
     lines.append(

@@ -1,13 +1,11 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Utilities: what a model is worth, measured by the clients on their own data; only numbers leave a
-site.
-"""
+"""Measures what a model is worth, by the clients on their own data; only numbers leave a site."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,21 +19,22 @@ from monai_fairfl.server.exchange import Inbox, Transport
 from monai_fairfl.utils.files import write_atomically
 
 UTILITIES = ("mean", "pooled", "worst", "negative_loss")
-"""What any bundle's models can be scored by; the names of its classes come on top."""
+"""What any bundle's models can be scored by, beside the names of its classes."""
 
 
 @dataclass(frozen=True)
 class Utility:
-    """Makes one number of what every client measured of a model; a choice of what the federation is
-    for.
+    """Makes one number of what every client measured of a model.
+
+    It is a choice of what the federation is for.
 
     Args:
         name: ``"mean"``: mean Dice, every site counting alike, as in FedCE's leave-one-out study;
             ``"pooled"``: every case counting alike; ``"worst"``: the mean Dice of the worst site;
             the name of a class: its Dice, sites that label it counting alike; ``"negative_loss"``:
             minus the bundle's training loss on the sites' training data.
-        data: ``"validation"`` or ``"test"``, the images that are scored. What is decided with the
-            answer (who gets which share) is an analysis of the test images where these are used: no
+        data: ``"validation"`` or ``"test"``, the images that are scored. Where test images are
+            used, what is decided with the answer (who gets which share) is an analysis of them: no
             score of them is then unseen.
 
     Raises:
@@ -43,7 +42,8 @@ class Utility:
 
     >>> Utility("worst")({"A": {"mean": 0.8}, "B": {"mean": 0.6}})
     0.6
-    >>> Utility("pooled")({"A": {"mean": Estimate(0.9, None, 3)}, "B": {"mean": Estimate(0.5, None, 1)}})
+    >>> scores = {"A": Estimate(0.9, None, 3), "B": Estimate(0.5, None, 1)}
+    >>> Utility("pooled")({client: {"mean": score} for client, score in scores.items()})
     0.8
     """
 
@@ -74,26 +74,45 @@ class Utility:
             measured: client -> its :attr:`measurement` of the model.
 
         Raises:
-            ConfigError: naming the classes there are when no client scores this one.
+            ConfigError: when no client scores this class, naming the classes that they score.
         """
         if self.name == "pooled":
-            means = [m["mean"] if isinstance(m, Mapping) else m for m in measured.values()]
-            cases = [mean.n if isinstance(mean, Estimate) else 1 for mean in means]
-            return sum(float(mean) * n for mean, n in zip(means, cases)) / sum(cases)
-        if self.name in ("mean", "worst", "negative_loss"):
-            values = [value_of(measurement) for measurement in measured.values()]
-            mean = sum(values) / len(values)
-            return {"mean": mean, "worst": min(values), "negative_loss": -mean}[self.name]
-        classes = [
-            measurement for measurement in measured.values() if isinstance(measurement, Mapping)
-        ]
-        values = [float(scores[self.name]) for scores in classes if self.name in scores]
+            return _mean_over_cases(measured.values())
+        if self.name not in UTILITIES:
+            return self._class_mean(measured.values())
+        values = [value_of(measurement) for measurement in measured.values()]
+        if self.name == "worst":
+            return min(values)
+        mean = sum(values) / len(values)
+        return -mean if self.name == "negative_loss" else mean
+
+    def _class_mean(self, measurements: Iterable[Measurement]) -> float:
+        """The mean of a class's scores over the sites that label it."""
+        values = []
+        scored_classes: set[str] = set()
+        for measurement in measurements:
+            if isinstance(measurement, Mapping):
+                scored_classes.update(measurement)
+                if self.name in measurement:
+                    values.append(float(measurement[self.name]))
         if not values:
-            known = sorted({name for scores in classes for name in scores} - {"mean"})
             raise ConfigError(
-                f"utility {self.name!r} is neither one of {UTILITIES} nor a class that clients score, which are {known}"
+                f"utility {self.name!r} is neither one of {UTILITIES} nor a class that clients "
+                f"score, which are {sorted(scored_classes - {'mean'})}"
             )
         return sum(values) / len(values)
+
+
+def _mean_over_cases(measurements: Iterable[Measurement]) -> float:
+    """The mean in which every case counts alike; a number without cases counts as one."""
+    totals = []
+    cases = []
+    for measurement in measurements:
+        mean = measurement["mean"] if isinstance(measurement, Mapping) else measurement
+        n = mean.n if isinstance(mean, Estimate) else 1
+        totals.append(float(mean) * n)
+        cases.append(n)
+    return sum(totals) / sum(cases)
 
 
 class Panel:
@@ -101,13 +120,15 @@ class Panel:
 
     Args:
         transport: reaches them.
-        clients: who must answer; the same for every model, also those outside of the coalition that
-            made it.
+        clients: all of them must answer for every model, also those outside of the coalition that
+            trained it.
         timeout: seconds a model may take; ``None``: no limit.
     """
 
     def __init__(self, transport: Transport, clients: Sequence[str], timeout: float | None = None):
-        self.transport, self.clients, self.timeout = transport, sorted(clients), timeout
+        self.transport = transport
+        self.clients = sorted(clients)
+        self.timeout = timeout
         self._next_id = 0
 
     def measure(self, weights: Weights, measurement: str) -> dict[str, Measurement]:
@@ -116,40 +137,39 @@ class Panel:
         Raises:
             FederationError: naming a client that did not answer, or whose answer is not finite.
         """
-        ids = range(self._next_id, self._next_id + len(self.clients))
-        self._next_id = ids.stop
-        asked = [Measure(client, weights, (measurement,)) for client in self.clients]
-        requests = [
-            replace(each, id=id, run="valuation", round=0)
-            for id, each in zip(ids, asked, strict=True)
-        ]
+        requests = []
+        for client in self.clients:
+            request = Measure(client, weights, (measurement,))
+            requests.append(replace(request, id=self._next_id, run="valuation", round=0))
+            self._next_id += 1
         inbox = Inbox(requests, ModelSpec(()), {})
         self.transport.exchange(requests, inbox.arrived, self.timeout)
         replies = inbox.replies()
-        found = {
-            reply.client: reply.measurements[measurement]
-            for reply in replies
-            if measurement in reply.measurements
-        }
+        measured = {}
+        for reply in replies:
+            if measurement in reply.measurements:
+                measured[reply.client] = reply.measurements[measurement]
         for client in self.clients:
-            if client not in found:
+            if client not in measured:
                 reason = replies.missing.get(
                     client, "it sent no finite value: check its data and its evaluator"
                 )
                 raise FederationError(
-                    f"client {client!r} did not measure {measurement!r}: {reason}. Every coalition must be scored by "
-                    "the same clients; what was measured so far is kept: mend it, and run again with --resume True"
+                    f"client {client!r} did not measure {measurement!r}: {reason}. Every coalition "
+                    "must be scored by the same clients; what was measured so far is stored: mend "
+                    "it, and run again with --resume True"
                 )
-        return found
+        return measured
 
     def close(self) -> None:
-        """Let the clients go; they come back when next asked."""
+        """Release the clients; they are built again for the next model."""
         self.transport.close()
 
 
 class Key(NamedTuple):
-    """Which model was measured, a coalition's in one game (a round, or the whole run), what of it,
-    and by whom.
+    """Which model was measured, what of it, and by which clients.
+
+    The model is a coalition's in one game, which is a round or the whole run.
     """
 
     game: str
@@ -159,37 +179,35 @@ class Key(NamedTuple):
 
 
 class MeasuredModels:
-    """What the clients measured of coalitions' models, in a file of JSON lines: nothing is measured
-    twice.
+    """What the clients measured of coalitions' models, in a file of JSON lines.
 
-    A change of utility (mean, worst, a class) or of the method needs no new measurement. The last
-    line, when cut short by a crash, is dropped.
+    Nothing is measured twice. A change of utility (mean, worst, a class) or of the method needs no
+    new measurement. The last line, when cut short by a crash, is dropped.
 
     Args:
         path: of the file; made when absent.
-        run: identifies the finished run; what is there of another run (fewer rounds, say) is
+        run: identifies the finished run; measurements of another run (fewer rounds, say) are
             discarded.
+
+    Raises:
+        ConfigError: naming the line that is damaged.
     """
 
     def __init__(self, path: str | Path, run: str):
         self.path = Path(path)
         self._known: dict[Key, dict[str, Measurement]] = {}
-        lines = self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
-        lines = [line for line in lines if line.endswith(b"\n")]
+        lines = []
+        if self.path.exists():
+            # A crash may have cut the last line short.
+            stored = self.path.read_bytes().splitlines(keepends=True)
+            lines = [line for line in stored if line.endswith(b"\n")]
         header = (json.dumps({"run": run}) + "\n").encode()
         if lines[:1] != [header]:
             lines = [header]
         write_atomically(self.path, b"".join(lines))
         for number, line in enumerate(lines[1:], start=2):
             try:
-                row = json.loads(line)
-                measured = {client: _from_json(value) for client, value in row["measured"].items()}
-                key = Key(
-                    row["game"],
-                    frozenset(row["coalition"]),
-                    row["measurement"],
-                    frozenset(measured),
-                )
+                key, measured = _read_row(line)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ConfigError(
                     f"{self.path}, line {number} is damaged: delete it, to be measured again"
@@ -203,7 +221,7 @@ class MeasuredModels:
         return self._known[key]
 
     def add(self, key: Key, measured: Mapping[str, Measurement]) -> None:
-        """Keep what ``key.clients`` measured, in the file too."""
+        """Store what ``key.clients`` measured, in the file too."""
         self._known[key] = dict(measured)
         row = {
             "game": key.game,
@@ -215,12 +233,18 @@ class MeasuredModels:
             file.write((json.dumps(row, allow_nan=False) + "\n").encode())
 
 
+def _read_row(line: bytes) -> tuple[Key, dict[str, Measurement]]:
+    """One line of the file."""
+    row = json.loads(line)
+    measured = {client: _from_json(value) for client, value in row["measured"].items()}
+    coalition = frozenset(row["coalition"])
+    return Key(row["game"], coalition, row["measurement"], frozenset(measured)), measured
+
+
 def _from_json(value: Any) -> Any:
     """The inverse of :func:`to_json`."""
-    if isinstance(value, Mapping):
-        return (
-            Estimate(**value)
-            if "stderr" in value
-            else {name: _from_json(item) for name, item in value.items()}
-        )
-    return value
+    if not isinstance(value, Mapping):
+        return value
+    if "stderr" in value:
+        return Estimate(**value)
+    return {name: _from_json(item) for name, item in value.items()}

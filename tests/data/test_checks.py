@@ -34,9 +34,9 @@ STRUCTURES = ("disc", "cup")
 
 
 def problem_of(site: Path, *arguments: object) -> str:
-    with pytest.raises(DataError, match=r"1 problem\(s\)") as told:
+    with pytest.raises(DataError, match=r"1 problem\(s\)") as caught:
         check_cases(site, *arguments)  # type: ignore[arg-type]
-    (line,) = [line for line in str(told.value).splitlines() if line.startswith("- ")]
+    (line,) = [line for line in str(caught.value).splitlines() if line.startswith("- ")]
     return line
 
 
@@ -123,9 +123,8 @@ def test_a_header_that_contradicts_itself_is_a_problem_until_it_is_written_again
     bad.header.set_sform(affine if not turn else np.round(affine, 3), code=1)
     bad.header["pixdim"][1:4] = (1, 1, 1) if not turn else (0.6, 0.6, 3.6)
     nib.save(bad, file)
-    assert (
-        np.abs(nib.load(file).affine - affine).max() < 1e-3
-    )  # as it seems; training would read the missing qform
+    # nibabel sees the right affine, but training would read the missing qform.
+    assert np.abs(nib.load(file).affine - affine).max() < 1e-3
     moved = np.linalg.norm(NibabelReader().read(file).affine[:3, 3] - affine[:3, 3])
     line = problem_of(site)
     assert (
@@ -144,12 +143,10 @@ def test_pictures_that_cannot_be_read_are_named_all_at_once(tmp_path: Path) -> N
     site = made.folders(tmp_path, cases=5)
     for file in ("images/eye01.png", "masks/eye01.png", "masks/eye03.png"):
         (site / file).write_bytes((site / file).read_bytes()[:60])
-    with pytest.raises(DataError, match=r"3 problem\(s\)") as told:
+    with pytest.raises(DataError, match=r"3 problem\(s\)") as caught:
         check_cases(site)
-    assert all(
-        file in str(told.value)
-        for file in ("images/eye01.png", "masks/eye01.png", "masks/eye03.png")
-    )
+    for file in ("images/eye01.png", "masks/eye01.png", "masks/eye03.png"):
+        assert file in str(caught.value)
 
 
 @pytest.mark.parametrize("layout", ["saml", "folders"])
@@ -161,9 +158,9 @@ def test_links_to_an_archive_that_is_not_mounted_are_problems_and_take_no_case_a
     for file in files[2:4]:
         file.unlink()
         file.symlink_to(tmp_path / "archive" / file.name)
-    with pytest.raises(DataError, match=r"2 problem\(s\)") as told:
+    with pytest.raises(DataError, match=r"2 problem\(s\)") as caught:
         check_cases(site)
-    assert all(f"{file} cannot be read as" in str(told.value) for file in files[2:4])
+    assert all(f"{file} cannot be read as" in str(caught.value) for file in files[2:4])
     for file in files:
         file.unlink()
         file.symlink_to(tmp_path / "archive" / file.name)
@@ -294,7 +291,7 @@ def test_images_that_differ_in_their_channels_are_a_warning(tmp_path: Path) -> N
 # copies
 
 
-def test_a_copy_is_found_at_another_site_in_another_format_and_told_with_its_parts(
+def test_a_copy_is_found_at_another_site_in_another_format_and_reported_with_its_parts(
     tmp_path: Path,
 ) -> None:
     made.folders(tmp_path / "elm", cases=6)
@@ -303,21 +300,20 @@ def test_a_copy_is_found_at_another_site_in_another_format_and_told_with_its_par
     made.write(tmp_path / "oak" / "images" / "new.bmp", made.photo(3))
     made.write(tmp_path / "oak" / "masks" / "new.png", made.mask(3))
     lists = {name: site_datalist(folder) for name, folder in site_folders(tmp_path).items()}
-    part = {
-        case["image"]: p for parts in lists.values() for p, cases in parts.items() for case in cases
-    }
-    files = [tmp_path / "elm" / "images" / "eye03.png", tmp_path / "oak" / "images" / "new.bmp"]
-    for given in (
-        site_folders(tmp_path),
-        {n: inspect_site(p) for n, p in site_folders(tmp_path).items()},
-    ):
+    part_of = {}
+    for parts in lists.values():
+        for part, cases in parts.items():
+            for case in cases:
+                part_of[case["image"]] = part
+    first = str(tmp_path / "elm" / "images" / "eye03.png")
+    second = str(tmp_path / "oak" / "images" / "new.bmp")
+    inspections = {name: inspect_site(path) for name, path in site_folders(tmp_path).items()}
+    for given in (site_folders(tmp_path), inspections):
         (line,) = check_duplicates(given, lists)
-        assert line.startswith(
-            f"the same image occurs 2 times, elm: {files[0]} ({part[str(files[0])]}), oak: {files[1]}"
-        )
-        assert ("a test would see what was trained" in line) == (
-            part[str(files[0])] != part[str(files[1])]
-        )
+        copies = f"elm: {first} ({part_of[first]}), oak: {second}"
+        assert line.startswith(f"the same image occurs 2 times, {copies}")
+        is_leak = part_of[first] != part_of[second]
+        assert ("a test would see what was trained" in line) == is_leak
 
 
 def test_a_copy_in_another_part_of_the_same_site_is_a_leak(tmp_path: Path) -> None:
@@ -341,9 +337,8 @@ def test_a_copied_volume_is_found_though_its_number_type_differs(tmp_path: Path)
         )
     copies = check_duplicates(site_folders(tmp_path))
     assert len([line for line in copies if "same image" in line]) == 1
-    assert (
-        len([line for line in copies if "same label" in line]) == 2
-    )  # cases 0 and 2 share their labels only
+    # Cases 0 and 2 share their labels only.
+    assert len([line for line in copies if "same label" in line]) == 2
 
 
 def test_one_label_for_different_images_is_suspicious_and_empty_ones_are_not(
@@ -391,11 +386,15 @@ def test_real_prostate_sites_have_no_copies_and_state_their_spacing(realdata: Pa
     sites = site_folders(realdata / "prostate")
     found = {name: inspect_site(folder) for name, folder in sites.items()}
     assert all(not site.problems and site.layout == "saml" for site in found.values())
-    spacings = {tuple(line["spacing"]) for site in found.values() for line in site.lines}
-    headers = {
-        nib.load(c["image"]).header.get_zooms()[:3] for p in sites.values() for c in find_cases(p)
-    }
-    assert spacings == {tuple(round(float(mm), 4) for mm in zooms) for zooms in headers}
+    stated = set()
+    for site in found.values():
+        stated.update(tuple(line["spacing"]) for line in site.lines)
+    in_headers = set()
+    for folder in sites.values():
+        for case in find_cases(folder):
+            voxel_sizes = nib.load(case["image"]).header.get_zooms()[:3]
+            in_headers.add(tuple(round(float(mm), 4) for mm in voxel_sizes))
+    assert stated == in_headers
     assert check_duplicates(found) == []
 
 

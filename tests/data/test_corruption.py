@@ -80,16 +80,16 @@ def wrong(
     return np.asarray(transform({"label": loaded(label, file)})["label"])
 
 
-# ---- quality ----------------------------------------------------------------------------------------------------
+# quality
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("severity, std", list(enumerate(NOISE_STD)))
 def test_noise_has_the_stated_standard_deviation(shape, severity, std):
     damaged = corrupt(loaded(mid_grey(shape)), severity=severity)[:, 2:-2]
-    censored = (
-        norm(scale=max(std, 1e-12)).expect(lambda n: np.clip(n, -0.5, 0.5) ** 2) ** 0.5
-    )  # clipped to 0 and 1
+    # The noise is clipped to 0 and 1.
+    variance = norm(scale=max(std, 1e-12)).expect(lambda n: np.clip(n, -0.5, 0.5) ** 2)
+    censored = variance**0.5
     assert damaged.std() == pytest.approx(censored, rel=4 / np.sqrt(2 * damaged.size), abs=1e-9)
     assert damaged.min() >= 0 and damaged.max() <= 1
 
@@ -124,9 +124,8 @@ def test_a_given_range_is_the_papers_definition():
     censored = norm(0.4, 0.18).expect(lambda x: (np.clip(x, 0, 1) - 0.4) ** 2) ** 0.5
     assert np.sqrt(((damaged - 0.4) ** 2).mean()) == pytest.approx(censored, rel=0.03)
     assert damaged.min() == 0 and damaged.max() <= 1
-    assert (
-        corrupt(loaded(image), severity=3) == image
-    ).all()  # without it: a range of its own, which is 0 here
+    # Without intensity_range the image's own is taken, which is 0 here.
+    assert (corrupt(loaded(image), severity=3) == image).all()
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.4, np.pi / 4, np.pi / 2, 3.0])
@@ -138,9 +137,8 @@ def test_a_kernel_is_a_centred_line_of_its_length(length, angle):
     across = rows * np.cos(angle) - columns * np.sin(angle)
     assert kernel.sum() == pytest.approx(1) and kernel.min() >= 0
     assert (kernel * along).sum() == pytest.approx(0, abs=1e-9)
-    assert np.sqrt(12 * (kernel * along**2).sum()) == pytest.approx(
-        length, rel=0.03
-    )  # of a uniform distribution
+    # A uniform distribution of length L has the variance L^2 / 12.
+    assert np.sqrt(12 * (kernel * along**2).sum()) == pytest.approx(length, rel=0.03)
     assert np.sqrt((kernel * across**2).sum()) < 0.5  # pixels
 
 
@@ -168,9 +166,9 @@ def test_blur_spreads_a_point_over_the_stated_share_of_the_shorter_side(severity
     rows, columns = np.indices(spread.shape) - side // 2
     assert spread.sum() == pytest.approx(1, abs=1e-4)
     assert (spread * rows).sum() == pytest.approx(0, abs=1e-2) == (spread * columns).sum()
-    pixels = np.sqrt(
-        max(12 * (spread * (rows**2 + columns**2)).sum() - 4, 0)
-    )  # less that of pixels themselves
+    # Less the spread of the pixels themselves.
+    variance = (spread * (rows**2 + columns**2)).sum()
+    pixels = np.sqrt(max(12 * variance - 4, 0))
     assert pixels == pytest.approx(BLUR_LENGTH[severity] * side, rel=0.05, abs=1)
 
 
@@ -230,7 +228,8 @@ for kind in ("gaussian_noise", "motion_blur"):
     digest.update(CorruptQualityd("image", kind)(data)["image"].numpy().tobytes())
 for kind in ("random_blob", "shift", "erode_dilate"):
     data = {"label": MetaTensor(label, meta={"filename_or_obj": "/data/SITE/a.png"})}
-    digest.update(CorruptLabeld("label", [{"label": "/data/SITE/a.png"}], kind, 1.0)(data)["label"].numpy().tobytes())
+    corrupt = CorruptLabeld("label", [{"label": "/data/SITE/a.png"}], kind, 1.0)
+    digest.update(corrupt(data)["label"].numpy().tobytes())
 print(digest.hexdigest())
 """
 
@@ -290,7 +289,7 @@ def test_an_image_without_channels_is_explained():
         CorruptQualityd("image")({"image": np.zeros((4, 4))})
 
 
-# ---- labels -----------------------------------------------------------------------------------------------------
+# labels
 
 
 def cases_of(n: int, folder: str = "/data/SITE") -> list[dict[str, str]]:
@@ -333,9 +332,8 @@ def test_a_shifted_ellipse_has_a_dice_of_039(radii, seed):
     shifted = wrong(truth, "shift", seed=seed)
     theory = (4 * np.pi / 3 - np.sqrt(3)) / (2 * np.pi)  # two unit circles one radius apart
     assert theory == pytest.approx(0.391, abs=1e-3)
-    rounding = (
-        0.551 * 1.5 * np.hypot(1 / radii[0], 1 / radii[1])
-    )  # up to 1.5 pixels; Dice falls by 0.551 a radius
+    # Rounding is up to 1.5 pixels, and Dice falls by 0.551 a radius.
+    rounding = 0.551 * 1.5 * np.hypot(1 / radii[0], 1 / radii[1])
     assert theory - rounding < dice(truth, shifted) < theory + 0.01 and shifted.sum() == truth.sum()
 
 
@@ -397,13 +395,13 @@ def test_blobs_have_the_area_of_the_structure_and_its_dice_by_chance():
     assert np.mean(found) == pytest.approx(
         truth.mean(), abs=4 * np.std(found) / np.sqrt(len(found))
     )
-    edges = [
-        np.abs(np.diff(blob[0], axis=0)).sum() + np.abs(np.diff(blob[0], axis=1)).sum()
-        for blob in blobs
-    ]
-    assert np.mean(edges) < 6 * np.sqrt(
-        np.pi * truth.sum()
-    )  # smooth: a disc has 4 / pi perimeters of such edges
+    edges = []
+    for blob in blobs:
+        across_rows = np.abs(np.diff(blob[0], axis=0)).sum()
+        across_columns = np.abs(np.diff(blob[0], axis=1)).sum()
+        edges.append(across_rows + across_columns)
+    # Smooth: a disc has 4 / pi perimeters of such edges.
+    assert np.mean(edges) < 6 * np.sqrt(np.pi * truth.sum())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -564,23 +562,29 @@ def datasets(site: Path, overlay: dict[str, Any] | None, folder: Path) -> tuple[
 def test_the_shipped_overlay_damages_sites_of_its_group_only(hospitals, tmp_path):
     for group, damaged in (("corrupted", True), ("clean", False), ("", False)):
         shifted = datasets(hospitals / "alder", quality_shift(group), tmp_path)
-        for before, after in zip(datasets(hospitals / "alder", None, tmp_path), shifted):
-            assert len(before) == len(after) > 0
-            for one, other in zip(before, after):
+        unshifted = datasets(hospitals / "alder", None, tmp_path)
+        for dataset, shifted_dataset in zip(unshifted, shifted):
+            assert len(dataset) == len(shifted_dataset) > 0
+            for one, other in zip(dataset, shifted_dataset):
                 assert bool((one["label"] == other["label"]).all())
                 assert bool((one["image"] == other["image"]).all()) is not damaged
                 assert other["image"].shape == one["image"].shape == (1, 32, 32, 8)
 
 
+def changed_labels(dataset: Any, other_dataset: Any) -> list[bool]:
+    """For each case of two data sets, whether the labels differ."""
+    changed = []
+    for one, other in zip(dataset, other_dataset):
+        changed.append(bool((one["label"] != other["label"]).any()))
+    return changed
+
+
 def test_an_overlay_makes_training_labels_wrong_and_no_others(hospitals, tmp_path):
-    before, after = datasets(hospitals / "alder", None, tmp_path), datasets(
-        hospitals / "alder", WRONG_LABELS, tmp_path
-    )
-    changed = [
-        [bool((a["label"] != b["label"]).any()) for a, b in zip(*pair)]
-        for pair in zip(before, after)
-    ]
-    assert sum(changed[0]) == 1 and len(changed[0]) == 2 and not any(changed[1])
+    training, validation = datasets(hospitals / "alder", None, tmp_path)
+    wrong_training, wrong_validation = datasets(hospitals / "alder", WRONG_LABELS, tmp_path)
+    changed_training = changed_labels(training, wrong_training)
+    assert sum(changed_training) == 1 and len(changed_training) == 2
+    assert not any(changed_labels(validation, wrong_validation))
     assert len(find_cases(hospitals / "alder")) == 4
 
 
@@ -592,6 +596,10 @@ def test_in_a_federation_the_overlay_reaches_the_sites_of_the_group_only(hospita
     names = ["alder", "birch"]
 
     def sharpness(run: str, *corrupted: str) -> dict[str, float]:
+        def groups(sites: list[str]) -> dict[str, list[str]]:
+            clean = [site for site in sites if site not in corrupted]
+            return {"corrupted": list(corrupted), "clean": clean}
+
         BundleFederation(
             str(BUNDLE),
             str(hospitals),
@@ -600,19 +608,15 @@ def test_in_a_federation_the_overlay_reaches_the_sites_of_the_group_only(hospita
             run_dir=str(tmp_path / run),
             site_names=names,
             config=["configs/train.json", "configs/corrupted_images.json"],
-            groups=lambda sites: {
-                "corrupted": corrupted,
-                "clean": [site for site in sites if site not in corrupted],
-            },
+            groups=groups,
             overrides={"size": [32, 32], "channels": [4, 8], "slices_per_volume": 2},
             report=False,
         ).run()
-        records = [
-            json.loads(line) for line in (tmp_path / run / "ledger.jsonl").read_text().splitlines()
-        ]
-        return next(
-            record["details"]["sharpness"] for record in records if record["kind"] == "round"
-        )
+        lines = (tmp_path / run / "ledger.jsonl").read_text().splitlines()
+        records = [json.loads(line) for line in lines]
+        rounds = [record for record in records if record["kind"] == "round"]
+        return rounds[0]["details"]["sharpness"]
 
-    before, after = sharpness("clean"), sharpness("shifted", "birch")
-    assert [before[name] != after[name] for name in names] == [False, True]
+    clean = sharpness("clean")
+    shifted = sharpness("shifted", "birch")
+    assert [clean[name] != shifted[name] for name in names] == [False, True]

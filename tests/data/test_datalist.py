@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monai_fairfl.data import check_cases, find_cases, find_sites, site_datalist, split_cases
+from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.errors import DataError
 
 PARTS = ("training", "validation", "testing")
@@ -216,9 +217,7 @@ def test_every_case_is_in_exactly_one_part_whatever_the_order(n, seed, order):
     cases = case_list(n)
     parts = split_cases(cases, seed=seed)
     assert all(parts[part] for part in PARTS)
-    assert sorted(case["image"] for part in PARTS for case in parts[part]) == [
-        case["image"] for case in cases
-    ]
+    assert sorted(case["image"] for case in all_cases(parts)) == [case["image"] for case in cases]
     order.shuffle(cases)
     assert split_cases(cases, seed=seed) == parts
 
@@ -235,9 +234,8 @@ def test_each_case_is_tested_in_exactly_one_fold(n, folds, seed, validation):
     for fold in range(folds):
         parts = split_cases(case_list(n), folds=folds, fold=fold, validation=validation, seed=seed)
         assert all(parts[part] for part in PARTS)
-        assert sorted(case["image"] for part in PARTS for case in parts[part]) == [
-            c["image"] for c in case_list(n)
-        ]
+        every_image = [case["image"] for case in case_list(n)]
+        assert sorted(case["image"] for case in all_cases(parts)) == every_image
         assert parts == split_cases(
             case_list(n), folds=folds, fold=fold, validation=validation, seed=seed
         )
@@ -253,9 +251,11 @@ def test_validation_share_is_of_the_cases_that_are_not_tested():
 def test_validation_draws_differ_by_fold_and_splits_by_seed():
     draws = [split_cases(case_list(50), folds=5, fold=fold)["validation"] for fold in range(5)]
     assert [len(draw) for draw in draws] == [8] * 5
-    assert (
-        len({case["image"] for draw in draws for case in draw}) > 16
-    )  # the first of one order would be about 10
+    drawn = set()
+    for draw in draws:
+        drawn.update(case["image"] for case in draw)
+    # The first cases of one order would be about 10.
+    assert len(drawn) > 16
     assert split_cases(case_list(20), seed=0) != split_cases(case_list(20), seed=1)
 
 
@@ -285,12 +285,9 @@ def test_a_data_list_is_written_once_with_relative_paths_and_reused(site, tmp_pa
     file = tmp_path / "lists/site.json"
     first = site_datalist(site, file, seed=1)
     assert [len(first[part]) for part in PARTS] == [2, 1, 1]
-    assert all(
-        Path(path).is_absolute() and Path(path).is_file()
-        for part in PARTS
-        for case in first[part]
-        for path in case.values()
-    )
+    for case in all_cases(first):
+        for path in case.values():
+            assert Path(path).is_absolute() and Path(path).is_file()
     content = json.loads(file.read_text())
     assert content["training"][0]["image"].startswith("Case") and content["split"]["seed"] == 1
     assert [path.name for path in file.parent.iterdir()] == ["site.json"]
@@ -315,9 +312,8 @@ def test_a_moved_site_keeps_its_data_list(site, tmp_path):
 def test_a_list_of_other_split_arguments_is_refused(site, tmp_path):
     file = tmp_path / "site.json"
     site_datalist(site, file, folds=2)
-    assert site_datalist(
-        site, file, folds=2, fractions=(0.2, 0.4, 0.4)
-    )  # fractions play no part in folds
+    # Fractions play no part in folds.
+    assert site_datalist(site, file, folds=2, fractions=(0.2, 0.4, 0.4))
     with pytest.raises(
         DataError,
         match="site.json was made with .*'fold': 0.*Give its arguments.* choose another file",
@@ -326,15 +322,13 @@ def test_a_list_of_other_split_arguments_is_refused(site, tmp_path):
 
 
 def test_a_list_made_by_hand_is_used_as_it_is(site, tmp_path):
-    one, other = (
-        {"image": f"{name}.nii.gz", "label": f"{name}_segmentation.nii.gz"}
-        for name in ("Case02", "Case00")
-    )
+    one = {"image": "Case02.nii.gz", "label": "Case02_segmentation.nii.gz"}
+    other = {"image": "Case00.nii.gz", "label": "Case00_segmentation.nii.gz"}
     (tmp_path / "hand.json").write_text(
         json.dumps({"training": [one], "validation": [other], "testing": []})
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # who leaves cases out by hand means it
+        warnings.simplefilter("error")  # a list made by hand leaves cases out on purpose
         parts = site_datalist(site, tmp_path / "hand.json", seed=7)
     assert (
         parts["training"] == [{key: str(site / path) for key, path in one.items()}]

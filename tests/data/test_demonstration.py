@@ -128,6 +128,5 @@ def test_the_picture_of_the_hospitals_is_drawn_as_it_was_committed(tmp_path: Pat
             pictures.append(np.asarray(picture.convert("L"), float))
     drawn, committed = pictures
     assert drawn.shape == committed.shape
-    assert (
-        np.abs(drawn - committed).mean() < 5
-    )  # of 255: letters may be drawn otherwise, images not
+    # Of 255 grey levels: letters may be drawn in another way, images may not.
+    assert np.abs(drawn - committed).mean() < 5

@@ -83,8 +83,8 @@ def test_masks_of_every_mode_are_read_as_stored(mode: str, tmp_path: Path) -> No
     if mode == "P":
         image.putpalette([0, 0, 0, 255, 0, 0, 0, 255, 0] + [0] * 759)
     Image.Image.save(image.convert("RGB") if mode == "RGB" else image, tmp_path / "mask.png")
-    reader = {"reader": "PILReader", "converter": grey_levels}
-    found = Compose([LoadImaged("label", **reader), EnsureChannelFirstd("label")])({"label": tmp_path / "mask.png"})  # type: ignore[arg-type]
+    load = LoadImaged("label", reader="PILReader", converter=grey_levels)
+    found = Compose([load, EnsureChannelFirstd("label")])({"label": tmp_path / "mask.png"})
     assert np.array_equal(found["label"][0].numpy().T, stored)  # MONAI reads the width first
 
 
@@ -123,9 +123,13 @@ def test_masks_in_colours_of_print_are_refused_by_check_and_training(
 def test_of_a_stereo_pair_the_left_view_is_taken_and_invertd_puts_it_back() -> None:
     pair = torch.arange(3 * 40 * 20, dtype=torch.float32).reshape(3, 40, 20)
 
-    transforms = Compose([
-        OneViewd("image"), Resized("image", 16, size_mode="longest"), SpatialPadd("image", (16, 16)),
-    ])  # fmt: skip
+    transforms = Compose(
+        [
+            OneViewd("image"),
+            Resized("image", 16, size_mode="longest"),
+            SpatialPadd("image", (16, 16)),
+        ]
+    )
     assert torch.equal(OneViewd("image")({"image": pair})["image"], pair[:, :20])
     single = pair[:, :30]
     assert OneViewd("image")({"image": single})["image"].shape == single.shape

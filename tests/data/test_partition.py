@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,19 @@ def by_number(case: Any) -> float:
     return float(case["label"])
 
 
+def images_of(lists: Iterable[list[dict[str, Any]]]) -> list[str]:
+    """The images of all cases of several lists."""
+    images = []
+    for cases in lists:
+        images.extend(case["image"] for case in cases)
+    return images
+
+
 def names_of(n: int) -> list[str]:
     return [f"client{i}" for i in range(1, n + 1)]
 
 
-# ---- partitions -------------------------------------------------------------------------------------------------
+# partitions
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,9 +64,7 @@ def test_every_case_goes_to_one_client_and_every_client_gets_one(kind, n, client
     pool, names = pool_of(n), names_of(clients)
     dealt = partition(pool, names, kind, seed, content=by_number)
     assert list(dealt) == names and all(dealt.values())
-    assert sorted(case["image"] for part in dealt.values() for case in part) == [
-        case["image"] for case in pool
-    ]
+    assert sorted(images_of(dealt.values())) == images_of([pool])
     shuffled.shuffle(pool)
     assert partition(pool, names, kind, seed, content=by_number) == dealt
 
@@ -92,13 +99,8 @@ def test_power_law_sizes_are_those_of_the_authors_code(clients):
     np.testing.assert_allclose(sizes, 6000 * shares, atol=1)
     assert sizes == sorted(sizes)
     if clients == 5:
-        assert [round(100 * float(share), 1) for share in shares] == [
-            2.4,
-            11.2,
-            20.0,
-            28.8,
-            37.6,
-        ]  # as documented
+        documented = [2.4, 11.2, 20.0, 28.8, 37.6]
+        assert [round(100 * float(share), 1) for share in shares] == documented
 
 
 @pytest.mark.parametrize("clients", [2, 5, 8])
@@ -106,24 +108,20 @@ def test_class_imbalance_gives_client_i_equal_numbers_of_the_i_lowest_classes(cl
     each = 840  # divisible by 1 to 8
     pool = [{"image": f"{i:05d}", "label": str(i)} for i in range(each * clients)]
     dealt = partition(pool, names_of(clients), "class_imbalance", content=by_number)
-    shares = [sum(1 / i for i in range(j, clients + 1)) / clients for j in range(1, clients + 1)]
+    shares = []
+    for j in range(1, clients + 1):
+        shares.append(sum(1 / i for i in range(j, clients + 1)) / clients)
     assert sum(shares) == pytest.approx(1)
-    ends = np.round(np.cumsum(shares) * len(pool)).astype(
-        int
-    )  # class j: labels from ends[j - 1] to ends[j]
+    # Class j has the labels from ends[j - 1] to ends[j].
+    ends = np.round(np.cumsum(shares) * len(pool)).astype(int)
     for number, part in enumerate(dealt.values(), start=1):
         counts = np.bincount(
             np.searchsorted(ends, [int(case["label"]) for case in part], side="right")
         )
         assert counts.tolist() == [each // number] * number
     if clients == 5:
-        assert [round(100 * share, 1) for share in shares] == [
-            45.7,
-            25.7,
-            15.7,
-            9.0,
-            4.0,
-        ]  # as documented
+        documented = [45.7, 25.7, 15.7, 9.0, 4.0]
+        assert [round(100 * share, 1) for share in shares] == documented
 
 
 def test_uniform_partitions_do_not_follow_the_content():
@@ -142,12 +140,16 @@ def test_partition_faults_are_explained():
             partition(pool_of(3), names)
 
 
-# ---- data lists -------------------------------------------------------------------------------------------------
+# data lists
 
 
 @pytest.fixture
 def pooled(hospitals: Path) -> list[str]:
     return [str(hospitals / name) for name in ("alder", "birch", "elm")]
+
+
+def sizes_of(cases: list[dict[str, Any]]) -> list[float]:
+    return [structure_size(case) for case in cases]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -156,26 +158,28 @@ def test_clients_share_the_pool_and_are_tested_alike(pooled, kind):
     lists = [partitioned_datalist(pooled, name, names, kind, seed=2) for name in names]
     sites = [site_datalist(folder, seed=2) for folder in pooled]
     for part in ("training", "validation"):
-        dealt = sorted(case["image"] for each in lists for case in each[part])
-        assert dealt == sorted(case["image"] for site in sites for case in site[part])
-    assert all(
-        each["testing"] == [case for site in sites for case in site["testing"]] for each in lists
-    )
-    assert all(
-        set(each) == set(PARTS) and Path(each["training"][0]["label"]).is_absolute()
-        for each in lists
-    )
+        dealt = images_of(each[part] for each in lists)
+        pool = images_of(site[part] for site in sites)
+        assert sorted(dealt) == sorted(pool)
+    tested = []
+    for site in sites:
+        tested.extend(site["testing"])
+    for each in lists:
+        assert each["testing"] == tested
+        assert set(each) == set(PARTS)
+        assert Path(each["training"][0]["label"]).is_absolute()
     if kind == "class_imbalance":
-        largest = [max(structure_size(case) for case in each["training"]) for each in lists]
-        everything = [structure_size(case) for site in sites for case in site["training"]]
+        largest = [max(sizes_of(each["training"])) for each in lists]
+        everything = []
+        for site in sites:
+            everything.extend(sizes_of(site["training"]))
         assert largest[0] < largest[2] == max(everything)
         other = partitioned_datalist(
             pooled, names[0], names, kind, 2, content=lambda case: -structure_size(case)
         )
-        smallest = min(structure_size(case) for case in other["training"])
-        assert (
-            smallest >= sorted(everything)[2]
-        )  # of six cases the four largest are the first class
+        smallest = min(sizes_of(other["training"]))
+        # Of six cases the four largest are the first class.
+        assert smallest >= sorted(everything)[2]
 
 
 def test_too_small_a_pool_is_explained(pooled):
@@ -218,7 +222,8 @@ def test_a_config_alone_makes_a_client_of_a_pool_and_a_free_rider(pooled, tmp_pa
         pooled, "client1", names_of(3), "class_imbalance"
     )
     assert len(found["client2"]["training"]) == 7
-    assert len({str(case) for part in PARTS[:2] for case in found["client2"][part]}) == 1
+    rider = found["client2"]
+    assert len({str(case) for case in rider["training"] + rider["validation"]}) == 1
 
 
 def documented() -> dict[str, dict[str, Any]]:

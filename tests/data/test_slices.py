@@ -60,9 +60,8 @@ def test_all_takes_every_slice_with_gland_once_and_no_empty_slice_twice():
 def test_the_share_of_empty_slices_is_the_rate(num_samples, rate):
     sampler = SampleSlicesd(KEYS, num_samples=num_samples, empty_rate=rate).set_random_state(0)
     flags = [is_empty(item) for _ in range(300) for item in sampler(volume(gland=12, empty=20))]
-    assert np.mean(flags) == pytest.approx(
-        rate, abs=4 * np.sqrt(rate * (1 - rate) / len(flags))
-    )  # four standard errors
+    standard_error = np.sqrt(rate * (1 - rate) / len(flags))
+    assert np.mean(flags) == pytest.approx(rate, abs=4 * standard_error)
 
 
 def test_all_takes_all_empty_slices_when_there_are_too_few():

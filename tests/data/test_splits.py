@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""No patient is in two parts, and a split that came with the data is kept."""
+"""No patient is in two parts, and a split that came with the data stays as it is."""
 
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from monai_fairfl.data import find_cases, site_datalist, split_cases
 from monai_fairfl.data.layouts import PARTS, CaseFiles, Found
+from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.data.overview import overview
 from monai_fairfl.data.splits import complete_split
 from monai_fairfl.errors import DataError
@@ -21,16 +23,19 @@ from monai_fairfl.errors import DataError
 
 def eyes(patients: int) -> tuple[list[CaseFiles], dict[str, str]]:
     """Two images of each patient, three of every third."""
-    owner = {
-        f"im/{n:02d}-{eye}.png": f"{n:02d}"
-        for n in range(patients)
-        for eye in "LRX"[: 2 + (n % 3 == 0)]
-    }
-    return [{"image": image, "label": f"masks/{image}"} for image in owner], owner
+    owner = {}
+    for n in range(patients):
+        for eye in "LRX" if n % 3 == 0 else "LR":
+            owner[f"im/{n:02d}-{eye}.png"] = f"{n:02d}"
+    cases = [{"image": image, "label": f"masks/{image}"} for image in owner]
+    return cases, owner
 
 
 def patients_in(parts: dict[str, list[CaseFiles]], owner: dict[str, str]) -> list[set[str]]:
-    return [{owner[case["image"]] for case in parts[part]} for part in PARTS]
+    patients = []
+    for part in PARTS:
+        patients.append({owner[case["image"]] for case in parts[part]})
+    return patients
 
 
 @given(
@@ -39,22 +44,21 @@ def patients_in(parts: dict[str, list[CaseFiles]], owner: dict[str, str]) -> lis
     folds=st.none() | st.integers(2, 4),
     order=st.randoms(),
 )
-def test_images_of_a_patient_stay_together(patients: int, seed: int, folds: int | None, order) -> None:  # type: ignore[no-untyped-def]
+def test_images_of_a_patient_stay_together(
+    patients: int, seed: int, folds: int | None, order: random.Random
+) -> None:
     cases, owner = eyes(patients)
     order.shuffle(cases)
     parts = split_cases(cases, seed=seed, folds=folds, patients=owner)
     training, validation, testing = patients_in(parts, owner)
     assert not training & validation and not training & testing and not validation & testing
-    assert sorted(case["image"] for part in PARTS for case in parts[part]) == sorted(owner)
-    singles = [
-        {"image": f"{n:02d}", "label": ""} for n in range(patients)
-    ]  # shares are those of the patients
+    assert sorted(case["image"] for case in all_cases(parts)) == sorted(owner)
+    # Shares are those of the patients.
+    singles = [{"image": f"{n:02d}", "label": ""} for n in range(patients)]
     alone = split_cases(singles, seed=seed, folds=folds)
-    assert [{case["image"] for case in alone[part]} for part in PARTS] == [
-        training,
-        validation,
-        testing,
-    ]
+    assert {case["image"] for case in alone["training"]} == training
+    assert {case["image"] for case in alone["validation"]} == validation
+    assert {case["image"] for case in alone["testing"]} == testing
 
 
 def test_both_eyes_of_a_patient_in_a_folder_stay_together(tmp_path: Path) -> None:
@@ -64,12 +68,10 @@ def test_both_eyes_of_a_patient_in_a_folder_stay_together(tmp_path: Path) -> Non
             made.write(tmp_path / "masks" / f"G-{n}-{eye}.png", made.mask(n))
     for seed in range(3):
         parts = site_datalist(tmp_path, seed=seed)
-        numbers = [
-            [Path(case["image"]).name.split("-")[1] for case in parts[part]] for part in PARTS
-        ]
-        assert [len(part) for part in numbers] == [6, 4, 2] and all(
-            len(set(p)) == len(p) / 2 for p in numbers
-        )
+        assert [len(parts[part]) for part in PARTS] == [6, 4, 2]
+        for part in PARTS:
+            numbers = [Path(case["image"]).name.split("-")[1] for case in parts[part]]
+            assert len(set(numbers)) == len(numbers) / 2
 
 
 def test_too_few_patients_are_counted_as_patients() -> None:
@@ -92,8 +94,10 @@ def test_what_a_split_lacks_is_drawn_from_its_training_patients(
     found = Found(cases + other, parts, owner)
     split = complete_split(found, share, seed=1)
     assert split == complete_split(found, share, seed=1)
-    drawn, kept = ({owner[case["image"]] for case in split[part]} for part in (missing, "training"))
-    assert drawn | kept == set(owner.values()) and not drawn & kept and drawn and kept
+    drawn = {owner[case["image"]] for case in split[missing]}
+    trained = {owner[case["image"]] for case in split["training"]}
+    assert drawn | trained == set(owner.values())
+    assert not drawn & trained and drawn and trained
     assert len(drawn) == min(max(1, round(share * training)), training - 1)
     assert all(split[part] == other for part in PARTS[1:] if part != missing)
 
@@ -107,7 +111,7 @@ def test_a_patient_in_two_parts_of_a_given_split_is_a_warning(tmp_path: Path) ->
         UserWarning, match=r"client_MSD.json: .*MSD/Image/Case1 is in training and testing. Move"
     ):
         parts = site_datalist(file)
-    assert [len(parts[part]) for part in PARTS] == [3, 2, 3]  # kept as it is
+    assert [len(parts[part]) for part in PARTS] == [3, 2, 3]  # as it came
     data, _ = overview({"client_MSD": file})
     assert (
         any("Case1 is in training and testing" in note for note in data["warnings"])
@@ -127,9 +131,8 @@ def test_a_split_of_the_data_and_folds_exclude_each_other(tmp_path: Path) -> Non
         "seed": 0,
         "kept": ["training", "testing"],
     }
-    assert (
-        site_datalist(site, file, validation=0.5, fractions=(0.8, 0.1, 0.1)) == first
-    )  # fractions play no part
+    # Fractions play no part.
+    assert site_datalist(site, file, validation=0.5, fractions=(0.8, 0.1, 0.1)) == first
     for other in (
         {"validation": 0.2},
         {"validation": 0.5, "seed": 1},

@@ -110,9 +110,8 @@ def test_a_coil_brightens_what_is_near_the_rectum():
 
 
 def test_noise_in_air_has_the_mean_of_a_rayleigh_distribution():
-    site = replace(
-        SITES[2], noise=0.2, scale=10000, bias=0.0, gamma=3.0
-    )  # gamma 3: air gives no signal
+    # With a gamma of 3 air gives no signal.
+    site = replace(SITES[2], noise=0.2, scale=10000, bias=0.0, gamma=3.0)
     corner = make_case(site, 0, size=(64, 64, 8))[0][:, :6]
     assert corner.mean() / 10000 == pytest.approx(0.2 * np.sqrt(np.pi / 2), rel=0.05)
 

@@ -95,9 +95,8 @@ def test_the_cup_lies_inside_the_disc_and_both_have_the_size_of_human_ones():
         assert label(disc)[1] == label(cup)[1] == 1
         padded = np.pad(mask, 1)
         around = [np.roll(padded, step, axis) for step in (-1, 1) for axis in (0, 1)]
-        assert all(
-            neighbour[padded == 255].min() > 0 for neighbour in around
-        )  # a rim all around the cup
+        # A rim all around the cup.
+        assert all(neighbour[padded == 255].min() > 0 for neighbour in around)
         ratios.append(height(cup) / height(disc))
         assert 1.4 < height(disc) * millimetres < 2.0 and 1.4 < height(disc.T) * millimetres < 2.0
     assert 0.22 < min(ratios) < 0.45 and 0.6 < max(ratios) < 0.83
@@ -116,9 +115,8 @@ def test_left_and_right_eyes_occur_and_the_macula_is_the_darker_side():
     for number in range(8):
         image, mask = make_photograph(replace(DOGWOOD, uneven=0.0), number, size=64)
         columns = np.flatnonzero(mask.any(axis=0))
-        temporal = (
-            -1 if columns.mean() > 32 else 1
-        )  # the disc lies on the nasal side of a picture aimed at the middle
+        # The disc lies on the nasal side of a picture aimed at the middle.
+        temporal = -1 if columns.mean() > 32 else 1
         macula = round(columns.mean() + temporal * 4.5 / 11.5 * 0.96 * 64)
         row = round(np.flatnonzero(mask.any(axis=1)).mean()) + 2
         red = gaussian_filter(image[..., 0].astype(float), 2)

@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 
+from monai_fairfl import valuation
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.valuation import (
@@ -14,8 +15,8 @@ from monai_fairfl.valuation import (
     Hoeffding,
     MaxEvaluations,
     MaxSamples,
-    Progress,
     RankStable,
+    SamplingProgress,
     StandardError,
     StoppingRule,
     permutation_shapley,
@@ -26,18 +27,18 @@ class Fixed(StoppingRule):
     def __init__(self, answer: bool):
         self.answer = answer
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: SamplingProgress) -> bool:
         return self.answer
 
 
 def progress(
     *values: tuple[float, float | None], samples: int = 100, evaluations: int = 0, unseen: int = 1
-) -> Progress:
+) -> SamplingProgress:
     estimates = {
         str(i): Estimate(value, error, samples)
         for i, (value, error) in enumerate(values or [(0.1, 0.1)])
     }
-    return Progress(estimates, samples, evaluations, unseen)
+    return SamplingProgress(estimates, samples, evaluations, unseen)
 
 
 @pytest.mark.parametrize(("a", "b", "c"), list(product([False, True], repeat=3)))
@@ -45,6 +46,10 @@ def test_rules_combine_as_and_and_or(a: bool, b: bool, c: bool) -> None:
     rule = Fixed(a) & Fixed(b) | Fixed(c)
     assert rule(progress()) == (a and b or c)
     assert (Fixed(a) & (Fixed(b) | Fixed(c)))(progress()) == (a and (b or c))
+
+
+def test_a_users_rule_may_import_the_former_name_of_the_progress() -> None:
+    assert valuation.Progress is valuation.SamplingProgress
 
 
 def test_max_samples() -> None:

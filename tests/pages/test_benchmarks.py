@@ -22,6 +22,7 @@ from monai_fairfl.utils.files import read_state_dict
 
 @pytest.mark.slow
 @pytest.mark.nvflare
+@pytest.mark.simulator
 @pytest.mark.parametrize(("method", "rounds"), [("FedAvg", 1), ("FedCE", 2)])
 def test_nvflares_own_recipes_train_what_ours_train(
     method: str, rounds: int, hospitals: Path, tmp_path: Path

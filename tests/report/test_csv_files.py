@@ -31,11 +31,14 @@ def where(table: list[dict[str, str]], **cells: str) -> list[dict[str, str]]:
 
 def test_metrics_hold_every_measurement_of_every_round_site_and_class(comparison: Path) -> None:
     found = rows(metrics_csv(load_runs([comparison / "FedAvg"])))
-    assert list(found[0]) == [*RUN, "site", "round", "measurement", "class", "value", "stderr", "n"]
+    fields = ["site", "round", "measurement", "class", "value", "stderr", "n", "of_round"]
+    assert list(found[0]) == [*RUN, *fields]
     received = where(found, site="rowan", measurement="global_score", class_="gland")
     assert [row["round"] for row in received] == ["0", "1", "3"]  # quarantined in round 2
+    # The initial model, and the results of rounds 0 and 2.
+    assert [row["of_round"] for row in received] == ["-1", "0", "2"]
     (last,) = where(found, site="elm", measurement="own:test_score", class_="mean")
-    assert (last["round"], last["n"]) == ("4", "2")
+    assert (last["round"], last["of_round"], last["n"]) == ("4", "3", "2")
     assert 0 < float(last["value"]) < 1
     assert float(last["stderr"]) > 0
 

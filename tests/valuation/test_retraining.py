@@ -104,7 +104,7 @@ def test_another_strategy_may_train_the_coalitions(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_retrained_is_refused() -> None:
-    with pytest.raises(ConfigError, match="gtg is of the rounds of one run"):
+    with pytest.raises(ConfigError, match="gtg values the rounds of one run"):
         Retraining("gtg")
     with pytest.raises(ConfigError, match="coalitions of 1 clients, and FedCE needs at least 2"):
         Retraining("exact", strategy=FedCE()).check("ABC", recorded=False)

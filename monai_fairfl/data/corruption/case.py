@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What both corruptions need of a case: its identity, what is random in it, its voxels."""
+"""What both corruptions need of a case: its identity, its random generator, its voxels."""
 
 from __future__ import annotations
 
@@ -22,26 +22,29 @@ def name_of(file: str) -> str:
 
 
 def file_of(value: object) -> str | None:
-    """The file that an image was loaded from, if it still knows."""
-    file = value.meta.get("filename_or_obj") if isinstance(value, MetaTensor) else None
+    """The file that an image was loaded from; ``None`` where its metadata has none."""
+    if not isinstance(value, MetaTensor):
+        return None
+    file = value.meta.get("filename_or_obj")
     return None if file is None else str(file)
 
 
 def generator_of(seed: int, identity: str) -> np.random.Generator:
-    """Of a case: the same for the same ``identity`` in every process and order."""
-    return np.random.default_rng(
-        int.from_bytes(hashlib.sha256(f"{seed}/{identity}".encode()).digest(), "big")
-    )
+    """The generator of a case: the same for one ``identity`` in every process and order."""
+    digest = hashlib.sha256(f"{seed}/{identity}".encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big"))
 
 
 def array_of(key: Hashable, value: Any, dtype: type) -> np.ndarray:
-    """Voxels of an image or label, C x H x W or C x H x W x D; another number of axes is a
-    :class:`DataError`.
+    """Voxels of an image or label, C x H x W or C x H x W x D.
+
+    Raises:
+        DataError: there is another number of axes.
     """
     array: np.ndarray = convert_data_type(value, np.ndarray, dtype=dtype)[0]
     if array.ndim not in (3, 4):
         raise DataError(
-            f"{key!r} has shape {array.shape}, not C x H x W or C x H x W x D. Put EnsureChannelFirstd before this"
-            " transform and the drawing of slices after it."
+            f"{key!r} has shape {array.shape}, not C x H x W or C x H x W x D. Put"
+            " EnsureChannelFirstd before this transform and the drawing of slices after it."
         )
     return array

@@ -17,60 +17,60 @@ from scipy.signal import oaconvolve
 from monai_fairfl.data.corruption.case import array_of, file_of, generator_of, name_of
 from monai_fairfl.errors import ConfigError
 
-NOISE_STD = (0.0, 0.08, 0.12, 0.18, 0.26, 0.38)  # by severity; share of the intensity range
-BLUR_LENGTH = (
-    0.0,
-    0.03,
-    0.05,
-    0.075,
-    0.105,
-    0.135,
-)  # by severity; share of the image's shorter side
+# By severity: standard deviation as a share of the intensity range.
+NOISE_STD = (0.0, 0.08, 0.12, 0.18, 0.26, 0.38)
+# By severity: length as a share of the image's shorter side.
+BLUR_LENGTH = (0.0, 0.03, 0.05, 0.075, 0.105, 0.135)
+# Of the image, between which its intensity range lies.
 PERCENTILES = (0.5, 99.5)
 
 
 def motion_kernel(length: float, angle: float) -> np.ndarray:
-    """Point spread of a straight, even motion: a line of ``length`` pixels through the centre, of
-    sum 1.
+    """Point spread of a straight, even motion: a line through the centre, with sum 1.
 
     Args:
-        length: in pixels.
+        length: of the line, in pixels.
         angle: of the line with the last axis, in radians.
 
     Returns:
-        A square kernel of odd size, at least ``length`` wide; points between pixels are shared out
-        bilinearly.
+        A square kernel of odd size, at least ``length`` wide. Points of the line that lie between
+        pixels are distributed to these bilinearly.
 
     >>> motion_kernel(4, 0.0)[2].round(3).tolist()
     [0.125, 0.25, 0.25, 0.25, 0.125]
     """
-    half, points = int(np.ceil(length / 2)), 16 * int(np.ceil(length) + 1)
-    along = ((np.arange(points) + 0.5) / points - 0.5) * length
+    half = int(np.ceil(length / 2))
     grid = np.arange(-half, half + 1)
-    rows, columns = (
-        np.maximum(0, 1 - np.abs(along[:, None] * part - grid))
-        for part in (np.sin(angle), np.cos(angle))
-    )
-    kernel: np.ndarray = rows.T @ columns / points
+    # Many points along the line, 16 to a pixel.
+    num_points = 16 * int(np.ceil(length) + 1)
+    position = ((np.arange(num_points) + 0.5) / num_points - 0.5) * length
+    # Bilinear weights of each point, by rows and by columns.
+    row_weights = np.maximum(0, 1 - np.abs(position[:, None] * np.sin(angle) - grid))
+    column_weights = np.maximum(0, 1 - np.abs(position[:, None] * np.cos(angle) - grid))
+    kernel: np.ndarray = row_weights.T @ column_weights / num_points
     return kernel
 
 
 class CorruptQualityd(MapTransform):
-    """Give every image the poor quality of a bad scanner or camera: FedISM's quality shift (Wu et
-    al., IJCAI 2024).
+    r"""Give every image the poor quality of a bad scanner or camera.
 
-    ``gaussian_noise``: x' = clip(x + sigma (high - low) n, min, max), n ~ N(0, 1) for every voxel
-    and channel; sigma = 0.08, 0.12, 0.18, 0.26, 0.38 for severity 1 to 5, as in FedISM, whose
+    This is FedISM's quality shift (Wu et al., IJCAI 2024), in two kinds.
+
+    ``gaussian_noise``, independent for every voxel and channel:
+
+    .. math:: x' = \mathrm{clip}(x + \sigma (high - low) n, min, max), \qquad n \sim N(0, 1)
+
+    with :math:`\sigma` = 0.08, 0.12, 0.18, 0.26, 0.38 for severity 1 to 5, as in FedISM, whose
     experiments use severity 3, and ImageNet-C (Hendrycks and Dietterich, ICLR 2019). low and high
     are the image's own percentiles 0.5 and 99.5, min and max its extremes. So it makes no
     difference whether images were normalised before: a x + b becomes a x' + b.
 
     ``motion_blur``: every image plane is averaged along a line of L pixels in one direction of the
-    case, drawn from all with equal probability; edges are continued. L = 0.03, 0.05, 0.075, 0.105,
-    0.135 of the plane's shorter side: lines of the same standard deviation as ImageNet-C's kernels
-    at 224 pixels (radius, sigma = (10, 3), (15, 5), (15, 8), (15, 12), (20, 15)), which FedISM's
-    code prepares. Those reach to one side only and would move the image by up to 11 pixels against
-    its label; a centred line does not.
+    case, drawn from all with equal probability; the values at the edges are continued. L = 0.03,
+    0.05, 0.075, 0.105, 0.135 of the plane's shorter side: lines of the same standard deviation as
+    ImageNet-C's kernels at 224 pixels (radius, sigma = (10, 3), (15, 5), (15, 8), (15, 12), (20,
+    15)), which FedISM's code prepares. Those reach to one side only and would move the image by up
+    to 11 pixels against its label; a centred line does not.
 
     Args:
         keys: keys of the images, C x H x W (grey or colour) or C x H x W x D.
@@ -83,17 +83,18 @@ class CorruptQualityd(MapTransform):
         allow_missing_keys: whether keys may be absent.
 
     Returns (of a call):
-        The data with float32 images; metadata is kept.
+        The data with float32 images, which have their metadata.
 
     Raises:
         ConfigError: an argument is out of range.
         DataError: an image has another number of axes.
 
     >>> image = np.linspace(0, 1, 64 * 64, dtype=np.float32).reshape(1, 64, 64)
-    >>> noisy = CorruptQualityd("image", severity=1)({"image": image})["image"]
+    >>> corrupt = CorruptQualityd("image", severity=1)
+    >>> noisy = corrupt({"image": image})["image"]
     >>> print((noisy - image)[:, 20:44].std().round(2))
     0.08
-    >>> bool((CorruptQualityd("image", severity=1)({"image": image})["image"] == noisy).all())
+    >>> bool((corrupt({"image": image})["image"] == noisy).all())
     True
     """
 
@@ -113,44 +114,65 @@ class CorruptQualityd(MapTransform):
             raise ConfigError(
                 f"severity={severity!r}: give a whole number from 0 (no change) to 5."
             )
-        if intensity_range is not None and not (
-            len(intensity_range) == 2 and intensity_range[0] < intensity_range[1]
-        ):
+        if intensity_range is not None and not _is_range(intensity_range):
             raise ConfigError(
                 f"intensity_range={intensity_range}: give (low, high) with low below high."
             )
-        self.kind, self.severity, self.seed, self.intensity_range = (
-            kind,
-            int(severity),
-            seed,
-            intensity_range,
-        )
+        self.kind = kind
+        self.severity = int(severity)
+        self.seed = seed
+        self.intensity_range = intensity_range
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         d = dict(data)
-        for key in self.key_iterator(d) if self.severity else ():
+        if self.severity == 0:
+            return d
+        for key in self.key_iterator(d):
             image = array_of(key, d[key], np.float64)
-            file = file_of(d[key])
-            identity = (
-                hashlib.sha256(image.tobytes()).hexdigest() if file is None else name_of(file)
-            )
-            damage = self._noise if self.kind == "gaussian_noise" else self._blur
-            damaged = damage(image, generator_of(self.seed, identity))
+            rng = generator_of(self.seed, _identity_of(d[key], image))
+            if self.kind == "gaussian_noise":
+                damaged = self._with_noise(image, rng)
+            else:
+                damaged = self._blurred(image, rng)
             d[key] = convert_to_dst_type(damaged, d[key], dtype=np.float32)[0]
         return d
 
-    def _noise(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        low, high = self.intensity_range or np.percentile(image, PERCENTILES)
-        limits = self.intensity_range or (image.min(), image.max())
+    def _with_noise(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        if self.intensity_range is None:
+            low, high = np.percentile(image, PERCENTILES)
+            least = image.min()
+            greatest = image.max()
+        else:
+            low, high = self.intensity_range
+            least = low
+            greatest = high
         std = NOISE_STD[self.severity] * (high - low)
-        return np.clip(image + std * rng.standard_normal(image.shape), *limits)
+        noise = rng.standard_normal(image.shape)
+        return np.clip(image + std * noise, least, greatest)
 
-    def _blur(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        kernel = motion_kernel(
-            BLUR_LENGTH[self.severity] * min(image.shape[1:3]), rng.uniform(0, np.pi)
-        )
-        pad = len(kernel) // 2
-        padded = np.pad(image, [(0, 0), (pad, pad), (pad, pad), (0, 0)][: image.ndim], mode="edge")
-        kernel = kernel.reshape(1, *kernel.shape, *[1] * (image.ndim - 3))
+    def _blurred(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        shorter_side = min(image.shape[1:3])
+        angle = rng.uniform(0, np.pi)
+        kernel = motion_kernel(BLUR_LENGTH[self.severity] * shorter_side, angle)
+        # Edges are continued by half a kernel in the plane, not across channels and slices.
+        reach = len(kernel) // 2
+        padding = [(0, 0), (reach, reach), (reach, reach), (0, 0)]
+        padded = np.pad(image, padding[: image.ndim], mode="edge")
+        # One channel, the plane, and one slice of volumes.
+        kernel = kernel[None]
+        if image.ndim == 4:
+            kernel = kernel[..., None]
         blurred: np.ndarray = oaconvolve(padded, kernel, mode="valid", axes=(1, 2))
         return blurred
+
+
+def _is_range(limits: Sequence[float]) -> bool:
+    return len(limits) == 2 and limits[0] < limits[1]
+
+
+def _identity_of(value: Any, voxels: np.ndarray) -> str:
+    """What seeds the damage of an image: its file, or its content if it knows no file."""
+    file = file_of(value)
+    if file is None:
+        return hashlib.sha256(voxels.tobytes()).hexdigest()
+    return name_of(file)

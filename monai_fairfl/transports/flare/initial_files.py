@@ -41,7 +41,7 @@ def write_initial(
         folder: gets ``model.safetensors`` and ``spec.json``.
         weights: parameters and buffers, without aliases.
         spec: of the model.
-        recipe: how the sites train it, where the bundle says so; ``recipe.json``.
+        recipe: how the sites train it, where the bundle declares it; ``recipe.json``.
         settings: of the job, for the run's ``config.json``, where a bundle is trained;
             ``job.json``.
     """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Each layout is recognised by its files, and by no other's; what is not recognised is explained."""
+"""Each layout is recognised by its files and by no other's; errors explain what is in a folder."""
 
 from __future__ import annotations
 
@@ -30,18 +30,13 @@ def test_a_layout_is_recognised_alone_and_all_of_its_cases_are_found(
     name: str, tmp_path: Path
 ) -> None:
     site = made.ONE_SITE[name](tmp_path / "site")
-    assert (
-        [other for other, layout in LAYOUTS.items() if layout.recognises(site)]
-        == [name]
-        == [layout_of(site)]
-    )
+    recognising = [other for other, layout in LAYOUTS.items() if layout.recognises(site)]
+    assert recognising == [name] == [layout_of(site)]
     cases = find_cases(site)
     assert len(cases) == CASES[name] == check_cases(site)["num_cases"]
-    assert all(
-        set(case) == {"image", "label"} and Path(path).is_file()
-        for case in cases
-        for path in case.values()
-    )
+    for case in cases:
+        assert set(case) == {"image", "label"}
+        assert Path(case["image"]).is_file() and Path(case["label"]).is_file()
     assert cases == sorted(cases, key=lambda case: case["image"])
     assert all(site_datalist(site)[part] for part in ("training", "validation", "testing"))
 
@@ -56,20 +51,15 @@ def test_a_data_list_is_read_as_it_was_written_wherever_the_site_was_moved(
     (tmp_path / "old").rename(tmp_path / "new")
     moved = tmp_path / "new" / site.relative_to(tmp_path / "old")
     again = site_datalist(moved, tmp_path / "list.json", seed=2)
-    assert not any(
-        Path(path).is_absolute()
-        for path in json.loads((tmp_path / "list.json").read_text())["testing"][0].values()
-    )
-    assert all(".." not in case["image"] for cases in again.values() for case in cases)
-    names = [
-        [Path(case["image"]).relative_to(tmp_path / "new") for case in again[part]]
-        for part in again
-    ]
-    old = [
-        [Path(case["image"]).relative_to(tmp_path / "old") for case in first[part]]
-        for part in first
-    ]
-    assert names == old
+    written = json.loads((tmp_path / "list.json").read_text())
+    for path in written["testing"][0].values():
+        assert not Path(path).is_absolute()
+    assert list(again) == list(first)
+    for part in again:
+        names = [Path(case["image"]).relative_to(tmp_path / "new") for case in again[part]]
+        previous = [Path(case["image"]).relative_to(tmp_path / "old") for case in first[part]]
+        assert names == previous
+        assert all(".." not in case["image"] for case in again[part])
 
 
 def test_a_root_may_hold_sites_of_any_layout(tmp_path: Path) -> None:
@@ -86,7 +76,7 @@ def test_a_root_may_hold_sites_of_any_layout(tmp_path: Path) -> None:
     assert {layout_of(folder) for folder in site_folders(tmp_path).values()} == set(LAYOUTS)
 
 
-def test_a_hospital_whose_folder_is_no_site_is_told(tmp_path: Path) -> None:
+def test_a_hospital_whose_folder_is_no_site_is_reported(tmp_path: Path) -> None:
     made.saml(tmp_path / "BIDMC" / "nifti")  # one folder too deep
     made.write(tmp_path / "HK" / "7" / "images" / "eye.png", made.photo(0))
     (tmp_path / "UCL").mkdir()
@@ -97,17 +87,19 @@ def test_a_hospital_whose_folder_is_no_site_is_told(tmp_path: Path) -> None:
     (tmp_path / "papers" / "readme.txt").touch()
     with pytest.raises(DataError, match="has no site") as caught:
         site_folders(tmp_path)
-    told = str(caught.value).splitlines()[1:]
-    found = [
+    notes = str(caught.value).splitlines()[1:]
+    expected = [
         "BIDMC .* takes no part: nifti/ with 8 NII.GZ",
         "HK .*: 7/ with no files",
         "UCL .*: 1 NRRD",
     ]
-    assert len(told) == 3 and all(re.search(words, line) for words, line in zip(found, told)), told
+    assert len(notes) == 3
+    for words, note in zip(expected, notes):
+        assert re.search(words, note)
     made.saml(tmp_path / "RUNMC")
     with pytest.warns(UserWarning) as warned:
         assert find_sites(tmp_path) == ["RUNMC"]
-    assert [f"- {warning.message}" for warning in warned] == told
+    assert [f"- {warning.message}" for warning in warned] == notes
 
 
 @pytest.mark.parametrize("images", ["dataset_2D", "."])
@@ -115,17 +107,15 @@ def test_each_list_of_nvflare_is_a_site_and_the_merged_list_is_not(
     tmp_path: Path, images: str
 ) -> None:
     made.nvflare(tmp_path, images=images)
-    lists = {
-        f"client_{name}": tmp_path / "datalist_2D" / f"client_{name}.json"
-        for name in ("I2CVB", "MSD")
-    }
+    lists = {}
+    for client in ("client_I2CVB", "client_MSD"):
+        lists[client] = tmp_path / "datalist_2D" / f"{client}.json"
     assert site_folders(tmp_path) == lists == site_folders(tmp_path / "datalist_2D")
     parts = site_datalist(lists["client_MSD"])
     given = json.loads(lists["client_MSD"].read_text())
-    for part in given:
-        assert [c["image"] for c in parts[part]] == [
-            str(tmp_path / images / c["image"]) for c in given[part]
-        ]
+    for part, cases in given.items():
+        expected = [str(tmp_path / images / case["image"]) for case in cases]
+        assert [case["image"] for case in parts[part]] == expected
 
 
 def test_lists_beside_the_images_are_sites_too(tmp_path: Path) -> None:
@@ -144,9 +134,12 @@ def test_lists_that_this_package_wrote_or_that_belong_to_a_folder_are_no_sites(
     site_datalist(tmp_path / "elm", tmp_path / "elm.json")
     site_datalist(tmp_path / "elm", tmp_path / "datalist" / "elm.json")
     hand = site_datalist(tmp_path / "elm")
-    relative = {
-        part: [{k: Path(v).name for k, v in case.items()} for case in hand[part]] for part in hand
-    }
+    relative: dict[str, list[dict[str, str]]] = {}
+    for part, cases in hand.items():
+        relative[part] = []
+        for case in cases:
+            image, label = Path(case["image"]).name, Path(case["label"]).name
+            relative[part].append({"image": image, "label": label})
     (tmp_path / "hand.json").write_text(json.dumps(relative))
     (tmp_path / "datalists").mkdir()
     shutil.copy(tmp_path / "hand.json", tmp_path / "datalists" / "elm.json")
@@ -247,9 +240,10 @@ def test_half_a_site_is_a_site_whose_error_says_what_is_there_and_what_is_missin
     assert find_sites(tmp_path) == ["elm", "oak"]
     with pytest.raises(
         DataError, match=r"oak holds no case. There is images/ with 12 PNG, but masks/ is missing"
-    ) as told:
+    ) as caught:
         find_cases(tmp_path / "oak")
-    assert all(f"- {name}: {layout.EXPECTS}" in str(told.value) for name, layout in LAYOUTS.items())
+    for name, layout in LAYOUTS.items():
+        assert f"- {name}: {layout.EXPECTS}" in str(caught.value)
 
 
 def test_files_of_a_kind_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
@@ -268,7 +262,7 @@ def test_two_layouts_in_one_folder_are_refused_by_name(tmp_path: Path) -> None:
         find_cases(tmp_path)
 
 
-def test_roots_that_are_sites_or_hold_several_lists_are_told_apart(tmp_path: Path) -> None:
+def test_roots_that_are_sites_or_hold_several_lists_are_explained(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no site: .* It is a site itself \(saml\)"):
         find_sites(made.saml(tmp_path / "elm"))
     with pytest.raises(
@@ -424,13 +418,13 @@ def test_a_federation_trains_on_the_lists_of_nvflare(hospitals: Path, tmp_path: 
     for site in ("alder", "cedar"):
         shutil.copytree(hospitals / site, root / "dataset" / site)
         split = site_datalist(root / "dataset" / site)
-        listed = {
-            part: [
-                {key: os.path.relpath(path, root / "dataset") for key, path in case.items()}
-                for case in cases
-            ]
-            for part, cases in split.items()
-        }
+        listed: dict[str, list[dict[str, str]]] = {}
+        for part, cases in split.items():
+            listed[part] = []
+            for case in cases:
+                image = os.path.relpath(case["image"], root / "dataset")
+                label = os.path.relpath(case["label"], root / "dataset")
+                listed[part].append({"image": image, "label": label})
         (root / "datalist" / f"client_{site}.json").write_text(json.dumps(listed))
     (history,) = federation(root, tmp_path / "run", FedAvg(), rounds=1, check=check_cases).run()
     assert history.finished and set(history.rounds[0]["samples"]) == {
@@ -439,6 +433,9 @@ def test_a_federation_trains_on_the_lists_of_nvflare(hospitals: Path, tmp_path: 
     }
     used = json.loads((tmp_path / "run" / "datalists" / "client_cedar.json").read_text())
     assert used["split"] == {"kept": ["training", "validation", "testing"]}
-    assert used["testing"] == [
-        {key: f"../dataset/{path}" for key, path in case.items()} for case in listed["testing"]
-    ]
+    expected = []
+    for case in listed["testing"]:
+        expected.append(
+            {"image": f"../dataset/{case['image']}", "label": f"../dataset/{case['label']}"}
+        )
+    assert used["testing"] == expected

@@ -12,7 +12,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from helpers.federations import (  # noqa: E402
     METHODS,
     SETTINGS,
     assert_same_run,
-    in_process,
     recipe,
 )
 from helpers.flare_poc import BIN, Poc, poc, wait_for  # noqa: E402
@@ -35,7 +34,7 @@ from nvflare.recipe.prod_env import ProdEnv  # noqa: E402
 
 from monai_fairfl.bundle.shipped import copy_bundle  # noqa: E402
 from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
-from monai_fairfl.transports.flare.job.recipe import FairFLRecipe  # noqa: E402
+from monai_fairfl.transports.flare.job.fairfl_recipe import FairFLRecipe  # noqa: E402
 
 TRAINER, CONNECTED = "custom/fairfl_client.py", "trainer session established: launch={} "
 
@@ -66,9 +65,9 @@ def rounds(system: Poc, name: str) -> list[Any]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_processes_with_mtls_do_what_one_process_does(
-    method: str, system: Poc, hospitals: Path, tmp_path: Path
+    method: str, system: Poc, hospitals: Path, one_process: Callable[..., Path]
 ) -> None:
-    expected = in_process(method, hospitals, tmp_path)
+    expected = one_process(method)
 
     started = run(system, recipe(method, hospitals, enable_tensor_disk_offload=method == "FedCE"))
     result = started.get_result(timeout=300)
@@ -214,10 +213,10 @@ def test_a_client_that_hangs_is_missing_after_the_timeout_and_back_when_it_goes_
 
 
 def test_a_server_that_is_killed_resumes_to_the_same_bits(
-    system: Poc, hospitals: Path, tmp_path: Path
+    system: Poc, hospitals: Path, one_process: Callable[..., Path]
 ) -> None:
     job = {"rounds": 4, "local_epochs": 2, "name": "crashed"}
-    expected = in_process("FedCE", hospitals, tmp_path, **job)
+    expected = one_process("FedCE", **job)
 
     run(system, recipe("FedCE", hospitals, **job))
     wait_for("the second round", lambda: len(rounds(system, "crashed")) >= 2, 180)
@@ -273,7 +272,10 @@ def _job_id(text: str) -> str:
 
 
 def test_nvflares_poc_environment_starts_and_stops_everything(
-    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hospitals: Path,
+    one_process: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with poc(tmp_path, CLIENTS) as prepared:  # for its project file, with a free port
         for name in ("HOME", "PATH", "PYTHONPATH", "NVFLARE_POC_WORKSPACE", "OMP_NUM_THREADS"):
@@ -290,7 +292,7 @@ def test_nvflares_poc_environment_starts_and_stops_everything(
             )  # by default NVFlare deletes it here
             assert started.get_status() == "FINISHED:COMPLETED"
             assert_same_run(
-                in_process("FedAvg", hospitals, tmp_path / "here"),
+                one_process("FedAvg"),
                 next(Path(result).rglob("fairfl")),
             )
         finally:

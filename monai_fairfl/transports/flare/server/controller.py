@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from functools import partial
@@ -17,11 +16,9 @@ from nvflare.app_common.utils.tensor_disk_offload_context import (
     setup_tensor_disk_offload,
 )
 from nvflare.app_common.workflows.model_controller import ModelController
-from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 from monai_fairfl.errors import FairFLError, TransportAborted
 from monai_fairfl.server.federation import Federation
-from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import Reward, Strategy, Weighting, compose
 from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.initial_files import (
@@ -31,12 +28,11 @@ from monai_fairfl.transports.flare.initial_files import (
     read_job_settings,
 )
 from monai_fairfl.transports.flare.policy import NEEDS
-from monai_fairfl.transports.flare.server.curves import curve_points, show
 from monai_fairfl.transports.flare.server.early_stopping import EarlyStop
+from monai_fairfl.transports.flare.server.job_observer import JobObserver
 from monai_fairfl.transports.flare.server.script_messages import ScriptMessages
 from monai_fairfl.transports.flare.server.task_transport import FlareTransport
 from monai_fairfl.transports.flare.workspace import folder_of_run, storage_folder
-from monai_fairfl.utils.files import write_atomically
 
 STAYS_IN_WORKSPACE = ("checkpoints", "updates", ".*")
 """Patterns of a run's files that no copy of the results holds."""
@@ -124,7 +120,7 @@ class FairFLController(ModelController):
         self.needs = needs
 
     def run(self) -> None:
-        """Run the federation; an error of its own ends the job and says how to go on."""
+        """Run the federation; an error of its own ends the job and names the way to go on."""
         wire.register_tensors()
         offload = setup_tensor_disk_offload(
             self.engine, self.enable_tensor_disk_offload, self.fl_ctx.get_job_id("job")
@@ -159,6 +155,15 @@ class FairFLController(ModelController):
         if self.scripts is not None:
             messages = ScriptMessages(strategy, **self.scripts)
         initial = Path(self.get_app_dir()) / "config" / INITIAL
+        job_settings = read_job_settings(initial)
+        config = None
+        if job_settings is not None:
+            config = {**job_settings, "rounds": self.num_rounds}
+        early_stop = EarlyStop(self.stop_cond, self.patience)
+        observer = JobObserver(
+            self.engine, early_stop, folder / "config.json", config, self.memory_gc_rounds
+        )
+
         settings = {"final": ("score", "test_score"), **(self.federation or {})}
         federation = Federation(
             strategy,
@@ -169,28 +174,11 @@ class FairFLController(ModelController):
             recipe=read_initial_recipe(initial),
             min_clients=self.min_clients,
             timeout=self.timeout or None,
-            observer=_JobObserver(self, folder, read_job_settings(initial)),
+            observer=observer,
             **settings,
         )
-        self._early_stop = EarlyStop(self.stop_cond, self.patience, federation.conclude)
+        early_stop.conclude = federation.conclude
         return federation
-
-    def _write_config(self, folder: Path, settings: Mapping[str, Any] | None) -> None:
-        """Write ``config.json``: what the job asked for, as far as the server knows it."""
-        if settings is not None:
-            config = {**settings, "rounds": self.num_rounds}
-            write_atomically(folder / "config.json", json.dumps(config, indent=4).encode())
-
-    def _recorded(self, record: Mapping[str, Any]) -> None:
-        """Pass a record of the ledger to the job's receivers of metrics and to early stopping."""
-        for point in curve_points(record):
-            with self.engine.new_context() as fl_ctx:
-                show(fl_ctx, point)
-        self._early_stop.observe(record)
-        if record["kind"] == "round" and self.memory_gc_rounds:
-            done = record["round"] + 1
-            if done % self.memory_gc_rounds == 0:
-                cleanup_memory()
 
     def _copy_results(self, folder: Path) -> None:
         """Write the report, and copy the results into the job's folder."""
@@ -206,32 +194,6 @@ class FairFLController(ModelController):
         best = results / "models" / "best.pt"
         if self.best_model_filename and best.exists():
             best.rename(best.with_name(self.best_model_filename))
-
-
-class _JobObserver(Observer):
-    """Passes the records of a job's run on to its controller.
-
-    Args:
-        controller: of the job.
-        folder: of the run.
-        settings: what the job asked for; ``None`` where that is unknown.
-    """
-
-    def __init__(
-        self, controller: FairFLController, folder: Path, settings: Mapping[str, Any] | None
-    ):
-        self.controller = controller
-        self.folder = folder
-        self.settings = settings
-
-    def run_started(self) -> None:
-        self.controller._write_config(self.folder, self.settings)
-
-    def record_replayed(self, record: Mapping[str, Any]) -> None:
-        self.controller._early_stop.observe(record)
-
-    def record_added(self, record: Mapping[str, Any]) -> None:
-        self.controller._recorded(record)
 
 
 class _EachOnce(list[ClientTask]):

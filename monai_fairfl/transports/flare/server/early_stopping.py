@@ -21,13 +21,18 @@ class EarlyStop:
     Args:
         condition: such as ``"global_score >= 0.8"``; ``None``: never.
         patience: rounds without a better mean; ``None``: as many as there are.
-        conclude: ends the run.
+        conclude: ends the run; the controller sets it once the run exists.
 
     Raises:
         ConfigError: when the condition cannot be read, or there is patience without a condition.
     """
 
-    def __init__(self, condition: str | None, patience: int | None, conclude: Callable[[], None]):
+    def __init__(
+        self,
+        condition: str | None,
+        patience: int | None = None,
+        conclude: Callable[[], None] = lambda: None,
+    ):
         if patience is not None and not condition:
             raise ConfigError(
                 f"patience {patience} needs stop_cond, which names the measurement to watch"

@@ -19,7 +19,7 @@ from monai_fairfl.transports.flare import wire
 
 TASKS = {"train": AppConstants.TASK_TRAIN, "measure": AppConstants.TASK_VALIDATION}
 """A request's task -> the name of the NVFlare task."""
-SILENT = "its task failed or its process ended; the log of the site says why"
+SILENT = "its task failed or its process ended; the log of the site shows the reason"
 
 Arrived = Callable[[Reply], None]
 

@@ -142,8 +142,8 @@ def _usable_overrides(job: Mapping[str, Any], own: Mapping[str, Any], where: str
     if file and "dataset_dir" in own:
         raise ConfigError(
             f"the job's overrides name the file or folder {file!r}, and the site's own dataset_dir "
-            "says where its data is: leave it out of the job, or let the site write it into the "
-            f"overrides of {where}"
+            "names its data: leave it out of the job, or let the site write it into the overrides "
+            f"of {where}"
         )
     return usable
 

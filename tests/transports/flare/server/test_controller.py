@@ -88,8 +88,9 @@ def job() -> Iterator[tuple[FlareTransport, list[Site]]]:
 def test_a_site_that_asks_again_for_its_task_does_not_stop_the_job(
     job: tuple[FlareTransport, list[Site]],
 ) -> None:
-    """Its process was started anew, or the answer to its question was late; the others' tasks wait
-    behind it.
+    """Its process was started again, or the answer to its question was late.
+
+    The tasks of the others wait behind it.
     """
     transport, sites = job
     requests = [
@@ -153,13 +154,14 @@ def test_patience_is_remembered_when_a_job_is_submitted_again(
         federation.initial = lambda: ({"w": vector(START)}, SPEC)
         record_added = federation.observer.record_added
 
-        def tell(record: Any) -> None:
+        def note_and_stop(record: Any) -> None:
             record_added(record)
-            shown.extend([record["round"]] if record["kind"] == "round" else [])
+            if record["kind"] == "round":
+                shown.append(record["round"])
             if stop_after is not None and record.get("round") == stop_after:
                 federation.stop()
 
-        federation.observer.record_added = tell  # type: ignore[method-assign]
+        federation.observer.record_added = note_and_stop  # type: ignore[method-assign]
         return [
             record["round"] for record in federation.run(resume=(tmp_path / run).exists()).rounds
         ]

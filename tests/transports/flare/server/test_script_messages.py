@@ -28,8 +28,6 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType  # noqa: E4
 from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa: E402
 
 from monai_fairfl.transports.flare.job.user_model import initial_of  # noqa: E402
-from monai_fairfl.transports.flare.server import controller as flare_controller  # noqa: E402
-from monai_fairfl.transports.flare.server.controller import FairFLController  # noqa: E402
 from monai_fairfl.transports.flare.server.script_messages import ScriptMessages  # noqa: E402
 from monai_fairfl.transports.flare.wire import META, reply_model  # noqa: E402
 
@@ -71,8 +69,10 @@ def sent_by(
     script: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor], full: bool = False
 ) -> FLModel:
     """A trained ``state_dict`` on its way, as differences or as it is."""
-    params = {name: value if full else value - weights[name] for name, value in script.items()}
-    return FLModel(ParamsType.FULL if full else ParamsType.DIFF, params, meta={})
+    if full:
+        return FLModel(ParamsType.FULL, dict(script), meta={})
+    differences = {name: value - weights[name] for name, value in script.items()}
+    return FLModel(ParamsType.DIFF, differences, meta={})
 
 
 def test_a_script_is_sent_a_whole_state_dict_and_its_own_weight_only() -> None:
@@ -90,7 +90,7 @@ def test_a_script_is_sent_a_whole_state_dict_and_its_own_weight_only() -> None:
 def test_without_a_usable_weight_nvflares_helper_takes_nothing_out_of_the_model(
     context: dict[str, float],
 ) -> None:
-    """In the first round, for methods without such a weight, and where nobody else is in the model."""
+    """In round 0, for methods without such a weight, and where nobody else is in the model."""
     strategy, weights = started()
     model = ScriptMessages(strategy).request_model(asked(weights, context), rounds=5)
     weight = PTFedCEHelper.get_contribution_weight(model, "elm")
@@ -123,7 +123,8 @@ def test_differences_and_whole_parameters_become_the_same_reply(kind: str) -> No
     for name, value in (reply.buffers or {}).items():
         torch.testing.assert_close(value, trained[name])
         assert value.dtype == weights[name].dtype
-    assert set(reply.buffers or {}) == set(strategy.spec.buffers) and reply.buffers["body.1.num_batches_tracked"] == 1  # type: ignore[index]
+    assert reply.buffers is not None and set(reply.buffers) == set(strategy.spec.buffers)
+    assert reply.buffers["body.1.num_batches_tracked"] == 1
 
 
 @pytest.mark.parametrize(
@@ -143,8 +144,13 @@ def test_metrics_are_measurements_and_the_key_metric_scores_the_received_model(
 ) -> None:
     strategy, weights = started()
     metrics = {
-        "dice": torch.tensor(0.7), "loss": np.float32(0.5), "n": 3, "text": "good", "table": [1, 2], "bad": np.nan,
-    }  # fmt: skip
+        "dice": torch.tensor(0.7),
+        "loss": np.float32(0.5),
+        "n": 3,
+        "text": "good",
+        "table": [1, 2],
+        "bad": np.nan,
+    }
     model = FLModel(ParamsType.DIFF, dict(weights), metrics=metrics, meta={"fedce_minus_val": 0.25})
     measured = ScriptMessages(strategy, "dice", mode).reply_of(model, asked(weights)).measurements
     assert measured == pytest.approx(
@@ -152,42 +158,47 @@ def test_metrics_are_measurements_and_the_key_metric_scores_the_received_model(
     )
 
 
+def leave_one_out_error(
+    strategy: Strategy, weights: Mapping[str, torch.Tensor], mean: float
+) -> float:
+    """What a script's mean becomes in its reply."""
+    model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": mean})
+    reply = ScriptMessages(strategy).reply_of(model, asked(weights))
+    return float(reply.measurements["leave_one_out_error"])
+
+
 @pytest.mark.parametrize("variant", ["revised", "released"])
 def test_fedce_arrives_at_the_very_mean_that_a_script_sends(variant: str) -> None:
     """Whatever a script sends counts as NVFlare counts it: as it is, not averaged once more."""
     strategy, weights = started(FedCE("sum", variant=variant))
-    strategy.history = {"elm": {"rounds": 1, "cos": 0.1, "dice": 0.0}}
+    sums = {"rounds": 1, "cos": 0.1, "dice": 0.0}
+    strategy.history = {"elm": sums}
     for mean in (0.9, 0.2, 0.35):
-        model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": mean})
-        error = (
-            ScriptMessages(strategy)
-            .reply_of(model, asked(weights))
-            .measurements["leave_one_out_error"]
-        )
-        strategy._remember("elm", cos=0.0, dice=1 - float(error))  # as its round does
-        assert 1 - strategy._mean("elm", "dice") == pytest.approx(mean)
+        error = leave_one_out_error(strategy, weights, mean)
+        # As a round of the strategy adds it.
+        sums["rounds"] += 1
+        sums["dice"] += 1 - error
+        assert 1 - sums["dice"] / sums["rounds"] == pytest.approx(mean)
 
 
 def test_the_papers_fedce_takes_the_number_itself() -> None:
     strategy, weights = started(FedCE())
     strategy.history = {"elm": {"rounds": 1, "score": 1.0, "square": 1.0}}
-    model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": 0.4})
-    assert (
-        ScriptMessages(strategy).reply_of(model, asked(weights)).measurements["leave_one_out_error"]
-        == 0.4
-    )
+    assert leave_one_out_error(strategy, weights, 0.4) == 0.4
 
 
 def test_what_does_not_fit_the_model_is_refused_with_its_name() -> None:
     strategy, weights = started()
 
+    def refused(model: FLModel) -> str | None:
+        reply = ScriptMessages(strategy).reply_of(model, asked(weights))
+        return refusal(asked(weights), reply, strategy.spec)
+
     def reason(change: Callable[[dict[str, Any]], object], full: bool = False) -> str | None:
         params = dict(weights)
         change(params)
-        model = FLModel(ParamsType.FULL if full else ParamsType.DIFF, params, meta={})
-        return refusal(
-            asked(weights), ScriptMessages(strategy).reply_of(model, asked(weights)), strategy.spec
-        )
+        kind = ParamsType.FULL if full else ParamsType.DIFF
+        return refused(FLModel(kind, params, meta={}))
 
     assert reason(lambda params: params.pop("body.1.num_batches_tracked")) is None
     assert "missing ['head.bias']" in str(reason(lambda params: params.pop("head.bias")))
@@ -207,10 +218,8 @@ def test_what_does_not_fit_the_model_is_refused_with_its_name() -> None:
     assert "'head.bias' is a object, not a tensor" in str(
         reason(lambda params: params.update({"head.bias": object()}))
     )
-    nothing = ScriptMessages(strategy).reply_of(
-        FLModel(metrics={"accuracy": 1.0}, meta={}), asked(weights)
-    )
-    assert refusal(asked(weights), nothing, strategy.spec) == "trained but sent no update"
+    nothing = FLModel(metrics={"accuracy": 1.0}, meta={})
+    assert refused(nothing) == "trained but sent no update"
     unread = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": "much"})
     assert "cannot be read (ValueError" in str(
         ScriptMessages(strategy).reply_of(unread, asked(weights)).error
@@ -235,11 +244,9 @@ class InProcessScripts:
     def __init__(
         self, script: Callable[[FLModel, str], FLModel | None], strategy: Strategy, **options: str
     ):
-        self.script, self.scripts, self.clients = (
-            script,
-            ScriptMessages(strategy, **options),
-            CLIENTS,
-        )
+        self.script = script
+        self.scripts = ScriptMessages(strategy, **options)
+        self.clients = CLIENTS
 
     def exchange(
         self,
@@ -260,7 +267,10 @@ class Site:
     """What client.py of the page does, with a step of its own in place of training."""
 
     def __init__(self, name: str):
-        self.name, self.trained, self.errors, self.weights = name, None, [1.0], []
+        self.name = name
+        self.trained = None
+        self.errors = [1.0]
+        self.weights = []
 
     def answer(self, model: FLModel) -> FLModel:
         network = Net()
@@ -297,28 +307,26 @@ def federation(
 
 
 def test_four_rounds_equal_nvflares_fedce(tmp_path: Path) -> None:
-    """Weights, parameters, BatchNorm statistics, and what every client is told of itself."""
+    """Weights, parameters, BatchNorm statistics, and the weight that every client receives."""
     ours = {name: Site(name) for name in CLIENTS}
     strategy = FedCE("sum", variant="revised")
     history = federation(tmp_path, lambda model, name: ours[name].answer(model), strategy).run()
 
-    peers, aggregator = {name: Site(name) for name in CLIENTS}, FedCEModelAggregator(
-        "plus", list(strategy.spec.parameters)
-    )
+    peers = {name: Site(name) for name in CLIENTS}
+    aggregator = FedCEModelAggregator("plus", list(strategy.spec.parameters))
     torch.manual_seed(0)
-    weights, meta = {name: value.clone() for name, value in Net().state_dict().items()}, {}
+    weights = {name: value.clone() for name, value in Net().state_dict().items()}
+    meta: dict[str, Any] = {}
     for number in range(4):
         aggregator.reset_stats()
         for name in CLIENTS:
-            result = peers[name].answer(
-                FLModel(ParamsType.FULL, dict(weights), current_round=number, meta=dict(meta))
-            )
+            sent = FLModel(ParamsType.FULL, dict(weights), current_round=number, meta=dict(meta))
+            result = peers[name].answer(sent)
             result.meta["client_name"] = name
             aggregator.accept_model(result)
         aggregated = aggregator.aggregate_model()
-        weights, meta = {
-            name: value + aggregated.params[name] for name, value in weights.items()
-        }, aggregated.meta
+        weights = {name: value + aggregated.params[name] for name, value in weights.items()}
+        meta = aggregated.meta
         assert history.rounds[number]["aggregation"] == pytest.approx(meta["fedce_coef"], abs=1e-5)
     for name, value in strategy.weights.items():
         if value.is_floating_point():
@@ -338,9 +346,8 @@ def test_the_best_model_has_the_lowest_loss_where_low_is_good(tmp_path: Path) ->
         key_metric_mode="min",
     )
     history: History = run.run()
-    lowest = float(
-        np.mean([len(name) - 3 for name in CLIENTS])
-    )  # what round 3 says of the model of round 2
+    # The loss that clients report in round 3, of the model of round 2.
+    lowest = float(np.mean([len(name) - 3 for name in CLIENTS]))
     assert run.models.best == {"round": 2, "score": pytest.approx(-lowest)}
     assert history.rounds[1]["measurements"]["elm"]["loss"] == 2.0
 
@@ -353,7 +360,8 @@ def test_a_script_that_stops_answering_leaves_the_others_in_the_federation(tmp_p
 
     history = federation(tmp_path, script, FedCE("sum", variant="revised")).run()
     assert set(history.rounds[2]["missing"]) == {"poplar"} and history.rounds[3]["missing"] == {}
-    assert sites["poplar"].weights[-1] == 0  # the received model does not hold it
+    # The received model does not hold it.
+    assert sites["poplar"].weights[-1] == 0
 
 
 @pytest.mark.parametrize(
@@ -367,28 +375,3 @@ def test_other_methods_run_with_the_same_scripts(strategy: Strategy, tmp_path: P
         tmp_path, lambda model, name: sites[name].answer(model), strategy, key_metric="loss"
     )
     assert run.run().finished
-
-
-def test_memory_is_freed_after_every_so_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    freed: list[int] = []
-    controller = FairFLController(FedAvg(), memory_gc_rounds=2)
-    records = [
-        {"kind": "round", "round": i, "measurements": {}, "aggregation": {}, "contributions": {}}
-        for i in range(5)
-    ]
-    monkeypatch.setattr(flare_controller, "cleanup_memory", lambda: freed.append(controller.seen))
-    monkeypatch.setattr(flare_controller, "curve_points", lambda record: ())
-    controller.engine = type("Engine", (), {"new_context": lambda self: _Nothing()})()
-    controller._early_stop = type("Stopping", (), {"observe": lambda self, record: None})()
-    for record in [*records, {"kind": "end"}]:
-        controller.seen = record.get("round")
-        controller._recorded(record)
-    assert freed == [1, 3]
-
-
-class _Nothing:
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass

@@ -178,7 +178,12 @@ class FairFLRecipe(Recipe):
         self._files = TemporaryDirectory()
         files = Path(self._files.name)
 
-        # What the sites run.
+        if strategy is None:
+            strategy = nvflare_fedce(fedce_mode) if bundle is None else "FedCE"
+        self.strategy = strategy_of(strategy)
+        self.own_classes = own_classes(self.strategy)
+
+        # Check bundle or script together with the strategy.
         client_options = {
             "launch_external_process": launch_external_process,
             "command": command,
@@ -191,39 +196,36 @@ class FairFLRecipe(Recipe):
         self._sites: BundleSites | ScriptSites
         scripts: dict[str, str] | None = None
         if bundle is not None:
-            self.strategy = strategy_of("FedCE" if strategy is None else strategy)
             self._sites = BundleSites(
                 str(bundle),
                 self.strategy,
                 min_clients,
-                site_settings,
-                custom_code,
-                client_options,
-                files,
+                settings=site_settings,
+                custom_code=custom_code,
+                options=client_options,
+                folder=files,
             )
         else:
-            self.strategy = strategy_of(nvflare_fedce(fedce_mode) if strategy is None else strategy)
             check_federation(run_settings)
             mode = key_mode(key_metric, key_metric_mode, stop_cond)
             scripts = {"key_metric": key_metric, "key_metric_mode": mode}
             self._sites = ScriptSites(
                 str(train_script),
-                train_args,
-                client_options,
-                model,
-                trainable_param_names,
                 self.strategy,
                 min_clients,
+                train_args=train_args,
+                options=client_options,
+                model=model,
+                trainable_param_names=trainable_param_names,
             )
-        self.own_classes = own_classes(self.strategy)
 
-        # The initial model.
+        # Make the initial model.
         with own_random_state(seed):
             weights, spec = self._sites.initial(initial_ckpt)
         model_recipe = self._sites.recipe(per_site_config or {})
         write_initial(files / INITIAL, weights, spec, model_recipe, self._sites.asked)
 
-        # The server.
+        # Add the controller, with the initial model beside it.
         job = self._make_job(name or self._sites.name)
         parts = self.strategy.parts
         controller = FairFLController(
@@ -249,7 +251,7 @@ class FairFLRecipe(Recipe):
         job.to_server({"server": {"task_request_interval": task_interval}})
         job.add_file_to_server(str(files / INITIAL), dest_dir=INITIAL, app_folder_type="config")
 
-        # The sites, which NVFlare adds when it needs them.
+        # Add the sites: NVFlare calls _prepare_client_apps when it needs them.
         super().__init__(job)
         if per_site_config:
             self.set_per_site_config(per_site_config)

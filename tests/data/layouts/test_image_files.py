@@ -1,0 +1,88 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Files are read as they are stored, and what is wrong with them is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import public_layouts as made
+from PIL import ExifTags, Image
+
+from monai_fairfl.data.layouts.image_files import grey, images_in, read
+from monai_fairfl.errors import DataError
+
+
+def test_hidden_files_and_other_kinds_are_no_images(tmp_path: Path) -> None:
+    for name in ("a.png", "._a.png", "Thumbs.db", "b.TIFF", "c.nii.gz", "d.gif", "e.jpeg"):
+        (tmp_path / name).touch()
+    assert [path.name for path in images_in(tmp_path)] == ["a.png", "b.TIFF", "c.nii.gz", "e.jpeg"]
+
+
+def test_pixels_are_those_that_are_stored(tmp_path: Path) -> None:
+    codes = made.mask(3, made.PALETTE)
+    palette = Image.fromarray(codes).convert("P")
+    palette.putdata(codes.ravel().tolist())
+    palette.putpalette([0, 0, 0, 200, 0, 0, 0, 200, 0])
+    palette.save(tmp_path / "palette.png")
+    assert np.array_equal(read(tmp_path / "palette.png"), codes)
+    for ending in (".png", ".bmp", ".tif"):
+        assert np.array_equal(
+            read(made.write(tmp_path / f"x{ending}", made.photo(1))), made.photo(1)
+        )
+    Image.fromarray(codes > 0).save(tmp_path / "bits.png")
+    bits = read(tmp_path / "bits.png")
+    assert bits.dtype == np.uint8 and np.array_equal(bits, codes > 0)
+    assert np.array_equal(read(made.write(tmp_path / "v.nii.gz", made.volume(1))), made.volume(1))
+
+
+def test_equal_colours_are_grey_and_alpha_plays_no_part() -> None:
+    plain = made.mask(1)
+    alpha = np.full_like(plain, 200)
+    for channels in ([plain], [plain, alpha], [plain] * 3, [plain] * 3 + [alpha]):
+        assert np.array_equal(grey(np.stack(channels, axis=-1)), plain)  # type: ignore[arg-type]
+    assert grey(plain) is plain and grey(made.photo(1)) is None
+
+
+def test_unreadable_pictures_are_named(tmp_path: Path) -> None:
+    whole = made.write(tmp_path / "a.png", made.photo(1)).read_bytes()
+    for content in (b"", b"text", whole[:-2000], whole[:8] + b"\0" * 40):
+        (tmp_path / "a.png").write_bytes(content)
+        with pytest.raises(DataError, match=r"a.png cannot be read as a picture \(.*copy it again"):
+            read(tmp_path / "a.png")
+    pages = [Image.fromarray(made.mask(n)) for n in range(3)]
+    pages[0].save(tmp_path / "p.tif", save_all=True, append_images=pages[1:])
+    with pytest.raises(DataError, match="p.tif has 3 pages; store one image"):
+        read(tmp_path / "p.tif")
+
+
+def test_files_damaged_in_their_first_bytes_are_named(tmp_path: Path) -> None:
+    content = bytearray(made.write(tmp_path / "a.nii", made.volume(1)).read_bytes())
+    # The header's field for where the voxels begin: nibabel raises OverflowError.
+    content[108:112] = np.float32(np.inf).tobytes()
+    (tmp_path / "a.nii").write_bytes(content)
+    with pytest.raises(DataError, match=r"a.nii cannot be read as NIfTI \(.*copy it again"):
+        read(tmp_path / "a.nii")
+    content = bytearray(made.write(tmp_path / "a.tif", made.mask(1)).read_bytes())
+    # The list of tags ends with the place of the next page. A page without tags is put there, for
+    # which Pillow raises TypeError.
+    num_tags = int.from_bytes(content[8:10], "little")
+    end = 10 + 12 * num_tags
+    content[end : end + 4] = len(content).to_bytes(4, "little")
+    (tmp_path / "a.tif").write_bytes(content + bytes(8))
+    with pytest.raises(DataError, match=r"a.tif cannot be read as a picture \(.*copy it again"):
+        read(tmp_path / "a.tif")
+
+
+def test_a_picture_that_viewers_show_turned_is_refused(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    for ending in ("jpg", "png", "tif"):
+        Image.fromarray(made.mask(3)[:, :30]).save(tmp_path / f"a.{ending}", exif=exif)
+        with pytest.raises(
+            DataError,
+            match=rf"a.{ending} is shown turned \(EXIF orientation 6\).*; save it upright",
+        ):
+            read(tmp_path / f"a.{ending}")
