@@ -142,7 +142,7 @@ def settings_of_files(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def errors_told() -> Iterator[None]:
+def errors_in_one_line() -> Iterator[None]:
     """In ``python -m monai.bundle`` an error of this package ends in its own text and exit code 2,
     not a traceback.
     """

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -132,6 +134,39 @@ class BundleFederation:
         self.federation = federation
         self.folders = RunFolders(self.run_dir, self.strategies)
 
+    @classmethod
+    def from_config(cls, **arguments: Any) -> BundleFederation:
+        """The federation that the running configuration describes, by its top-level keys.
+
+        ``federate.json`` names it as the ``_target_`` of its federation, so that it need not hand
+        over each key by a reference: every key that is an argument of this class or a field of
+        :class:`~monai_fairfl.server.settings.RunSettings` is one. The key ``strategy`` counts where
+        ``strategies`` is empty.
+
+        Args:
+            arguments: in place of the keys of those names.
+
+        Raises:
+            ConfigError: when no configuration is running.
+        """
+        parser = configuration.calling_parser()
+        if parser is None:
+            raise ConfigError(
+                "BundleFederation.from_config reads the configuration that is running, and there "
+                "is none: in Python use BundleFederation(...)"
+            )
+        names = [entry.name for entry in fields(RunSettings)]
+        for argument in inspect.signature(cls).parameters.values():
+            if argument.kind is not argument.VAR_KEYWORD:
+                names.append(argument.name)
+        given = dict(arguments)
+        for name in names:
+            if name in parser and name not in arguments:
+                given[name] = parser.get_parsed_content(name)
+        if not given.get("strategies"):
+            given["strategies"] = parser.get_parsed_content("strategy")
+        return cls(**given)
+
     def run(self) -> list[History]:
         """Check everything, run every strategy, write the report.
 
@@ -140,7 +175,7 @@ class BundleFederation:
             FederationError: naming every strategy of several that failed and why, after the others
                 have run.
         """
-        with configuration.errors_told():
+        with configuration.errors_in_one_line():
             self._stopped = False
             self.names = preflight.site_names(self.sites_root, self.site_names, self.sites)
             self.settings = self._run_settings()

@@ -13,7 +13,7 @@ from typing import Any
 from monai.bundle import ConfigParser
 
 from monai_fairfl import strategies as shipped
-from monai_fairfl.bundle.configuration import calling_parser, errors_told
+from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, did_you_mean
 from monai_fairfl.measurements.table import MEASUREMENTS
@@ -38,7 +38,7 @@ def check_config(bundle_root: str) -> None:
     if parser is None:
         return
     known = list(json.loads((Path(bundle_root) / "configs" / "federate.json").read_text()))
-    with errors_told():
+    with errors_in_one_line():
         config: dict[str, Any] = parser.config  # type: ignore[assignment]
         for key in config:
             if key not in known and not key.startswith("_"):

@@ -16,7 +16,7 @@ from typing import Any
 
 from monai_fairfl.cli.command import Add, Answer, positive, whole
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.utils.terminal import noted
+from monai_fairfl.utils.terminal import warnings_as_notes
 
 STEREO = {"auto": None, "yes": True, "no": False}
 
@@ -232,7 +232,7 @@ def datalist(args: argparse.Namespace) -> Answer:
     from monai_fairfl.data.layouts import sites_at
     from monai_fairfl.data.overview import overview
 
-    with noted() as notes:
+    with warnings_as_notes() as notes:
         folders = sites_at(Path(args.folder).absolute())
     stereo = STEREO[args.stereo]
     split = _split_settings(args)
@@ -243,7 +243,7 @@ def datalist(args: argparse.Namespace) -> Answer:
             code = 2
         return Answer(data, text, code)
 
-    with noted() as more_notes:
+    with warnings_as_notes() as more_notes:
         sites = _split_sites(folders, _files_to_write(args, folders), args, split)
     notes = notes + more_notes
     lines = [_line_of_site(site) for site in sites.values()]

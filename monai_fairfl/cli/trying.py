@@ -22,7 +22,7 @@ from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.layouts.image_files import is_nifti
 from monai_fairfl.data.overview import overview
 from monai_fairfl.errors import ConfigError, DataError, FairFLError
-from monai_fairfl.utils.terminal import noted
+from monai_fairfl.utils.terminal import warnings_as_notes
 from monai_fairfl.workflow.photographs import in_colour
 
 PROSTATE = "prostate_mri_segmentation"
@@ -88,7 +88,7 @@ def try_sites(
         FairFLError: when the training, or that of one strategy, failed; the reason is in what it
             printed.
     """
-    with noted() as notes:
+    with warnings_as_notes() as notes:
         folders = site_folders(root)
     name = bundle_for(folders)
     structures = SMALL[name].structures

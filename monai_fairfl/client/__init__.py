@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A hospital's side: a MONAI client that trains, measures and keeps its own state."""
+"""Trains and measures at a hospital, whose state stays there: a MONAI client."""
 
 import lazy_loader
 

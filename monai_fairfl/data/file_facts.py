@@ -88,12 +88,14 @@ def _volume_facts(path: str, most_axes: int, is_label: bool) -> FileFacts:
     fault = header_fault(path)
     if fault:
         return FileFacts(path, f"{path} {fault}")
+    channels = voxels.shape[3] if voxels.ndim == 4 else 1
+    spacing = tuple(round(float(size), 4) for size in nifti.header.get_zooms()[:3])
     facts = FileFacts(
         path,
         shape=voxels.shape[:3],
-        channels=voxels.shape[3] if voxels.ndim == 4 else 1,
+        channels=channels,
         affine=nifti.affine,
-        spacing=tuple(round(float(size), 4) for size in nifti.header.get_zooms()[:3]),
+        spacing=spacing,
     )
     num_infinite = int(voxels.size - np.isfinite(voxels).sum())
     if num_infinite:
@@ -161,13 +163,11 @@ def _mask_facts(path: str) -> FileFacts:
 
 def _picture_facts(path: str, pixels: np.ndarray) -> FileFacts:
     """Facts that photographs and masks have in common."""
+    channels = pixels.shape[2] if pixels.ndim == 3 else 1
+    # A grey picture has one digest, whether it is stored in one channel or in three.
     grey_levels = grey(pixels)
-    return FileFacts(
-        path,
-        shape=pixels.shape[:2],
-        channels=pixels.shape[2] if pixels.ndim == 3 else 1,
-        digest=_digest(pixels if grey_levels is None else grey_levels),
-    )
+    compared = pixels if grey_levels is None else grey_levels
+    return FileFacts(path, shape=pixels.shape[:2], channels=channels, digest=_digest(compared))
 
 
 def _digest(pixels: np.ndarray) -> str:

@@ -18,7 +18,7 @@ from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.data.inspection import Inspection, inspect_site
 from monai_fairfl.data.layouts import PARTS, CaseFiles
 from monai_fairfl.errors import DataError
-from monai_fairfl.utils.terminal import noted
+from monai_fairfl.utils.terminal import warnings_as_notes
 
 
 def overview(
@@ -66,7 +66,7 @@ def overview(
         if inspection.problems:
             continue
         try:
-            with noted() as notes_on_split:
+            with warnings_as_notes() as notes_on_split:
                 datalist = site_datalist(path, None, structures, inspection.values, **split)
         except DataError as error:
             inspections[name] = inspection._replace(problems=[str(error)])

@@ -21,12 +21,12 @@ TRANSFORM_ATTRIBUTES = ("transform", "patch_func", "patch_transform")
 
 @contextmanager
 def same_batches(loader: Any, seed: int = 0) -> Iterator[Any]:
-    """Inside, ``loader`` gives the same batches every time: order and random transforms follow
-    ``seed``.
+    """Inside, ``loader`` gives the same batches every time.
 
-    The transforms are copied, so that the datasets' own go on afterwards as if nothing had
-    happened, and so does the loader's generator. Workers that outlive an epoch
-    (``persistent_workers``) have a random state of their own and cannot be repeated.
+    Order and random transforms follow from ``seed``. The transforms are copied, so that the
+    datasets' own go on afterwards as if nothing had happened, and so does the loader's generator.
+    Workers that outlive an epoch (``persistent_workers``) have a random state of their own and
+    cannot be repeated.
     """
     with own_random_state(seed), ExitStack() as stack:
         for dataset, attribute, transform in list(_transforms_of(loader)):

@@ -239,7 +239,10 @@ class Replies(list[Reply]):
                 continue
             if values[0].is_floating_point():
                 rho = self._weights_of(name, chosen)[rows]
-                averaged[name] = weighted_mean(values, rho if rho.any() else torch.ones_like(rho))
+                if not rho.any():
+                    # Only clients of weight 0 sent it: their plain mean.
+                    rho = torch.ones_like(rho)
+                averaged[name] = weighted_mean(values, rho)
             else:
                 # A counter: a fraction of it means nothing, so the largest is taken.
                 averaged[name] = torch.stack(values).amax(0)

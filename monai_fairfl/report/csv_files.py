@@ -43,12 +43,12 @@ def measurement_rows(run: Run) -> Iterator[dict[str, Any]]:
 
     ``round`` is the round in which a site measured; of a closing measurement the number of rounds.
     ``of_round`` is the round whose resulting model it measured: -1 is the initial model, and
-    ``global_score`` of round 3 is of the result of round 2. Closing measurements carry the model's
-    name: ``own:test_score``.
+    ``global_score`` of round 3 is of the result of round 2. A loss during training is of the
+    training that begins with this model. Closing measurements carry the model's name:
+    ``own:test_score``.
     """
-    last_round = len(run.rounds) - 1
     for record in run.rounds:
-        of_round = score_rounds(record, last_round)
+        of_round = score_rounds(record, run.last_round)
         for site, measured in record["measurements"].items():
             for name, value in sorted(measured.items()):
                 about = {"site": site, "round": record["round"], "measurement": name}
@@ -56,7 +56,7 @@ def measurement_rows(run: Run) -> Iterator[dict[str, Any]]:
 
     if run.end is None:
         return
-    of_round = score_rounds(run.end, last_round)
+    of_round = score_rounds(run.end, run.last_round)
     for site, models in run.closing_scores.items():
         for model, measured in models.items():
             for name, value in sorted(measured.items()):

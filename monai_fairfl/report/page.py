@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.report import captions
 from monai_fairfl.report.columns import (
     collaboration_columns,
     comparable,
@@ -52,7 +53,6 @@ def render(report: Mapping[str, Any]) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals["rounds_words"] = rounds_words
-    environment.globals["dice_words"] = dice_words
     environment.globals["title_of"] = title_of
     environment.globals["trust_of"] = trust_of
     text = resources.files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8")
@@ -60,6 +60,7 @@ def render(report: Mapping[str, Any]) -> str:
     return template.render(
         report=report,
         first_look=first_look_lines(report),
+        captions=_captions(report),
         plotlyjs=get_plotlyjs(),
         **_tables(report),
         **plots(report),
@@ -70,31 +71,40 @@ def _tables(report: Mapping[str, Any]) -> dict[str, Any]:
     """What the template shows as tables, and the notes beside them."""
     federated = []
     gain_notes = {}
-    credited = {}
-    weights_shown = []
     for name, found in report["strategies"].items():
         if found["strategy"] != "Standalone":
             federated.append(name)
         if found["no_standalone"]:
             gain_notes[name] = found["no_standalone"]
-        if found["estimates"]:
-            credited[name] = found["estimates"]
-        has_contributions = any(found["series"]["contributions"].values())
-        if has_contributions and not found["estimates_contributions"]:
-            weights_shown.append(name)
     return {
         "site_columns": site_columns(report),
         "fairness_columns": fairness_columns(report),
         "gain_columns": gain_columns(report),
         "collaboration_columns": collaboration_columns(report),
-        "tall": len(report["sites"]) > MANY,
+        "tall": _sites_are_rows(report),
         "judged": judged_groups(report),
         "notes": _notes(report),
         "federated": federated,
         "gain_notes": gain_notes,
-        "credited": credited,
-        "weights_shown": weights_shown,
     }
+
+
+def _captions(report: Mapping[str, Any]) -> dict[str, str]:
+    """The paragraphs that depend on the runs."""
+    return {
+        "hospitals": captions.hospitals_caption(report),
+        "dice": captions.dice_caption(report),
+        "best": captions.best_caption(report, _sites_are_rows(report)),
+        "gain": captions.gain_caption(report),
+        "dice_by_round": captions.dice_by_round_caption(report),
+        "weights": captions.weights_caption(report),
+        "contributions": captions.contributions_caption(report),
+        "free_riders": captions.free_riders_caption(report),
+    }
+
+
+def _sites_are_rows(report: Mapping[str, Any]) -> bool:
+    return len(report["sites"]) > MANY
 
 
 def _notes(report: Mapping[str, Any]) -> dict[str, str]:

@@ -77,6 +77,11 @@ class Run:
         return overrides.get("split_fold")
 
     @property
+    def last_round(self) -> int:
+        """Number of the ledger's last round; -1 where there is none."""
+        return len(self.rounds) - 1
+
+    @property
     def planned(self) -> int | None:
         """Rounds that the run was meant to have."""
         rounds = self.config.get("rounds")
@@ -130,8 +135,8 @@ class Run:
         """Rounds of training of the models that a closing measurement is of."""
         if self.end is None:
             return len(self.rounds)
-        of_round = score_rounds(self.end, self._last_round)
-        return of_round.get(measurement, self._last_round) + 1
+        of_round = score_rounds(self.end, self.last_round)
+        return of_round.get(measurement, self.last_round) + 1
 
     def measured(self, site: str, measurement: str) -> dict[int, Number]:
         """Rounds of training -> what ``site`` measured of the model after that many rounds.
@@ -143,7 +148,7 @@ class Run:
         for record in self.rounds:
             value = record["measurements"].get(site, {}).get(measurement)
             if value is not None:
-                of_round = score_rounds(record, self._last_round)[measurement]
+                of_round = score_rounds(record, self.last_round)[measurement]
                 found[of_round + 1] = Number.read(value)
         return found
 
@@ -174,8 +179,3 @@ class Run:
                 if number:
                     found[site] = number
         return found
-
-    @property
-    def _last_round(self) -> int:
-        """Number of the ledger's last round; -1 where there is none."""
-        return len(self.rounds) - 1

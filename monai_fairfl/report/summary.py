@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from monai_fairfl import __version__
 from monai_fairfl.protocol.values import to_json
@@ -42,6 +42,7 @@ from monai_fairfl.report.scores import (
 )
 from monai_fairfl.report.series import (
     FREE_RIDER_RULE,
+    Point,
     contribution_series,
     dice_series,
     free_rider_series,
@@ -50,6 +51,8 @@ from monai_fairfl.report.series import (
 from monai_fairfl.report.valuations import is_current
 from monai_fairfl.statistics import fairness
 from monai_fairfl.strategies.catalogue import shipped
+
+AnyPoint = TypeVar("AnyPoint", bound=Point)
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
@@ -68,40 +71,43 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         ``report["strategies"][name]["sites"][site]`` holds a site's score, gain, contribution, and
         whether it is left behind.
     """
+    # The scores of each run, and the groups of runs that may be compared.
     measurement = shown_measurement(runs)
     warnings: list[str] = []
     scores = {run.name: scores_of(run, measurement, warnings) for run in runs}
     groups = partners_of(runs, warnings)
-    group_of = {run.name: group for group in groups for run in group}
 
     # Within a group, only scores of the same measurement and stage of training are comparable.
+    group_of: dict[str, list[Run]] = {}
     comparable_names: set[str] = set()
     for group in groups:
+        for run in group:
+            group_of[run.name] = group
         scores_of_group = {run.name: scores[run.name] for run in group}
-        comparable_names |= comparable(scores_of_group, measurement)
+        comparable_names.update(comparable(scores_of_group, measurement))
 
-    has_standalone = any(run.is_standalone for run in runs)
-    judgements = {}
-    strategies = {}
+    # What each run is measured against, whether it may be judged, and its numbers.
+    judgements: dict[str, Judgement] = {}
+    strategies: dict[str, StrategyResult] = {}
+    first_standalone = _first_standalone(runs)
     for run in runs:
         group = group_of[run.name]
+        has_comparable_score = run.name in comparable_names
         yardstick = yardstick_of(run, group, runs, comparable_names)
         judgement = judge(run, yardstick.run, scores[run.name].mean)
-        result = _strategy_result(
+        judgements[run.name] = judgement
+        strategies[run.name] = _strategy_result(
             run,
             measurement=measurement,
             scores=scores,
             yardstick=yardstick,
             judgement=judgement,
-            is_comparable=run.name in comparable_names
-            and _scores_all_sites(scores[run.name], group),
+            is_comparable=has_comparable_score and _scores_all_sites(scores[run.name], group),
         )
-        judgements[run.name] = judgement
-        strategies[run.name] = result
-        if yardstick.why_none is not None and has_standalone:
+        if yardstick.why_none is not None and first_standalone is not None:
             warnings.append(unknown_gain(run, yardstick.why_none))
-        warnings += outdated_valuations(run)
-        warnings += suspicious_sites(run, result.flagged)
+        warnings.extend(outdated_valuations(run))
+        warnings.extend(suspicious_sites(run, strategies[run.name].flagged))
 
     sites = sorted({site for run in runs for site in run.sites})
     report = Report(
@@ -110,7 +116,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         ddof=DDOF,
         left_behind_rule=LEFT_BEHIND,
         free_rider_rule=FREE_RIDER_RULE,
-        standalone=_first_standalone(runs),
+        standalone=first_standalone,
         compared=[[run.name for run in group] for group in groups],
         first_look=first_look(runs, judgements),
         focus=_focus(runs, groups, strategies),
@@ -212,17 +218,24 @@ def _site_results(
     results = {}
     for site in run.sites:
         gain = gain_of.get(site)
-        contributions = series.contributions.get(site)
-        weights = series.weights.get(site)
+        verdict = None
+        if verdicts_given:
+            verdict = left_behind(site, scores.by_site, gain)
         results[site] = SiteResult(
             score=scores.by_site.get(site),
             global_model=run.closing(site, measurement, model="global"),
             gain=gain,
-            contribution=contributions[-1] if contributions else None,
-            aggregation_weight=weights[-1] if weights else None,
-            left_behind=left_behind(site, scores.by_site, gain) if verdicts_given else None,
+            contribution=_newest(series.contributions, site),
+            aggregation_weight=_newest(series.weights, site),
+            left_behind=verdict,
         )
     return results
+
+
+def _newest(series: Mapping[str, Sequence[AnyPoint]], site: str) -> AnyPoint | None:
+    """The last point of a site; ``None`` where it has none."""
+    points = series.get(site)
+    return points[-1] if points else None
 
 
 def _estimates(run: Run) -> str | None:
@@ -241,6 +254,7 @@ def _scores_all_sites(scores: Scores, group: Sequence[Run]) -> bool:
 
 
 def _first_standalone(runs: Sequence[Run]) -> str | None:
+    """Name of the first Standalone run; ``None`` without one."""
     for run in runs:
         if run.is_standalone:
             return run.name
@@ -268,14 +282,15 @@ def _focus(
     whole = [run for run in federated if strategies[run.name].comparable] or federated
     candidates = [run for run in whole if run.finished] or whole
 
-    of_groups = [[run for run in group if run in candidates] for group in groups]
-    of_groups = [members for members in of_groups if members]
-    with_standalone = [
-        members
-        for members in of_groups
-        if any(strategies[run.name].standalone is not None for run in members)
-    ]
-    eligible = with_standalone or of_groups
+    with_standalone = []
+    without = []
+    for group in groups:
+        members = [run for run in group if run in candidates]
+        if any(strategies[run.name].standalone is not None for run in members):
+            with_standalone.append(members)
+        elif members:
+            without.append(members)
+    eligible = [*with_standalone, *without]
     if not eligible:
         return None
 

@@ -1,6 +1,12 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The consortium's report: one offline page, the numbers behind it, a sentence per hospital."""
+"""The consortium's report: one offline page, the numbers behind it, a sentence per hospital.
+
+:func:`~monai_fairfl.report.collect.load_runs` reads the ledgers,
+:func:`~monai_fairfl.report.summary.summarise` makes the numbers,
+:func:`~monai_fairfl.report.sentences.sentences` words them for the hospitals, and
+:func:`~monai_fairfl.report.page.render` shows them.
+"""
 
 from __future__ import annotations
 

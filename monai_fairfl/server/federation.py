@@ -42,7 +42,7 @@ from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.round import PlayedRound, RoundPlayer, drawn_clients
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.utils.files import held, safe_name
+from monai_fairfl.utils.files import locked, safe_name
 from monai_fairfl.utils.random_state import own_random_state
 
 Initial = Callable[[], tuple[Weights, ModelSpec]]
@@ -144,7 +144,7 @@ class Federation:
         threads = torch.get_num_threads()
         torch.set_num_threads(self.settings.threads)
         try:
-            with held(self.run_dir):
+            with locked(self.run_dir):
                 done = self._open(resume)
                 with Progress(self.rounds, done, self.strategy.name) as progress:
                     finished = self._run_rounds(done, progress)

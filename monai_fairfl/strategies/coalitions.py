@@ -7,7 +7,7 @@ These are parts of a strategy's round, used by ``yield from``.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import combinations
 
 from monai_fairfl.errors import FederationError
@@ -72,7 +72,8 @@ def coalition_values(
     scores: dict[Coalition, dict[str, Estimate]] = {}
     for first in range(0, len(every_coalition), AT_ONCE):
         some = every_coalition[first : first + AT_ONCE]
-        scores.update((yield from _scores_of(strategy, local, some)))
+        found = yield from _scores_of(strategy, local, some)
+        scores.update(found)
 
     # The clients that scored every model.
     complete = []
@@ -99,7 +100,7 @@ def coalition_values(
 
 
 def _scores_of(
-    strategy: Strategy, local: Replies, coalitions: Iterable[Coalition]
+    strategy: Strategy, local: Replies, coalitions: Sequence[Coalition]
 ) -> Generator[list[Request], Replies, dict[Coalition, dict[str, Estimate]]]:
     """One exchange: coalition -> client -> the score of its model."""
     requests = []

@@ -131,6 +131,7 @@ class Sparsified(Reward):
             masks = keep_largest(step, counts)
             for client, mask in zip(replies.clients, masks, strict=True):
                 received[client] += int(mask.sum())
+                # In the chosen entries the client's start moves by the step.
                 for name, part in zip(group, mask.split(sizes), strict=True):
                     moved = starts[client][name] + steps[name]
                     chosen = part.view(moved.shape)

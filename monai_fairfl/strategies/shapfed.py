@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -106,17 +107,14 @@ class ShapFed(Strategy):
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         super().start(weights, clients, spec)
-        if self.output_layer:
-            module, class_axis = self.output_layer, 0
-        else:
-            module, class_axis = spec.output or ("", 0)
-        weight = weights.get(f"{module}.weight" if module else "weight")
-        if weight is not None and weight.shape[class_axis] == 1:
+        if self.output_layer is not None:
+            spec = replace(spec, output=(self.output_layer, 0))
+        if spec.classes(weights) == 1:
             logger.warning(
                 "ShapFed: the output layer %r has one class only, so class values compare whole "
                 "output layers; it is made for several classes (disc and cup). Two channels under "
                 "one softmax are no more than one",
-                module,
+                spec.output[0] if spec.output else "",
             )
 
     def round(self, clients: Sequence[str]) -> Rounds:
@@ -138,8 +136,10 @@ class ShapFed(Strategy):
         gamma = {client: self._contribution(values) for client, values in smoothed.items()}
         weights = normalise(gamma)
 
-        # Personalised, client i receives gamma_i w_s + (1 - gamma_i) w_i (Eq. 10).
+        # The paper averages with the previous weights, its authors' code with the new ones.
         aggregation = previous if self.variant == "paper" else weights
+
+        # Personalised, client i receives gamma_i w_s + (1 - gamma_i) w_i (Eq. 10).
         mixing = weights if self.variant == "released" else gamma
         reward = self.mixed if self.personalised else None
 

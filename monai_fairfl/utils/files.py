@@ -26,15 +26,15 @@ logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 DAMAGED = (OSError, RuntimeError, EOFError, pickle.UnpicklingError)
-"""What ``torch.load`` raises of a file that is missing, cut short or something else."""
+"""Exceptions that ``torch.load`` raises for a file that is missing, cut short or something else."""
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold ``folder`` for one run; it is free again when that ends, however it ends.
+def locked(folder: Path) -> Iterator[None]:
+    """Lock ``folder`` for one run; it is free again when that ends, however it ends.
 
     Raises:
-        FederationError: when another run holds it.
+        FederationError: when another run has locked it.
     """
     import fcntl  # here, not at the top: Windows has none, and reads what a run left without
 
@@ -44,24 +44,27 @@ def held(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FederationError(
-                f"{folder} is in use by another run: wait until that has ended, or choose another run_dir or name"
+                f"{folder} is in use by another run: wait until that has ended, or choose another "
+                "run_dir or name"
             ) from None
         except OSError as error:
             logger.warning(
-                "%s cannot be held for one run (%s): start no second one in it", folder, error
+                "%s cannot be locked for one run (%s): start no second one in it", folder, error
             )
         try:
             yield
         finally:
+            # Closing the file is not enough: a forked process has it open, too.
             with suppress(OSError):
-                fcntl.flock(
-                    file, fcntl.LOCK_UN
-                )  # closing is not enough: a forked process has the file open, too
+                fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:
-    """Write ``data`` beside ``path``, flush it to disk, then rename: a crash leaves the old file or
-    the new one.
+    """Write a file so that a crash at any moment leaves the old one or the new one.
+
+    Args:
+        path: of the file.
+        data: its content, which is written beside it, flushed to disk and renamed.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,9 +113,10 @@ def read_listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:
 
 def tensors_as_bytes(weights: Weights) -> bytes:
     """``weights`` as the content of a safetensors file."""
-    return dump_tensors(
-        {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
-    )
+    tensors = {}
+    for name, tensor in weights.items():
+        tensors[name] = tensor.detach().cpu().contiguous().clone()
+    return dump_tensors(tensors)
 
 
 def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
@@ -133,15 +137,14 @@ def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
     """
     if not re.fullmatch(rf"[A-Za-z0-9_][A-Za-z0-9_. -]{{0,{most - 1}}}", name):
         raise ConfigError(
-            f"{what} {name!r} cannot be used: give it 1 to {most} letters, digits, '_', '-', '.' or spaces, "
-            "beginning with a letter, a digit or '_'"
+            f"{what} {name!r} cannot be used: give it 1 to {most} letters, digits, '_', '-', '.' "
+            "or spaces, beginning with a letter, a digit or '_'"
         )
     return name
 
 
 def distinct_names(paths: Sequence[str]) -> list[str]:
-    """The files' names, with as many of their folders as it takes to tell them apart; numbers where
-    nothing does.
+    """Different names of files: each with as many of its folders as that takes, else a number.
 
     >>> distinct_names(["a/elm/Case00.nii.gz", "a/oak/Case00.nii.gz"])
     ['elm/Case00.nii.gz', 'oak/Case00.nii.gz']
@@ -149,8 +152,9 @@ def distinct_names(paths: Sequence[str]) -> list[str]:
     ['Case00.nii.gz', 'Case01.nii.gz']
     """
     parts = [Path(path).parts for path in paths]
-    for depth in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(of[-depth:]) for of in parts]
+    deepest = max((len(part) for part in parts), default=0)
+    for depth in range(1, deepest + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
         if len(set(names)) == len(names):
             return names
     return [str(number) for number in range(len(paths))]
@@ -159,20 +163,24 @@ def distinct_names(paths: Sequence[str]) -> list[str]:
 def why_unreadable(error: BaseException) -> str:
     """Why ``torch.load`` refuses a file, in one line.
 
-    >>> why_unreadable(pickle.UnpicklingError("Weights only load failed. ..."))
-    'it is damaged, or holds more than tensors and plain values, such as a whole network: save its state_dict'
+    >>> why_unreadable(pickle.UnpicklingError("Weights only load failed. ..."))  # doctest: +ELLIPSIS
+    'it is damaged, or holds more than tensors and plain values, such as a whole network: save ...'
     """
     if isinstance(error, pickle.UnpicklingError):
-        return "it is damaged, or holds more than tensors and plain values, such as a whole network: save its state_dict"
+        return (
+            "it is damaged, or holds more than tensors and plain values, such as a whole network: "
+            "save its state_dict"
+        )
     return in_words(error)
 
 
 def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
-    """A ``state_dict`` of ``torch.save``, or the one under ``"model"`` of a checkpoint, as
-    ``CheckpointLoader`` does.
+    """The ``state_dict`` in a file of ``torch.save``: the whole content, or its entry ``"model"``.
+
+    MONAI's ``CheckpointLoader`` reads the same.
 
     Raises:
-        ConfigError: when the file is missing, damaged or something else; the reason is told.
+        ConfigError: when the file is missing, damaged or something else; it names the reason.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp(), "a.pt")

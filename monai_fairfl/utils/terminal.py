@@ -49,10 +49,10 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def noted() -> Iterator[list[str]]:
+def warnings_as_notes() -> Iterator[list[str]]:
     """Warnings become notes, to be told with what was found: a list that is filled at the end.
 
-    >>> with noted() as notes:
+    >>> with warnings_as_notes() as notes:
     ...     warnings.warn("its label is empty")
     >>> notes
     ['its label is empty']

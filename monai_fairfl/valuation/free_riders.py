@@ -75,8 +75,7 @@ def free_rider_scores(
     error_local: Mapping[str, float],
     form: str = "product",
 ) -> dict[str, float]:
-    r"""How much a client looks like a free rider (after Jiang et al., CVPR 2023): high is
-    suspicious.
+    r"""How much a client looks like a free rider: high is suspicious.
 
     A client without images of its own worth training on (one image repeated, say) fits these
     perfectly, while the global model does not: its two errors differ widely. The paper gives no

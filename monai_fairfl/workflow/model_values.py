@@ -13,7 +13,7 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
-from monai_fairfl.bundle.configuration import calling_parser, errors_told
+from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe, recipe_file, recipe_of_json
 from monai_fairfl.utils.files import write_atomically
@@ -94,7 +94,7 @@ class ModelValues:
         self.used = self.path.is_file() and not self.in_a_federation
         self.recipe: ModelRecipe | None = None
         if self.used:
-            with errors_told():
+            with errors_in_one_line():
                 self.recipe = _read_recipe(self.path)
 
     def __getitem__(self, key: str) -> Any:
@@ -107,7 +107,7 @@ class ModelValues:
             if self.recipe is None:
                 return NOT_GIVEN
             return self.recipe.values.get(key, NOT_GIVEN)
-        with errors_told():
+        with errors_in_one_line():
             default = self._default(key)
             if default is NOT_GIVEN:
                 raise ConfigError(
@@ -131,7 +131,7 @@ class ModelValues:
                 bundle, has another network, or was changed by hand; every one is named. From the
                 command line: the text, and exit code 2.
         """
-        with errors_told():
+        with errors_in_one_line():
             if not self.path.is_file():
                 return  # require_model reports a missing file
             if self.recipe is not None:
@@ -169,7 +169,7 @@ class ModelValues:
         }
         text = json.dumps(content, indent=4, ensure_ascii=False, default=str) + "\n"
         file = Path(output_dir) / "model.json"
-        with errors_told():
+        with errors_in_one_line():
             try:
                 write_atomically(file, text.encode())
             except OSError as error:

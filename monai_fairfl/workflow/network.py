@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from monai_fairfl.bundle.configuration import errors_told
+from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import is_torchscript, state_of_file
 
@@ -45,7 +45,7 @@ def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
         ConfigError: when there is none, it cannot be read, or is of another network; it names the
             tensor and the keys. From the command line: the text, and exit code 2.
     """
-    with errors_told():
+    with errors_in_one_line():
         _require_fitting_file(Path(ckpt_path), network)
 
 

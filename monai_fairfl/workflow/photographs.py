@@ -13,7 +13,7 @@ import numpy as np
 from monai.data import MetaTensor
 from PIL import Image
 
-from monai_fairfl.bundle.configuration import errors_told
+from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts.image_files import fault_of
 from monai_fairfl.errors import DataError
@@ -100,7 +100,7 @@ def find_photographs(
     folder = Path(folder).expanduser()
     report = Path(report).expanduser()
     hint = "name the folder of photographs with --dataset_dir."
-    with errors_told():
+    with errors_in_one_line():
         require_folders(folder, report, hint)
         found = list(file_cases(folder, pattern, photograph_problem, report))
         if not found:

@@ -10,7 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.configuration import calling_config_files, calling_parser, errors_told
+from monai_fairfl.bundle.configuration import (
+    calling_config_files,
+    calling_parser,
+    errors_in_one_line,
+)
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.workflow.bundle_files import read_metadata
@@ -36,7 +40,7 @@ def training_recipe(
     """
     root = Path(bundle_root)
     metadata = read_metadata(root)
-    with errors_told():
+    with errors_in_one_line():
         plain = plain_values(values)
     return ModelRecipe(
         bundle=str(metadata.get("name", root.absolute().name)),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import nn
 
-from monai_fairfl.bundle.configuration import errors_told
+from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.data import check_cases
 from monai_fairfl.errors import DataError
 from monai_fairfl.model_files.recipe import ModelRecipe, save_model_file
@@ -36,7 +36,7 @@ def check_data(
     Raises:
         DataError: with every fault. From the command line: the text, and exit code 2.
     """
-    with errors_told():
+    with errors_in_one_line():
         try:
             check_cases(dataset_dir, structures, values, stereo)
         except DataError as error:

@@ -15,7 +15,7 @@ from types import FrameType
 import numpy as np
 from monai.data import NibabelReader
 
-from monai_fairfl.bundle.configuration import errors_told
+from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.data.layouts.image_files import header_fault
 from monai_fairfl.errors import DataError
 from monai_fairfl.workflow.cases import Case, Cases
@@ -67,7 +67,7 @@ def find_images(
     folder = Path(folder).expanduser()
     report = Path(report).expanduser()
     hint = "name the folder of NIfTI volumes or DICOM series with --dataset_dir."
-    with errors_told():
+    with errors_in_one_line():
         require_folders(folder, report, hint)
         scratch = _scratch_folder(report.parent)
         found = list(file_cases(folder, pattern, volume_problem, report))

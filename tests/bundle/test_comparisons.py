@@ -30,7 +30,7 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedCI, FedGA, FedLWR, Standalone, Strategy
 from monai_fairfl.strategies.base import Rounds
-from monai_fairfl.utils.files import held
+from monai_fairfl.utils.files import locked
 from monai_fairfl.valuation import Reconstruction
 
 PROSTATE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
@@ -138,7 +138,7 @@ def test_what_concerns_all_strategies_ends_the_comparison(
 
 def test_a_folder_in_use_by_another_run_ends_the_comparison(sites: Path, tmp_path: Path) -> None:
     with (
-        held(tmp_path / "run" / "Standalone"),
+        locked(tmp_path / "run" / "Standalone"),
         pytest.raises(FederationError, match="^.*Standalone is in use by"),
     ):
         run(sites, tmp_path / "run", [Standalone(), FedAvg()])

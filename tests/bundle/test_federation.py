@@ -39,7 +39,7 @@ from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 from monai_fairfl.transports.in_process import InProcess
-from monai_fairfl.utils.files import held, read_state_dict
+from monai_fairfl.utils.files import locked, read_state_dict
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_a_run_is_not_resumed_with_what_trains_otherwise(
         run(4, resume=False, **change)
     with pytest.raises(FederationError, match="seed"):
         run(4, resume=True, seed=5)
-    with held(tmp_path / "run"), pytest.raises(FederationError, match="in use by another run"):
+    with locked(tmp_path / "run"), pytest.raises(FederationError, match="in use by another run"):
         run(4, resume=True)
     assert (config.read_bytes(), ledger.read_bytes()) == before
     assert len(run(4, resume=True).rounds) == 4

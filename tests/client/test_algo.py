@@ -60,10 +60,9 @@ def test_a_case_that_comes_several_times_in_an_epoch_is_counted_once(
 ) -> None:
     client = prostate_client(**{"train#dataset#data": "$@datalist['training'] * 3"})
     reply = client.answer(Request("alder", "train", model[0], run="r", round=0))
-    assert (reply.num_cases, reply.num_samples) == (
-        2,
-        24,
-    )  # images, which weigh, are those that were trained
+    assert reply.num_cases == 2
+    # The images that weigh are those that were trained.
+    assert reply.num_samples == 24
 
 
 def test_a_reply_is_well_formed_and_counts_images_cases_and_steps(
@@ -75,13 +74,11 @@ def test_a_reply_is_well_formed_and_counts_images_cases_and_steps(
     )
     reply = prostate_client().answer(request)
     assert refusal(request, reply, spec) is None
-    assert (reply.num_cases, reply.num_samples, reply.num_steps) == (
-        2,
-        8,
-        1,
-    )  # 2 of 4 cases train, 4 slices each
+    # 2 of 4 cases train, 4 slices each.
+    assert (reply.num_cases, reply.num_samples, reply.num_steps) == (2, 8, 1)
     assert set(reply.measurements) == {"train_loss", "global_score", "local_score"}
-    assert 0 <= value_of(reply.measurements["global_score"]) <= 1 and reply.measurements["train_loss"] > 0  # type: ignore[operator]
+    assert 0 <= value_of(reply.measurements["global_score"]) <= 1
+    assert value_of(reply.measurements["train_loss"]) > 0
     assert any(v.abs().max() > 0 for v in reply.update.values())  # type: ignore[union-attr]
 
 
@@ -132,9 +129,8 @@ def test_test_score_is_measured_on_the_testing_list_and_its_cases_stay_at_the_si
     client = prostate_client()
     request = Request("alder", "measure", model[0], ("score", "test_score"), run="r", round=9, id=3)
     client.answer(request)
-    assert not list(
-        (tmp_path / "alder" / "state").glob("*.csv")
-    )  # only the last measurement of a run is kept
+    # Only the last measurement of a run is stored.
+    assert not list((tmp_path / "alder" / "state").glob("*.csv"))
     reply = client.answer(replace(request, context={"closing": 1.0}))
     assert set(reply.measurements) == {"score", "test_score"}
     rows = (tmp_path / "alder" / "state" / "r-test_score-9-3.csv").read_text().splitlines()
@@ -148,11 +144,12 @@ def test_test_score_is_measured_on_the_testing_list_and_its_cases_stay_at_the_si
 def test_replies_share_no_memory_with_the_network(prostate_client: Maker, model: Any) -> None:
     client = prostate_client()
     reply = train(client, model[0])
-    kept = {k: v.clone() for k, v in {**reply.update, **reply.buffers}.items()}  # type: ignore[dict-item]
+    sent = {**reply.update, **reply.buffers}  # type: ignore[dict-item]
+    copies = {name: tensor.clone() for name, tensor in sent.items()}
     with torch.no_grad():
         for tensor in client.trainer.network.state_dict().values():
             tensor.add_(1)
-    assert same({**reply.update, **reply.buffers}, kept)  # type: ignore[dict-item]
+    assert same(sent, copies)
 
 
 def test_stock_interface_returns_copies_too(prostate_client: Maker, model: Any) -> None:
@@ -201,9 +198,9 @@ def test_buffers_that_are_not_sent_stay_the_clients_own(
     first = train(client, weights)
     parameters = {k: weights[k] for k in spec.parameters}
     second = train(client, parameters, 1)
-    assert (
-        set(first.buffers or {}) == set(spec.buffers) and second.buffers == {}
-    )  # nor are they sent back
+    assert set(first.buffers or {}) == set(spec.buffers)
+    # What is not sent is not sent back.
+    assert second.buffers == {}
     own = ClientState(tmp_path / "alder" / "state").load("r", 1)["local"]
     counters = [k for k in spec.buffers if k.endswith("num_batches_tracked")]
     assert all(own[k] == first.buffers[k] + second.num_steps for k in counters)  # type: ignore[index]
@@ -211,10 +208,11 @@ def test_buffers_that_are_not_sent_stay_the_clients_own(
         "alder", "measure", parameters, ("score",), {"closing": 1.0}, run="r", round=2
     )
     client.answer(closing)
-    kept = read_state_dict(tmp_path / "alder" / "state" / "r-own.pt")  # a whole model for inference
-    assert set(kept) == set(client.trainer.network.state_dict())
-    assert all(torch.equal(kept[k], own[k]) for k in spec.buffers)
-    assert all(torch.equal(kept[k], weights[k]) for k in spec.parameters)
+    # A whole model for inference.
+    stored = read_state_dict(tmp_path / "alder" / "state" / "r-own.pt")
+    assert set(stored) == set(client.trainer.network.state_dict())
+    assert all(torch.equal(stored[name], own[name]) for name in spec.buffers)
+    assert all(torch.equal(stored[name], weights[name]) for name in spec.parameters)
 
 
 def test_what_the_client_does_not_know_is_an_error_not_ignored(
@@ -667,7 +665,9 @@ def test_a_bundle_whose_schedule_reads_the_score_is_refused_each_time(
             "_target_": "torch.optim.lr_scheduler.ReduceLROnPlateau",
             "optimizer": "@optimizer",
         },
-        "train#handlers#0#step_transform": "$lambda _: @validate#evaluator.state.metrics['val_mean_dice']",
+        "train#handlers#0#step_transform": (
+            "$lambda _: @validate#evaluator.state.metrics['val_mean_dice']"
+        ),
     }
     client = prostate_client(**settings)
     for _ in range(2):

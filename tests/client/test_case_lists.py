@@ -26,6 +26,7 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Estimate, Measurement
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.closing import closing_requests, closing_scores
+from monai_fairfl.server.global_models import GlobalModels
 from monai_fairfl.strategies import Ditto, FedAvg
 
 Maker = Callable[..., FairMonaiAlgo]
@@ -118,11 +119,11 @@ def test_test_cases_that_are_nothing_else_are_scored(
     assert "test cases" not in caplog.text
 
 
-def test_the_last_score_of_a_personal_model_is_never_the_global_models(tmp_path: Path) -> None:
+def test_the_last_score_of_a_personal_model_is_never_the_global_models() -> None:
     """Where a site has no test score, its personal validation score still is its own."""
-    strategy = Ditto()
-    strategy.start({"w": vector([0.0])}, ["elm"], SPEC)
-    requests = closing_requests(strategy, ["elm"], ("score", "test_score"))
+    models = GlobalModels({"w": vector([0.0])})
+    final = ("score", "test_score")
+    requests = closing_requests(models, Ditto.personal, ["elm"], final)
     measured: dict[str, Measurement] = {
         "score": 0.2,
         "personal_score": 0.9,
@@ -130,7 +131,7 @@ def test_the_last_score_of_a_personal_model_is_never_the_global_models(tmp_path:
         IN_TRAINING: 0.0,
     }
     replies = Replies([Reply("elm", None, 0, measured)], requests, SPEC)
-    scores, _ = closing_scores(strategy, replies, ("score", "test_score"))
+    scores = closing_scores(replies, Ditto.personal, final)
     assert scores["elm"]["own"] == {"score": 0.9, IN_VALIDATION: 3.0, IN_TRAINING: 0.0}
     assert scores["elm"]["global"] == {"score": 0.2}
 
@@ -151,10 +152,8 @@ def test_a_bundle_whose_evaluator_takes_the_validation_list_is_reported_as_valid
     pytest.importorskip("plotly")
     bundle = tmp_path / "bundle"
     shutil.copytree(OWN_BUNDLE, bundle)
-    evaluate = {
-        "validate#handlers": [],
-        "run": ["$@validate#evaluator.run()"],
-    }  # as spleen_ct of MONAI's model zoo
+    # As spleen_ct of MONAI's model zoo.
+    evaluate = {"validate#handlers": [], "run": ["$@validate#evaluator.run()"]}
     (bundle / "configs" / "evaluate.json").write_text(json.dumps(evaluate))
     run = tmp_path / "run"
     BundleFederation(str(bundle), str(spleens), FedAvg(), rounds=1, run_dir=str(run)).run()
@@ -164,6 +163,7 @@ def test_a_bundle_whose_evaluator_takes_the_validation_list_is_reported_as_valid
     )
     report = json.loads((run / "report.json").read_text())
     assert report["measurement"] == "score"
-    told = "elm, oak: their evaluator scores their validation cases, so this is validation Dice"
+    warning = "elm, oak: their evaluator scores their validation cases, so this is validation Dice"
     page = (run / "report.html").read_text()
-    assert told in report["warnings"] and told in page and "test Dice" not in page
+    assert warning in report["warnings"] and warning in page
+    assert "test Dice" not in page

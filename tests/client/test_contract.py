@@ -57,7 +57,7 @@ def weights() -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """A copy of the bundle at ``tmp_path/app/bundle``, with an overlay that saves the final model."""
+    """A copy of the bundle in ``tmp_path/app/bundle``; an overlay saves the final model."""
     root = tmp_path / "app" / "bundle"
     shutil.copytree(PROSTATE, root, ignore=shutil.ignore_patterns("runs", "models"))
     (root / "configs" / "final.json").write_text(json.dumps(FINAL_MODEL))
@@ -105,9 +105,8 @@ def built(hospitals: Path, tmp_path: Path, bundle: Path) -> Iterator[Maker]:
     for client in clients:
         for engine in (client.trainer, client.evaluator):
             if engine is not None:
-                discard_interrupted_run(
-                    engine
-                )  # else it raises wherever the garbage collector finds it
+                # Else it raises wherever the garbage collector finds it.
+                discard_interrupted_run(engine)
 
 
 def train(client: Any, weights: Mapping[str, Any], seed: int = 3) -> None:
@@ -527,9 +526,8 @@ def test_a_pre_filter_changes_the_stock_senders_weights_and_not_those_of_ours(
 
 def test_arrays_of_a_post_weight_filter_leave_ours_as_tensors(built: Maker, weights: Any) -> None:
     def as_arrays(data: ExchangeObject, extra: dict[str, Any]) -> ExchangeObject:
-        data.weights = {
-            name: tensor.numpy() * 1 for name, tensor in data.weights.items()
-        }  # a scalar of 0 dimensions
+        # ``* 1`` makes a scalar of an array of 0 dimensions.
+        data.weights = {name: tensor.numpy() * 1 for name, tensor in data.weights.items()}
         return data
 
     client = built(FairMonaiAlgo)
@@ -610,9 +608,8 @@ def test_statistics_of_batchnorm_that_were_not_sent_are_the_trained_models_in_an
     parameters = {name: trained[name] for name, _ in client.trainer.network.named_parameters()}
     stock = built(MonaiAlgo)
     assert evaluate(client, parameters) == evaluate(client, trained) == evaluate(stock, trained)
-    assert evaluate(built(MonaiAlgo), parameters) != evaluate(
-        stock, trained
-    )  # with the statistics of no training
+    # MONAI's uses the statistics of no training.
+    assert evaluate(built(MonaiAlgo), parameters) != evaluate(stock, trained)
 
 
 def test_stock_metrics_are_overwritten_by_the_next_evaluation_and_ours_are_not(
@@ -697,9 +694,8 @@ def test_the_best_model_of_an_earlier_run_is_returned_by_the_stock_client_and_re
     wanted = {ExtraItems.MODEL_TYPE: ModelType.BEST_MODEL}
     stock, ours = built(MonaiAlgo), built(FairMonaiAlgo)
     for client in (stock, ours):
-        assert same(
-            client.get_weights(wanted).weights, weights
-        )  # no training yet: a model to begin with
+        # No training yet: a model to begin with.
+        assert same(client.get_weights(wanted).weights, weights)
         train(client, weights)
     assert same(stock.get_weights(wanted).weights, weights)
     with pytest.raises(

@@ -58,9 +58,8 @@ def test_sharpness_aware_training_changes_the_update_and_counts_each_step_once(
     gsam = train(prostate_client(state="gsam"), model[0], sam_rho=0.05, gsam_alpha=0.5)
     assert not same(plain.update, sam.update) and not same(sam.update, gsam.update)
     assert (sam.num_steps, sam.num_samples) == (plain.num_steps, plain.num_samples)
-    assert same(
-        plain.buffers, sam.buffers
-    )  # one step: both saw the same batch with the same weights
+    # One step: both saw the same batch with the same weights.
+    assert same(plain.buffers, sam.buffers)
     assert same(
         plain.update,
         train(prostate_client(state="zero"), model[0], sam_rho=0.0, gsam_alpha=0.5).update,
@@ -140,7 +139,7 @@ def test_measuring_between_rounds_leaves_the_next_training_as_it_was(
     assert same(*updates)
 
 
-# ---- Fed-LWR -------------------------------------------------------------------------------------------------------
+# ---- Fed-LWR
 
 
 def test_cka_of_the_anchor_itself_is_one_in_every_layer_and_less_for_another_model(
@@ -149,9 +148,9 @@ def test_cka_of_the_anchor_itself_is_one_in_every_layer_and_less_for_another_mod
     weights, spec = model
     client = prostate_client(learning_rate=0.01)
     local = after(weights, train(client, weights, local_epochs=4.0))
-    local = {
-        name: client.trainer.network.state_dict()[name].clone() for name in local
-    }  # to the bit
+    # The same to the bit, as the trainer has it.
+    trained = client.trainer.network.state_dict()
+    local = {name: trained[name].clone() for name in local}
     layers = {spec.layers[name] for name in spec.parameters}
     for name in ("cka", "feature_cosine"):
         own = measure(client, local, name, number=0)[name]
@@ -170,9 +169,8 @@ def test_cka_is_the_same_in_a_new_process_and_absent_for_a_round_that_was_not_tr
     first = measure(client, model[0], "cka", number=0)
     assert measure(prostate_client(), model[0], "cka", number=0) == first
     assert measure(client, model[0], "cka", number=1) == {}
-    assert (
-        "cka" not in train(client, model[0], 0, ("cka",)).measurements
-    )  # the state is of an earlier try
+    # Before the training, the state of this round is of an earlier try.
+    assert "cka" not in train(client, model[0], 0, ("cka",)).measurements
 
 
 def test_cka_on_training_images_and_by_the_unbiased_estimator_are_other_numbers(
@@ -202,7 +200,7 @@ def test_cka_of_the_bundle_with_residual_units(prostate_client: Maker) -> None:
     assert all(value == pytest.approx(1, abs=1e-6) for value in values.values())
 
 
-# ---- Ditto ---------------------------------------------------------------------------------------------------------
+# ---- Ditto
 
 
 def test_the_usual_training_is_bit_equal_with_and_without_a_personal_model(
@@ -225,13 +223,14 @@ def test_the_personal_model_lies_between_and_keeps_its_own_statistics(
     client = prostate_client()
     train(client, weights, 0, ditto_lambda=0.5)
     train(client, weights, 1, ditto_lambda=0.5)
-    kept = state(tmp_path, 1)
-    assert kept["personal"]["iteration"] == kept["iteration"] and "personal" not in kept["personal"]
+    stored = state(tmp_path, 1)
+    assert stored["personal"]["iteration"] == stored["iteration"]
+    assert "personal" not in stored["personal"]
     counters = [name for name in spec.buffers if name.endswith("num_batches_tracked")]
-    # v goes on from its own buffers, while the usual model began again from those received
-    assert all(
-        kept["personal"]["local"][name] == 2 and kept["local"][name] == 1 for name in counters
-    )
+    # v goes on from its own buffers, while the usual model began again from those received.
+    for name in counters:
+        assert stored["personal"]["local"][name] == 2
+        assert stored["local"][name] == 1
 
     def distance(number: int, **context: float) -> float:
         train(prostate_client(state=f"{number}"), weights, 0, local_epochs=6.0, **context)
@@ -245,9 +244,9 @@ def test_with_no_pull_the_first_personal_round_is_the_usual_training(
     prostate_client: Maker, model: Any, tmp_path: Path
 ) -> None:
     train(prostate_client(), model[0], 0, ditto_lambda=0.0)
-    kept = state(tmp_path, 0)
-    assert equal(kept["personal"]["local"], kept["local"])
-    assert equal(kept["personal"]["optimizer"], kept["optimizer"])
+    stored = state(tmp_path, 0)
+    assert equal(stored["personal"]["local"], stored["local"])
+    assert equal(stored["personal"]["optimizer"], stored["optimizer"])
 
 
 def test_the_personal_model_goes_on_to_the_bit_in_a_new_process_and_in_a_repeated_round(
@@ -343,9 +342,8 @@ def test_received_weights_are_measured_with_the_sites_own_tensors(
         assert measure(asked, shared, *names, number=1, local_norm=1.0) == measure(
             asked, complete, *names, number=1
         )
-    trained_anchor = {
-        name: own[name] for name in shared
-    }  # this round's own statistics make it the local model
+    # This round's own statistics make it the local model.
+    trained_anchor = {name: own[name] for name in shared}
     values = measure(client, trained_anchor, "cka", number=0, local_norm=1.0)["cka"]
     assert all(value == pytest.approx(1, abs=1e-6) for value in values.values())
 

@@ -32,10 +32,8 @@ def exchange(axis: int = 0, labels: dict[str, tuple[bool, ...]] = LABELS) -> Rep
     """A model of a body and an output layer of two classes; who does not label the second has zeros
     there.
     """
-    spec = ModelSpec(
-        ("body", "head.bias", "head.weight"), layers={"body": "", "head.bias": "head", "head.weight": "head"},
-        output=("head", axis),
-    )  # fmt: skip
+    layers = {"body": "", "head.bias": "head", "head.weight": "head"}
+    spec = ModelSpec(("body", "head.bias", "head.weight"), layers=layers, output=("head", axis))
     generator = torch.Generator().manual_seed(0)
     zero = {
         "body": torch.zeros(4),
@@ -44,16 +42,16 @@ def exchange(axis: int = 0, labels: dict[str, tuple[bool, ...]] = LABELS) -> Rep
     }
     requests = [Request(client, "train", zero, id=i) for i, client in enumerate(labels)]
     replies = []
-    for request, told in zip(requests, labels.values(), strict=True):
+    for request, labelled in zip(requests, labels.values(), strict=True):
         update = {
             name: torch.randn(tensor.shape, generator=generator) for name, tensor in zero.items()
         }
-        for label in [j for j, known in enumerate(told) if not known]:
-            update["head.weight"].movedim(axis, 0)[label] = 0
-            update["head.bias"][label] = 0
-        replies.append(
-            Reply(request.client, update, 1, labelled=() if all(told) else told, id=request.id)
-        )
+        for label, is_labelled in enumerate(labelled):
+            if not is_labelled:
+                update["head.weight"].movedim(axis, 0)[label] = 0
+                update["head.bias"][label] = 0
+        sent = () if all(labelled) else labelled
+        replies.append(Reply(request.client, update, 1, labelled=sent, id=request.id))
     return Replies(replies, requests, spec)
 
 
@@ -87,11 +85,14 @@ def test_a_class_that_nobody_labels_stays_where_it_was() -> None:
 
 def test_cosines_leave_out_the_rows_that_one_side_does_not_label() -> None:
     replies = exchange()
-    vectors = {r.client: torch.cat([r.update[n].flatten() for n in replies.spec.parameters]).numpy() for r in replies}  # type: ignore[index]
+    vectors = {}
+    for reply in replies:
+        assert reply.update is not None
+        parts = [reply.update[name].flatten() for name in replies.spec.parameters]
+        vectors[reply.client] = torch.cat(parts).numpy()
+    # The second class: of the bias after the body, of the weight after both.
     keep = np.ones(12, bool)
-    keep[[4 + 1, *range(6 + 3, 12)]] = (
-        False  # the second class: of the bias after the body, of the weight after both
-    )
+    keep[[4 + 1, *range(6 + 3, 12)]] = False
     both = vectors["A"] + vectors["C"]
 
     def direct(a: np.ndarray, b: np.ndarray) -> float:
@@ -139,7 +140,7 @@ def test_shapfed_compares_a_class_among_those_who_label_it() -> None:
 
 @pytest.mark.parametrize("strategy", [FedCE("cos"), CGSV()])
 def test_contributions_do_not_hold_a_missing_label_against_a_client(strategy: FedCE | CGSV) -> None:
-    """B's update is A's but for the class that B does not label: told so, both agree alike with C."""
+    """B's update is A's but for the class that B does not label; with that, both agree with C."""
     base = exchange(labels=dict.fromkeys("ABC", (True, True)))
     a, c = base[0].update, base[2].update
     assert a is not None and c is not None
@@ -150,11 +151,11 @@ def test_contributions_do_not_hold_a_missing_label_against_a_client(strategy: Fe
     def contribution(labelled: bool) -> float:
         strategy.__init__(*(["cos"] if isinstance(strategy, FedCE) else []))  # type: ignore[misc]
         strategy.start(base.start(base[0]), list(updates), base.spec)
-        told = {"B": (True, False)} if labelled else {}
+        labels = {"B": (True, False)} if labelled else {}
         result, _ = drive(
             strategy,
             list(updates),
-            lambda r: Reply(r.client, updates[r.client], 1, labelled=told.get(r.client, ())),
+            lambda r: Reply(r.client, updates[r.client], 1, labelled=labels.get(r.client, ())),
             base.spec,
         )
         return float(result.contributions["B"])
@@ -196,22 +197,22 @@ def test_the_loss_with_all_labels_is_the_loss_itself() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=4))
-def test_an_output_without_label_gets_no_gradient(told: list[tuple[bool, bool]]) -> None:
-    prediction = torch.randn(len(told), 2, 4, 4, requires_grad=True)
-    label = torch.ones(len(told), 2, 4, 4)
-    for image, known in enumerate(told):
+def test_an_output_without_label_gets_no_gradient(labelled: list[tuple[bool, bool]]) -> None:
+    prediction = torch.randn(len(labelled), 2, 4, 4, requires_grad=True)
+    label = torch.ones(len(labelled), 2, 4, 4)
+    for image, known in enumerate(labelled):
         for channel in (0, 1):
             if not known[channel]:
                 label[image, channel] = -1
     loss = LabelledLoss(nn.BCEWithLogitsLoss())(prediction, label)
     loss.backward()
     assert prediction.grad is not None and torch.isfinite(loss)
-    for image, known in enumerate(told):
+    for image, known in enumerate(labelled):
         for channel in (0, 1):
             assert bool(prediction.grad[image, channel].any()) == known[channel]
 
 
-def test_the_handler_tells_which_classes_were_trained() -> None:
+def test_the_handler_reports_which_classes_were_trained() -> None:
     from ignite.engine import Engine
     from monai.engines.utils import IterationEvents
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a client keeps between rounds: whose files they are, and that they stay in its folder."""
+"""The state of a client between rounds: whose files they are, and that they stay in its folder."""
 
 from __future__ import annotations
 

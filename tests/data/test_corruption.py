@@ -562,23 +562,29 @@ def datasets(site: Path, overlay: dict[str, Any] | None, folder: Path) -> tuple[
 def test_the_shipped_overlay_damages_sites_of_its_group_only(hospitals, tmp_path):
     for group, damaged in (("corrupted", True), ("clean", False), ("", False)):
         shifted = datasets(hospitals / "alder", quality_shift(group), tmp_path)
-        for before, after in zip(datasets(hospitals / "alder", None, tmp_path), shifted):
-            assert len(before) == len(after) > 0
-            for one, other in zip(before, after):
+        unshifted = datasets(hospitals / "alder", None, tmp_path)
+        for dataset, shifted_dataset in zip(unshifted, shifted):
+            assert len(dataset) == len(shifted_dataset) > 0
+            for one, other in zip(dataset, shifted_dataset):
                 assert bool((one["label"] == other["label"]).all())
                 assert bool((one["image"] == other["image"]).all()) is not damaged
                 assert other["image"].shape == one["image"].shape == (1, 32, 32, 8)
 
 
+def changed_labels(dataset: Any, other_dataset: Any) -> list[bool]:
+    """For each case of two data sets, whether the labels differ."""
+    changed = []
+    for one, other in zip(dataset, other_dataset):
+        changed.append(bool((one["label"] != other["label"]).any()))
+    return changed
+
+
 def test_an_overlay_makes_training_labels_wrong_and_no_others(hospitals, tmp_path):
-    before, after = datasets(hospitals / "alder", None, tmp_path), datasets(
-        hospitals / "alder", WRONG_LABELS, tmp_path
-    )
-    changed = [
-        [bool((a["label"] != b["label"]).any()) for a, b in zip(*pair)]
-        for pair in zip(before, after)
-    ]
-    assert sum(changed[0]) == 1 and len(changed[0]) == 2 and not any(changed[1])
+    training, validation = datasets(hospitals / "alder", None, tmp_path)
+    wrong_training, wrong_validation = datasets(hospitals / "alder", WRONG_LABELS, tmp_path)
+    changed_training = changed_labels(training, wrong_training)
+    assert sum(changed_training) == 1 and len(changed_training) == 2
+    assert not any(changed_labels(validation, wrong_validation))
     assert len(find_cases(hospitals / "alder")) == 4
 
 
@@ -590,6 +596,10 @@ def test_in_a_federation_the_overlay_reaches_the_sites_of_the_group_only(hospita
     names = ["alder", "birch"]
 
     def sharpness(run: str, *corrupted: str) -> dict[str, float]:
+        def groups(sites: list[str]) -> dict[str, list[str]]:
+            clean = [site for site in sites if site not in corrupted]
+            return {"corrupted": list(corrupted), "clean": clean}
+
         BundleFederation(
             str(BUNDLE),
             str(hospitals),
@@ -598,19 +608,15 @@ def test_in_a_federation_the_overlay_reaches_the_sites_of_the_group_only(hospita
             run_dir=str(tmp_path / run),
             site_names=names,
             config=["configs/train.json", "configs/corrupted_images.json"],
-            groups=lambda sites: {
-                "corrupted": corrupted,
-                "clean": [site for site in sites if site not in corrupted],
-            },
+            groups=groups,
             overrides={"size": [32, 32], "channels": [4, 8], "slices_per_volume": 2},
             report=False,
         ).run()
-        records = [
-            json.loads(line) for line in (tmp_path / run / "ledger.jsonl").read_text().splitlines()
-        ]
-        return next(
-            record["details"]["sharpness"] for record in records if record["kind"] == "round"
-        )
+        lines = (tmp_path / run / "ledger.jsonl").read_text().splitlines()
+        records = [json.loads(line) for line in lines]
+        rounds = [record for record in records if record["kind"] == "round"]
+        return rounds[0]["details"]["sharpness"]
 
-    before, after = sharpness("clean"), sharpness("shifted", "birch")
-    assert [before[name] != after[name] for name in names] == [False, True]
+    clean = sharpness("clean")
+    shifted = sharpness("shifted", "birch")
+    assert [clean[name] != shifted[name] for name in names] == [False, True]

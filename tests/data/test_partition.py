@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,14 @@ def by_number(case: Any) -> float:
     return float(case["label"])
 
 
+def images_of(lists: Iterable[list[dict[str, Any]]]) -> list[str]:
+    """The images of all cases of several lists."""
+    images = []
+    for cases in lists:
+        images.extend(case["image"] for case in cases)
+    return images
+
+
 def names_of(n: int) -> list[str]:
     return [f"client{i}" for i in range(1, n + 1)]
 
@@ -55,9 +64,7 @@ def test_every_case_goes_to_one_client_and_every_client_gets_one(kind, n, client
     pool, names = pool_of(n), names_of(clients)
     dealt = partition(pool, names, kind, seed, content=by_number)
     assert list(dealt) == names and all(dealt.values())
-    assert sorted(case["image"] for part in dealt.values() for case in part) == [
-        case["image"] for case in pool
-    ]
+    assert sorted(images_of(dealt.values())) == images_of([pool])
     shuffled.shuffle(pool)
     assert partition(pool, names, kind, seed, content=by_number) == dealt
 
@@ -141,29 +148,36 @@ def pooled(hospitals: Path) -> list[str]:
     return [str(hospitals / name) for name in ("alder", "birch", "elm")]
 
 
+def sizes_of(cases: list[dict[str, Any]]) -> list[float]:
+    return [structure_size(case) for case in cases]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_clients_share_the_pool_and_are_tested_alike(pooled, kind):
     names = names_of(3)
     lists = [partitioned_datalist(pooled, name, names, kind, seed=2) for name in names]
     sites = [site_datalist(folder, seed=2) for folder in pooled]
     for part in ("training", "validation"):
-        dealt = sorted(case["image"] for each in lists for case in each[part])
-        assert dealt == sorted(case["image"] for site in sites for case in site[part])
-    assert all(
-        each["testing"] == [case for site in sites for case in site["testing"]] for each in lists
-    )
-    assert all(
-        set(each) == set(PARTS) and Path(each["training"][0]["label"]).is_absolute()
-        for each in lists
-    )
+        dealt = images_of(each[part] for each in lists)
+        pool = images_of(site[part] for site in sites)
+        assert sorted(dealt) == sorted(pool)
+    tested = []
+    for site in sites:
+        tested.extend(site["testing"])
+    for each in lists:
+        assert each["testing"] == tested
+        assert set(each) == set(PARTS)
+        assert Path(each["training"][0]["label"]).is_absolute()
     if kind == "class_imbalance":
-        largest = [max(structure_size(case) for case in each["training"]) for each in lists]
-        everything = [structure_size(case) for site in sites for case in site["training"]]
+        largest = [max(sizes_of(each["training"])) for each in lists]
+        everything = []
+        for site in sites:
+            everything.extend(sizes_of(site["training"]))
         assert largest[0] < largest[2] == max(everything)
         other = partitioned_datalist(
             pooled, names[0], names, kind, 2, content=lambda case: -structure_size(case)
         )
-        smallest = min(structure_size(case) for case in other["training"])
+        smallest = min(sizes_of(other["training"]))
         # Of six cases the four largest are the first class.
         assert smallest >= sorted(everything)[2]
 
@@ -208,7 +222,8 @@ def test_a_config_alone_makes_a_client_of_a_pool_and_a_free_rider(pooled, tmp_pa
         pooled, "client1", names_of(3), "class_imbalance"
     )
     assert len(found["client2"]["training"]) == 7
-    assert len({str(case) for part in PARTS[:2] for case in found["client2"][part]}) == 1
+    rider = found["client2"]
+    assert len({str(case) for case in rider["training"] + rider["validation"]}) == 1
 
 
 def documented() -> dict[str, dict[str, Any]]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from monai_fairfl.data import find_cases, site_datalist, split_cases
 from monai_fairfl.data.layouts import PARTS, CaseFiles, Found
+from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.data.overview import overview
 from monai_fairfl.data.splits import complete_split
 from monai_fairfl.errors import DataError
@@ -22,16 +23,19 @@ from monai_fairfl.errors import DataError
 
 def eyes(patients: int) -> tuple[list[CaseFiles], dict[str, str]]:
     """Two images of each patient, three of every third."""
-    owner = {
-        f"im/{n:02d}-{eye}.png": f"{n:02d}"
-        for n in range(patients)
-        for eye in "LRX"[: 2 + (n % 3 == 0)]
-    }
-    return [{"image": image, "label": f"masks/{image}"} for image in owner], owner
+    owner = {}
+    for n in range(patients):
+        for eye in "LRX" if n % 3 == 0 else "LR":
+            owner[f"im/{n:02d}-{eye}.png"] = f"{n:02d}"
+    cases = [{"image": image, "label": f"masks/{image}"} for image in owner]
+    return cases, owner
 
 
 def patients_in(parts: dict[str, list[CaseFiles]], owner: dict[str, str]) -> list[set[str]]:
-    return [{owner[case["image"]] for case in parts[part]} for part in PARTS]
+    patients = []
+    for part in PARTS:
+        patients.append({owner[case["image"]] for case in parts[part]})
+    return patients
 
 
 @given(
@@ -48,15 +52,13 @@ def test_images_of_a_patient_stay_together(
     parts = split_cases(cases, seed=seed, folds=folds, patients=owner)
     training, validation, testing = patients_in(parts, owner)
     assert not training & validation and not training & testing and not validation & testing
-    assert sorted(case["image"] for part in PARTS for case in parts[part]) == sorted(owner)
+    assert sorted(case["image"] for case in all_cases(parts)) == sorted(owner)
     # Shares are those of the patients.
     singles = [{"image": f"{n:02d}", "label": ""} for n in range(patients)]
     alone = split_cases(singles, seed=seed, folds=folds)
-    assert [{case["image"] for case in alone[part]} for part in PARTS] == [
-        training,
-        validation,
-        testing,
-    ]
+    assert {case["image"] for case in alone["training"]} == training
+    assert {case["image"] for case in alone["validation"]} == validation
+    assert {case["image"] for case in alone["testing"]} == testing
 
 
 def test_both_eyes_of_a_patient_in_a_folder_stay_together(tmp_path: Path) -> None:
@@ -66,12 +68,10 @@ def test_both_eyes_of_a_patient_in_a_folder_stay_together(tmp_path: Path) -> Non
             made.write(tmp_path / "masks" / f"G-{n}-{eye}.png", made.mask(n))
     for seed in range(3):
         parts = site_datalist(tmp_path, seed=seed)
-        numbers = [
-            [Path(case["image"]).name.split("-")[1] for case in parts[part]] for part in PARTS
-        ]
-        assert [len(part) for part in numbers] == [6, 4, 2] and all(
-            len(set(p)) == len(p) / 2 for p in numbers
-        )
+        assert [len(parts[part]) for part in PARTS] == [6, 4, 2]
+        for part in PARTS:
+            numbers = [Path(case["image"]).name.split("-")[1] for case in parts[part]]
+            assert len(set(numbers)) == len(numbers) / 2
 
 
 def test_too_few_patients_are_counted_as_patients() -> None:

@@ -22,11 +22,11 @@ BUNDLES = Path(__file__).parents[2] / "bundles"
 
 def images(item: Any) -> list[torch.Tensor]:
     """Of all samples of one item, which is a list of them where slices are drawn."""
-    return [
-        sample[key]
-        for sample in (item if isinstance(item, list) else [item])
-        for key in ("image", "label")
-    ]
+    samples = item if isinstance(item, list) else [item]
+    found = []
+    for sample in samples:
+        found += [sample["image"], sample["label"]]
+    return found
 
 
 def training_images(
@@ -43,7 +43,10 @@ def training_images(
     parser.update(settings | {"datalist_file": None} | overrides)
     dataset = parser.get_parsed_content("train#dataset")
     dataset.transform.set_random_state(3)
-    return [image for index in range(len(dataset)) for image in images(dataset[index])]
+    found = []
+    for index in range(len(dataset)):
+        found += images(dataset[index])
+    return found
 
 
 @pytest.mark.parametrize("cache_rate", [0.0, 1.0])

@@ -44,9 +44,8 @@ def test_a_game_goes_on_from_what_is_known_without_evaluating_it_again(
     resumed = Game(game.players, game.utility, game.known)
     assert resumed.known == game.known
     assert exact_shapley(resumed).values == exact_shapley(worked()).values
-    assert (
-        resumed.evaluations == 8 - 2 and len(game.known) == 2
-    )  # what follows is the new game's own
+    # Further evaluations are the new game's own.
+    assert resumed.evaluations == 8 - 2 and len(game.known) == 2
 
 
 def test_an_unknown_player_is_refused_and_named() -> None:
@@ -105,9 +104,7 @@ def test_updates_without_a_direction_have_cosine_zero() -> None:
     assert cosine_game([[1, -1], [-1, 1]], [0.5, 0.5], ["a", "b"]).table().tolist() == [0, 0, 0, 0]
 
 
-def test_rounding_errors_of_a_gram_matrix_give_neither_cosines_above_one_nor_roots_of_negative_numbers() -> (
-    None
-):
+def test_rounding_errors_give_neither_cosines_above_one_nor_roots_of_negative_numbers() -> None:
     with np.errstate(invalid="raise"):
         opposed = cosine_game([[1, -1 - 1e-12], [-1 - 1e-12, 1]], [0.5, 0.5], ["a", "b"])
         assert opposed.table().tolist() == [0, 0, 0, 0]

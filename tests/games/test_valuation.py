@@ -70,15 +70,11 @@ def test_sum_over_rounds_meets_the_worked_example() -> None:
 def test_errors_of_rounds_add_in_quadrature_and_an_unknown_one_stays_unknown() -> None:
     found = sum_over_rounds([valued(0.2, stderr=0.03), valued(0.3, stderr=0.04)])
     assert found.values["1"] == Estimate(0.5, pytest.approx(0.05), 8)
-    assert (
-        sum_over_rounds([valued(0.2, stderr=0.03), valued(0.3, stderr=None)]).values["1"].stderr
-        is None
-    )
+    unknown = sum_over_rounds([valued(0.2, stderr=0.03), valued(0.3, stderr=None)])
+    assert unknown.values["1"].stderr is None
 
 
-def test_a_round_without_gain_is_left_out_of_the_decayed_sum_and_absent_players_count_zero() -> (
-    None
-):
+def test_rounds_without_gain_are_left_out_of_a_decayed_sum_and_absent_players_count_zero() -> None:
     rounds = [
         valued(0.1, 0.3, players="ab"),
         valued(0.2, -0.2, players="ab"),
@@ -90,9 +86,7 @@ def test_a_round_without_gain_is_left_out_of_the_decayed_sum_and_absent_players_
     )
 
 
-def test_a_round_that_lost_is_left_out_of_the_decayed_sum_whose_errors_are_divided_as_its_values() -> (
-    None
-):
+def test_errors_of_a_decayed_sum_are_divided_as_its_values_and_lost_rounds_left_out() -> None:
     rounds = [valued(-0.3, 0.1, players="ab"), valued(0.1, 0.3, stderr=0.02, players="ab")]
     found = sum_over_rounds(rounds, decay=0.5)
     assert found.values["a"] == Estimate(pytest.approx(0.125), pytest.approx(0.025), 8)
@@ -117,9 +111,7 @@ def test_rank_stability_is_a_fraction_and_less_uncertainty_never_lowers_it(
 
 
 def test_rank_stability_is_the_kendall_correlation_with_redrawn_values_at_its_least() -> None:
-    """Errors that are opposed make differences vary most: with two players the bound is met
-    exactly.
-    """
+    """Opposed errors make differences vary most: with two players the bound is met exactly."""
     values, errors = np.array([0.30, 0.22]), np.array([0.05, 0.07])
     draws = values + np.random.default_rng(0).normal(size=(20000, 1)) * errors * [1, -1]
     agree = np.mean(np.sign(draws[:, 0] - draws[:, 1]))

@@ -29,7 +29,14 @@ def linear(start: float = 0.0) -> nn.Linear:
     return network
 
 
-def fitted(handler: Proximal, start: float = 0.0, batches: int = 1, epochs: int = 300, scale: float = 0, **arguments):  # type: ignore[no-untyped-def]
+def fitted(  # type: ignore[no-untyped-def]
+    handler: Proximal,
+    start: float = 0.0,
+    batches: int = 1,
+    epochs: int = 300,
+    scale: float = 0,
+    **arguments,
+):
     network = linear(start)
     loader = [
         {"image": x, "label": y} for x, y in zip(X.chunk(batches), Y.chunk(batches), strict=True)

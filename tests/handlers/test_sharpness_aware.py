@@ -75,14 +75,14 @@ def test_a_real_net_trains_as_in_a_loop_written_by_hand(alpha: float) -> None:
             loss(network(batch["image"]), batch["label"]).backward()
             after = torch.random.get_rng_state()
             g = torch.cat([p.grad.flatten() for p in network.parameters()])  # type: ignore[union-attr]
-            kept = {name: value.clone() for name, value in network.state_dict().items()}
+            stored = {name: value.clone() for name, value in network.state_dict().items()}
             vector = nn.utils.parameters_to_vector(network.parameters()).detach()
             nn.utils.vector_to_parameters(vector + rho * g / g.norm(), network.parameters())
             torch.random.set_rng_state(start)
             optimizer.zero_grad()
             loss(network(batch["image"]), batch["label"]).backward()
             torch.random.set_rng_state(after)
-            network.load_state_dict(kept)
+            network.load_state_dict(stored)
             p = torch.cat([p.grad.flatten() for p in network.parameters()])  # type: ignore[union-attr]
             direction = p - alpha * (g - (g @ p) / (p @ p) * p)
             for parameter, part in zip(

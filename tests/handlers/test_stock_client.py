@@ -88,7 +88,8 @@ def test_two_rounds_send_every_measurement_in_the_statistics(
         if weights[k].is_floating_point()
     )
     board("default").context = {}
-    client.train(ExchangeObject(weights=dict(mixed)))  # nobody says with which weight it entered
+    # Nobody reports with which weight its update entered.
+    client.train(ExchangeObject(weights=dict(mixed)))
     assert "fairfl/leave_one_out_error" not in client.get_weights().statistics
 
 

@@ -29,8 +29,8 @@ UPDATES = dict(zip(CLIENTS, COMMON["updates"], strict=True))
 SAMPLES = dict(zip(CLIENTS, (50, 30, 20), strict=True))
 
 
-def told(name: str, numbers: Sequence[float]) -> dict[str, dict[str, float]]:
-    """client -> what it measured, for :func:`play_round`."""
+def reported(name: str, numbers: Sequence[float]) -> dict[str, dict[str, float]]:
+    """client -> the measurement that it reports, for :func:`play_round`."""
     return {client: {name: number} for client, number in zip(CLIENTS, numbers, strict=True)}
 
 
@@ -42,15 +42,13 @@ def replies_of(
     updates: Mapping[str, Sequence[float]], samples: Mapping[str, int] | None = None
 ) -> Replies:
     """Replies of clients whose whole model is one vector ``w``, all started from zero."""
-    requests = [
-        Request(client, "train", {"w": vector([0.0] * len(update))}, id=i)
-        for i, (client, update) in enumerate(sorted(updates.items()))
-    ]
     counts = samples or dict.fromkeys(updates, 1)
-    replies = [
-        Reply(r.client, {"w": vector(updates[r.client])}, counts[r.client], id=r.id)
-        for r in requests
-    ]
+    requests = []
+    replies = []
+    for number, (client, update) in enumerate(sorted(updates.items())):
+        zeros = vector([0.0] * len(update))
+        requests.append(Request(client, "train", {"w": zeros}, id=number))
+        replies.append(Reply(client, {"w": vector(update)}, counts[client], id=number))
     return Replies(replies, requests, SPEC)
 
 
@@ -61,8 +59,14 @@ def play(
     start: Sequence[float],
     samples: Mapping[str, int] | None = None,
 ) -> list[RoundResult]:
-    """Play whole rounds: ``updates[r]`` are the clients of round r, ``measurements[r]`` what they
-    measured if asked.
+    """Play whole rounds.
+
+    Args:
+        strategy: is started first.
+        updates: of each round, client -> update.
+        measurements: of each round, client -> what it measures if a request asks for it.
+        start: the initial model.
+        samples: client -> images of one local epoch; 1 when not given.
     """
     strategy.start({"w": vector(start)}, sorted(updates[0]), SPEC)
     results = []
@@ -78,22 +82,19 @@ def play_round(
     measured: Mapping[str, Mapping[str, float]],
     samples: Mapping[str, int] | None = None,
 ) -> RoundResult:
+    """Play one round of one exchange; the arguments are those of one round of :func:`play`."""
+    counts = samples or {}
     generator = strategy.round(sorted(update))
-    requests = [replace(request, id=i) for i, request in enumerate(next(generator))]
-    replies = [
-        Reply(
-            r.client,
-            {"w": vector(update[r.client])},
-            (samples or {}).get(r.client, 1),
-            {
-                name: value
-                for name, value in measured.get(r.client, {}).items()
-                if name in r.measure
-            },
-            id=r.id,
+    requests = [replace(request, id=number) for number, request in enumerate(next(generator))]
+    replies = []
+    for request in requests:
+        client = request.client
+        known = measured.get(client, {})
+        asked = {name: value for name, value in known.items() if name in request.measure}
+        reply = Reply(
+            client, {"w": vector(update[client])}, counts.get(client, 1), asked, id=request.id
         )
-        for r in requests
-    ]
+        replies.append(reply)
     try:
         generator.send(Replies(replies, requests, SPEC))
     except StopIteration as stop:
@@ -107,23 +108,35 @@ def drive(
     answer: Callable[[Request], Reply | None],
     spec: ModelSpec = SPEC,
 ) -> tuple[RoundResult, list[list[Request]]]:
-    """One round of any number of exchanges with ``answer`` in place of the clients, ``None`` where
-    one is silent.
+    """One round of any number of exchanges.
+
+    Args:
+        strategy: gets the weights and rewards of the result.
+        clients: of the round.
+        answer: in place of the clients; ``None`` where one does not answer.
+        spec: the model's tensors.
+
+    Returns:
+        The result, and the requests of each exchange.
     """
-    generator, exchanges = strategy.round(clients), []
+    generator = strategy.round(clients)
+    exchanges = []
     requests = next(generator)
     while True:
-        exchanges.append([replace(request, id=i) for i, request in enumerate(requests)])
-        answered = ((answer(request), request.id) for request in exchanges[-1])
-        replies = [replace(reply, id=id) for reply, id in answered if reply is not None]
+        numbered = [replace(request, id=number) for number, request in enumerate(requests)]
+        exchanges.append(numbered)
+        replies = []
+        for request in numbered:
+            reply = answer(request)
+            if reply is not None:
+                replies.append(replace(reply, id=request.id))
         try:
-            requests = generator.send(Replies(replies, exchanges[-1], spec))
+            requests = generator.send(Replies(replies, numbered, spec))
         except StopIteration as stop:
-            strategy.weights, strategy.rewards = (
-                stop.value.weights,
-                stop.value.rewards or strategy.rewards,
-            )
-            return stop.value, exchanges
+            result = stop.value
+            strategy.weights = result.weights
+            strategy.rewards = result.rewards or strategy.rewards
+            return result, exchanges
 
 
 def values(numbers: Mapping[str, Any], clients: Sequence[str] = ("1", "2", "3")) -> list[float]:
@@ -131,9 +144,7 @@ def values(numbers: Mapping[str, Any], clients: Sequence[str] = ("1", "2", "3"))
 
 
 def crash_before_checkpoint(federation: Federation, number: int) -> None:
-    """Run ``federation`` until it would write the checkpoint of round ``number``, and stop it
-    there.
-    """
+    """Run ``federation`` until it would write the checkpoint of round ``number``."""
     save = federation.checkpoints.save
 
     def crash(checkpoint: Checkpoint) -> None:
@@ -147,12 +158,15 @@ def crash_before_checkpoint(federation: Federation, number: int) -> None:
 
 
 class LeastSquares:
-    """A client whose loss is ||w - target||^2 / 2: one gradient step towards its target, score 1 /
-    (1 + distance).
+    """A client whose loss is ||w - target||^2 / 2.
+
+    It trains by one gradient step towards its target; its score is 1 / (1 + distance).
     """
 
     def __init__(self, target: Sequence[float], samples: int = 10, rate: float = 0.5):
-        self.target, self.samples, self.rate = vector(target), samples, rate
+        self.target = vector(target)
+        self.samples = samples
+        self.rate = rate
 
     def answer(self, request: Request) -> Reply:
         echo: dict[str, Any] = {"id": request.id, "run": request.run, "round": request.round}
@@ -165,9 +179,8 @@ class LeastSquares:
         if request.task == "measure":
             return Reply(request.client, None, 0, measured, **echo)
         generator = np.random.default_rng(request.seed)
-        update = self.rate * (self.target - weights) + 1e-3 * vector(
-            generator.normal(size=len(weights))
-        )
+        noise = vector(generator.normal(size=len(weights)))
+        update = self.rate * (self.target - weights) + 1e-3 * noise
         return Reply(
             request.client, {"w": update}, self.samples, measured, num_cases=2, num_steps=1, **echo
         )
@@ -187,7 +200,7 @@ __all__ = [
     "play",
     "play_round",
     "replies_of",
-    "told",
+    "reported",
     "values",
     "vector",
 ]

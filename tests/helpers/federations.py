@@ -14,7 +14,8 @@ from helpers.checkout import TINY
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.transports.flare.job.recipe import FairFLRecipe, strategy_of
+from monai_fairfl.transports.flare.job.fairfl_recipe import FairFLRecipe
+from monai_fairfl.transports.flare.job.strategy import strategy_of
 from monai_fairfl.utils.files import read_state_dict
 
 BUNDLE = "prostate_mri_segmentation"

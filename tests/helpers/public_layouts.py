@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,9 +30,16 @@ def mask(
     rows, columns = np.mgrid[:size, :size]
     distance = np.hypot(rows - size / 2 + number % 5, columns - size / 2 - number // 5 % 5)
     levels = np.where(distance < radius, values[1], values[0])
-    return (np.where(distance < cup, values[2], levels) if len(values) > 2 else levels).astype(
-        np.uint8
-    )
+    if len(values) > 2:
+        levels = np.where(distance < cup, values[2], levels)
+    return levels.astype(np.uint8)
+
+
+def jpeg(pixels: np.ndarray, quality: int) -> np.ndarray:
+    """The pixels as JPEG gives them back."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=quality)
+    return np.asarray(Image.open(file))
 
 
 def write(path: Path, pixels: np.ndarray, **options: object) -> Path:
@@ -89,8 +97,9 @@ def dofe(site: Path, train: int = 6, test: int = 2) -> Path:
 def nvflare(
     root: Path, clients: Sequence[str] = ("I2CVB", "MSD"), images: str = "dataset_2D"
 ) -> Path:
-    """Two slices of each of four cases; two cases train, one validates, one tests. And the merged
-    list.
+    """Two slices of each of four cases: two cases train, one validates, one tests.
+
+    Beside the clients' lists there is the one that merges them.
     """
     merged: dict[str, list[dict[str, str]]] = {"training": [], "validation": [], "testing": []}
     (root / "datalist_2D").mkdir(parents=True, exist_ok=True)
@@ -99,13 +108,11 @@ def nvflare(
         for case, part in enumerate(("training", "training", "validation", "testing")):
             for slice_ in range(2):
                 n = 100 * number + 10 * case + slice_
-                paths = {
-                    key: f"{client}/{key.title()}/Case{case}/{slice_}.png"
-                    for key in ("image", "mask")
-                }
-                write(root / images / paths["image"], photo(n)[..., 0])
-                write(root / images / paths["mask"], mask(n, (0, 255)))
-                own[part].append({"image": paths["image"], "label": paths["mask"]})
+                image_file = f"{client}/Image/Case{case}/{slice_}.png"
+                mask_file = f"{client}/Mask/Case{case}/{slice_}.png"
+                write(root / images / image_file, photo(n)[..., 0])
+                write(root / images / mask_file, mask(n, (0, 255)))
+                own[part].append({"image": image_file, "label": mask_file})
         (root / "datalist_2D" / f"client_{client}.json").write_text(json.dumps(own))
         for part in merged:
             merged[part] += own[part]
@@ -139,9 +146,8 @@ def nnunet(site: Path, cases: int = 4, channels: int = 2, ending: str = ".nii.gz
             site / "labelsTr" / f"case_{n:03d}{ending}", mask(n, PALETTE) if pictures else gland(n)
         )
     names = {str(channel): name for channel, name in zip(range(channels), ("T2", "ADC"))}
-    (site / "dataset.json").write_text(
-        json.dumps({"channel_names": names, "labels": {}, "file_ending": ending})
-    )
+    about = {"channel_names": names, "labels": {}, "file_ending": ending}
+    (site / "dataset.json").write_text(json.dumps(about))
     return site
 
 

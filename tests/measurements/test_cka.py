@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
@@ -20,7 +22,8 @@ from monai_fairfl.measurements.cka import (
 )
 
 FEDLWR = GOLDEN["fedlwr"]
-U, V = vector(FEDLWR["U"]), vector(FEDLWR["V"])
+U = vector(FEDLWR["U"])
+V = vector(FEDLWR["V"])
 
 
 def random_features(seed: int, n: int, z: int) -> torch.Tensor:
@@ -30,27 +33,21 @@ def random_features(seed: int, n: int, z: int) -> torch.Tensor:
 def textbook(one: torch.Tensor, two: torch.Tensor) -> float:
     """Kornblith et al., written out with the centring matrix."""
     n = len(one)
+    one = one.double()
+    two = two.double()
     centring = np.eye(n) - np.ones((n, n)) / n
-    k, v = (centring @ (f @ f.T).numpy() @ centring for f in (one.double(), two.double()))
+    k = centring @ (one @ one.T).numpy() @ centring
+    v = centring @ (two @ two.T).numpy() @ centring
     return float(np.sum(k * v) / (np.linalg.norm(k) * np.linalg.norm(v)))
 
 
 def textbook_unbiased(one: torch.Tensor, two: torch.Tensor) -> float:
     """HSIC_1 as the mean over ordered quadruples of different samples (Gretton's U-statistic)."""
-    k, v = (f @ f.T for f in (one, two))
-    n = len(k)
-    quadruples = [
-        (i, j, q, r)
-        for i in range(n)
-        for j in range(n)
-        for q in range(n)
-        for r in range(n)
-        if len({i, j, q, r}) == 4
-    ]
-    terms = [
-        float(k[i, j] * v[i, j] + k[i, j] * v[q, r] - 2 * k[i, j] * v[i, q])
-        for i, j, q, r in quadruples
-    ]
+    k = one @ one.T
+    v = two @ two.T
+    terms = []
+    for i, j, q, r in permutations(range(len(k)), 4):
+        terms.append(float(k[i, j] * v[i, j] + k[i, j] * v[q, r] - 2 * k[i, j] * v[i, q]))
     return sum(terms) / len(terms)
 
 
@@ -119,9 +116,8 @@ def test_grams_of_pieces_add_up_to_the_gram_of_all_in_float32_over_many_columns(
     "alike", [cka, lambda a, b: minibatch_cka(centred_gram(a), centred_gram(b))]
 )
 def test_features_that_do_not_vary(alike) -> None:  # type: ignore[no-untyped-def]
-    constant = torch.full((6, 3), 0.1) + 1e-9 * random_features(
-        1, 6, 3
-    )  # no more than a forward pass rounds
+    # No more noise than a forward pass's rounding.
+    constant = torch.full((6, 3), 0.1) + 1e-9 * random_features(1, 6, 3)
     other = torch.tensor([7.3, -1e4, 0.3]).expand(6, 3)
     varied = random_features(0, 6, 3)
     assert alike(constant, other) == 1.0

@@ -29,18 +29,27 @@ def numbered(slices: int, first: int = 0, size: int = 4) -> torch.Tensor:
 
 
 def noisy(network: nn.Module, seed: int) -> dict[str, torch.Tensor]:
+    """The network's weights with noise; its counters as they are."""
     torch.manual_seed(seed)
-    return {
-        k: v + 0.1 * torch.rand_like(v) if v.is_floating_point() else v.clone()
-        for k, v in network.state_dict().items()
-    }
+    weights = {}
+    for name, tensor in network.state_dict().items():
+        if tensor.is_floating_point():
+            weights[name] = tensor + 0.1 * torch.rand_like(tensor)
+        else:
+            weights[name] = tensor.clone()
+    return weights
 
 
 def by_layer(*arguments: Any) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    pieces: dict[str, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    """layer -> both models' features, of all pieces together."""
+    together: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
     for layer, u, v in paired_features(*arguments):
-        pieces.setdefault(layer, []).append((u, v))
-    return {layer: tuple(torch.cat(p, 1) for p in zip(*pairs)) for layer, pairs in pieces.items()}  # type: ignore[misc]
+        if layer in together:
+            previous_u, previous_v = together[layer]
+            u = torch.cat([previous_u, u], 1)
+            v = torch.cat([previous_v, v], 1)
+        together[layer] = (u, v)
+    return together
 
 
 def test_inputs_are_the_slices_that_the_bundles_inferer_cuts() -> None:
@@ -91,9 +100,8 @@ def test_pieces_put_together_are_the_features_of_one_forward_pass(
     network = UNet(2, 1, 2, (4, 8), (2,), num_res_units=1)
     other, images, layers = noisy(network, 1), torch.randn(11, 1, 8, 8), scored_layers(network)
     whole = by_layer(network, network.state_dict(), other, images, layers)
-    monkeypatch.setattr(
-        features, "FLOATS", 11 * 100
-    )  # 100 columns at a time: the larger layers come in pieces
+    # 100 columns at a time: the larger layers come in pieces.
+    monkeypatch.setattr(features, "FLOATS", 11 * 100)
     count = sum(1 for _ in paired_features(network, network.state_dict(), other, images, layers))
     pieced = by_layer(network, network.state_dict(), other, images, layers)
     assert count > len(layers)
@@ -135,13 +143,17 @@ def test_dynunets_shared_modules_are_found_once_under_their_first_name() -> None
 
 
 class Odd(nn.Module):
-    """A module called twice, a parameter of the container, a module that is never called, an output
-    without images.
+    """A network whose modules are used in unusual ways.
+
+    One is called twice, one is never called, one gives an output without images; and the container
+    has a parameter.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.twice, self.never, self.table = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(2, 3)
+        self.twice = nn.Linear(3, 3)
+        self.never = nn.Linear(3, 3)
+        self.table = nn.Linear(2, 3)
         self.gain = nn.Parameter(torch.ones(1))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:

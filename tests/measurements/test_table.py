@@ -19,13 +19,12 @@ from monai_fairfl.protocol.values import Estimate, value_of
 
 
 class Two(nn.Module):
-    """Two layers whose features are plain products of the image and the weights; the second may be
-    silenced.
-    """
+    """Two layers whose features are plain products of the image and the weights."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(4, 5, bias=False), nn.Linear(5, 2)
+        self.first = nn.Linear(4, 5, bias=False)
+        self.second = nn.Linear(5, 2)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.second(self.first(images))
@@ -88,14 +87,16 @@ def test_without_a_model_of_this_round_there_is_nothing_to_compare(probe: Probe)
 
 
 @pytest.mark.parametrize(
-    ("images", "unbiased", "said"),
+    ("images", "unbiased", "is_measured"),
     [(1, 0, False), (2, 0, False), (3, 0, False), (4, 0, True), (3, 1, False), (4, 1, True)],
 )
-def test_too_few_images_say_nothing(probe: Probe, images: int, unbiased: int, said: bool) -> None:
+def test_too_few_images_are_not_measured(
+    probe: Probe, images: int, unbiased: int, is_measured: bool
+) -> None:
     probe.engine.data_loader.dataset.data = probe.engine.data_loader.dataset.data[:images]  # type: ignore[union-attr]
     probe.engine.state.epoch_length = None
     values = measured("cka", probe, weights(1), weights(2), cka_unbiased=float(unbiased))
-    assert (values is not None) == said
+    assert (values is not None) == is_measured
 
 
 def test_cka_counts_different_images(probe: Probe) -> None:

@@ -43,7 +43,8 @@ def noisy_trainer(**loader: Any):  # type: ignore[no-untyped-def]
     transform = Compose([RandGaussianNoised("image", prob=1.0, std=0.5)])
     transform.set_random_state(11)
     batches = DataLoader(Dataset(data, transform), batch_size=2, shuffle=True, **loader)
-    return trainer_of(network, batches, DiceCELoss(sigmoid=True), torch.optim.Adam(network.parameters(), 0.01))  # type: ignore[arg-type]
+    optimizer = torch.optim.Adam(network.parameters(), 0.01)
+    return trainer_of(network, batches, DiceCELoss(sigmoid=True), optimizer)  # type: ignore[arg-type]
 
 
 def test_sharpness_of_the_golden_quadratic_is_exact_and_near_rho_times_the_gradients_norm() -> None:
@@ -144,8 +145,9 @@ def test_workers_see_the_same_crops_too() -> None:
 
 
 def loaders(kind: str) -> Any:
-    """A loader whose random state is where ``kind`` says, and not only in its dataset's own
-    transform.
+    """A loader whose random state is where ``kind`` names it.
+
+    It is not only in its dataset's own transform.
     """
     data = [{"image": image} for image in image_batches(2)[0]["image"]]
     noise = Compose([RandGaussianNoised("image", prob=1.0, std=0.5)])

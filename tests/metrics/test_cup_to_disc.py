@@ -67,15 +67,13 @@ def test_the_second_pass_looks_at_the_square_around_the_largest_part() -> None:
 
     logits = CoarseToFineInferer((64, 64), passes=2)(small_disc(), network)
     assert len(seen) == 2 and [tuple(inputs.shape) for inputs in seen] == [(1, 1, 64, 64)] * 2
-    assert float(seen[1].mean()) == pytest.approx(
-        0.25, abs=0.06
-    )  # the disc fills about half of the side
+    # The disc fills about half of the side.
+    assert float(seen[1].mean()) == pytest.approx(0.25, abs=0.06)
     assert logits.shape == (1, 2, 256, 256)
     found = logits[0, 0] > 0
     assert found[10:14, 10:14].sum() == 0 and logits[0, 0, 0, 0] == FAR
-    assert (
-        abs(int(found.sum()) - 400) < 60
-    )  # nearer to 20 x 20 than the first pass with its pixels of 4 could be
+    # Nearer to 20 x 20 than the first pass with its pixels of 4 could be.
+    assert abs(int(found.sum()) - 400) < 60
 
 
 @pytest.mark.parametrize("image", [torch.zeros(1, 1, 64, 64), torch.ones(1, 1, 64, 64)])

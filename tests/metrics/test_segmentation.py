@@ -170,9 +170,8 @@ def test_hausdorff_works_on_images_of_two_dimensions() -> None:
     pred, label = blobs(1)[..., 2], blobs(2)[..., 2]
     expected = pytest.approx([hd95(pred, label, SPACING[:2])], rel=1e-5)
     assert hausdorff([with_spacing(pred[None])], [with_spacing(label[None])]) == expected
-    slices = [
-        [with_spacing(blobs(seed)[None])[..., 2]] for seed in (1, 2)
-    ]  # still carry the volume's three spacings
+    # Slices of volumes still carry the volume's three spacings.
+    slices = [[with_spacing(blobs(seed)[None])[..., 2]] for seed in (1, 2)]
     assert hausdorff(*slices) == expected
 
 

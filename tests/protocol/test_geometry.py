@@ -20,11 +20,17 @@ SPEC = ModelSpec(
 SHAPES = {"a.weight": (5, 2), "head.weight": (3, 4, 1, 1), "head.bias": (3,)}
 
 
-def geometry_of(count: int, spec: ModelSpec = SPEC, shapes: dict[str, tuple[int, ...]] = SHAPES, seed: int = 0):  # type: ignore[no-untyped-def]
+Updates = list[dict[str, torch.Tensor]]
+
+
+def geometry_of(
+    count: int, spec: ModelSpec = SPEC, shapes: dict[str, tuple[int, ...]] = SHAPES, seed: int = 0
+) -> tuple[Geometry, Updates]:
+    """Random updates, and their geometry."""
     generator = torch.Generator().manual_seed(seed)
-    updates = [
-        {k: torch.randn(v, generator=generator) for k, v in shapes.items()} for _ in range(count)
-    ]
+    updates = []
+    for _ in range(count):
+        updates.append({k: torch.randn(v, generator=generator) for k, v in shapes.items()})
     matrix = UpdateMatrix(updates[0], spec.parameters, count)
     for row, update in enumerate(updates):
         matrix.put(row, update)
@@ -50,16 +56,12 @@ def test_class_grams_are_the_rows_of_the_head_with_its_bias(axis: int) -> None:
     spec = ModelSpec(SPEC.parameters, layers=SPEC.layers, output=("head", axis))
     geometry, updates = geometry_of(3, spec, shapes)
     for label in range(3):
-        rows = np.stack(
-            [
-                np.append(
-                    u["head.weight"].double().numpy().take(label, axis).ravel(),
-                    float(u["head.bias"][label]),
-                )
-                for u in updates
-            ]
-        )
-        np.testing.assert_allclose(geometry.classes()[label], rows @ rows.T, rtol=1e-6)
+        rows = []
+        for update in updates:
+            weight = update["head.weight"].double().numpy().take(label, axis).ravel()
+            rows.append(np.append(weight, float(update["head.bias"][label])))
+        expected = np.stack(rows) @ np.stack(rows).T
+        np.testing.assert_allclose(geometry.classes()[label], expected, rtol=1e-6)
 
 
 def test_class_grams_of_a_head_without_bias() -> None:
@@ -101,14 +103,9 @@ def test_views_share_memory_with_the_row_and_select_keeps_order() -> None:
 
 
 def test_half_precision_updates_are_stored_in_float32_and_float64_models_keep_theirs() -> None:
-    assert (
-        UpdateMatrix({"w": torch.zeros(1, dtype=torch.float16)}, ["w"], 1).rows.dtype
-        == torch.float32
-    )
-    assert (
-        UpdateMatrix({"w": torch.zeros(1, dtype=torch.float64)}, ["w"], 1).rows.dtype
-        == torch.float64
-    )
+    for own, stored in ((torch.float16, torch.float32), (torch.float64, torch.float64)):
+        matrix = UpdateMatrix({"w": torch.zeros(1, dtype=own)}, ["w"], 1)
+        assert matrix.rows.dtype == stored
 
 
 vectors = arrays(np.float64, (3, 6), elements=st.floats(-100, 100, width=32))

@@ -98,9 +98,8 @@ def test_without_an_example_the_output_is_unknown(inputs: tuple[torch.Tensor, ..
 def test_norms_are_the_tensors_of_normalisation_layers_of_every_kind(norm: object) -> None:
     network = UNet(2, 1, 2, (4, 8), (2,), num_res_units=1, norm=norm)  # type: ignore[arg-type]
     norms = read_spec(network).norms
-    assert norms and set(norms) == {
-        name for name in network.state_dict() if ".N." in name
-    }  # MONAI's name in a block
+    in_blocks = {name for name in network.state_dict() if ".N." in name}  # MONAI's name of a norm
+    assert norms and set(norms) == in_blocks
 
 
 def test_norms_of_layer_norms_frozen_ones_and_none() -> None:
@@ -110,8 +109,5 @@ def test_norms_of_layer_norms_frozen_ones_and_none() -> None:
     assert {"1.bias", "1.weight", "2.weight", "2.running_mean"} < set(spec.norms)
     assert read_spec(UNet(2, 1, 2, (4, 8), (2,), norm="instance")).norms == ()
     local = spec.with_local_norms()
-    assert (
-        local.parameters == ("0.bias", "0.weight")
-        and local.buffers == ()
-        and local.local == spec.norms
-    )
+    assert local.parameters == ("0.bias", "0.weight")
+    assert local.buffers == () and local.local == spec.norms

@@ -29,24 +29,24 @@ SPEC = ModelSpec(
 )
 
 
-def batchnorm_replies(**policies: object) -> Replies:
+def batchnorm_replies() -> Replies:
     start = {"fc.weight": torch.zeros(2), "bn.weight": torch.ones(1)}
-    requests = [Request(c, "train", start, id=i) for i, c in enumerate("AB")]
+    requests = [Request(client, "train", start, id=i) for i, client in enumerate("AB")]
+
+    def reply(
+        client: str, id: int, change: float, samples: int, mean: float, var: float, count: int
+    ) -> Reply:
+        update = {"fc.weight": torch.full((2,), change), "bn.weight": torch.full((1,), change)}
+        buffers = {
+            "bn.mean": torch.tensor([mean]),
+            "bn.var": torch.tensor([var]),
+            "bn.count": torch.tensor(count),
+        }
+        return Reply(client, update, samples, buffers=buffers, id=id)
+
     replies = [
-        Reply(
-            c,
-            {"fc.weight": torch.full((2,), u), "bn.weight": torch.full((1,), u)},
-            n,
-            buffers={
-                "bn.mean": torch.tensor([m]),
-                "bn.var": torch.tensor([v]),
-                "bn.count": torch.tensor(k),
-            },
-            id=i,
-        )
-        for i, (c, u, n, m, v, k) in enumerate(
-            [("A", 1.0, 30, 2.0, 4.0, 7), ("B", -1.0, 10, 6.0, 1.0, 9)]
-        )
+        reply("A", 0, change=1.0, samples=30, mean=2.0, var=4.0, count=7),
+        reply("B", 1, change=-1.0, samples=10, mean=6.0, var=1.0, count=9),
     ]
     return Replies(replies, requests, SPEC)
 
@@ -118,7 +118,7 @@ def test_average_is_bit_identical_in_whatever_order_replies_arrive() -> None:
         assert torch.equal(Replies(replies, requests, spec).average()["w"], expected)
 
 
-def test_without_leaves_out_a_row_and_says_why() -> None:
+def test_without_leaves_out_a_row_and_records_why() -> None:
     replies = replies_of({"A": [1.0], "B": [5.0], "C": [3.0]})
     assert replies.matrix is not None
     rest = replies.without({1: "quarantined"})

@@ -14,6 +14,7 @@ import pytest
 from helpers.checkout import CHECKOUT
 from helpers.driving import SPEC, vector
 from helpers.linear_federation import START, LinearClient
+from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import federation as federate
 from monai_fairfl.bundle.federation import BundleFederation
@@ -104,8 +105,9 @@ def test_every_shipped_bundle_names_its_full_run_and_passes_it_on(name: str) -> 
         full.epochs == {"prostate_mri_segmentation": 240, "fundus_disc_cup_segmentation": 60}[name]
     )
     assert config["share_cases"] is False
-    passed = config["federation"]
-    assert (passed["full_run"], passed["share_cases"]) == ("@full_run", "@share_cases")
+    parser = ConfigParser({**config, "bundle_root": str(find_bundle(name))})
+    passed = parser.get_parsed_content("federation")
+    assert (passed.full_run, passed.share_cases) == (config["full_run"], False)
 
 
 @pytest.mark.parametrize(

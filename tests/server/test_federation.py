@@ -397,11 +397,12 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_
 
 
 def test_a_folder_is_free_again_when_its_run_was_killed(tmp_path: Path) -> None:
-    held = (
-        "import os, signal; from pathlib import Path; from monai_fairfl.utils.files import held\n"
+    imports = (
+        "import os, signal; from pathlib import Path; from monai_fairfl.utils.files import locked\n"
     )
     code = (
-        held + f"with held(Path({str(tmp_path / 'run')!r})): os.kill(os.getpid(), signal.SIGKILL)"
+        imports
+        + f"with locked(Path({str(tmp_path / 'run')!r})): os.kill(os.getpid(), signal.SIGKILL)"
     )
     path = os.pathsep.join(sys.path)
     killed = subprocess.run(

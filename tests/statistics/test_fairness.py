@@ -44,8 +44,10 @@ def fractions(row: dict[str, str], prefix: str) -> list[float]:
 
 
 def find(name: str, **keys: str) -> dict[str, str]:
-    (row,) = [row for row in table(name) if all(row[key] == value for key, value in keys.items())]
-    return row
+    """The row of a table that has these values."""
+    found = [row for row in table(name) if keys.items() <= row.items()]
+    assert len(found) == 1
+    return found[0]
 
 
 def spread(scores: list[float], quantity: str) -> float:
@@ -62,74 +64,99 @@ def loo_rows(task: str) -> list[dict[str, str]]:
 
 
 def recompute(row: dict[str, str]) -> float:
-    """The value of one row of the verification report, from the printed values and this package's
-    functions.
-    """
-    source, task, name, quantity = (row[key] for key in ("source_table", "task", "row", "quantity"))
+    """One row of the verification report, from printed values and this package's functions."""
+    source = row["source_table"]
+    task = row["task"]
+    name = row["row"]
+    quantity = row["quantity"]
     if source == "fedce_table1":
-        return spread(
-            fractions(find("fedce_table1_table6_dice", task=task, method=name), "client"), quantity
-        )
+        return spread(fedce_dice(task, name), quantity)
     if source.startswith("fedlwr"):
-        file = {"fedlwr_table1": "fedlwr_table1_prostate", "fedlwr_table2": "fedlwr_table2_rif"}[
-            source
-        ]
-        return spread(fractions(find(file, method=name), "site"), quantity)
+        return spread(fractions(find(FEDLWR[source], method=name), "site"), quantity)
     if source == "fedce_table2":
-        alone, method = (
-            fractions(find("fedce_table1_table6_dice", task=task, method=m), "client")
-            for m in ("Standalone", name)
-        )
-        r, p_value = performance_fairness_pearson(alone, method)
-        return {
-            "pearson_x100": r,
-            "p_value": p_value,
-            "euclidean": performance_distance(alone, method),
-        }[quantity]
+        return fairness_of_performance(fedce_dice(task, "Standalone"), fedce_dice(task, name))[
+            quantity
+        ]
     if source.startswith("shapfed"):
-        dataset, partition = task.split("/")
-        alone, method = (
-            fractions(find(source, dataset=dataset, partition=partition, method=m), "P")
-            for m in ("Individual", name)
-        )
-        return pearson(alone, method).r
-    rows = loo_rows(task)
+        return pearson(
+            shapfed_scores(source, task, "Individual"), shapfed_scores(source, task, name)
+        ).r
     if source == "fedce_table3":
-        samples = np.array([float(r["training_samples"]) for r in rows])
-        published = [float(r["performance_contribution_pct"]) / 100 for r in rows]
-        found = agreement((samples / samples.sum()).tolist(), published)
-        return getattr(found, {"pearson_x100": "pearson"}.get(quantity, quantity))
-    drops = {
-        "client" + r["client"]: {key: -float(r[key]) for key in r if key.startswith("delta_")}
-        for r in rows
-    }
-    return 100 * leave_one_out_shares(drops).shares[name]
+        return agreement_with_samples(loo_rows(task), quantity)
+    return 100 * leave_one_out_shares(published_drops(loo_rows(task))).shares[name]
 
 
-# what half a unit of the last printed digit, or the coarser rounding the paper shows, allows
+FEDLWR = {"fedlwr_table1": "fedlwr_table1_prostate", "fedlwr_table2": "fedlwr_table2_rif"}
+
+
+def fedce_dice(task: str, method: str) -> list[float]:
+    return fractions(find("fedce_table1_table6_dice", task=task, method=method), "client")
+
+
+def shapfed_scores(source: str, task: str, method: str) -> list[float]:
+    dataset, partition = task.split("/")
+    return fractions(find(source, dataset=dataset, partition=partition, method=method), "P")
+
+
+def fairness_of_performance(alone: list[float], method: list[float]) -> dict[str, float]:
+    r, p_value = performance_fairness_pearson(alone, method)
+    distance = performance_distance(alone, method)
+    return {"pearson_x100": r, "p_value": p_value, "euclidean": distance}
+
+
+def agreement_with_samples(rows: list[dict[str, str]], quantity: str) -> float:
+    """Agreement of the shares of samples with the published leave-one-out shares."""
+    samples = np.array([float(row["training_samples"]) for row in rows])
+    published = [float(row["performance_contribution_pct"]) / 100 for row in rows]
+    found = agreement((samples / samples.sum()).tolist(), published)
+    if quantity == "pearson_x100":
+        return found.pearson
+    value: float = getattr(found, quantity)
+    return value
+
+
+def published_drops(rows: list[dict[str, str]]) -> dict[str, dict[str, float]]:
+    """client -> structure -> drop in score without this client."""
+    drops = {}
+    for row in rows:
+        deltas = {key: value for key, value in row.items() if key.startswith("delta_")}
+        drops[f"client{row['client']}"] = {key: -float(value) for key, value in deltas.items()}
+    return drops
+
+
+# What half a unit of the last printed digit, or the coarser rounding of the paper, allows.
 TOLERANCE = {
     ("fedce_table1", "avg_dice"): 0.0055,
     ("fedce_table1", "std_ddof1"): 0.0056,
     ("fedce_table2", "p_value"): 0.0005,
     ("fedce_table4", "performance_contribution_pct"): 0.25,
     ("fedce_table5", "performance_contribution_pct"): 0.03,
-    **{
-        (f"fedlwr_table{i}", q): 0.01
-        for i in (1, 2)
-        for q in ("avg_dice", "std_ddof0", "std_ddof1")
-    },
+    ("fedlwr_table1", "avg_dice"): 0.01,
+    ("fedlwr_table1", "std_ddof0"): 0.01,
+    ("fedlwr_table1", "std_ddof1"): 0.01,
+    ("fedlwr_table2", "avg_dice"): 0.01,
+    ("fedlwr_table2", "std_ddof0"): 0.01,
+    ("fedlwr_table2", "std_ddof1"): 0.01,
 }
-REPORT = [
-    row
-    for row in table("verification_report")
-    if not row["source_table"].endswith("own_r") and row["source_table"] != "fedce_table45"
-]
+
+
+def can_be_recomputed(row: dict[str, str]) -> bool:
+    source = row["source_table"]
+    return not source.endswith("own_r") and source != "fedce_table45"
+
+
+def title(row: dict[str, str]) -> str:
+    return f"{row['source_table']}-{row['task']}-{row['row']}-{row['quantity']}"
+
+
+REPORT = [row for row in table("verification_report") if can_be_recomputed(row)]
 
 
 def test_the_report_covers_every_table_that_can_be_recomputed() -> None:
-    counts = {source: 0 for source in (row["source_table"] for row in REPORT)}
+    counts: dict[str, int] = {}
     for row in REPORT:
-        counts[row["source_table"]] += int(row["matches"])
+        source = row["source_table"]
+        counts[source] = counts.get(source, 0) + int(row["matches"])
     assert counts == {
         "fedce_table1": 32,
         "fedce_table2": 0,
@@ -143,13 +170,7 @@ def test_the_report_covers_every_table_that_can_be_recomputed() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "row",
-    REPORT,
-    ids=[
-        "-".join(row[key] for key in ("source_table", "task", "row", "quantity")) for row in REPORT
-    ],
-)
+@pytest.mark.parametrize("row", REPORT, ids=title)
 def test_published_values_are_met_where_the_report_says_so_and_missed_elsewhere(
     row: dict[str, str],
 ) -> None:
@@ -169,7 +190,7 @@ def test_leave_one_out_shares_meet_the_worked_game() -> None:
     assert list(found.shares.values()) == pytest.approx(game["loo_share"])
 
 
-def test_a_negative_drop_is_kept_raw_and_counts_as_zero_in_the_shares() -> None:
+def test_a_negative_drop_stays_raw_and_counts_as_zero_in_the_shares() -> None:
     found = leave_one_out_shares({"b": -2.0, "a": 3.0, "c": 1.0})
     assert found.drops == {"a": 3.0, "b": -2.0, "c": 1.0}
     assert found.shares == {"a": 0.75, "b": 0.0, "c": 0.25}
@@ -188,16 +209,16 @@ def test_performance_names_the_worst_site_and_averages_the_worst_k() -> None:
     assert found.std == pytest.approx(stats.tstd([0.9, 0.6, 0.7]))
 
 
-def test_equally_bad_sites_are_told_apart_by_name_not_by_order() -> None:
+def test_equally_bad_sites_are_distinguished_by_name_not_by_order() -> None:
     assert performance({"b": 0.5, "a": 0.5, "c": 0.9}).worst_client == "a"
 
 
 def test_a_sequence_numbers_its_clients_in_order() -> None:
     scores = [0.9] * 10 + [0.1, 0.8]
     assert performance(scores).worst_client == "10"
-    assert list(gain(scores, [0.0] * 12).items()) == [
-        (str(i), score) for i, score in enumerate(scores)
-    ]
+    gains = gain(scores, [0.0] * 12)
+    assert list(gains) == [str(number) for number in range(12)]
+    assert list(gains.values()) == scores
 
 
 def test_one_site_has_a_mean_but_no_sample_deviation() -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What being away costs a client, and what a strategy remembers of another run: nothing."""
+"""Absence costs a client nothing, and a strategy starts a second run as it started the first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helpers.driving import SPEC, play_round, vector
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monai_fairfl.protocol.averages import merge_with_absent, renormalised_previous
+from monai_fairfl.protocol.averages import merge_with_absent, normalise, renormalised_previous
 from monai_fairfl.strategies import AFL, CFFL, CGSV, FairFed, FedCE, FedGA, FedISM, Strategy
 
 ALL = ("1", "2", "3")
@@ -71,9 +71,9 @@ def run(
         [ALL, ("1", "2"), ALL, ("1", "2"), ALL, ("1", "2"), ALL],
         [("1",), ALL],
     ],
-    ids=["late", "away twice", "every other round", "only one at first"],
+    ids=["late", "absent twice", "every other round", "only one at first"],
 )
-def test_a_client_that_is_away_weighs_as_much_as_its_equals_when_it_is_back(
+def test_a_client_that_was_absent_weighs_as_much_as_its_equals_when_it_is_back(
     name: str, rounds: list[tuple[str, ...]]
 ) -> None:
     assert run(KEEPING[name](), rounds)[-1] == pytest.approx(dict.fromkeys(ALL, 1 / 3))
@@ -101,10 +101,10 @@ def test_cgsv_resumed_after_an_absence_gives_the_same_bits() -> None:
     first, second = CGSV(), CGSV()
     run(first, rounds[:2], different=True)
     second.start(first.weights, ALL, SPEC)
-    second.load_state_dict(
-        {name: _sorted(value) for name, value in first.state_dict().items()}
-    )  # as from a file
-    second._initial_state = second.state_dict()  # ``run`` starts it once more
+
+    # As from a file, whose keys are sorted. ``run`` starts the strategy once more.
+    second.load_state_dict({name: _sorted(value) for name, value in first.state_dict().items()})
+    second._initial_state = second.state_dict()
     assert run(second, rounds[2:], different=True) == whole[2:]
 
 
@@ -116,20 +116,23 @@ SHARES = st.dictionaries(st.sampled_from("ABCDEF"), st.floats(0.01, 1.0), min_si
 
 
 @given(SHARES, SHARES)
-def test_those_who_are_away_keep_their_proportions_and_all_sum_to_one(
+def test_absent_clients_keep_their_proportions_and_all_weights_sum_to_one(
     known: dict[str, float], new: dict[str, float]
 ) -> None:
-    total, here = sum(known.values()), sum(new.values())
-    known, new = {c: k / total for c, k in known.items()}, {c: w / here for c, w in new.items()}
-    joint, before = merge_with_absent(known, new), renormalised_previous(known, new)
-    assert sum(joint.values()) == pytest.approx(1) and sum(
-        renormalised_previous(known, new).values()
-    ) == pytest.approx(1)
-    away, there = sorted(set(known) - set(new)), sorted(set(known) & set(new))
-    for group, of in ((away, known), (list(new), new)):
-        assert [joint[c] * of[group[0]] for c in group] == pytest.approx(
-            [of[c] * joint[group[0]] for c in group]
-        )
-    assert [before[c] * known[there[0]] for c in there] == pytest.approx(
-        [known[c] * before[there[0]] for c in there]
-    )
+    known = normalise(known)
+    new = normalise(new)
+    merged = merge_with_absent(known, new)
+    previous = renormalised_previous(known, new)
+    assert sum(merged.values()) == pytest.approx(1)
+    assert sum(previous.values()) == pytest.approx(1)
+
+    # Ratios: among absent clients those of before, among present ones the new ones.
+    absent = sorted(set(known) - set(new))
+    for clients, weights in ((absent, known), (list(new), new)):
+        for client in clients:
+            first = clients[0]
+            assert merged[client] * weights[first] == pytest.approx(weights[client] * merged[first])
+    seen_before = sorted(set(known) & set(new))
+    for client in seen_before:
+        first = seen_before[0]
+        assert previous[client] * known[first] == pytest.approx(known[client] * previous[first])

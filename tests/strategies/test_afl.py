@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.driving import COMMON, GOLDEN, UPDATES, play, told, values
+from helpers.driving import COMMON, GOLDEN, UPDATES, play, reported, values
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -13,7 +13,7 @@ from monai_fairfl.strategies import AFL
 from monai_fairfl.strategies.afl import project_to_simplex
 
 WORKED = GOLDEN["afl"]
-LOSSES = told("global_loss", WORKED["losses"])
+LOSSES = reported("global_loss", WORKED["losses"])
 
 
 @pytest.mark.parametrize(("step", "key"), [(0.1, "projected"), (1.0, "gamma1_projected")])
@@ -34,8 +34,13 @@ def test_the_projection_is_the_nearest_point_of_the_simplex(point: list[float]) 
     names = [str(i) for i in range(len(point))]
     projected = np.array(list(project_to_simplex(dict(zip(names, point, strict=True))).values()))
     assert projected.sum() == pytest.approx(1) and projected.min() >= 0
+
+    # No point of the simplex that SLSQP finds is nearer.
     found = minimize(
-        lambda x: ((x - point) ** 2).sum(), np.full(len(point), 1 / len(point)), method="SLSQP",
-        bounds=[(0, 1)] * len(point), constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
-    )  # fmt: skip
+        lambda x: ((x - point) ** 2).sum(),
+        np.full(len(point), 1 / len(point)),
+        method="SLSQP",
+        bounds=[(0, 1)] * len(point),
+        constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
+    )
     assert ((projected - point) ** 2).sum() <= found.fun + 1e-6

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.driving import COMMON, GOLDEN, UPDATES, play, play_round, told, values
+from helpers.driving import COMMON, GOLDEN, UPDATES, play, play_round, reported, values
 
 from monai_fairfl.strategies import CFFL
 
 WORKED = GOLDEN["cffl"]
-SCORES = told("local_score", WORKED["val_acc"])
+SCORES = reported("local_score", WORKED["val_acc"])
 
 
 def test_reputations_are_the_worked_ones() -> None:
@@ -22,7 +22,8 @@ def test_reputations_are_the_worked_ones() -> None:
 
 def test_the_papers_form_fades_by_half_and_its_alpha_stays() -> None:
     first, second = play(CFFL(variant="paper"), [UPDATES] * 2, [SCORES] * 2, COMMON["w0"])
-    share, reputation = np.array(WORKED["val_acc"]) / sum(WORKED["val_acc"]), np.zeros(3)
+    share = np.array(WORKED["val_acc"]) / sum(WORKED["val_acc"])
+    reputation = np.zeros(3)
     for result in (first, second):
         reputation = np.sinh(5 * (reputation + share) / 2)
         reputation /= reputation.sum()
@@ -30,8 +31,8 @@ def test_the_papers_form_fades_by_half_and_its_alpha_stays() -> None:
 
 
 def test_a_client_below_the_threshold_loses_its_say_for_good() -> None:
-    poor = told("local_score", [0.8, 0.7, 0.1])  # a positive score, below the threshold
-    good = told("local_score", [0.1, 0.1, 0.9])
+    poor = reported("local_score", [0.8, 0.7, 0.1])  # a positive score, below the threshold
+    good = reported("local_score", [0.1, 0.1, 0.9])
     first, second = play(CFFL(), [UPDATES] * 2, [poor, good], COMMON["w0"])
     assert values(first.aggregation)[2] == 0 and values(second.aggregation)[2] == 0
     assert sum(values(second.aggregation)) == pytest.approx(1)
@@ -43,17 +44,14 @@ def test_arguments_out_of_range_are_refused() -> None:
         CFFL(fade=1.0)
 
 
-def test_who_was_excluded_stays_so_when_those_who_count_are_away() -> None:
-    poor = told("local_score", [0.9, 0.2, 0.15])
+def test_an_excluded_client_stays_so_when_the_reputable_ones_are_absent() -> None:
+    poor = reported("local_score", [0.9, 0.2, 0.15])
     strategy = CFFL()
     strategy.rounds_planned = 10
     play(strategy, [UPDATES] * 2, [poor] * 2, COMMON["w0"])
     before = dict(strategy.reputation)
     assert before["2"] == before["3"] == 0
     others = play_round(strategy, {c: UPDATES[c] for c in ("2", "3")}, poor)
-    assert (
-        others.aggregation == {"2": 0.5, "3": 0.5}
-        and not others.notes
-        and strategy.reputation == before
-    )
+    assert others.aggregation == {"2": 0.5, "3": 0.5}
+    assert not others.notes and strategy.reputation == before
     assert values(play_round(strategy, UPDATES, poor).aggregation) == [1.0, 0.0, 0.0]

@@ -44,17 +44,15 @@ def test_two_rounds_give_the_worked_steps_cosines_and_reputations() -> None:
     )
     np.testing.assert_allclose(values(two.details["cosine"]), WORKED["psi_round2"], atol=2e-6)
     np.testing.assert_allclose(values(two.details["reputation"]), WORKED["r_round2"], atol=2e-6)
-    np.testing.assert_allclose(
-        values(two.aggregation), WORKED["r_round1"], atol=2e-6
-    )  # those of before the round
+    # The step is averaged with the previous reputations.
+    np.testing.assert_allclose(values(two.aggregation), WORKED["r_round1"], atol=2e-6)
 
 
 def test_the_servers_own_model_moves_by_its_step_wherever_the_clients_models_are() -> None:
     strategy = CGSV()
     play(strategy, [UPDATES], [{}], COMMON["w0"], SAMPLES)
-    strategy.rewards = {
-        client: {"w": vector([100.0 * int(client)] * 4)} for client in CLIENTS
-    }  # far apart
+    far_apart = {client: {"w": vector([100.0 * int(client)] * 4)} for client in CLIENTS}
+    strategy.rewards = far_apart
     before = strategy.weights["w"].clone()
     after = play_round(strategy, SECOND, {}, SAMPLES).weights["w"]
     np.testing.assert_allclose((after - before).numpy(), WORKED["u_N_round2"], atol=2e-6)
@@ -103,7 +101,8 @@ def test_the_exact_contribution_is_the_shapley_value_by_all_orders() -> None:
 
 def test_baselines_of_the_reward() -> None:
     _, by_size = first(reward="data_size", variant="paper")
-    assert [4 * k for k in values(by_size.details["kept"])] == [math.floor(4 * q) for q in WORKED["DW_q"]]  # type: ignore[attr-defined]
+    expected = [math.floor(4 * q) for q in WORKED["DW_q"]]
+    assert [4 * k for k in values(by_size.details["kept"])] == expected  # type: ignore[attr-defined]
     _, by_distance = first(reward="euclidean", variant="paper")
     expected = [math.floor(4 * q) for q in WORKED["EU_q_one_minus_share_over_max"]]
     assert [4 * k for k in values(by_distance.details["kept"])] == expected  # type: ignore[attr-defined]
@@ -127,9 +126,9 @@ def test_without_gamma_the_clients_own_steps_decide_the_length() -> None:
     _, half = first(gamma=0.5)
     mean = np.mean(np.linalg.norm(list(UPDATES.values()), axis=1))
     w0 = np.array(COMMON["w0"])
-    np.testing.assert_allclose(
-        (result.weights["w"].numpy() - w0) / mean, (half.weights["w"].numpy() - w0) / 0.5, atol=1e-9  # type: ignore[attr-defined]
-    )
+    direction = (result.weights["w"].numpy() - w0) / mean  # type: ignore[attr-defined]
+    expected = (half.weights["w"].numpy() - w0) / 0.5  # type: ignore[attr-defined]
+    np.testing.assert_allclose(direction, expected, atol=1e-9)
 
 
 def test_a_zero_update_contributes_nothing_and_breaks_nothing() -> None:

@@ -1,12 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Every strategy through the same federation: the prostate bundle, real NIfTI files of tiny
-synthetic hospitals.
-"""
+"""Every strategy in the same federation: the prostate bundle, NIfTI files of tiny hospitals."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +18,8 @@ from monai_fairfl.bundle.federation import initial_model
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.server.federation import Federation, History
-from monai_fairfl.strategies import Sparsified, Strategy, compose
+from monai_fairfl.server.observer import Observer
+from monai_fairfl.strategies import Sparsified, Strategy, catalogue, compose
 from monai_fairfl.transports.in_process import InProcess
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
@@ -30,12 +28,8 @@ ABSENT = "birch"  # in the second of two rounds
 SICK = "elm"  # sends NaN as every measurement there
 TWO_CLASSES = {"out_channels": 2}
 
-SHIPPED = {name: getattr(shipped, name) for name in shipped.__all__}
 MADE: dict[str, Callable[[], Strategy]] = {
-    name: kind
-    for name, kind in SHIPPED.items()
-    if isinstance(kind, type) and issubclass(kind, Strategy) and not inspect.isabstract(kind)
-} | {
+    **catalogue.shipped(),
     "FedCE-sum": lambda: shipped.FedCE("sum"),
     "CGSV-paper": lambda: shipped.CGSV(variant="paper", exact=True),
     "CGSV-ECI": lambda: shipped.CGSV(reward="contribution_index"),
@@ -54,13 +48,17 @@ MADE: dict[str, Callable[[], Strategy]] = {
 
 
 class Watched(InProcess):
-    """Loses ``ABSENT`` and ``SICK``'s numbers in round 1, changes the order of replies, remembers
-    what was asked.
+    """Records the requests; in round 1 it loses ``ABSENT`` and the numbers of ``SICK``.
+
+    Args:
+        clients: as of :class:`InProcess`.
+        backwards: whether replies arrive in reversed order.
     """
 
     def __init__(self, clients: Mapping[str, Callable[[], FairMonaiAlgo]], backwards: bool):
         super().__init__(clients)
-        self.backwards, self.asked = backwards, []  # type: ignore[var-annotated]
+        self.backwards = backwards
+        self.asked: list[Request] = []
 
     def exchange(
         self,
@@ -69,15 +67,14 @@ class Watched(InProcess):
         timeout: float | None = None,
     ) -> None:
         self.asked += requests
+        present = [r for r in requests if (r.client, r.round) != (ABSENT, 1)]
         replies: list[Reply] = []
-        super().exchange(
-            [r for r in requests if (r.client, r.round) != (ABSENT, 1)], replies.append, timeout
-        )
-        replies = [
-            _without_numbers(reply) if (reply.client, reply.round) == (SICK, 1) else reply
-            for reply in replies
-        ]
-        for reply in reversed(replies) if self.backwards else replies:
+        super().exchange(present, replies.append, timeout)
+        if self.backwards:
+            replies.reverse()
+        for reply in replies:
+            if (reply.client, reply.round) == (SICK, 1):
+                reply = _without_numbers(reply)
             arrived(reply)
 
 
@@ -114,25 +111,24 @@ def federation(
     )
 
 
-def stopped_after_one_round(federation: Federation) -> Federation:
-    whole = federation._round
+def run_one_round(run: Federation) -> None:
+    """Run a federation and stop it after its first round."""
 
-    def one(*arguments: Any) -> None:
-        whole(*arguments)
-        federation.stop()
+    class Stopping(Observer):
+        def record_added(self, record: Mapping[str, Any]) -> None:
+            if record["kind"] == "round":
+                run.stop()
 
-    federation._round = one  # type: ignore[method-assign]
-    return federation
+    run.observer = Stopping()
+    run.run()
 
 
 def outcome(history: History) -> list[Any]:
-    """All that must be equal, whatever the order and the interruption; only the chain's time-free
-    content.
-    """
-    return [
-        {key: value for key, value in r.items() if key not in ("previous", "hash")}
-        for r in history.records
-    ]
+    """The records less their hashes: equal, whatever the order and the interruption."""
+    records = []
+    for record in history.records:
+        records.append({k: v for k, v in record.items() if k not in ("previous", "hash")})
+    return records
 
 
 @pytest.mark.slow
@@ -144,30 +140,35 @@ def test_every_strategy_keeps_the_promises_of_all(
     history = whole.run()
     first, second = history.rounds
 
-    # a client that is missing in the second round breaks nothing, nor does one whose numbers are
-    # not finite
-    assert history.finished and set(first["measurements"]) == set(SITES)
-    assert set(second["missing"]) == {ABSENT} and set(second["measurements"]) == set(SITES) - {
-        ABSENT
-    }
-    assert set(history.records[-1]["scores"]) == set(SITES)
+    # Nothing breaks when in the second round one client is absent, and one sends NaN.
+    everybody = set(SITES)
+    without_absent = everybody - {ABSENT}
+    assert history.finished and set(first["measurements"]) == everybody
+    assert set(second["missing"]) == {ABSENT}
+    assert set(second["measurements"]) == without_absent
+    assert set(history.records[-1]["scores"]) == everybody
 
-    # weights are finite, not negative and sum to one, per layer where there are layers
-    for record, present in ((first, set(SITES)), (second, set(SITES) - {ABSENT})):
+    # Weights are finite, not negative and sum to one, per layer where there are layers.
+    for record, present in ((first, everybody), (second, without_absent)):
         found = record["aggregation"]
-        layered = bool(found) and isinstance(next(iter(found.values())), Mapping)
-        rows = list(found.values()) if layered else [found] if found else []
+        rows = [found] if found else []
+        if found and isinstance(next(iter(found.values())), Mapping):
+            rows = list(found.values())
         for row in rows:
             assert set(row) <= present and all(math.isfinite(w) and w >= 0 for w in row.values())
             assert sum(row.values()) == pytest.approx(1, abs=1e-9)
         assert set(record["contributions"]) <= present
-        if (
-            rows and not whole.strategy.estimates
-        ):  # then its weights stand in the place of contributions
+
+        # Where a method estimates nobody's contribution, its weights stand in their place.
+        if rows and not whole.strategy.estimates:
             weights = {client: sum(row[client] for row in rows) / len(rows) for client in rows[0]}
             assert record["contributions"] == pytest.approx(weights)
 
-    # each client is told numbers of its own only, and its own model
+    # The report has a text for each quantity that the method records.
+    for name_of_quantity in second["details"]:
+        assert catalogue.quantity(type(whole.strategy).__name__, name_of_quantity) is not None
+
+    # Each client receives only its own numbers, and its own model.
     for request in whole.transport.asked:  # type: ignore[attr-defined]
         assert all(isinstance(value, (int, float)) for value in request.context.values())
         if "previous_weight" in request.context and request.round == 1:
@@ -175,10 +176,10 @@ def test_every_strategy_keeps_the_promises_of_all(
                 first["aggregation"][request.client]
             )
 
-    # the same bits when replies arrive in another order, and the run is stopped and resumed with
-    # new clients
+    # The same bits when replies arrive in another order, and the run is stopped and resumed with
+    # new clients.
     broken = tmp_path / "broken"
-    stopped_after_one_round(federation(MADE[name](), hospitals, broken, backwards=True)).run()
+    run_one_round(federation(MADE[name](), hospitals, broken, backwards=True))
     resumed = federation(MADE[name](), hospitals, broken, backwards=True).run(resume=True)
     assert outcome(resumed) == outcome(history)
 
@@ -196,9 +197,9 @@ def test_normalisation_may_stay_at_the_sites(
     spec = run.strategy.spec
     withheld = set(spec.local) if "local_norm" in settings else set(spec.buffers)
     assert withheld and not any(withheld & set(r.weights) for r in run.transport.asked)  # type: ignore[attr-defined]
-    assert (
-        history.finished and not (tmp_path / "run" / "models").exists()
-    )  # the server has no whole model
+
+    # The server has no whole model, each site has one.
+    assert history.finished and not (tmp_path / "run" / "models").exists()
     for site in SITES:
-        assert (tmp_path / site / "run-own.pt").exists()  # each site has
+        assert (tmp_path / site / "run-own.pt").exists()
         assert 0 <= history.records[-1]["scores"][site]["own"]["score"]["mean"]["value"] <= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.driving import COMMON, GOLDEN, SAMPLES, UPDATES, play, told, values
+from helpers.driving import COMMON, GOLDEN, SAMPLES, UPDATES, play, reported, values
 
 from monai_fairfl.strategies import FairFed
 
@@ -12,7 +12,7 @@ WORKED = GOLDEN["fairfed"]
 
 
 def test_weights_follow_the_worked_gaps() -> None:
-    scores = told("global_score", WORKED["acc"])
+    scores = reported("global_score", WORKED["acc"])
     first, second = play(
         FairFed(WORKED["beta"]), [UPDATES] * 2, [scores] * 2, COMMON["w0"], SAMPLES
     )
@@ -24,7 +24,7 @@ def test_weights_follow_the_worked_gaps() -> None:
 
 
 def test_the_released_gap_is_the_worked_one() -> None:
-    scores = told("global_score", WORKED["acc"])
+    scores = reported("global_score", WORKED["acc"])
     (first,) = play(
         FairFed(WORKED["beta"], variant="released"), [UPDATES], [scores], COMMON["w0"], SAMPLES
     )

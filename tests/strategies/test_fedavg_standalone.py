@@ -30,10 +30,11 @@ def test_standalone_leaves_every_client_its_own_model_and_the_global_one_alone()
     (result,) = play(strategy, [UPDATES], [{}], COMMON["w0"])
     assert result.weights["w"].tolist() == COMMON["w0"] and result.aggregation == {}
     for client, update in UPDATES.items():
-        np.testing.assert_allclose(result.rewards[client]["w"].numpy(), np.add(COMMON["w0"], update))  # type: ignore[index]
+        own = result.rewards[client]["w"].numpy()  # type: ignore[index]
+        np.testing.assert_allclose(own, np.add(COMMON["w0"], update))
 
 
-def test_standalone_keeps_the_model_of_a_client_that_was_away() -> None:
+def test_standalone_keeps_the_model_of_an_absent_client() -> None:
     strategy = Standalone()
     (first,) = play(strategy, [UPDATES], [{}], COMMON["w0"])
     strategy.rewards = first.rewards  # type: ignore[assignment]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""FedCE against an implementation we did not write: NVIDIA FLARE 2.9's aggregator, round by round."""
+"""FedCE against an implementation that is not ours: NVIDIA FLARE 2.9's, round by round."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ SPEC = ModelSpec(tuple(sorted(SHAPES)), layers={name: name.split(".")[0] for nam
 
 @pytest.mark.parametrize(("mode", "theirs"), [("multi", "times"), ("sum", "plus")])
 def test_ten_rounds_with_an_absent_client_equal_nvflare(mode: str, theirs: str) -> None:
-    """Weights and parameters within 1e-6. Buffers are left out: NVFlare sends and averages their
-    differences in float32, we average their absolute values in float64, and take the maximum of
-    counters.
+    """Weights and parameters are equal within 1e-6.
+
+    Buffers are left out: NVFlare sends and averages their differences in float32, we average their
+    absolute values in float64, and take the maximum of counters.
     """
     generator = np.random.default_rng(0)
     drift = {c: {k: generator.normal(size=s) for k, s in SHAPES.items()} for c in CLIENTS}
@@ -42,30 +43,24 @@ def test_ten_rounds_with_an_absent_client_equal_nvflare(mode: str, theirs: str) 
     dice_history: dict[str, list[float]] = {c: [] for c in CLIENTS}
     for number in range(10):
         present = [c for c in CLIENTS if not (c == "HK" and number == 4)]
-        updates = {
-            c: {
-                k: torch.tensor(
-                    0.3 * drift[c][k] + 0.1 + generator.normal(size=s) / (number + 1),
-                    dtype=torch.float32,
-                )
-                for k, s in SHAPES.items()
-            }
-            for c in present
-        }
-        dice = {c: float(generator.uniform(0.3, 0.9)) for c in present}
+        updates: dict[str, dict[str, torch.Tensor]] = {}
+        for client in present:
+            updates[client] = {}
+            for name, shape in SHAPES.items():
+                noise = generator.normal(size=shape) / (number + 1)
+                update = 0.3 * drift[client][name] + 0.1 + noise
+                updates[client][name] = torch.tensor(update, dtype=torch.float32)
+        dice = {client: float(generator.uniform(0.3, 0.9)) for client in present}
 
         playing = ours.round(present)
         requests = [replace(r, id=i) for i, r in enumerate(next(playing))]
-        replies = [
-            Reply(
-                r.client,
-                updates[r.client],
-                8,
-                {"leave_one_out_error": 1 - dice[r.client]} if r.measure else {},
-                id=r.id,
-            )
-            for r in requests
-        ]
+        replies = []
+        for request in requests:
+            measured = {}
+            if request.measure:
+                measured = {"leave_one_out_error": 1 - dice[request.client]}
+            reply = Reply(request.client, updates[request.client], 8, measured, id=request.id)
+            replies.append(reply)
         with pytest.raises(StopIteration) as stop:
             playing.send(Replies(replies, requests, SPEC))
         result = stop.value.value
@@ -73,16 +68,14 @@ def test_ten_rounds_with_an_absent_client_equal_nvflare(mode: str, theirs: str) 
 
         peer.reset_stats()
         for client in present:
-            # the reference client sends 1 - mean of its scores so far, the first of which is a
-            # made-up zero
+            # The reference client sends 1 - mean of its scores so far; it makes up a first one, 0.
             dice_history[client].append(dice[client] if number else 0.0)
-            meta = {
-                "client_name": client,
-                FedCEConstants.MINUS_MODEL_SCORE: 1 - float(np.mean(dice_history[client])),
-            }
-            peer.accept_model(
-                FLModel(ParamsType.DIFF, params=updates[client], current_round=number, meta=meta)
+            error = 1 - float(np.mean(dice_history[client]))
+            meta = {"client_name": client, FedCEConstants.MINUS_MODEL_SCORE: error}
+            model = FLModel(
+                ParamsType.DIFF, params=updates[client], current_round=number, meta=meta
             )
+            peer.accept_model(model)
         aggregated = peer.aggregate_model()
         global_peer = {k: global_peer[k] + aggregated.params[k] for k in global_peer}
 

@@ -19,10 +19,9 @@ GAME = {frozenset(key.replace("empty", "")): value for key, value in GOLDEN["sha
 
 
 def clients_of(table: dict[frozenset[str], float]):  # type: ignore[no-untyped-def]
-    """Clients whose validation score of a coalition's model is its worth: it is recognised by its
-    parameters.
-    """
-    w0, rows = np.array(COMMON["w0"]), {c: np.array(UPDATES[c]) for c in CLIENTS}
+    """Clients whose score of a coalition's model is its worth; its parameters identify it."""
+    w0 = np.array(COMMON["w0"])
+    rows = {client: np.array(UPDATES[client]) for client in CLIENTS}
 
     def model(coalition: frozenset[str]) -> np.ndarray:
         total = sum(SAMPLES[c] for c in coalition)
@@ -30,12 +29,10 @@ def clients_of(table: dict[frozenset[str], float]):  # type: ignore[no-untyped-d
 
     def answer(request: Request) -> Reply:
         if request.task == "train":
-            return Reply(
-                request.client, {"w": vector(UPDATES[request.client])}, SAMPLES[request.client]
-            )
-        (worth,) = [
-            v for s, v in table.items() if np.allclose(model(s), request.weights["w"].numpy())
-        ]
+            update = {"w": vector(UPDATES[request.client])}
+            return Reply(request.client, update, SAMPLES[request.client])
+        weights = request.weights["w"].numpy()
+        (worth,) = [value for s, value in table.items() if np.allclose(model(s), weights)]
         return Reply(request.client, None, 0, {"score": {"mean": Estimate(worth, None, 3)}})
 
     return answer
@@ -62,19 +59,18 @@ def test_the_weights_are_the_shapley_values_of_the_coalitions_models(
 
 
 def test_values_of_rounds_add_up_and_may_decay() -> None:
-    phi = [
-        dict(zip(CLIENTS, GOLDEN["ci_multi_round"][f"phi_round{i}"], strict=True)) for i in (1, 2)
-    ]
+    worked = GOLDEN["ci_multi_round"]
+    phi = [dict(zip(CLIENTS, worked[f"phi_round{i}"], strict=True)) for i in (1, 2)]
     for decay, key in ((1.0, "share"), (0.5, "normalised_then_decay_0_5")):
         strategy = begun(FedCI(decay))
         for values_of_round in phi:
-            additive = {
-                s: 0.1 + sum(values_of_round[c] for c in s) for s in all_coalitions(CLIENTS)
-            }
+            additive = {}
+            for coalition in all_coalitions(CLIENTS):
+                additive[coalition] = 0.1 + sum(values_of_round[c] for c in coalition)
             strategy.weights = {"w": vector(COMMON["w0"])}
             result, _ = drive(strategy, CLIENTS, clients_of(additive))
         got = np.array(values(result.contributions))
-        np.testing.assert_allclose(got / got.sum(), GOLDEN["ci_multi_round"][key], atol=2e-6)
+        np.testing.assert_allclose(got / got.sum(), worked[key], atol=2e-6)
 
 
 def test_a_round_that_gains_nothing_turns_no_signs() -> None:
@@ -125,10 +121,10 @@ def test_only_clients_that_scored_every_model_count(table: dict[frozenset[str], 
 
     def answer(request: Request) -> Reply:
         reply = honest(request)
-        broken = request.client == "2" and request.task == "measure" and torch.allclose(
-            request.weights["w"], vector(COMMON["w0"])
-        )  # fmt: skip
-        return Reply(request.client, None, 0) if broken else reply
+        is_model_of_nobody = torch.allclose(request.weights["w"], vector(COMMON["w0"]))
+        if request.client == "2" and request.task == "measure" and is_model_of_nobody:
+            return Reply(request.client, None, 0)
+        return reply
 
     result, _ = drive(begun(FedCI()), CLIENTS, answer)
     np.testing.assert_allclose(values(result.contributions), GOLDEN["shapley"]["exact"], atol=1e-6)

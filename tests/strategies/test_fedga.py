@@ -9,8 +9,11 @@ from helpers.driving import CLIENTS, COMMON, GOLDEN, UPDATES, play, values
 from monai_fairfl.strategies import FedGA
 
 WORKED = GOLDEN["fedga"]
-LOCAL, GLOBAL = (dict(zip(CLIENTS, WORKED[f"loss_{k}"], strict=True)) for k in ("local", "global"))
-ROUNDS = [  # the local loss of round 0 belongs to the average measured at the start of round 1
+LOCAL = dict(zip(CLIENTS, WORKED["loss_local"], strict=True))
+GLOBAL = dict(zip(CLIENTS, WORKED["loss_global"], strict=True))
+
+# The local loss of round 0 belongs to the average that is measured at the start of round 1.
+ROUNDS = [
     {c: {"global_loss": 9.0, "local_loss": LOCAL[c]} for c in CLIENTS},
     {c: {"global_loss": GLOBAL[c], "local_loss": 9.0} for c in CLIENTS},
 ]
@@ -34,12 +37,14 @@ def test_weights_grow_where_averaging_cost_most(strategy: FedGA, key: str) -> No
 
 def test_the_steps_shrink_to_the_end_of_the_run() -> None:
     strategy = FedGA()
-    strategy.rounds_planned, strategy.rounds, strategy.clients = 10, 6, list(CLIENTS)
+    strategy.rounds_planned = 10
+    strategy.rounds = 6
+    strategy.clients = list(CLIENTS)
     moved = strategy._adjusted(dict.fromkeys(CLIENTS, 1 / 3), {"1": 0.1, "2": 0.0, "3": 0.0})
     assert moved["1"] - 1 / 3 == pytest.approx(0.2 / 3 * (1 - 5 / 10))
 
 
-def test_a_client_that_was_away_keeps_its_weight() -> None:
+def test_a_client_that_was_absent_keeps_its_weight() -> None:
     strategy = FedGA()
     strategy.rounds_planned = 10
     play(strategy, [{c: UPDATES[c] for c in ("1", "2")}], [ROUNDS[0]], COMMON["w0"])
@@ -49,16 +54,10 @@ def test_a_client_that_was_away_keeps_its_weight() -> None:
 def test_a_gap_is_of_one_clients_own_two_losses_or_the_mean_of_the_others() -> None:
     plain, lost = FedGA(), FedGA()
     plain.rounds_planned = lost.rounds_planned = 10
-    even = [
-        {
-            c: {"global_loss": 1.0, "local_loss": loss}
-            for c, loss in zip(CLIENTS, (0.4, 0.5, 0.9), strict=True)
-        },
-        {
-            c: {"global_loss": loss + 0.05, "local_loss": loss}
-            for c, loss in zip(CLIENTS, (0.4, 0.5, 0.9), strict=True)
-        },
-    ]
+    even: list[dict[str, dict[str, float]]] = [{}, {}]
+    for client, loss in zip(CLIENTS, (0.4, 0.5, 0.9), strict=True):
+        even[0][client] = {"global_loss": 1.0, "local_loss": loss}
+        even[1][client] = {"global_loss": loss + 0.05, "local_loss": loss}
     silent = [{**even[0], "3": {"global_loss": 1.0}}, even[1]]
     expected = values(play(plain, [UPDATES] * 2, even, COMMON["w0"])[1].aggregation)
     first, second = play(lost, [UPDATES] * 2, silent, COMMON["w0"])

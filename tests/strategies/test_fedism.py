@@ -12,7 +12,7 @@ from helpers.driving import (
     UPDATES,
     drive,
     play,
-    told,
+    reported,
     values,
     vector,
 )
@@ -21,7 +21,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.strategies import FedISM
 
 WORKED = GOLDEN["fedism"]
-FIRST, SECOND = (told("sharpness", WORKED[f"sharpness_round{i}"]) for i in range(2))
+FIRST, SECOND = (reported("sharpness", WORKED[f"sharpness_round{i}"]) for i in range(2))
 
 
 @pytest.mark.parametrize("q", [0.5, 1, 2, 5])
@@ -46,9 +46,9 @@ def test_beta_is_on_the_new_value(beta: float) -> None:
 
 
 def test_no_sharpness_at_all_is_uniform_and_a_negative_one_weighs_least() -> None:
-    (result,) = play(FedISM(), [UPDATES], [told("sharpness", [0.0, -0.1, 0.0])], COMMON["w0"])
+    (result,) = play(FedISM(), [UPDATES], [reported("sharpness", [0.0, -0.1, 0.0])], COMMON["w0"])
     assert values(result.aggregation) == pytest.approx([1 / 3] * 3)
-    (result,) = play(FedISM(), [UPDATES], [told("sharpness", [0.02, -0.1, 0.05])], COMMON["w0"])
+    (result,) = play(FedISM(), [UPDATES], [reported("sharpness", [0.02, -0.1, 0.05])], COMMON["w0"])
     assert min(result.aggregation, key=lambda c: result.aggregation[c]) == "2"  # type: ignore[arg-type, return-value]
 
 

@@ -119,8 +119,9 @@ def test_one_layer_can_decide_for_the_whole_model() -> None:
     ids=["residual UNet", "UNet", "BasicUNet"],
 )
 def test_the_layer_that_decides_is_at_the_bottom_of_a_u_net(network: nn.Module) -> None:
-    """Upward, transposed convolutions have more input channels, which come first in their kernels."""
-    strategy, modules = FedLWR(layerwise=False), dict(network.named_modules())
+    """Transposed convolutions upwards have more input channels, the first axis of their kernels."""
+    strategy = FedLWR(layerwise=False)
+    modules = dict(network.named_modules())
     strategy.start(network.state_dict(), CLIENTS, read_spec(network))
     layer = modules[strategy._encoder(dict.fromkeys(sorted(scored_layers(network))))]
     assert isinstance(layer, nn.Conv2d) and layer.out_channels == 64

@@ -30,6 +30,7 @@ from monai_fairfl.strategies import (
     FedCE,
     Proportional,
     QFedAvg,
+    Reward,
     ShapFed,
     Sparsified,
     Strategy,
@@ -68,7 +69,7 @@ def test_fedces_contribution_with_cgsvs_reward_as_config() -> None:
     np.testing.assert_allclose(result.rewards[best]["w"], result.weights["w"])  # type: ignore[index]
 
 
-def test_another_weighting_is_what_the_client_is_told_that_it_entered_with() -> None:
+def test_a_client_receives_the_weight_with_which_another_weighting_averaged_it() -> None:
     strategy = compose(FedCE("cos"), weighting=BySamples())
     (result,) = play(strategy, [UPDATES], [{}], COMMON["w0"], SAMPLES)
     assert values(result.aggregation) == pytest.approx(COMMON["p"])
@@ -87,16 +88,29 @@ def test_training_of_one_method_goes_with_the_contributions_of_another() -> None
 def test_parts_belong_to_one_strategy() -> None:
     compose(FedAvg(), training={"prox_mu": 1.0}, reward=Sparsified())
     assert FedAvg().parts.name_words() == [] and CGSV().parts.reward is None
-    assert (
-        QFedAvg(variant="released").name == "QFedAvg-released"
-    )  # its form follows and is not said twice
-    assert (
-        compose(FedAvg(), reward=Sparsified(2.0)).name
-        != compose(FedAvg(), reward=Sparsified()).name
-    )
+    more_equal = compose(FedAvg(), reward=Sparsified(2.0))
+    assert more_equal.name != compose(FedAvg(), reward=Sparsified()).name
 
 
-def test_who_is_away_keeps_the_model_it_had() -> None:
+@pytest.mark.parametrize("attribute", ["shares_global_step", "of_step"])
+def test_a_users_reward_may_share_out_the_step_of_the_global_model(attribute: str) -> None:
+    class Nothing(Reward):
+        def __call__(self, replies, old, new, contributions):  # type: ignore[no-untyped-def]
+            return {}, {}
+
+    setattr(Nothing, attribute, True)
+    strategy = compose(FedAvg("uniform"), reward=Nothing())
+    strategy.start({"w": vector([1.0])}, CLIENTS, SPEC)
+    strategy.rewards = {client: {"w": vector([100.0 * int(client)])} for client in CLIENTS}
+    result = play_round(strategy, {client: [0.5] for client in CLIENTS}, {})
+    assert result.weights["w"].tolist() == [1.5]
+
+
+def test_what_follows_from_the_variant_is_not_in_the_name() -> None:
+    assert QFedAvg(variant="released").name == "QFedAvg-released"
+
+
+def test_an_absent_client_keeps_its_model() -> None:
     strategy = CGSV()
     (first,) = play(strategy, [UPDATES], [{}], COMMON["w0"])
     strategy.rewards = first.rewards or {}

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.driving import COMMON, GOLDEN, SPEC, UPDATES, play, play_round, told, values, vector
+from helpers.driving import (
+    COMMON,
+    GOLDEN,
+    SPEC,
+    UPDATES,
+    play,
+    play_round,
+    reported,
+    values,
+    vector,
+)
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.strategies import QFedAvg
 
 WORKED = GOLDEN["qffl"]
-LOSSES = told("global_loss", WORKED["losses"])
+LOSSES = reported("global_loss", WORKED["losses"])
 
 
 @pytest.mark.parametrize("q", [0, 1, 2])
@@ -52,4 +62,4 @@ def test_arguments_out_of_range_are_refused(arguments: dict[str, object]) -> Non
 
 def test_a_negative_loss_is_refused_by_name() -> None:
     with pytest.raises(FederationError, match="loss of '2' is -0.8: .*1 - Dice"):
-        play(QFedAvg(), [UPDATES], [told("global_loss", [0.1, -0.8, 0.2])], COMMON["w0"])
+        play(QFedAvg(), [UPDATES], [reported("global_loss", [0.1, -0.8, 0.2])], COMMON["w0"])

@@ -17,9 +17,10 @@ from monai_fairfl.strategies.base import RoundResult
 
 WORKED = GOLDEN["shapfed"]
 SPEC = ModelSpec(
-    ("body", "head.bias", "head.weight"), layers={"body": "", "head.bias": "head", "head.weight": "head"},
+    ("body", "head.bias", "head.weight"),
+    layers={"body": "", "head.bias": "head", "head.weight": "head"},
     output=("head", 0),
-)  # fmt: skip
+)
 ROWS = dict(zip(CLIENTS, np.array(WORKED["last_layer_updates"]), strict=True))
 BODY = dict(zip(CLIENTS, COMMON["updates"], strict=True))
 
@@ -73,10 +74,9 @@ def test_the_released_code_takes_the_raw_cosine() -> None:
     np.testing.assert_allclose(column(result.aggregation), WORKED["code_weights"], atol=2e-6)
 
 
-def test_the_paper_averages_with_the_weights_of_before_the_round() -> None:
-    assert column(one_round(begin(ShapFed(variant="paper"))).aggregation) == pytest.approx(
-        [1 / 3] * 3
-    )
+def test_the_paper_averages_with_the_previous_weights() -> None:
+    result = one_round(begin(ShapFed(variant="paper")))
+    assert column(result.aggregation) == pytest.approx([1 / 3] * 3)
 
 
 def test_class_values_have_momentum() -> None:
@@ -87,9 +87,9 @@ def test_class_values_have_momentum() -> None:
     ]
     np.testing.assert_allclose(smoothed, WORKED["Gamma_smoothed_mu0.9"], atol=2e-6)
     one_round(strategy)
-    second = one_round(
-        strategy, {c: -rows for c, rows in ROWS.items()}
-    )  # cosines with the server do not change sign
+
+    # With all updates reversed, the cosines with the server's stay.
+    second = one_round(strategy, {c: -rows for c, rows in ROWS.items()})
     assert np.abs(np.array(class_values(second)) - np.array(WORKED["Gamma"])).max() < 0.1
 
 
@@ -101,7 +101,7 @@ def test_a_class_nobody_trained_counts_half() -> None:
     np.testing.assert_allclose(column(result.contributions), gamma, atol=2e-6)
 
 
-def test_one_class_only_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_class_only_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     begin(ShapFed(), classes=2)
     assert not caplog.records
     begin(ShapFed(), classes=1)
@@ -139,23 +139,27 @@ def play_with(
 
 
 def test_a_class_that_has_no_partner_in_a_round_keeps_its_value() -> None:
-    told = {"3": (True, False)}
+    labelled = {"3": (True, False)}
     strategy = begin(ShapFed())
     for _ in range(3):
-        play_with(strategy, CLIENTS, labelled=told)
+        play_with(strategy, CLIENTS, labelled=labelled)
     before = strategy.classes["1"][1]
-    play_with(strategy, ("1", "3"), labelled=told)  # nobody else labels the second class
+    play_with(strategy, ("1", "3"), labelled=labelled)  # nobody else labels the second class
     assert strategy.classes["1"][1] == before and before is not None
-    play_with(strategy, CLIENTS, {**ROWS, "1": ROWS["1"] * np.array([[1.0], [-1.0]])}, told)
+
+    # Another cosine moves it by its momentum at most.
+    changed = {**ROWS, "1": ROWS["1"] * np.array([[1.0], [-1.0]])}
+    play_with(strategy, CLIENTS, changed, labelled)
     after = strategy.classes["1"][1]
-    assert after is not None and abs(after - before) <= 2 * (
-        1 - strategy.mu
-    )  # one cosine, by its momentum
+    assert after is not None and abs(after - before) <= 2 * (1 - strategy.mu)
 
 
 @pytest.mark.parametrize("variant", ["recommended", "paper", "released"])
-def test_a_client_that_was_away_weighs_as_much_as_its_equals_when_it_is_back(variant: str) -> None:
-    strategy, same = begin(ShapFed(variant=variant)), dict.fromkeys(CLIENTS, ROWS["1"])
+def test_a_client_that_was_absent_weighs_as_much_as_its_equals_when_it_is_back(
+    variant: str,
+) -> None:
+    strategy = begin(ShapFed(variant=variant))
+    same = dict.fromkeys(CLIENTS, ROWS["1"])
     for clients in (CLIENTS, ("1",), CLIENTS):
         found = play_with(strategy, clients, same).aggregation
     assert column(found) == pytest.approx([1 / 3] * 3)

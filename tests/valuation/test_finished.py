@@ -50,11 +50,8 @@ class OfOneModel(RunValuation):
         ("exact", 3, "model 8 of 8, 0:00:00 left"),
         ("leave_one_out", 3, "model 4 of 4, 0:00:00 left"),
         ("permutation", 3, "model 4 of at most 8, at most 0:00:00 left"),
-        (
-            "permutation",
-            60,
-            "model 61",
-        ),  # of 2^60: no bound that tells anything, and more days than can be written
+        # Of 2^60: no useful bound, and more days than can be written.
+        ("permutation", 60, "model 61"),
     ],
 )
 def test_each_model_has_a_line_that_says_how_many_are_left(

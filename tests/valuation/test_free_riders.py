@@ -192,12 +192,12 @@ def test_a_methods_factors_of_the_updates_are_in_the_global_one() -> None:
     matrix = np.array(list(updates.values()))
     step = result.weights["w"].numpy()
     cosines = matrix @ step / np.linalg.norm(matrix, axis=1) / np.linalg.norm(step)
-    told = {
+    with_factors = {
         **record(0, matrix @ matrix.T),
         "aggregation": dict(result.aggregation),
         "details": {name: dict(found) for name, found in result.details.items()},
         "measurements": {client: {"global_score": 0.5, "local_score": 0.6} for client in updates},
     }
-    told["gram"]["clients"] = list(updates)
-    scores = free_rider_history([told]).scores
+    with_factors["gram"]["clients"] = list(updates)
+    scores = free_rider_history([with_factors]).scores
     assert [scores[client][0] for client in updates] == pytest.approx(0.1 * cosines)

@@ -93,9 +93,8 @@ def test_multi_round_values_are_those_of_the_definition_and_share_out_what_the_r
     assert {c: float(v) for c, v in found.values.items()} == pytest.approx(
         {c: rounds[0][c] + rounds[1][c] for c in "ABC"}
     )
-    gained = mean_score(after(2)) - mean_score(
-        np.array(START)
-    )  # FedAvg: the gains of the rounds telescope
+    # FedAvg: the gains of the rounds telescope.
+    gained = mean_score(after(2)) - mean_score(np.array(START))
     assert (
         sum(float(v) for v in found.values.values())
         == pytest.approx(gained)
@@ -167,9 +166,8 @@ def test_an_interrupted_valuation_goes_on_where_it_stopped_to_the_same_bits(
 
 
 def test_a_client_that_cannot_score_is_named_and_nothing_is_lost(run: LinearRun) -> None:
-    run.lose = (
-        lambda request: request.client == "B" and len(run.asked) >= 6
-    )  # from the third model on
+    # From the third model on.
+    run.lose = lambda request: request.client == "B" and len(run.asked) >= 6
     with pytest.raises(
         FederationError, match="client 'B' did not measure 'score': timeout.*same clients"
     ):
@@ -181,8 +179,9 @@ def test_a_client_that_cannot_score_is_named_and_nothing_is_lost(run: LinearRun)
 
 
 def test_models_are_scored_by_the_same_clients_also_after_one_left(run: LinearRun) -> None:
-    """C dies in the middle; what it scored before is not mixed with what the others score then, and
-    is kept.
+    """C dies in the middle.
+
+    What it scored until then is not mixed with what the others score later, and stays stored.
     """
     run.lose = lambda request: request.client == "C" and run.models_asked >= 4
     with pytest.raises(FederationError, match="client 'C' did not measure"):
@@ -249,21 +248,12 @@ def test_statistics_of_normalisation_layers_are_the_coalitions_own_of_the_round(
 def test_a_class_is_averaged_over_the_members_that_label_it(tmp_path: Path) -> None:
     spec = ModelSpec(("head.weight",), layers={"head.weight": "head"}, output=("head", 0))
     start = {"head.weight": torch.zeros(2, 1)}
-    first, second = {"head.weight": torch.tensor([[1.0], [1.0]])}, {
-        "head.weight": torch.tensor([[5.0], [7.0]])
-    }
-    rounds = [
-        recorded(
-            tmp_path,
-            t,
-            "samples",
-            start,
-            spec,
-            A={"update": first},
-            B={"update": second, "labelled": told},
-        )
-        for t, told in enumerate([(True, False), (), (True, False)])
-    ]
+    first = {"update": {"head.weight": torch.tensor([[1.0], [1.0]])}}
+    second = {"update": {"head.weight": torch.tensor([[5.0], [7.0]])}}
+    rounds = []
+    for t, labelled in enumerate([(True, False), (), (True, False)]):
+        replies = {"A": first, "B": {**second, "labelled": labelled}}
+        rounds.append(recorded(tmp_path, t, "samples", start, spec, **replies))
     both = frozenset("AB")
     assert [MultiRound(rounds)(t, both)["head.weight"].tolist() for t in (0, 1)] == [
         [[3.0], [1.0]],
@@ -294,7 +284,7 @@ def test_any_methods_run_can_be_valued(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"method": "shapley"}, "method must be one of.*'shapley'"),
         ({"form": "two_round"}, "'two_round'"),
@@ -306,8 +296,8 @@ def test_any_methods_run_can_be_valued(tmp_path: Path) -> None:
         ({"data": "training"}, "'training'"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, object], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         Reconstruction(**arguments)  # type: ignore[arg-type]
 
 

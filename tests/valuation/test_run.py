@@ -105,10 +105,8 @@ def test_a_methods_own_shares_are_those_of_the_last_round_and_compared_where_all
     assert {client: own["value"] for client, own in written["own"].items()} == {"A": 0.5, "C": 0.5}
     assert written["fidelity"] is None and "B" in written["values"]
     printed = capsys.readouterr().out
-    assert (
-        "FedAvg's own shares are not compared: B is not in both; a method's shares are of the last round"
-        in printed
-    )
+    reason = "B is not in both; a method's shares are of the last round"
+    assert f"FedAvg's own shares are not compared: {reason}" in printed
     rows = [line.split() for line in printed.splitlines() if line.endswith(("%", " -"))]
     shares = [float(row[3].rstrip("%")) for row in rows]
     assert (
@@ -124,9 +122,8 @@ def test_contributions_without_an_error_stay_without_one_and_none_are_none() -> 
     assert own_contributions({"contributions": {}}) is None
     assert own_contributions({"contributions": {"A": None, "B": 1.0}}) is None
     lost = {"value": -1.0, "stderr": 0.1, "n": 9}
-    assert (
-        own_contributions({"contributions": {"A": lost, "B": lost}}) is None
-    )  # not an even share for each
+    # Not an even share for each.
+    assert own_contributions({"contributions": {"A": lost, "B": lost}}) is None
 
 
 def test_valuations_that_would_fail_after_the_training_are_refused_before(
@@ -189,21 +186,19 @@ def test_hospitals_values_add_up_and_a_second_run_measures_nothing(
     page = (tmp_path / "run" / "report.html").read_text()
     assert "What each site is worth" in page and "GTG-Shapley of the Dice of the worst site" in page
     records = read_ledger(tmp_path / "run" / "ledger.jsonl")
-    assert records[0]["layers"][0] == "model.0.conv" and records[0]["layers"][-1].startswith(
-        "model.2"
-    )  # as it runs
+    # Layers in the order in which they run.
+    assert records[0]["layers"][0] == "model.0.conv"
+    assert records[0]["layers"][-1].startswith("model.2")
     begun = mean_dice({c: m["global_score"] for c, m in records[1]["measurements"].items()})
     ended = mean_dice({c: s["own"]["score"] for c, s in records[-1]["scores"].items()})
-    assert found["total"] == pytest.approx(
-        ended - begun, abs=1e-6
-    )  # FedAvg: what the training gained
+    # FedAvg: what the training gained.
+    assert found["total"] == pytest.approx(ended - begun, abs=1e-6)
     assert sum(r.run == "valuation" for r in asked) == 2 * 2 * 4
     before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
     asked.clear()
     federation(two, tmp_path / "run", FedAvg(), resume=True, **settings).run()
-    assert not [
-        r for r in asked if r.task == "train" or r.run == "valuation"
-    ]  # only the run's own closing scores
+    # Only the run's own closing scores.
+    assert not [r for r in asked if r.task == "train" or r.run == "valuation"]
     assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
     again = json.loads(
         (tmp_path / "run/valuations/reconstruction-multi_round-exact-mean.json").read_text()
@@ -265,9 +260,8 @@ def test_all_strategies_are_compared_with_one_retrained_reference(
         "without-alder",
         "without-cedar",
     }
-    with_all = torch.load(
-        tmp_path / "run" / "FedAvg" / "models" / "global.pt"
-    )  # not trained a second time
+    # Not trained a second time.
+    with_all = torch.load(tmp_path / "run" / "FedAvg" / "models" / "global.pt")
     assert with_all and not list((tmp_path / "run" / "valuations").glob("*/FedAvg/all"))
 
 

@@ -10,7 +10,7 @@ from helpers.linear_federation import LinearRun
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.values import Estimate, Measurement
+from monai_fairfl.protocol.values import Estimate, Measurement, value_of
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.valuation import Panel, Utility
 from monai_fairfl.valuation.utility import Key, MeasuredModels
@@ -63,26 +63,29 @@ def test_a_panel_asks_all_clients_for_the_one_measurement_and_nothing_else(tmp_p
     run = LinearRun(tmp_path)
     panel = run.finished().panel
     measured = panel.measure({"w": vector([1.0, 2.0])}, "score")
-    assert {client: float(value["mean"]) for client, value in measured.items()} == {"A": 1.0, "B": 4.0, "C": 3.0}  # type: ignore[index]
+    means = {client: value_of(value) for client, value in measured.items()}
+    assert means == {"A": 1.0, "B": 4.0, "C": 3.0}
     assert [(r.client, r.task, r.measure) for r in run.asked] == [
         (c, "measure", ("score",)) for c in "ABC"
     ]
 
 
 @pytest.mark.parametrize(
-    ("reply", "says"),
+    ("reply", "reason"),
     [
         ({"error": "no GPU"}, "error: no GPU"),
         ({"measurements": {"score": float("nan")}}, "no finite value"),
     ],
 )
-def test_a_client_that_fails_is_named_with_its_reason(reply: dict[str, object], says: str) -> None:
+def test_a_client_that_fails_is_named_with_its_reason(
+    reply: dict[str, object], reason: str
+) -> None:
     class Failing:
         def answer(self, request: Request) -> Reply:
             echo = {"id": request.id, "run": request.run, "round": request.round}
             return Reply(request.client, None, 0, **echo, **reply)  # type: ignore[arg-type]
 
-    with pytest.raises(FederationError, match=f"client 'B' did not measure 'score': .*{says}"):
+    with pytest.raises(FederationError, match=f"client 'B' did not measure 'score': .*{reason}"):
         Panel(InProcess({"B": Failing}), ["B"]).measure({}, "score")
 
 

@@ -140,10 +140,12 @@ class CorruptQualityd(MapTransform):
     def _with_noise(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         if self.intensity_range is None:
             low, high = np.percentile(image, PERCENTILES)
-            least, greatest = image.min(), image.max()
+            least = image.min()
+            greatest = image.max()
         else:
             low, high = self.intensity_range
-            least, greatest = low, high
+            least = low
+            greatest = high
         std = NOISE_STD[self.severity] * (high - low)
         noise = rng.standard_normal(image.shape)
         return np.clip(image + std * noise, least, greatest)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -14,21 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 
-from monai_fairfl.data import case_values, site_datalist
 from monai_fairfl.data.layouts import values
-from monai_fairfl.data.layouts.base import all_cases
-from monai_fairfl.data.layouts.coding import Coding, coding_of
+from monai_fairfl.data.layouts.coding import coding_of
 from monai_fairfl.data.layouts.image_files import read
 from monai_fairfl.data.layouts.values import check_values, combine, recognise
 from monai_fairfl.errors import DataError
 
 STRUCTURES = ("disc", "cup")
-
-
-def jpeg(pixels: np.ndarray, quality: int) -> np.ndarray:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "JPEG", quality=quality)
-    return np.asarray(Image.open(file))
 
 
 def values_of(*masks: np.ndarray) -> dict[str, list[int]]:
@@ -72,7 +63,7 @@ def test_jpeg_does_not_hide_the_values(
     coding: tuple[int, ...], quality: int, radius: float, ratio: float
 ) -> None:
     drawn = made.mask(2, coding, size=128, radius=radius, cup=ratio * radius)
-    assert values_of(jpeg(drawn, quality)) == values_of(drawn)
+    assert values_of(made.jpeg(drawn, quality)) == values_of(drawn)
 
 
 @pytest.mark.parametrize("coding", [(0, 255), (0, 128, 255), (255, 128, 0)])
@@ -189,14 +180,6 @@ def test_classes_with_a_rim_of_unsure_pixels_are_refused() -> None:
     }
 
 
-@pytest.mark.parametrize("quality", [50, 75, 95])
-def test_a_level_that_jpeg_has_moved_hides_nothing(quality: int) -> None:
-    for coding in ((0, 240), (0, 100, 200), (20, 250)):
-        assert (
-            coding_of(jpeg(made.mask(2, coding, size=128, radius=40, cup=20), quality)).hidden == ()
-        )
-
-
 def test_more_levels_than_nested_structures_are_refused() -> None:
     four = made.mask(0, (0, 1, 2))
     four[:3, :3] = 3
@@ -222,93 +205,9 @@ def test_one_structure_of_two_includes_the_inner_one() -> None:
     assert combine([coding_of(made.mask(0))], ["disc"]) == {"disc": [64, 255]}
 
 
-def test_noise_is_no_coding() -> None:
-    noise = np.random.default_rng(0).normal(100, 20, (64, 64)).clip(0, 255).astype(np.uint8)
-    # A grey photograph: a dim scene in a black surround.
-    view = made.mask(0, (0, 1), size=96, radius=40)
-    view[view > 0] = np.random.default_rng(0).normal(110, 14, (view > 0).sum())
-    assert coding_of(view).levels == ()
-    assert coding_of(noise).levels == () and coding_of(np.full((4, 4), 0.5)).levels == ()
-
-
-# in data lists
-
-
-def test_values_are_looked_for_only_when_structures_are_asked_for(tmp_path: Path) -> None:
-    site = made.folders(tmp_path / "elm", values=made.PALETTE)
-    assert not any("values" in case for case in site_datalist(site)["training"])
-    parts = site_datalist(site, tmp_path / "elm.json", structures=STRUCTURES)
-    expected = {"disc": [1, 2], "cup": [2, 2]}
-    assert all(case["values"] == expected for case in all_cases(parts))
-    assert site_datalist(site, tmp_path / "elm.json", structures=STRUCTURES) == parts
-
-
-def test_a_list_whose_masks_are_coded_in_another_way_later_is_refused(tmp_path: Path) -> None:
-    site, file = made.folders(tmp_path / "elm", values=made.GREY), tmp_path / "elm.json"
-    parts = site_datalist(site, file, structures=STRUCTURES)
-    made.folders(site, values=made.PALETTE)
-    with pytest.raises(
-        DataError,
-        match=r"elm.json has \{'disc': \[64, 255\].* but in the masks \{'disc': \[1, 2\].*Delete",
-    ):
-        site_datalist(site, file, structures=STRUCTURES)
-    hand = parts["training"][0]["values"]
-    # Values given by hand are on purpose.
-    assert site_datalist(site, file, structures=STRUCTURES, values=hand) == parts
-    file.unlink()
-    again = site_datalist(site, file, structures=STRUCTURES)
-    assert [case["image"] for case in again["testing"]] == [
-        case["image"] for case in parts["testing"]
-    ]
-
-
-def test_a_list_is_compared_with_a_few_masks_and_refused_for_all_of_them_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site, file = made.folders(tmp_path / "elm", cases=9, values=made.PALETTE), tmp_path / "elm.json"
-    parts = site_datalist(site, file, structures=STRUCTURES)
-    looked: list[int] = []
-    monkeypatch.setattr(case_values, "A_FEW", 2)
-    monkeypatch.setattr(
-        case_values,
-        "recognise",
-        lambda files, *more: looked.append(len(files)) or recognise(files, *more),
-    )
-    assert site_datalist(site, file, structures=STRUCTURES) == parts and looked == [2]
-    # The first case of each part has no cup.
-    for cases in parts.values():
-        case = cases[0]
-        pixels = np.asarray(Image.open(case["label"]))
-        made.write(Path(case["label"]), np.minimum(pixels, 1))
-    assert site_datalist(site, file, structures=STRUCTURES) == parts
-
-
-def test_values_by_hand_help_where_masks_cannot_be_read(tmp_path: Path) -> None:
-    site = made.folders(tmp_path / "elm", values=made.PALETTE)
-    made.write(site / "masks" / "eye01.png", made.mask(1, (0, 255)))
-    with pytest.raises(DataError, match="elm: .*masks/eye01.png has the values"):
-        site_datalist(site, structures=STRUCTURES)
-    file = tmp_path / "elm.json"
-    parts = site_datalist(site, file, structures=STRUCTURES, values={"disc": (1, 255)})
-    assert all(case["values"] == {"disc": [1, 255]} for case in all_cases(parts))
-    assert site_datalist(site, file, structures=STRUCTURES, values={"disc": (1, 255)}) == parts
-    with pytest.raises(
-        DataError, match="elm.json: .*masks/eye01.png has the values .* or give values="
-    ):
-        site_datalist(site, file, structures=STRUCTURES)
-    with pytest.raises(
-        DataError, match=r"elm.json has \{'disc': \[1, 255\]\} for .*not \{'disc': \[1, 2\]\}"
-    ):
-        site_datalist(site, file, structures=STRUCTURES, values={"disc": [1, 2]})
-
-
 @pytest.mark.parametrize(
     "values", [{"disk": [1, 2]}, {"disc": [2, 1]}, {"disc": [1]}, {"disc": "12"}]
 )
 def test_unusable_values_by_hand_are_refused(values: dict) -> None:
     with pytest.raises(DataError, match="elm: values"):
         check_values(values, STRUCTURES, "elm")
-
-
-def test_a_coding_knows_its_foreground() -> None:
-    assert Coding("a", (0, 1, 255), 255).foreground == {0, 1}

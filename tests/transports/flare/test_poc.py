@@ -34,7 +34,7 @@ from nvflare.recipe.prod_env import ProdEnv  # noqa: E402
 
 from monai_fairfl.bundle.shipped import copy_bundle  # noqa: E402
 from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
-from monai_fairfl.transports.flare.job.recipe import FairFLRecipe  # noqa: E402
+from monai_fairfl.transports.flare.job.fairfl_recipe import FairFLRecipe  # noqa: E402
 
 TRAINER, CONNECTED = "custom/fairfl_client.py", "trainer session established: launch={} "
 

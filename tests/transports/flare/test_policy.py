@@ -42,20 +42,20 @@ def test_the_entry_is_added_to_the_sites_list_once_and_the_rest_stays(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "says"),
     [("{", "is no JSON"), ("[]", "must be an object"), ('{"class_allow_list": "x"}', "is a list")],
 )
-def test_a_broken_policy_is_named_and_kept(tmp_path: Path, content: str, told: str) -> None:
+def test_a_broken_policy_is_named_and_stays(tmp_path: Path, content: str, says: str) -> None:
     file = kit(tmp_path) / "local" / "resources.json"
     file.write_text(content)
 
-    with pytest.raises(ConfigError, match=f"resources.json.*{told}"):
+    with pytest.raises(ConfigError, match=f"resources.json.*{says}"):
         allow(tmp_path)
 
     assert file.read_text() == content
 
 
-def test_without_a_list_nvflares_own_is_kept(tmp_path: Path) -> None:
+def test_without_a_list_nvflares_own_stays(tmp_path: Path) -> None:
     file = allow(kit(tmp_path))
 
     assert json.loads(file.read_text())["class_allow_list"] == [*DEFAULT_CLASS_ALLOW_LIST, ENTRY]
@@ -71,7 +71,7 @@ def test_nvflare_takes_the_entry_for_this_packages_classes_and_no_others(tmp_pat
     assert not matches("monai_fairfl_evil.X", listed[0])
 
 
-def test_the_command_tells_checks_and_adds(
+def test_the_command_shows_checks_and_adds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site = str(kit(tmp_path / "alder"))

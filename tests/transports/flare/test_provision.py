@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The page ``docs/flare_production.md``: what it says a hospital receives, writes and runs is so."""
+"""The page ``docs/flare_production.md``: what a hospital receives, writes and runs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def kits(provisioned: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(provisioned / "prod_00", tmp_path / "prod_00"))
 
 
-# ---- the kits ---------------------------------------------------------------------------------------------------
+# ---- the kits ----
 
 
 def certificate(file: Path) -> x509.Certificate:
@@ -101,15 +101,13 @@ def test_each_participant_receives_what_the_page_says(provisioned: Path) -> None
         "lead@example.org",
     }
     table = PAGE.split("| in the kit of `alder`")[1].split("\n\n")[0]
-    named = [
-        name
-        for row in table.splitlines()[2:]
-        for name in re.findall(r"`([^`]+)`", row.split("|")[1])
-    ]
+    named: list[str] = []
+    for row in table.splitlines()[2:]:
+        named += re.findall(r"`([^`]+)`", row.split("|")[1])
     assert len(named) == 10
-    assert not [
-        (site, name) for site in HOSPITALS for name in named if not (kits / site / name).exists()
-    ]
+    for site in HOSPITALS:
+        for name in named:
+            assert (kits / site / name).exists(), (site, name)
     for name in ("fl.example.org/startup/server.key", "fl.example.org/startup/fed_server.json"):
         assert (kits / name).exists()
     for name in ("client.key", "fed_admin.json"):
@@ -125,52 +123,41 @@ def test_certificates_name_their_owner_and_are_signed_by_the_root(provisioned: P
     for site in HOSPITALS:
         own = certificate(kits / site / "startup" / "client.crt")
         assert own.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value == site
-        own.verify_directly_issued_by(
-            certificate(kits / "fl.example.org" / "startup" / "rootCA.pem")
-        )
-        assert (
-            round((own.not_valid_after_utc - own.not_valid_before_utc) / timedelta(days=1)) == 360
-        )
+        root = certificate(kits / "fl.example.org" / "startup" / "rootCA.pem")
+        own.verify_directly_issued_by(root)
+        valid_for = own.not_valid_after_utc - own.not_valid_before_utc
+        assert round(valid_for / timedelta(days=1)) == 360
     assert "root_pri_key" in json.loads((provisioned / "state" / "cert.json").read_text())
 
 
 def test_one_port_and_mutual_tls_for_everybody(provisioned: Path) -> None:
     kits = provisioned / "prod_00"
-    server = json.loads((kits / "fl.example.org" / "startup" / "fed_server.json").read_text())[
-        "servers"
-    ][0]
-    assert server["service"]["target"] == "fl.example.org:8002" and server["admin_port"] == 8002
+    server_file = kits / "fl.example.org" / "startup" / "fed_server.json"
+    server = json.loads(server_file.read_text())["servers"][0]
+    assert server["service"]["target"] == "fl.example.org:8002"
+    assert server["admin_port"] == 8002
     assert server["connection_security"] == "mtls"
     for site in HOSPITALS:
         client = json.loads((kits / site / "startup" / "fed_client.json").read_text())
-        assert client["servers"][0]["service"] == {
-            "target": "fl.example.org:8002",
-            "scheme": "grpc",
-        }
-        assert (
-            client["client"]["connection_security"] == "mtls" and client["client"]["fqsn"] == site
-        )
-    lead = json.loads((kits / "lead@example.org" / "startup" / "fed_admin.json").read_text())[
-        "admin"
-    ]
-    assert (lead["host"], lead["port"], lead["connection_security"]) == (
-        "fl.example.org",
-        8002,
-        "mtls",
-    )
+        service = {"target": "fl.example.org:8002", "scheme": "grpc"}
+        assert client["servers"][0]["service"] == service
+        assert client["client"]["connection_security"] == "mtls"
+        assert client["client"]["fqsn"] == site
+    lead_file = kits / "lead@example.org" / "startup" / "fed_admin.json"
+    lead = json.loads(lead_file.read_text())["admin"]
+    assert (lead["host"], lead["port"]) == ("fl.example.org", 8002)
+    assert lead["connection_security"] == "mtls"
 
 
 def test_a_second_provision_keeps_all_certificates(tmp_path: Path) -> None:
     project = provision(tmp_path)
     assert provision(tmp_path) == project
-    for file in (project / "prod_00").rglob("*.crt"):
-        assert (
-            project / "prod_01" / file.relative_to(project / "prod_00")
-        ).read_bytes() == file.read_bytes()
+    for first in (project / "prod_00").rglob("*.crt"):
+        second = project / "prod_01" / first.relative_to(project / "prod_00")
+        assert second.read_bytes() == first.read_bytes()
 
 
-# ---- what the hospital writes
-# -----------------------------------------------------------------------------------
+# ---- what the hospital writes ----
 
 
 def test_the_site_reads_the_pages_settings_where_the_page_puts_them(kits: Path) -> None:
@@ -181,14 +168,11 @@ def test_the_site_reads_the_pages_settings_where_the_page_puts_them(kits: Path) 
     site = Site("alder", kits / "alder", job)
 
     assert site.settings == JobSiteSettings.merged(job, SITE)
-    assert site.settings.device == "cuda:0" and site.settings.overrides == {
-        "size": [64, 64],
-        **SITE["overrides"],
-    }
+    assert site.settings.device == "cuda:0"
+    assert site.settings.overrides == {"size": [64, 64], **SITE["overrides"]}
     assert str(site.dataset_dir) == SITE["dataset_dir"]
-    known = json.loads(
-        (find_bundle("prostate_mri_segmentation") / "configs" / "train.json").read_text()
-    )
+    train = find_bundle("prostate_mri_segmentation") / "configs" / "train.json"
+    known = json.loads(train.read_text())
     assert set(SITE["overrides"]) <= set(known)
 
 
@@ -199,12 +183,11 @@ def test_the_policy_command_adds_the_entry_to_nvflares_list(
         kit = kits / name
         assert main(["flare-policy", "--kit", str(kit), "--check"]) == 2
         assert main(["flare-policy", "--kit", str(kit)]) == 0
-        assert Workspace(str(kit)).get_resources_file_path() == str(
-            kit / "local" / "resources.json"
-        )
+        own = kit / "local" / "resources.json"
+        assert Workspace(str(kit)).get_resources_file_path() == str(own)
         default = json.loads((kit / "local" / "resources.json.default").read_text())
         default["class_allow_list"].append("monai_fairfl.")
-        assert json.loads((kit / "local" / "resources.json").read_text()) == default
+        assert json.loads(own.read_text()) == default
 
 
 def test_the_servers_results_move_out_of_the_temporary_folder(kits: Path) -> None:
@@ -218,7 +201,8 @@ def test_the_servers_results_move_out_of_the_temporary_folder(kits: Path) -> Non
 
 
 def test_error_logs_stay_at_a_hospital_that_says_so(kits: Path) -> None:
-    kit, context = kits / "alder", FLContext()
+    kit = kits / "alder"
+    context = FLContext()
     main(["flare-policy", "--kit", str(kit)])
     context.set_prop(FLContextKey.WORKSPACE_ROOT, str(kit))
     context.set_prop(ReservedKey.IDENTITY_NAME, "alder")
@@ -241,20 +225,16 @@ def test_custom_code_is_refused_by_the_pages_authorization_and_by_it_only(kits: 
         return bool(authorizer.authorize(AuthzContext(right=right, user=lead, submitter=lead))[0])
 
     local = kits / "birch" / "local"
-    default, own = rights(json.loads((local / "authorization.json.default").read_text())), rights(
-        AUTHORIZATION
-    )
+    default = rights(json.loads((local / "authorization.json.default").read_text()))
+    own = rights(AUTHORIZATION)
     assert may(default, "byoc")
-    assert not any(
-        may(own, "byoc", role) for role in ("project_admin", "org_admin", "lead", "member")
-    )
-    assert all(
-        may(own, right) for right in ("submit_job", "manage_job", "download_job", "view", "operate")
-    )
-    (local / "authorization.json").write_text("{}")
-    assert Workspace(str(local.parent)).get_authorization_file_path() == str(
-        local / "authorization.json"
-    )
+    for role in ("project_admin", "org_admin", "lead", "member"):
+        assert not may(own, "byoc", role)
+    for right in ("submit_job", "manage_job", "download_job", "view", "operate"):
+        assert may(own, right)
+    file = local / "authorization.json"
+    file.write_text("{}")
+    assert Workspace(str(local.parent)).get_authorization_file_path() == str(file)
 
 
 def test_the_pages_privacy_policy_changes_the_update_and_nothing_else(kits: Path) -> None:
@@ -262,13 +242,15 @@ def test_the_pages_privacy_policy_changes_the_update_and_nothing_else(kits: Path
     (kit / "local" / "privacy.json").write_text(json.dumps(PRIVACY))
     manager = create_privacy_manager(Workspace(str(kit), "cedar"), names_only=False)
     (filter,) = manager.get_scope(None).task_result_filters["out"]
-    steps, change = 4, torch.linspace(-0.08, 0.08, 101).reshape(1, 101)
-    buffers, told = {"mean": torch.tensor([3.0])}, {"global_score": {"mean": 0.5, "gland": 0.5}}
+    steps = 4
+    change = torch.linspace(-0.08, 0.08, 101).reshape(1, 101)
+    buffers = {"mean": torch.tensor([3.0])}
+    measured = {"global_score": {"mean": 0.5, "gland": 0.5}}
     sent = Reply(
         "cedar",
         {"w": change},
         40,
-        told,
+        measured,
         buffers,
         num_cases=7,
         num_steps=steps,
@@ -278,24 +260,25 @@ def test_the_pages_privacy_policy_changes_the_update_and_nothing_else(kits: Path
     )
 
     shareable = filter.process(FLModelUtils.to_shareable(reply_model(sent)), FLContext())
-    got = reply_of(
-        FLModelUtils.from_shareable(shareable),
-        Request("cedar", "train", {}, id=1, run="r", round=0),
-    )
+    request = Request("cedar", "train", {}, id=1, run="r", round=0)
+    got = reply_of(FLModelUtils.from_shareable(shareable), request)
 
     assert got.error is None and got.update is not None
     found = got.update["w"].numpy().ravel()
-    cutoff, gamma = np.percentile(np.abs(change.numpy() / steps), 10), 0.01
-    clipped = np.clip(change.numpy().ravel() / steps, -gamma, gamma) * steps
-    clipped[np.abs(change.numpy().ravel() / steps) < cutoff] = 0
+    gamma = 0.01
+    per_step = change.numpy().ravel() / steps
+    cutoff = np.percentile(np.abs(per_step), 10)
+    clipped = np.clip(per_step, -gamma, gamma) * steps
+    clipped[np.abs(per_step) < cutoff] = 0
     np.testing.assert_allclose(found, clipped, atol=1e-7)
-    assert 9 <= (found == 0).sum() <= 11 and np.abs(found).max() == pytest.approx(gamma * steps)
-    assert (got.measurements, got.num_samples, got.num_cases, got.num_steps) == (told, 40, 7, steps)
+    assert 9 <= (found == 0).sum() <= 11
+    assert np.abs(found).max() == pytest.approx(gamma * steps)
+    assert got.measurements == measured
+    assert (got.num_samples, got.num_cases, got.num_steps) == (40, 7, steps)
     assert got.buffers is not None and torch.equal(got.buffers["mean"], buffers["mean"])
 
 
-# ---- the page's commands
-# ----------------------------------------------------------------------------------------
+# ---- the page's commands ----
 
 
 def test_the_page_shows_the_project_file() -> None:
@@ -319,9 +302,8 @@ def test_our_commands_and_their_flags_exist() -> None:
         with contextlib.redirect_stdout(io.StringIO()) as shown, pytest.raises(SystemExit) as end:
             main([words[1], "--help"])
         assert end.value.code == 0
-        assert not [
-            flag for flag in words if flag.startswith("--") and flag not in shown.getvalue()
-        ]
+        for word in words:
+            assert not word.startswith("--") or word in shown.getvalue(), word
 
 
 HELP = """
@@ -340,16 +322,13 @@ print(json.dumps(texts))
 
 
 def test_nvflares_commands_and_their_flags_exist(tmp_path: Path) -> None:
-    inline = [
-        shlex.split(text) for text in re.findall(r"`(nvflare [^`]+)`", PAGE.replace("\n", " "))
-    ]
-    theirs = [words for words in commands() if words[0] == "nvflare"] + inline
-    asked = {
-        tuple(
-            words[1:2] if words[1] in ("provision", "preflight-check", "package") else words[1:3]
-        ): words
-        for words in theirs
-    }
+    theirs = [words for words in commands() if words[0] == "nvflare"]
+    for text in re.findall(r"`(nvflare [^`]+)`", PAGE.replace("\n", " ")):
+        theirs.append(shlex.split(text))
+    asked: dict[tuple[str, ...], list[str]] = {}
+    for words in theirs:
+        is_one_word = words[1] in ("provision", "preflight-check", "package")
+        asked[tuple(words[1:2] if is_one_word else words[1:3])] = words
     environment = {**os.environ, "HOME": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", HELP, json.dumps(sorted(asked))],
@@ -362,9 +341,8 @@ def test_nvflares_commands_and_their_flags_exist(tmp_path: Path) -> None:
     for name, words in asked.items():
         text = texts[" ".join(name)]
         assert f"nvflare {' '.join(name)}" in text, name
-        assert not [
-            flag for flag in words if flag.startswith("-") and f"{flag} " not in text
-        ], words
+        for word in words:
+            assert not word.startswith("-") or f"{word} " in text, (words, word)
 
 
 @pytest.mark.slow
@@ -374,19 +352,23 @@ def test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet(tmp_path: 
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    alone = ["--no-deps", "--no-index"]  # what it needs is here already
-    build, install = command("pip", "wheel")[1:], command("pip", "install", "--no-index")[1:]
+    # What it needs is here already.
+    alone = ["--no-deps", "--no-index"]
+    build = command("pip", "wheel")[1:]
+    install = command("pip", "install", "--no-index")[1:]
     subprocess.run([*pip, *build, *alone, "--no-build-isolation"], cwd=tmp_path, check=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "fl"], cwd=tmp_path, check=True)
     python = tmp_path / "fl" / "bin" / "python"
     (packages,) = (tmp_path / "fl").glob("lib/python*/site-packages")
     subprocess.run([*pip, "--python", str(python), *install, "--no-deps"], cwd=tmp_path, check=True)
-    (packages / "rest.pth").write_text(
-        "\n".join(path for path in sys.path if path.endswith("-packages"))
-    )
+    others = [path for path in sys.path if path.endswith("-packages")]
+    (packages / "rest.pth").write_text("\n".join(others))
 
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    code = "import monai_fairfl.transports.flare as f, monai_fairfl.bundle.shipped as b; print(f.__file__, *b.bundle_names())"
+    code = (
+        "import monai_fairfl.transports.flare as flare, monai_fairfl.bundle.shipped as shipped;"
+        "print(flare.__file__, *shipped.bundle_names())"
+    )
     done = subprocess.run(
         [python, "-W", "ignore", "-c", code], cwd=tmp_path, env=environment, capture_output=True
     )
@@ -394,7 +376,5 @@ def test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet(tmp_path: 
     file, *bundles = done.stdout.decode().split()
     assert Path(file).is_relative_to(packages), done.stderr.decode()
     assert bundles == ["fundus_disc_cup_segmentation", "prostate_mri_segmentation"]
-    assert (
-        subprocess.run([python.parent / "monai-fairfl", "--version"], env=environment).returncode
-        == 0
-    )
+    version = [python.parent / "monai-fairfl", "--version"]
+    assert subprocess.run(version, env=environment).returncode == 0

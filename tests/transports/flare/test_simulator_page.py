@@ -28,11 +28,10 @@ SCRIPT = CHECKOUT / "docs" / "examples" / "flare" / "simulate.py"
 
 def command_of_the_page() -> list[str]:
     """The words after ``python docs/examples/flare/simulate.py``."""
-    return next(
-        line.split()[2:]
-        for line in PAGE.splitlines()
-        if line.startswith("python docs/examples/flare/")
-    )
+    for line in PAGE.splitlines():
+        if line.startswith("python docs/examples/flare/"):
+            return line.split()[2:]
+    raise AssertionError("the page has no such command")
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +47,8 @@ def simulated(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         "HOME": str(folder),
         "OMP_NUM_THREADS": "1",
     }
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        str(SCRIPT),
-        *command_of_the_page(),
-        "--sites",
-        *CLIENTS,
-    ]
+    python = [sys.executable, "-W", "ignore"]
+    command = [*python, str(SCRIPT), *command_of_the_page(), "--sites", *CLIENTS]
     with open(folder / "log.txt", "w") as log:
         done = subprocess.run(
             command, cwd=folder, env=environment, stdout=log, stderr=log, timeout=400
@@ -79,24 +71,18 @@ def test_the_script_gives_the_ledger_of_one_process(
 @pytest.mark.slow
 def test_results_lie_where_the_page_says(simulated: Path) -> None:
     table = PAGE.split("| in `flare/FedCE/`")[1].split("\n\n")[0]
-    named = [
-        name
-        for row in table.splitlines()[2:]
-        for name in re.findall(r"`([^`]+)`", row.split("|")[1])
-    ]
+    named: list[str] = []
+    for row in table.splitlines()[2:]:
+        named += re.findall(r"`([^`]+)`", row.split("|")[1])
     assert len(named) == 6
-    assert not [name for name in named if not (simulated / name).exists()]
+    for name in named:
+        assert (simulated / name).exists(), name
     run = simulated / "server" / "fairfl" / "FedCE"
-    assert {path.name for path in run.iterdir()} >= {
-        "ledger.jsonl",
-        "models",
-        "report.html",
-        "checkpoints",
-    }
-    assert {path.name for path in (simulated / "server" / "simulate_job" / "fairfl").iterdir()} >= {
-        "models",
-        "ledger.jsonl",
-    }
+    for name in ("ledger.jsonl", "models", "report.html", "checkpoints"):
+        assert (run / name).exists(), name
+    results = simulated / "server" / "simulate_job" / "fairfl"
+    for name in ("models", "ledger.jsonl"):
+        assert (results / name).exists(), name
 
 
 @pytest.mark.slow
@@ -105,43 +91,42 @@ def test_tensorboard_shows_every_curve_of_the_ledger(simulated: Path) -> None:
         "tensorboard.backend.event_processing.event_accumulator"
     ).EventAccumulator
     found: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for events in (simulated / "server" / "simulate_job" / "tb_events").rglob(
-        "events.out.tfevents.*"
-    ):
-        board, site = accumulator(str(events)), (
-            events.parent.name if events.parent.name in CLIENTS else ""
-        )
+    boards = simulated / "server" / "simulate_job" / "tb_events"
+    for events in boards.rglob("events.out.tfevents.*"):
+        folder = events.parent.name
+        site = folder if folder in CLIENTS else ""
+        board = accumulator(str(events))
         board.Reload()
         for tag in board.Tags()["scalars"]:
-            found.setdefault((site, tag), []).extend(
-                (point.step, point.value) for point in board.Scalars(tag)
-            )
+            points = found.setdefault((site, tag), [])
+            for point in board.Scalars(tag):
+                points.append((point.step, point.value))
     expected: dict[tuple[str, str], list[tuple[int, float]]] = {}
     records = read_ledger(simulated / "server" / "fairfl" / "FedCE" / "ledger.jsonl")
     for record in records:
         for site, tag, value, step in curve_points(record):
-            expected.setdefault((site, tag), []).append(
-                (step, pytest.approx(value, rel=1e-6))
-            )  # the board: float32
+            # The board stores float32.
+            rounded = pytest.approx(value, rel=1e-6)
+            expected.setdefault((site, tag), []).append((step, rounded))
 
     assert found == expected
 
     shown = PAGE.split("| tag | what |")[1].split("\n\n")[0]
     tags = {tag for _, tag in expected}
-    assert (
-        set(re.findall(r"`(\w+(?:/mean)?)`", shown)) - {"alder"} <= tags
-        and "leave_one_out_error/mean" in tags
-    )
-    rounds = [record for record in records if record["kind"] == "round"]
-    assert expected["alder", "aggregation_weight"] == [
-        (r["round"], r["aggregation"]["alder"]) for r in rounds
-    ]
+    assert set(re.findall(r"`(\w+(?:/mean)?)`", shown)) - {"alder"} <= tags
+    assert "leave_one_out_error/mean" in tags
+    weights = []
+    for record in records:
+        if record["kind"] == "round":
+            weights.append((record["round"], record["aggregation"]["alder"]))
+    assert expected["alder", "aggregation_weight"] == weights
 
 
 def test_the_page_shows_the_script() -> None:
     shown = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
     inside = [line.strip() for line in SCRIPT.read_text().splitlines()]
-    assert not [line for line in shown.splitlines() if line.strip() not in inside]
+    for line in shown.splitlines():
+        assert line.strip() in inside
 
 
 def test_filters_and_early_stopping_are_written_as_the_page_shows(tmp_path: Path) -> None:

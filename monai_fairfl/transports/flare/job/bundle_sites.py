@@ -59,6 +59,7 @@ class BundleSites:
         bundle: str,
         strategy: Strategy,
         min_clients: int,
+        *,
         settings: Mapping[str, Any],
         custom_code: bool,
         options: Mapping[str, Any],

@@ -18,7 +18,7 @@ from nvflare.recipe.sim_env import SimEnv
 from monai_fairfl.bundle import preflight
 from monai_fairfl.bundle.shipped import check_new
 from monai_fairfl.errors import FederationError
-from monai_fairfl.transports.flare.job.recipe import FairFLRecipe
+from monai_fairfl.transports.flare.job.fairfl_recipe import FairFLRecipe
 from monai_fairfl.transports.flare.workspace import HOME, folder_of_run, run_ended
 
 
@@ -27,7 +27,7 @@ def export_job(out: str | Path, **arguments: Any) -> Path:
 
     Args:
         out: becomes the job folder; it must be new or empty.
-        arguments: of :class:`~monai_fairfl.transports.flare.job.recipe.FairFLRecipe`.
+        arguments: of :class:`~monai_fairfl.transports.flare.job.fairfl_recipe.FairFLRecipe`.
 
     Returns:
         The folder.
@@ -67,7 +67,7 @@ def simulate_job(
             end goes on.
         sites_root: one folder per site.
         site_names: those that take part; all by default.
-        arguments: of :class:`~monai_fairfl.transports.flare.job.recipe.FairFLRecipe`.
+        arguments: of :class:`~monai_fairfl.transports.flare.job.fairfl_recipe.FairFLRecipe`.
 
     Returns:
         The run's folder, with models, ledger and report.

@@ -49,12 +49,12 @@ class ScriptSites:
 
     Args:
         train_script: path of the script.
-        train_args: its arguments.
+        strategy: of the federation.
+        min_clients: of the federation.
+        train_args: arguments of the script.
         options: of NVFlare's ``ScriptRunner``, for every site.
         model: see :func:`~monai_fairfl.transports.flare.job.user_model.initial_of`.
         trainable_param_names: likewise.
-        strategy: of the federation.
-        min_clients: of the federation.
 
     Raises:
         ConfigError: when the strategy cannot work with scripts.
@@ -68,12 +68,13 @@ class ScriptSites:
     def __init__(
         self,
         train_script: str,
+        strategy: Strategy,
+        min_clients: int,
+        *,
         train_args: str,
         options: Mapping[str, Any],
         model: nn.Module | Mapping[str, Any] | None,
         trainable_param_names: Sequence[str] | None,
-        strategy: Strategy,
-        min_clients: int,
     ):
         check_strategy(strategy, min_clients)
         self.options = {"train_script": train_script, "train_args": train_args, **options}

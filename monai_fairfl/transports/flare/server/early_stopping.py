@@ -21,7 +21,7 @@ class EarlyStop:
     Args:
         condition: such as ``"global_score >= 0.8"``; ``None``: never.
         patience: rounds without a better mean; ``None``: as many as there are.
-        conclude: ends the run; it may be set later.
+        conclude: ends the run; the controller sets it once the run exists.
 
     Raises:
         ConfigError: when the condition cannot be read, or there is patience without a condition.

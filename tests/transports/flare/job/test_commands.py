@@ -27,19 +27,21 @@ from monai_fairfl.transports.in_process import InProcess  # noqa: E402
 pytestmark = pytest.mark.nvflare
 
 OWN = {"_target_": "inverse_loss.InverseLoss", "epsilon": 0.5}
+EXPORT = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS)]
+
+
+def files_in(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_the_commands_take_a_strategy_by_its_dotted_path(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS)]
-    assert (
-        main([*words, "--strategy", "inverse_loss.InverseLoss", "--out", str(tmp_path / "job")])
-        == 0
-    )
+    with_code = ["--strategy", "inverse_loss.InverseLoss", "--out", str(tmp_path / "job")]
+    assert main([*EXPORT, *with_code]) == 0
     assert "brings the code of inverse_loss.InverseLoss" in capsys.readouterr().out
     without_code = ["--no-custom-code", "--out", str(tmp_path / "without_code")]
-    assert main([*words, "--strategy", json.dumps(OWN), *without_code]) == 0
+    assert main([*EXPORT, "--strategy", json.dumps(OWN), *without_code]) == 0
     assert "does not bring inverse_loss.InverseLoss" in capsys.readouterr().out
 
 
@@ -61,34 +63,23 @@ def test_the_commands_say_why_a_dotted_path_cannot_be_imported(
 def test_the_command_writes_a_job_and_replaces_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [
-        "export-flare",
-        "--bundle",
-        BUNDLE,
-        "--overrides",
-        str(SETTINGS),
-        "--num-rounds",
-        "3",
-        "--no-custom-code",
-    ]
+    words = [*EXPORT, "--num-rounds", "3", "--no-custom-code"]
+    folder = tmp_path / "job"
 
-    assert main([*words, "--strategy", "CGSV", "--out", str(tmp_path / "job"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"job": str(tmp_path / "job"), "allow": ENTRY}
-    assert json.loads((tmp_path / "job" / "meta.json").read_text())["min_clients"] == 2
-    job = {path: path.read_bytes() for path in (tmp_path / "job").rglob("*") if path.is_file()}
-    assert main([*words, "--strategy", "FedAvg", "--out", str(tmp_path / "job")]) == 2
-    assert (
-        f"{tmp_path / 'job'} is there already and not an empty folder; name a new one"
-        in capsys.readouterr().err
-    )
-    assert {
-        path: path.read_bytes() for path in (tmp_path / "job").rglob("*") if path.is_file()
-    } == job
+    assert main([*words, "--strategy", "CGSV", "--out", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"job": str(folder), "allow": ENTRY}
+    assert json.loads((folder / "meta.json").read_text())["min_clients"] == 2
+
+    job = files_in(folder)
+    assert main([*words, "--strategy", "FedAvg", "--out", str(folder)]) == 2
+    used = f"{folder} is there already and not an empty folder; name a new one"
+    assert used in capsys.readouterr().err
+    assert files_in(folder) == job
+
     (tmp_path / "empty").mkdir()
-    assert (
-        main([*words, "--out", str(tmp_path / "empty")]) == 0
-        and (tmp_path / "empty" / "meta.json").exists()
-    )
+    assert main([*words, "--out", str(tmp_path / "empty")]) == 0
+    assert (tmp_path / "empty" / "meta.json").exists()
+
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "image.nii.gz").touch()
     assert main([*words, "--out", str(tmp_path / "data")]) == 2
@@ -117,7 +108,8 @@ def test_a_mistake_in_a_mapping_is_answered_with_what_was_given_and_an_example(
         main(["export-flare", "--bundle", BUNDLE, flag, text, "--out", str(tmp_path / "job")])
 
     error = capsys.readouterr().err.splitlines()[-1]
-    assert left.value.code == 2 and f"argument {flag}: got {text!r}" in error and says in error
+    assert left.value.code == 2
+    assert f"argument {flag}: got {text!r}" in error and says in error
     example = {
         "--strategy": '{"_target_": "monai_fairfl.strategies.ShapFed"',
         "--overrides": "{'size': [64, 64]}",
@@ -147,47 +139,33 @@ def test_a_mistake_in_a_mapping_is_answered_with_what_was_given_and_an_example(
         (["--timeout", "-5"], "timeout is a number of seconds"),
     ],
 )
-def test_a_mistake_in_a_job_is_told_in_one_line_and_before_it_is_written(
+def test_a_mistake_in_a_job_is_reported_in_one_line_and_before_it_is_written(
     given: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [
-        "export-flare",
-        "--bundle",
-        BUNDLE,
-        "--overrides",
-        str(SETTINGS),
-        "--out",
-        str(tmp_path / "job"),
-    ]
-    assert main([*words, *given]) == 2
-    assert re.search(says, capsys.readouterr().err) and not (tmp_path / "job").exists()
+    assert main([*EXPORT, "--out", str(tmp_path / "job"), *given]) == 2
+    assert re.search(says, capsys.readouterr().err)
+    assert not (tmp_path / "job").exists()
 
 
 def test_a_strategy_is_given_by_name_or_by_configuration(tmp_path: Path) -> None:
-    words = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS), "--out"]
     configuration = '{"_target_": "monai_fairfl.strategies.ShapFed", "personalised": true}'
     for arguments, name in ((["--strategy", configuration], "ShapFed-personalised"), ([], "FedCE")):
-        assert main([*words, str(tmp_path / name), *arguments]) == 0
-        assert json.loads((tmp_path / name / "meta.json").read_text())["name"] == f"{BUNDLE}-{name}"
+        assert main([*EXPORT, "--out", str(tmp_path / name), *arguments]) == 0
+        meta = json.loads((tmp_path / name / "meta.json").read_text())
+        assert meta["name"] == f"{BUNDLE}-{name}"
 
 
-def test_the_simulators_command_tells_the_servers_report_and_leaves_it_as_it_is(
+def test_the_simulators_command_shows_the_servers_report_and_leaves_it_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
     clients = InProcess({name: lambda: LeastSquares([1.0]) for name in ("elm", "oak")})
     Federation(FedAvg(), clients, 1, lambda: ({"w": vector([0.0])}, SPEC), run_dir=run).run()
-    expected, page = as_text(write_report([run], run)), run / "report.html"
+    expected = as_text(write_report([run], run))
+    page = run / "report.html"
     monkeypatch.setattr(jobs, "simulate_job", lambda *arguments, **settings: run)
-    words = [
-        "simulate-flare",
-        "--bundle",
-        BUNDLE,
-        "--sites-root",
-        "hospitals",
-        "--workspace",
-        "flare",
-    ]
+    words = ["simulate-flare", "--bundle", BUNDLE]
+    words += ["--sites-root", "hospitals", "--workspace", "flare"]
     written = page.stat().st_mtime_ns
 
     assert main(words) == 0
@@ -195,6 +173,7 @@ def test_the_simulators_command_tells_the_servers_report_and_leaves_it_as_it_is(
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"run": str(run), "report": str(page)}
     assert page.stat().st_mtime_ns == written
-    page.unlink()  # without plotly there is none
+    # Without plotly there is no page.
+    page.unlink()
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"run": str(run), "report": None}

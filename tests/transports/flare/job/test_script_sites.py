@@ -15,6 +15,7 @@ from torch import nn
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.model_spec import read_spec
+from monai_fairfl.protocol.values import Weights
 
 pytest.importorskip(
     "nvflare", reason="nvflare is not installed: pip install 'monai_fairfl[nvflare]'"
@@ -47,9 +48,8 @@ class Net(nn.Module):
 
 def recipe(**changes: Any) -> FairFLRecipe:
     given = {"model": Net(), "train_script": "client.py", "min_clients": 3, "num_rounds": 2}
-    return FairFLRecipe(
-        **{name: value for name, value in {**given, **changes}.items() if value is not None}
-    )
+    arguments = {**given, **changes}
+    return FairFLRecipe(**{name: value for name, value in arguments.items() if value is not None})
 
 
 def exported(folder: Path, **changes: Any) -> tuple[dict[str, Any], Path]:
@@ -72,38 +72,34 @@ def test_every_argument_of_nvflares_recipe_is_understood(jobs: Path) -> None:
     theirs = inspect.signature(FedCERecipe).parameters
     ours = inspect.signature(FairFLRecipe).parameters
     assert set(theirs) <= set(ours)
-    same = set(theirs) - {
-        "name",
-        "model",
-        "train_script",
-    }  # optional here, for a bundle has neither
-    assert {name: ours[name].default for name in same} == {
-        name: theirs[name].default for name in same
-    }
+    # These three are optional here, for a bundle has neither model nor script.
+    for name in set(theirs) - {"name", "model", "train_script"}:
+        assert ours[name].default == theirs[name].default, name
     arguments, app = exported(
-        jobs / "out", fedce_mode="times", key_metric="dice", stop_cond="dice >= 0.9", patience=2, name="discs",
-        server_memory_gc_rounds=3, enable_tensor_disk_offload=True, best_model_filename="b.pt", train_args="--log here",
-    )  # fmt: skip
-    assert arguments["strategy"]["args"] == {
-        "variant": "revised"
-    }  # and the default mode, which NVFlare leaves out
+        jobs / "out",
+        fedce_mode="times",
+        key_metric="dice",
+        stop_cond="dice >= 0.9",
+        patience=2,
+        name="discs",
+        server_memory_gc_rounds=3,
+        enable_tensor_disk_offload=True,
+        best_model_filename="b.pt",
+        train_args="--log here",
+    )
+    # And the default mode, which NVFlare leaves out.
+    assert arguments["strategy"]["args"] == {"variant": "revised"}
     assert arguments["scripts"] == {"key_metric": "dice", "key_metric_mode": "max"}
     assert arguments["federation"]["final"] == arguments["federation"]["evaluate"] == []
-    assert (arguments["stop_cond"], arguments["patience"], arguments["memory_gc_rounds"]) == (
-        "dice >= 0.9",
-        2,
-        3,
-    )
+    assert arguments["stop_cond"] == "dice >= 0.9"
+    assert (arguments["patience"], arguments["memory_gc_rounds"]) == (2, 3)
     client = json.loads((app / "config/config_fed_client.json").read_text())
     (executor,) = client["executors"]
-    assert executor["executor"]["args"]["task_script_path"] == "client.py"
-    assert executor["executor"]["args"]["task_script_args"] == "--log here"
-    assert executor["executor"]["args"]["params_transfer_type"] == "DIFF"
-    assert [
-        component["id"]
-        for component in client["components"]
-        if "ConvertToFedEvent" in component["path"]
-    ]
+    of_executor = executor["executor"]["args"]
+    assert of_executor["task_script_path"] == "client.py"
+    assert of_executor["task_script_args"] == "--log here"
+    assert of_executor["params_transfer_type"] == "DIFF"
+    assert any("ConvertToFedEvent" in component["path"] for component in client["components"])
     assert (app / "custom/client.py").read_text() == (jobs / "client.py").read_text()
 
 
@@ -119,19 +115,15 @@ def test_a_script_in_a_process_of_its_own_and_other_arguments_at_one_site(jobs: 
     made.export(str(jobs / "out"))
     commands = {}
     for site in sites:
-        config = json.loads(
-            (jobs / f"out/discs/app_{site}/config/config_fed_client.json").read_text()
-        )
+        file = jobs / f"out/discs/app_{site}/config/config_fed_client.json"
+        config = json.loads(file.read_text())
         arguments = config["executors"][0]["executor"]["args"]
         assert (arguments["launch_once"], arguments["shutdown_timeout"]) == (False, 5.0)
         commands[site] = " ".join(arguments["command"])
-    assert (
-        commands["elm"] == "python3 -u custom/client.py --log a"
-        and commands["poplar"] == "python3 custom/client.py"
-    )
-    with pytest.raises(
-        ConfigError, match="per_site_config of elm sets 'train_arguments'.*train_args"
-    ):
+    assert commands["elm"] == "python3 -u custom/client.py --log a"
+    assert commands["poplar"] == "python3 custom/client.py"
+    unknown = "per_site_config of elm sets 'train_arguments'.*train_args"
+    with pytest.raises(ConfigError, match=unknown):
         recipe(per_site_config={"elm": {"train_arguments": ""}})
 
 
@@ -147,25 +139,27 @@ def test_the_initial_model_is_the_instance_or_is_built_under_the_seed(
 
     monkeypatch.syspath_prepend(str(jobs))
     built = {"class_path": "net.Net", "args": {"channels": 2}}
-    first, again, other = (
-        read_initial(exported(jobs / str(i), model=built, seed=seed)[1] / "config/initial")[0]
-        for i, seed in enumerate((1, 1, 2))
-    )
+
+    def built_under(seed: int, name: str) -> Weights:
+        _, app = exported(jobs / name, model=built, seed=seed)
+        return read_initial(app / "config/initial")[0]
+
+    first = built_under(1, "first")
+    again = built_under(1, "again")
+    other = built_under(2, "other")
     assert all(torch.equal(value, again[name]) for name, value in first.items())
     assert not all(torch.equal(value, other[name]) for name, value in first.items())
 
-    for i, kept in enumerate(
-        (network.state_dict(), {"model": network.state_dict(), "train_conf": None})
-    ):
-        torch.save(kept, jobs / "start.pt")
-        _, app = exported(jobs / f"file{i}", model=Net(), initial_ckpt=str(jobs / "start.pt"))
-        assert torch.equal(
-            read_initial(app / "config/initial")[0]["head.weight"], network.head.weight
-        )
-    with pytest.raises(
-        ConfigError, match="(?s)start.pt cannot be used.*read where the recipe is made"
-    ):
-        recipe(model=Net(width=4), initial_ckpt=str(jobs / "start.pt"))
+    start = jobs / "start.pt"
+    as_nvflare_writes = {"model": network.state_dict(), "train_conf": None}
+    for number, content in enumerate((network.state_dict(), as_nvflare_writes)):
+        torch.save(content, start)
+        _, app = exported(jobs / f"file{number}", model=Net(), initial_ckpt=str(start))
+        weights, _ = read_initial(app / "config/initial")
+        assert torch.equal(weights["head.weight"], network.head.weight)
+    unfit = "(?s)start.pt cannot be used.*read where the recipe is made"
+    with pytest.raises(ConfigError, match=unfit):
+        recipe(model=Net(width=4), initial_ckpt=str(start))
     with pytest.raises(ConfigError, match="absent.pt cannot be used"):
         recipe(initial_ckpt="absent.pt")
 
@@ -205,13 +199,12 @@ def test_a_method_that_no_script_can_serve_is_refused_by_name(name: str) -> None
 
 def test_what_a_composed_method_trains_differently_is_refused() -> None:
     composed = {
-        "_target_": "monai_fairfl.strategies.compose", "strategy": {"_target_": "monai_fairfl.strategies.FedAvg"},
+        "_target_": "monai_fairfl.strategies.compose",
+        "strategy": {"_target_": "monai_fairfl.strategies.FedAvg"},
         "training": {"prox_mu": 0.1},
-    }  # fmt: skip
-    with pytest.raises(
-        ConfigError,
-        match="FedAvg-prox_mu_0.1 asks its clients for more than training \\(prox_mu\\)",
-    ):
+    }
+    more = r"FedAvg-prox_mu_0.1 asks its clients for more than training \(prox_mu\)"
+    with pytest.raises(ConfigError, match=more):
         recipe(strategy=composed)
 
 
@@ -253,9 +246,8 @@ def test_arguments_that_do_not_go_together_are_refused_with_the_fix(
 
 
 def test_a_bundle_refuses_what_belongs_to_a_script() -> None:
-    with pytest.raises(
-        ConfigError, match="bundle belong to a bundle, key_metric to a training script"
-    ):
+    both = "bundle belong to a bundle, key_metric to a training script"
+    with pytest.raises(ConfigError, match=both):
         FairFLRecipe(bundle="prostate_mri_segmentation", min_clients=3, key_metric="dice")
 
 
@@ -289,13 +281,12 @@ def test_the_pages_other_job_is_written(jobs: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.simulator
 def test_the_pages_job_gives_the_same_model_under_both_recipes(jobs: Path) -> None:
-    """NVFlare's simulator, twice; the job changes by the one line of the page, the script not at
-    all.
-    """
+    """NVFlare's simulator runs it twice; one line of the job changes, the script stays."""
     (jobs / "switched.py").write_text(switched((jobs / "job.py").read_text()))
     run_block(jobs, "job.py", "theirs")
     run_block(jobs, "switched.py", "ours")
-    theirs, ours = (jobs / name / "discs/server/simulate_job" for name in ("theirs", "ours"))
+    theirs = jobs / "theirs/discs/server/simulate_job"
+    ours = jobs / "ours/discs/server/simulate_job"
     for their_file, our_file in (
         ("FL_global_model.pt", "global.pt"),
         ("best_FL_global_model.pt", "best.pt"),
@@ -307,18 +298,25 @@ def test_the_pages_job_gives_the_same_model_under_both_recipes(jobs: Path) -> No
             torch.testing.assert_close(value, expected[name].to(value.dtype), atol=1e-5, rtol=0)
     ledger = [json.loads(line) for line in (ours / "fairfl/ledger.jsonl").read_text().splitlines()]
     rounds = [record for record in ledger if record["kind"] == "round"]
-    assert len(rounds) == 3 and rounds[2]["measurements"]["elm"]["global_score"] > 0.8  # it learned
+    assert len(rounds) == 3
+    # It learned.
+    assert rounds[2]["measurements"]["elm"]["global_score"] > 0.8
     for client in CLIENTS:
-        told, known = (
-            (jobs / f"{name}-received-{client}.txt").read_text().splitlines()
-            for name in ("theirs", "ours")
-        )
-        weights = [float(line.partition(" ")[0]) for line in told]
-        assert weights == pytest.approx(
-            [0, *(record["aggregation"][client] for record in rounds[:-1])], abs=1e-5
-        )
-        assert [float(line.partition(" ")[0]) for line in known] == pytest.approx(weights, abs=1e-5)
-        assert [line.partition(" ")[2] for line in known] == [
-            f"['{client}']"
-        ] * 3  # nobody else's weight
-        assert told[-1].partition(" ")[2] == str(CLIENTS)
+        own_weights = [0] + [record["aggregation"][client] for record in rounds[:-1]]
+        their_weights, their_names = received(jobs / f"theirs-received-{client}.txt")
+        our_weights, our_names = received(jobs / f"ours-received-{client}.txt")
+        assert their_weights == pytest.approx(own_weights, abs=1e-5)
+        assert our_weights == pytest.approx(their_weights, abs=1e-5)
+        # Nobody else's weight.
+        assert our_names == [f"['{client}']"] * 3
+        assert their_names[-1] == str(CLIENTS)
+
+
+def received(file: Path) -> tuple[list[float], list[str]]:
+    """What a script wrote of each round: its weight, and the clients whose weights it received."""
+    weights, names = [], []
+    for line in file.read_text().splitlines():
+        weight, _, clients = line.partition(" ")
+        weights.append(float(weight))
+        names.append(clients)
+    return weights, names

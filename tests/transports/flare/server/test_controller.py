@@ -88,8 +88,9 @@ def job() -> Iterator[tuple[FlareTransport, list[Site]]]:
 def test_a_site_that_asks_again_for_its_task_does_not_stop_the_job(
     job: tuple[FlareTransport, list[Site]],
 ) -> None:
-    """Its process was started anew, or the answer to its question was late; the others' tasks wait
-    behind it.
+    """Its process was started again, or the answer to its question was late.
+
+    The tasks of the others wait behind it.
     """
     transport, sites = job
     requests = [

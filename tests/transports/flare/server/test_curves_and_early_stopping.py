@@ -19,15 +19,22 @@ pytestmark = pytest.mark.nvflare
 
 
 def record(number: int, **scores: float) -> dict[str, Any]:
-    measured = {
-        site: {"global_score": {"mean": {"value": score, "stderr": None, "n": 1}}}
-        for site, score in scores.items()
+    """A round's record in the ledger, with each site's score."""
+    measurements = {}
+    for site, score in scores.items():
+        mean = {"value": score, "stderr": None, "n": 1}
+        measurements[site] = {"global_score": {"mean": mean}}
+    return {
+        "kind": "round",
+        "round": number,
+        "clients": list(scores),
+        "measurements": measurements,
+        "aggregation": {},
+        "contributions": {},
     }
-    found = {"measurements": measured, "aggregation": {}, "contributions": {}}
-    return {"kind": "round", "round": number, "clients": list(scores), **found}
 
 
-def test_curves_are_told_by_site_and_in_the_mean_at_every_round() -> None:
+def test_curves_are_shown_by_site_and_in_the_mean_at_every_round() -> None:
     found = set(curve_points(record(4, elm=0.2, oak=0.6)))
 
     expected = {

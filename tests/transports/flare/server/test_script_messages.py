@@ -90,7 +90,7 @@ def test_a_script_is_sent_a_whole_state_dict_and_its_own_weight_only() -> None:
 def test_without_a_usable_weight_nvflares_helper_takes_nothing_out_of_the_model(
     context: dict[str, float],
 ) -> None:
-    """In the first round, for methods without such a weight, and where nobody else is in the model."""
+    """In round 0, for methods without such a weight, and where nobody else is in the model."""
     strategy, weights = started()
     model = ScriptMessages(strategy).request_model(asked(weights, context), rounds=5)
     weight = PTFedCEHelper.get_contribution_weight(model, "elm")
@@ -244,11 +244,9 @@ class InProcessScripts:
     def __init__(
         self, script: Callable[[FLModel, str], FLModel | None], strategy: Strategy, **options: str
     ):
-        self.script, self.scripts, self.clients = (
-            script,
-            ScriptMessages(strategy, **options),
-            CLIENTS,
-        )
+        self.script = script
+        self.scripts = ScriptMessages(strategy, **options)
+        self.clients = CLIENTS
 
     def exchange(
         self,

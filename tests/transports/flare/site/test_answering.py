@@ -28,10 +28,10 @@ pytestmark = pytest.mark.nvflare
 
 
 def ask(site: Site, **given: Any) -> Any:
+    """The site's reply to a training request."""
     weights, _ = tiny_model()
-    request = Request(
-        site.name, "train", weights, (), {}, **{"run": "r", "round": 0, "seed": 3, **given}
-    )
+    stamp = {"run": "r", "round": 0, "seed": 3, **given}
+    request = Request(site.name, "train", weights, (), {}, **stamp)
     return reply_of(site.answer(request_model(request, 2)), request)
 
 
@@ -58,7 +58,8 @@ def test_a_job_sets_only_what_the_sites_configuration_has(
     (tmp_path / SITE_FILE).write_text(
         json.dumps({"dataset_dir": str(hospitals / "elm"), "bundle": BUNDLE})
     )
-    mlflow = Path("mlflow.json")  # MONAI would read it, and run what is in it
+    # MONAI would read it, and run what is in it.
+    mlflow = Path("mlflow.json")
     mlflow.write_text(
         json.dumps({"handlers_id": {}, "configs": {"x": f"$open('{tmp_path}/ran', 'w')"}})
     )
@@ -66,37 +67,27 @@ def test_a_job_sets_only_what_the_sites_configuration_has(
 
     reply = ask(site)
 
-    assert (
-        f"override '{name}' names nothing" in str(reply.error) and not (tmp_path / "ran").exists()
-    )
+    assert f"override '{name}' names nothing" in str(reply.error)
+    assert not (tmp_path / "ran").exists()
 
 
-def test_a_site_that_is_not_told_where_its_images_are_says_where_to_write_it(
-    tmp_path: Path,
-) -> None:
-    reply = ask(Site("elm", tmp_path, {"bundle": BUNDLE}))
+def test_a_site_without_a_data_folder_names_the_file_for_it(tmp_path: Path) -> None:
+    error = str(ask(Site("elm", tmp_path, {"bundle": BUNDLE})).error)
 
-    assert 'Write {"dataset_dir": "/path"} into' in str(reply.error) and SITE_FILE in str(
-        reply.error
-    )
+    assert 'Write {"dataset_dir": "/path"} into' in error and SITE_FILE in error
 
 
 def test_a_site_without_the_bundle_says_what_to_do(tmp_path: Path) -> None:
-    reply = ask(Site("elm", tmp_path, {"bundle": "/nowhere/bundle"}))
+    error = str(ask(Site("elm", tmp_path, {"bundle": "/nowhere/bundle"})).error)
 
-    assert "'/nowhere/bundle' is neither a folder" in str(reply.error) and SITE_FILE in str(
-        reply.error
-    )
+    assert "'/nowhere/bundle' is neither a folder" in error and SITE_FILE in error
 
 
 def test_a_site_checks_its_files_before_the_first_round(hospitals: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "Case00.nii.gz").write_bytes(b"no image")
-    site = Site(
-        "elm",
-        tmp_path,
-        {"bundle": BUNDLE, "dataset_dir": str(tmp_path / "data"), "overrides": SETTINGS},
-    )
+    job = {"bundle": BUNDLE, "dataset_dir": str(tmp_path / "data"), "overrides": SETTINGS}
+    site = Site("elm", tmp_path, job)
 
     assert "Case00" in str(ask(site).error)
 
@@ -106,9 +97,8 @@ def site_without_labels(hospitals: Path, folder: Path) -> Site:
     for file in (folder / "elm").glob("*segmentation*"):
         image = nib.load(file)
         nib.save(nib.Nifti1Image(np.zeros(image.shape, np.uint8), image.affine), file)  # type: ignore[attr-defined]
-    return Site(
-        "elm", folder, {"bundle": BUNDLE, "dataset_dir": str(folder / "elm"), "overrides": SETTINGS}
-    )
+    job = {"bundle": BUNDLE, "dataset_dir": str(folder / "elm"), "overrides": SETTINGS}
+    return Site("elm", folder, job)
 
 
 @pytest.mark.parametrize("rounds", [(0, 0, 1), (5,)])
@@ -117,7 +107,8 @@ def test_a_site_whose_files_fail_the_check_never_takes_part_unchecked(
 ) -> None:
     site = site_without_labels(hospitals, tmp_path)
 
-    assert all("labels are empty" in str(ask(site, round=number).error) for number in rounds)
+    for number in rounds:
+        assert "labels are empty" in str(ask(site, round=number).error)
 
 
 def test_files_are_checked_once_and_not_again_when_a_process_goes_on_from_the_sites_state(
@@ -133,14 +124,13 @@ def test_files_are_checked_once_and_not_again_when_a_process_goes_on_from_the_si
     }
     first = Site("elm", tmp_path, job)
 
-    assert [ask(first, round=number).error for number in (0, 0, 1)] == [None] * 3 and checks == [
-        "elm"
-    ]
-    assert ask(Site("elm", tmp_path, job), round=2).error is None and checks == ["elm"]
-    assert ask(Site("elm", tmp_path, job), run="another", round=2).error is None and checks == [
-        "elm",
-        "elm",
-    ]
+    for number in (0, 0, 1):
+        assert ask(first, round=number).error is None
+    assert len(checks) == 1
+    assert ask(Site("elm", tmp_path, job), round=2).error is None
+    assert len(checks) == 1
+    assert ask(Site("elm", tmp_path, job), run="another", round=2).error is None
+    assert checks == ["elm", "elm"]
 
 
 def test_a_task_of_another_workflow_is_answered_with_the_reason(tmp_path: Path) -> None:

@@ -45,9 +45,8 @@ def test_the_sites_own_settings_win_and_the_overrides_of_both_count() -> None:
 def test_a_job_must_not_bring_code_into_a_sites_configuration(overrides: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="must not bring code"):
         JobSiteSettings.merged({"overrides": overrides}, {})
-    assert (
-        JobSiteSettings.merged({}, {"overrides": overrides}).overrides == overrides
-    )  # the site itself may
+    # The site itself may.
+    assert JobSiteSettings.merged({}, {"overrides": overrides}).overrides == overrides
 
 
 CODE = "__import__('os').getcwd()"
@@ -119,18 +118,17 @@ def test_no_override_of_a_job_replaces_what_the_site_sets_at_whatever_depth() ->
         },
     ],
 )
-def test_a_site_that_says_where_its_data_is_is_not_sent_to_other_files(
+def test_a_site_whose_settings_name_its_data_is_not_sent_to_other_files(
     overrides: dict[str, Any],
 ) -> None:
-    with pytest.raises(
-        ConfigError, match="name the file or folder '.*other.*', and the site's own dataset_dir"
-    ):
+    named = "name the file or folder '.*other.*', and the site's own dataset_dir"
+    with pytest.raises(ConfigError, match=named):
         JobSiteSettings.merged({"overrides": overrides}, {"dataset_dir": "/data"})
-    assert (
-        JobSiteSettings.merged({"overrides": overrides}, {}).overrides == overrides
-    )  # a trial, all on one machine
+    # A trial, all on one machine.
+    assert JobSiteSettings.merged({"overrides": overrides}, {}).overrides == overrides
+    # The site itself may.
     own = {"dataset_dir": "/data", "overrides": overrides}
-    assert JobSiteSettings.merged({}, own).overrides == overrides  # the site itself may
+    assert JobSiteSettings.merged({}, own).overrides == overrides
 
 
 plain = st.recursive(
@@ -149,10 +147,15 @@ def test_what_passes_holds_no_text_that_monai_would_evaluate(overrides: dict[str
     def texts(value: Any) -> list[str]:
         if isinstance(value, str):
             return [value]
-        parts = (
-            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        )
-        return [text for part in parts for text in texts(part)]
+        parts: Any = ()
+        if isinstance(value, dict):
+            parts = value.values()
+        elif isinstance(value, list):
+            parts = value
+        found = []
+        for part in parts:
+            found += texts(part)
+        return found
 
     evaluated = any(text.lstrip().startswith(("$", "@", "%")) for text in texts(overrides))
     try:

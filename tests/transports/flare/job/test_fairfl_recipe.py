@@ -29,6 +29,7 @@ OWN = {"_target_": "inverse_loss.InverseLoss", "epsilon": 0.5}
 
 
 def exported(folder: Path, **given: Any) -> tuple[dict[str, Any], dict[str, Any], Path]:
+    """The configurations of server and clients of a job, and its folder."""
     known: dict[str, Any] = {
         "bundle": BUNDLE,
         "min_clients": 2,
@@ -36,11 +37,10 @@ def exported(folder: Path, **given: Any) -> tuple[dict[str, Any], dict[str, Any]
         "name": "job",
     }
     FairFLRecipe(**{**known, **given}).export(str(folder))
-    config = folder / "job" / "app" / "config"
-    server, client = (
-        json.loads((config / f"config_fed_{end}.json").read_text()) for end in ("server", "client")
-    )
-    return server, client, folder / "job"
+    job = folder / "job"
+    server = json.loads((job / "app/config/config_fed_server.json").read_text())
+    client = json.loads((job / "app/config/config_fed_client.json").read_text())
+    return server, client, job
 
 
 def as_the_server_reads_it(job: Path, folder: Path) -> ServerJsonConfigurator:
@@ -86,17 +86,17 @@ def test_a_server_that_cannot_import_the_strategy_says_what_it_needs(
     custom_code: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, _, job = exported(tmp_path, strategy=OWN, custom_code=custom_code)
-    monkeypatch.setitem(sys.modules, "inverse_loss", None)  # as where it is not installed
+    # As where it is not installed.
+    monkeypatch.setitem(sys.modules, "inverse_loss", None)
 
-    with pytest.raises(
-        Exception, match="(?s)inverse_loss.InverseLoss .* must be importable at the server"
-    ) as refused:
+    needed = "(?s)inverse_loss.InverseLoss .* must be importable at the server"
+    with pytest.raises(Exception, match=needed) as refused:
         as_the_server_reads_it(job, tmp_path / "server")
 
-    assert "Can't load class inverse_loss.InverseLoss" in str(refused.value)
-    assert (
-        "flare-policy --kit KIT --also inverse_loss.InverseLoss" in str(refused.value)
-    ) != custom_code
+    message = str(refused.value)
+    assert "Can't load class inverse_loss.InverseLoss" in message
+    names_the_policy = "flare-policy --kit KIT --also inverse_loss.InverseLoss" in message
+    assert names_the_policy != custom_code
 
 
 def test_an_argument_that_a_job_would_lose_is_refused(
@@ -109,10 +109,8 @@ def test_an_argument_that_a_job_would_lose_is_refused(
         "        super().__init__(percent / 100)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(
-        ConfigError,
-        match="forgetful.Forgetful does not store its argument 'percent': write self.perce",
-    ):
+    lost = "forgetful.Forgetful does not store its argument 'percent': write self.perce"
+    with pytest.raises(ConfigError, match=lost):
         exported(tmp_path, strategy={"_target_": "forgetful.Forgetful", "percent": 5.0})
 
 
@@ -124,13 +122,10 @@ def test_arguments_reach_the_job_and_the_policys_refusal_says_what_to_add(tmp_pa
 
     arguments = server["workflows"][0]["args"]
     assert (arguments["num_rounds"], arguments["timeout"], arguments["patience"]) == (7, 90, 3)
-    assert (
-        arguments["strategy"]["path"].endswith("ShapFed")
-        and arguments["strategy"]["args"]["mu"] == 0.5
-    )
-    assert arguments["weighting"]["args"] == {"power": 2.0} and arguments["training"] == {
-        "prox_mu": 0.01
-    }
+    assert arguments["strategy"]["path"].endswith("ShapFed")
+    assert arguments["strategy"]["args"]["mu"] == 0.5
+    assert arguments["weighting"]["args"] == {"power": 2.0}
+    assert arguments["training"] == {"prox_mu": 0.01}
     assert "flare-policy --kit" in arguments["needs"]
 
 
@@ -156,12 +151,13 @@ def test_a_job_carries_what_its_report_must_know_of_the_bundle(tmp_path: Path) -
 
 
 def test_the_same_seed_gives_the_same_job(tmp_path: Path) -> None:
-    one, two, other = (
-        exported(tmp_path / str(i), seed=seed)[2] for i, seed in enumerate((4, 4, 5))
-    )
+    def model_of(name: str, seed: int) -> bytes:
+        _, _, job = exported(tmp_path / name, seed=seed)
+        return (job / "app/config/initial/model.safetensors").read_bytes()
 
-    model = "app/config/initial/model.safetensors"
-    assert (one / model).read_bytes() == (two / model).read_bytes() != (other / model).read_bytes()
+    first = model_of("first", 4)
+    assert model_of("again", 4) == first
+    assert model_of("other", 5) != first
 
 
 @pytest.mark.parametrize("name", ["buffer", "min_clients", "run_dir"])
@@ -215,12 +211,6 @@ def test_too_few_clients_are_refused_before_anything_is_written() -> None:
 
 
 def test_composed_strategies_keep_their_name(tmp_path: Path) -> None:
-    assert (
-        compose(FedAvg(), training={"prox_mu": 0.01}).name
-        in FairFLRecipe(
-            bundle=BUNDLE,
-            strategy=compose(FedAvg(), training={"prox_mu": 0.01}),
-            min_clients=2,
-            overrides=SETTINGS,
-        ).name
-    )
+    composed = compose(FedAvg(), training={"prox_mu": 0.01})
+    recipe = FairFLRecipe(bundle=BUNDLE, strategy=composed, min_clients=2, overrides=SETTINGS)
+    assert composed.name in recipe.name

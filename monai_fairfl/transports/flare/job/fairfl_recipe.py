@@ -200,10 +200,10 @@ class FairFLRecipe(Recipe):
                 str(bundle),
                 self.strategy,
                 min_clients,
-                site_settings,
-                custom_code,
-                client_options,
-                files,
+                settings=site_settings,
+                custom_code=custom_code,
+                options=client_options,
+                folder=files,
             )
         else:
             check_federation(run_settings)
@@ -211,12 +211,12 @@ class FairFLRecipe(Recipe):
             scripts = {"key_metric": key_metric, "key_metric_mode": mode}
             self._sites = ScriptSites(
                 str(train_script),
-                train_args,
-                client_options,
-                model,
-                trainable_param_names,
                 self.strategy,
                 min_clients,
+                train_args=train_args,
+                options=client_options,
+                model=model,
+                trainable_param_names=trainable_param_names,
             )
 
         # Make the initial model.

@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The federation of a configuration's top-level keys: each is written once."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.checkout import CHECKOUT
+from monai.bundle import ConfigParser
+
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.server.settings import RunSettings
+
+BUNDLES = sorted((CHECKOUT / "bundles").glob("*/configs/federate.json"))
+BY_HAND = {"final", "timeout"}
+"""Settings of a run that are no top-level keys: --federation#NAME sets them."""
+
+
+def parser_of(file: Path, **changes: Any) -> ConfigParser:
+    parser = ConfigParser()
+    parser.read_config(str(file))
+    parser["bundle_root"] = str(file.parents[1])
+    for key, value in changes.items():
+        parser[key.replace("__", "#")] = value
+    return parser
+
+
+def federation_of(parser: ConfigParser) -> BundleFederation:
+    found: BundleFederation = parser.get_parsed_content("federation")
+    return found
+
+
+@pytest.mark.parametrize("file", BUNDLES, ids=lambda file: file.parts[-3])
+def test_every_setting_of_a_run_is_a_key_and_reaches_the_federation(file: Path) -> None:
+    names = {entry.name for entry in fields(RunSettings)} - BY_HAND
+    parser = parser_of(file)
+    run = federation_of(parser)
+    given = {**run.federation, "rounds": run.rounds, "groups": run.groups}
+    assert set(given) == names
+    for name in names:
+        assert given[name] == parser.get_parsed_content(name)
+    for name in ("check", "resume", "initial", "report", "full_run", "share_cases", "valuations"):
+        assert getattr(run, name) == parser.get_parsed_content(name)
+    for name in ("device", "amp", "local_epochs", "config", "overrides"):
+        assert getattr(run.site_settings, name) == parser.get_parsed_content(name)
+    assert [strategy.name for strategy in run.strategies] == ["FedAvg"]
+
+
+def test_what_the_command_line_sets_reaches_the_federation() -> None:
+    parser = parser_of(
+        BUNDLES[0],
+        rounds=3,
+        seed=7,
+        overrides={"size": [64, 64]},
+        strategy___target_="monai_fairfl.strategies.FedCE",
+        federation__final=["score"],
+    )
+    run = federation_of(parser)
+    assert run.rounds == 3 and run.federation["seed"] == 7 and run.federation["final"] == ["score"]
+    assert run.site_settings.overrides == {"size": [64, 64]}
+    assert [strategy.name for strategy in run.strategies] == ["FedCE"]
+
+
+def test_several_strategies_count_before_the_one() -> None:
+    targets = [{"_target_": f"monai_fairfl.strategies.{name}"} for name in ("FedAvg", "FedGA")]
+    run = federation_of(parser_of(BUNDLES[0], strategies=targets))
+    assert [strategy.name for strategy in run.strategies] == ["FedAvg", "FedGA"]
+
+
+def test_a_configuration_may_still_hand_over_every_argument_itself(tmp_path: Path) -> None:
+    config = {
+        "rounds": 4,
+        "federation": {
+            "_target_": "monai_fairfl.federate.BundleFederation",
+            "bundle_root": "bundle",
+            "sites_root": "sites",
+            "strategies": [{"_target_": "monai_fairfl.strategies.FedAvg"}],
+            "rounds": "@rounds",
+            "run_dir": str(tmp_path),
+            "min_clients": 3,
+        },
+    }
+    run = federation_of(ConfigParser(config))
+    assert run.rounds == 4 and run.federation == {"min_clients": 3}
+
+
+def test_without_a_running_configuration_the_error_names_what_to_use() -> None:
+    with pytest.raises(ConfigError, match=r"in Python use BundleFederation\(...\)"):
+        BundleFederation.from_config()
