@@ -139,6 +139,7 @@ def test_a_reader_who_has_left_is_no_error(
     assert not (tmp_path / "first").exists()  # no training began
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["strategies", "report"])
 def test_characters_that_the_terminal_cannot_show_are_replaced(
     command: str, tmp_path: Path
