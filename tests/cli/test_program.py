@@ -484,12 +484,10 @@ def test_every_strategy_states_what_it_costs_and_appears_in_the_list(
     monkeypatch.setenv("COLUMNS", "100")
     entry = run_json(capsys, "strategies")["strategies"][name]
     for key in ("paper", "client_does", "client_sends", "cost", "phases", "min_clients"):
-        assert entry[
-            key
-        ], f"write what {name} has as {key!r} into its class, as monai_fairfl/strategies/fedce.py does"
-    assert entry["summary"].endswith(
-        "."
-    ), f"begin the docstring of {name} with one sentence, which ends with a period"
+        hint = f"give the class {name} a {key!r}, as monai_fairfl/strategies/fedce.py does"
+        assert entry[key], hint
+    hint = f"begin the docstring of {name} with one sentence, which ends with a period"
+    assert entry["summary"].endswith("."), hint
     assert main(["strategies"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
@@ -502,8 +500,9 @@ def test_every_strategy_has_the_letter_of_its_paper_and_refuses_an_unknown_varia
 ) -> None:
     name = kind.__name__
     assert "variant" in inspect.signature(kind).parameters, (
-        f"give {name} the argument variant: str = 'paper', store it as self.variant, and refuse others by "
-        "check_choice(self, 'variant', variant, ('paper',)), as docs/examples/inverse_loss.py does"
+        f"give {name} the argument variant: str = 'paper', store it as self.variant, and refuse "
+        "others by check_choice(self, 'variant', variant, ('paper',)), as "
+        "docs/examples/inverse_loss.py does"
     )
     paper = kind(variant="paper")  # type: ignore[call-arg]
     assert paper.variant == "paper"  # type: ignore[attr-defined]
