@@ -121,8 +121,12 @@ def test_ctrl_c_ends_after_the_round_and_says_how_to_go_on(three: Path, tmp_path
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
     process = subprocess.Popen(
         [sys.executable, *command(three, tmp_path / "run", "--rounds", "500")],
-        env=environment, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        env=environment,
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     deadline = time.time() + 120
     while not list((tmp_path / "run").glob("checkpoints/round-*")) and time.time() < deadline:
         time.sleep(0.1)
@@ -281,7 +285,7 @@ def test_a_strategy_outside_the_package_works_by_its_target_alone(
         (["--strategy#_target_", "my_methds.Fair"], "there is no module 'my_methds'"),
         (["--rounds", "two"], "rounds must be a whole number of at least 1, got 'two'"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_on_the_command_line_ends_with_one_clear_line(
     three: Path, tmp_path: Path, arguments: list[str], says: str
 ) -> None:
