@@ -111,7 +111,7 @@ def site_names(
 def data_folders(sites_root: Path) -> dict[str, Path]:
     """Where each site's data is: what its ``dataset_dir`` must be.
 
-    An empty folder is a site too, whose data did not arrive: its check says so, instead of a
+    An empty folder is a site too, whose data did not arrive: its check reports that, instead of a
     federation without it.
     """
     if not sites_root.is_dir():
