@@ -273,7 +273,10 @@ def test_a_strategy_outside_the_package_works_by_its_target_alone(
     ("arguments", "says"),
     [
         (["--ronds", "5"], "unknown key 'ronds' for a federation; did you mean 'rounds'?"),
-        (["--strategy#_target_", "monai_fairfl.strategies.FedCa"], "unknown strategy 'monai_fairfl.strategies.FedCa'"),
+        (
+            ["--strategy#_target_", "monai_fairfl.strategies.FedCa"],
+            "unknown strategy 'monai_fairfl.strategies.FedCa'",
+        ),
         (["--strategy#_target_", "FedCE"], "did you mean 'monai_fairfl.strategies.FedCE'?"),
         (["--strategy#_target_", "my_methds.Fair"], "there is no module 'my_methds'"),
         (["--rounds", "two"], "rounds must be a whole number of at least 1, got 'two'"),
@@ -373,7 +376,8 @@ def test_groups_are_of_sites_that_take_part_and_do_not_overlap() -> None:
 def test_an_override_that_names_nothing_is_refused() -> None:
     with pytest.raises(
         ConfigError,
-        match="override 'learning_rte' names nothing in configs/train.json; did you mean 'learning_rate'",
+        match="override 'learning_rte' names nothing in configs/train.json; "
+        "did you mean 'learning_rate'",
     ):
         train_config(BUNDLE, {"learning_rte": 0.1})
     assert (

@@ -34,6 +34,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in (CHECKOUT / "experiments" / "studies").glob("*.json"))
 
 
+@pytest.mark.slow
 def test_every_page_is_made_of_the_committed_files() -> None:
     results = load("results")
     for page in results.PAGES:
@@ -271,6 +272,7 @@ def test_a_study_names_the_images_that_it_needs(
         load("run").main(["quality", "--data", str(tmp_path), "--runs", str(tmp_path / "runs")])
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_said_with_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

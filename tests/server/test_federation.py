@@ -654,7 +654,13 @@ def test_clients_names_stay_short_and_plain(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "odd", [{"gland": 0.5}, Estimate({"a": 0.5}, None, 1), Estimate(0.5, np.float32(0.1), 3), 10**400]  # type: ignore
+    "odd",
+    [
+        {"gland": 0.5},
+        Estimate({"a": 0.5}, None, 1),  # type: ignore[arg-type]
+        Estimate(0.5, np.float32(0.1), 3),  # type: ignore[arg-type]
+        10**400,
+    ],
 )
 def test_one_clients_odd_measurement_is_listed_and_the_federation_goes_on(
     tmp_path: Path, odd: Any
