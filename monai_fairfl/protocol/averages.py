@@ -114,7 +114,7 @@ def merge_with_absent(
     for client, weight in weights.items():
         merged[client] = present_share * weight
 
-    # Sorted, so that the sum has the same bits whichever client was absent.
+    # Sorted, so that the bits of the sum do not depend on who was absent.
     return normalise(dict(sorted(merged.items())))
 
 
