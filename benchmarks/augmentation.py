@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Augmentation of training images in both bundles: MONAI's Compose beside UntrackedCompose, the
-same draws in one run.
+"""Augmentation of training images in both bundles: MONAI's Compose beside UntrackedCompose.
 
-python benchmarks/augmentation.py [--sizes 64 128 256]
+Both make the same random draws, in one run::
+
+    python benchmarks/augmentation.py [--sizes 64 128 256]
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from server_step import milliseconds
 from monai_fairfl.data import CLINICS, SITES, write_clinics, write_sites
 
 BUNDLES = Path(__file__).parents[1] / "bundles"
-KINDS = ("Compose", "monai_fairfl.data.UntrackedCompose")
+MONAIS = "Compose"
+OURS = "monai_fairfl.data.UntrackedCompose"
 
 
 def dataset(bundle: Path, site: Path, size: int, kind: str) -> Any:
-    """The bundle's training images, all of them cached."""
+    """Build the bundle's training images with one kind of Compose, all of them cached."""
     parser = ConfigParser()
     parser.read_config(str(bundle / "configs" / "train.json"))
     parser["train#preprocessing#_target_"] = kind
@@ -34,15 +36,20 @@ def dataset(bundle: Path, site: Path, size: int, kind: str) -> Any:
 
 
 def one_epoch(images: Any) -> list[torch.Tensor]:
-    """The images of an epoch, the same ones every time."""
+    """Return the images of an epoch, the same ones every time."""
     images.transform.set_random_state(0)
-    items = [images[index] for index in range(len(images))]
-    samples = [sample for item in items for sample in (item if isinstance(item, list) else [item])]
-    return [torch.as_tensor(sample["image"]) for sample in samples]
+    tensors = []
+    for index in range(len(images)):
+        samples = images[index]
+        # Of a volume several slices are drawn, of a photograph one picture.
+        if not isinstance(samples, list):
+            samples = [samples]
+        tensors += [torch.as_tensor(sample["image"]) for sample in samples]
+    return tensors
 
 
 def main() -> None:
-    """See the module's text."""
+    """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -50,9 +57,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print(
-        "| bundle | size | ours, ms an image | MONAI's Compose, ms | ratio |\n" + "| --- " * 5 + "|"
-    )
+    print("| bundle | size | ours, ms an image | MONAI's Compose, ms | ratio |")
+    print("| --- " * 5 + "|")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         write_sites(root / "volumes", sites=SITES[:1], cases=4)
@@ -63,19 +69,24 @@ def main() -> None:
         }
         for name, site in sites.items():
             for size in arguments.sizes:
-                both = [dataset(BUNDLES / name, site, size, kind) for kind in KINDS]
-                tracked, plain = map(one_epoch, both)
-                assert all(
-                    torch.equal(one, other) for one, other in zip(tracked, plain, strict=True)
-                )
-                usual, ours = (
-                    milliseconds(partial(one_epoch, images), arguments.repeats) / len(plain)
-                    for images in both
-                )
+                monais = dataset(BUNDLES / name, site, size, MONAIS)
+                ours = dataset(BUNDLES / name, site, size, OURS)
+                number = require_same_images(one_epoch(monais), one_epoch(ours))
+                ms_of_monais = milliseconds(partial(one_epoch, monais), arguments.repeats) / number
+                ms_of_ours = milliseconds(partial(one_epoch, ours), arguments.repeats) / number
+                ratio = ms_of_monais / ms_of_ours
                 print(
-                    f"| {name.split('_')[0]} | {size} | {ours:.2f} | {usual:.2f} | {usual / ours:.1f} |",
+                    f"| {name.split('_')[0]} | {size} | {ms_of_ours:.2f} | {ms_of_monais:.2f} "
+                    f"| {ratio:.1f} |",
                     flush=True,
                 )
+
+
+def require_same_images(monais: list[torch.Tensor], ours: list[torch.Tensor]) -> int:
+    """Check that both made the same images; return how many."""
+    for one, other in zip(monais, ours, strict=True):
+        assert torch.equal(one, other)
+    return len(ours)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 """CGSV's server side, two pairs, each on the same numbers in one run.
 
 One partition for all clients' masks beside one top-k per client; exact values from the Gram matrix
-beside summing the updates of every coalition.
+beside summing the updates of every coalition::
 
     python benchmarks/contributions.py [--clients 4 8] [--parameters 1.6]
 """
@@ -11,7 +11,8 @@ beside summing the updates of every coalition.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -23,7 +24,7 @@ from monai_fairfl.valuation import cosine_game, exact_shapley
 
 
 def by_topk(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
-    """The usual way: every client's largest entries found anew."""
+    """Find every client's largest entries by itself, which is the usual way."""
     masks = []
     for count in counts:
         mask = torch.zeros(values.numel(), dtype=torch.bool)
@@ -32,20 +33,39 @@ def by_topk(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
     return masks
 
 
+def by_gram_matrix(
+    rows: torch.Tensor, weights: Sequence[float], names: Sequence[str]
+) -> Mapping[str, object]:
+    """Compute exact values from the Gram matrix of the updates."""
+    gram = (rows @ rows.T).numpy().astype(np.float64)
+    return exact_shapley(cosine_game(gram, weights, names)).values
+
+
 def by_summing(rows: torch.Tensor, weights: Sequence[float]) -> dict[tuple[int, ...], float]:
-    """The utility of every coalition from the updates themselves."""
+    """Compute the utility of every coalition from the updates themselves."""
     whole = torch.tensor(weights) @ rows
-    worth = {}
+    utilities = {}
     for size in range(1, len(rows) + 1):
         for coalition in combinations(range(len(rows)), size):
             members = list(coalition)
             summed = torch.tensor(weights)[members] @ rows[members]
-            worth[coalition] = float(torch.nn.functional.cosine_similarity(summed, whole, dim=0))
-    return worth
+            cosine = torch.nn.functional.cosine_similarity(summed, whole, dim=0)
+            utilities[coalition] = float(cosine)
+    return utilities
+
+
+def print_row(
+    name: str, clients: int, ours: Callable[[], object], usual: Callable[[], object], repeats: int
+) -> None:
+    """Time both ways, and print their row."""
+    ms_of_ours = milliseconds(ours, repeats)
+    ms_of_usual = milliseconds(usual, repeats)
+    ratio = ms_of_usual / ms_of_ours
+    print(f"| {name} | {clients} | {ms_of_ours:.1f} | {ms_of_usual:.1f} | {ratio:.1f} |")
 
 
 def main() -> None:
-    """See the module's text."""
+    """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -54,35 +74,31 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     size = int(arguments.parameters * 1e6)
-    print("| step | clients | ours, ms | the usual way, ms | ratio |\n" + "| --- " * 5 + "|")
+    print("| step | clients | ours, ms | the usual way, ms | ratio |")
+    print("| --- " * 5 + "|")
     for clients in arguments.clients:
         rows = torch.randn(clients, size, generator=torch.Generator().manual_seed(0))
-        step, counts = rows.mean(0), [size * (i + 1) // (clients + 1) for i in range(clients)]
         weights = [1 / clients] * clients
-        names = [str(i) for i in range(clients)]
-        one, other = keep_largest(step, counts), by_topk(step, counts)
-        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+        names = [str(client) for client in range(clients)]
+        step = rows.mean(0)
+        counts = [size * (client + 1) // (clients + 1) for client in range(clients)]
+        for one, other in zip(keep_largest(step, counts), by_topk(step, counts), strict=True):
+            assert torch.equal(one, other)
 
-        def exact(
-            rows: torch.Tensor = rows, weights: list[float] = weights, names: list[str] = names
-        ) -> object:
-            return exact_shapley(
-                cosine_game((rows @ rows.T).numpy().astype(np.float64), weights, names)
-            )
-
-        pairs = (
-            (
-                "masks of all clients",
-                lambda s=step, c=counts: keep_largest(s, c),
-                lambda s=step, c=counts: by_topk(s, c),
-            ),
-            ("exact CGSV, Gram matrix included", exact, lambda r=rows, w=weights: by_summing(r, w)),
+        print_row(
+            "masks of all clients",
+            clients,
+            partial(keep_largest, step, counts),
+            partial(by_topk, step, counts),
+            arguments.repeats,
         )
-        for name, ours, usual in pairs:
-            mine, theirs = milliseconds(ours, arguments.repeats), milliseconds(
-                usual, arguments.repeats
-            )
-            print(f"| {name} | {clients} | {mine:.1f} | {theirs:.1f} | {theirs / mine:.1f} |")
+        print_row(
+            "exact CGSV, Gram matrix included",
+            clients,
+            partial(by_gram_matrix, rows, weights, names),
+            partial(by_summing, rows, weights),
+            arguments.repeats,
+        )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A federation's rounds: ours in one process and in NVIDIA FLARE's simulator, beside NVFlare's own
-recipes there.
+"""A federation's rounds: ours in one process and in NVIDIA FLARE's simulator, and NVFlare's own.
+
+::
 
     python benchmarks/engines.py [--rounds 2 8] [--hospitals DIR]
 
-Prints seconds per round, start-up and peak memory, with the ratio NVFlare's own / this one, and
+It prints seconds per round, start-up and peak memory, with the ratio NVFlare's own / this one, and
 what each does in a round. All train the same network on the same batches of the same generated
 hospitals, one torch thread per process. A round's time is that from the end of round 2 to the end
 of round 8, over six: a simulator's start takes ten times as long as a round and varies by more than
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import count, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +31,7 @@ from typing import Any
 import psutil
 import torch
 
-from monai_fairfl.bundle import preflight
+from monai_fairfl.bundle.configuration import train_config
 from monai_fairfl.bundle.federation import BundleFederation, initial_model
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.data.synthetic import SITES, write_sites
@@ -48,10 +49,8 @@ OVERRIDES = {
 }
 METHODS = ("FedAvg", "FedCE")
 ROUND = ('"kind":"round"', "End persist model on server")  # in our ledger; in NVFlare's log
-SERVER, WORKER = (
-    "nvflare.private.fed.app.simulator.simulator",
-    "nvflare.private.fed.app.simulator.simulator_worker",
-)
+SERVER = "nvflare.private.fed.app.simulator.simulator"
+WORKER = "nvflare.private.fed.app.simulator.simulator_worker"
 
 
 @dataclass(frozen=True)
@@ -69,25 +68,38 @@ class Run:
     overrides: dict[str, Any] = field(default_factory=lambda: dict(OVERRIDES))
 
     def file(self, name: str) -> Path:
-        """Where the engine writes its ``"model"``, and the ``"log"`` that grows by one of
-        :data:`ROUND` a round.
+        """Return the file of the engine's ``"model"`` or ``"log"``.
+
+        The log grows by one of :data:`ROUND` a round.
         """
-        job = "job/server/simulate_job"
+        server = "job/server"
         files = {
-            "ours, in process": ("run/models/global.pt", "run/ledger.jsonl"),
-            "ours, simulator": (
-                f"{job}/fairfl/models/global.pt",
-                "job/server/fairfl/job/ledger.jsonl",
-            ),
-            "NVFlare, simulator": (f"{job}/app_server/FL_global_model.pt", "job/server/log.txt"),
+            "ours, in process": {
+                "model": "run/models/global.pt",
+                "log": "run/ledger.jsonl",
+            },
+            "ours, simulator": {
+                "model": f"{server}/simulate_job/fairfl/models/global.pt",
+                "log": f"{server}/fairfl/job/ledger.jsonl",
+            },
+            "NVFlare, simulator": {
+                "model": f"{server}/simulate_job/app_server/FL_global_model.pt",
+                "log": f"{server}/log.txt",
+            },
         }
-        return Path(self.folder) / files[self.engine][name == "log"]
+        return Path(self.folder) / files[self.engine][name]
 
 
 @dataclass(frozen=True)
 class Found:
-    """Seconds a round and for all else; MiB of the server, of the largest client (0: there is
-    none), and of all.
+    """What a run took.
+
+    Args:
+        each: seconds a round.
+        rest: seconds of everything else.
+        server: MiB of the server.
+        client: MiB of the largest client; 0 where the server's process has all clients.
+        all: MiB of all processes.
     """
 
     each: float
@@ -97,13 +109,14 @@ class Found:
     all: float
 
 
-# ---- the engines: each of these runs in a process that begins with it
-# ------------------------------------------------
+# --- the engines: each of these functions runs in a process of its own
 
 
 def strategy_of(method: str) -> Any:
-    """Ours; FedCE in the variant that NVFlare has."""
-    return FedCE("sum", variant="revised") if method == "FedCE" else FedAvg()
+    """Return our strategy; FedCE in the variant that NVFlare has."""
+    if method == "FedCE":
+        return FedCE("sum", variant="revised")
+    return FedAvg()
 
 
 def in_process(run: Run) -> None:
@@ -147,19 +160,18 @@ def nvflare(run: Run) -> None:
     from nvflare.app_opt.pt.recipes.fedce import FedCERecipe
     from nvflare.client.config import ExchangeFormat
 
-    bundle, folder = find_bundle(BUNDLE).absolute(), Path(run.folder)
+    bundle = find_bundle(BUNDLE).absolute()
+    folder = Path(run.folder)
     with own_random_state(0):
         weights, spec = initial_model(bundle, run.overrides)
     torch.save(spec.with_aliases(weights), folder / "initial.pt")
     (folder / "settings.json").write_text(json.dumps({"bundle": str(bundle), **asdict(run)}))
-    network = (
-        preflight.train_config(bundle, run.overrides)
-        .get_parsed_content("network_def", instantiate=False)
-        .config
-    )
+    parser = train_config(bundle, run.overrides)
+    network = parser.get_parsed_content("network_def", instantiate=False).config
+    class_path = f"monai.networks.nets.{network.pop('_target_')}"
     arguments = {
         "name": "job",
-        "model": {"class_path": f"monai.networks.nets.{network.pop('_target_')}", "args": network},
+        "model": {"class_path": class_path, "args": network},
         "initial_ckpt": str(folder / "initial.pt"),
         "min_clients": len(CLIENTS),
         "num_rounds": run.rounds,
@@ -178,7 +190,7 @@ def nvflare(run: Run) -> None:
 
 
 def simulate(recipe: Any, run: Run) -> None:
-    """NVFlare's simulator, as many threads as clients: each keeps its process."""
+    """Run a job in NVFlare's simulator; a thread for each client gives each its own process."""
     from nvflare.recipe.sim_env import SimEnv
 
     if run.interval:
@@ -188,21 +200,23 @@ def simulate(recipe: Any, run: Run) -> None:
 
 ENGINES = {"ours, in process": in_process, "ours, simulator": ours, "NVFlare, simulator": nvflare}
 EXPLAINED = """
-In a round, a client trains the same epochs on the same batches, and validates nothing; with FedCE it first scores, from
-the second round on, the model without itself on its validation images.
-- ours, in process: one client after the other. The server checks every update and writes its ledger and a checkpoint,
-  a client its state (model, optimizer), from which either goes on after a crash.
+In a round, a client trains the same epochs on the same batches, and validates nothing; with FedCE
+it first scores, from the second round on, the model without itself on its validation images.
+- ours, in process: one client after the other. The server checks every update and writes its
+  ledger and a checkpoint, a client its state (model, optimizer), from which either goes on after a
+  crash.
 - ours, simulator: the same over NVFlare; our script by its Client API, a process per client.
-- NVFlare, simulator: FedAvgRecipe or FedCERecipe ("plus", as ours), and MONAI's MonaiAlgo in a script by its Client
-  API, a process per client. The server writes the global model; a client keeps its state in memory.
+- NVFlare, simulator: FedAvgRecipe or FedCERecipe ("plus", as ours), and MONAI's MonaiAlgo in a
+  script by its Client API, a process per client. The server writes the global model; a client has
+  its state in memory.
 x: NVFlare's own value / this one's."""
 
 
-# ---- measuring -------------------------------------------------------------------------------------------------------
+# --- measuring
 
 
 def measure(run: Run, timeout: float = 900) -> Found:
-    """Run it in processes of its own, watch these, and end what is left of them.
+    """Run a federation in processes of its own, watch these, and end what is left of them.
 
     Raises:
         RuntimeError: when it fails or takes too long; with the end of what it printed.
@@ -222,9 +236,10 @@ def measure(run: Run, timeout: float = 900) -> Found:
         json.dumps(asdict(run)),
     ]
     seen: dict[psutil.Process, tuple[str, float]] = {}
-    ends = [0.0]  # of the rounds, after the beginning of all
+    round_ends = [0.0]  # seconds after the start; the first is the start itself
     with (folder / "printed.txt").open("w") as printed:
-        begun, seconds = time.monotonic(), 0.0
+        begun = time.monotonic()
+        seconds = 0.0
         process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=printed, stderr=subprocess.STDOUT
         )
@@ -233,10 +248,11 @@ def measure(run: Run, timeout: float = 900) -> Found:
             for tick in count():
                 running = process.poll() is None
                 seconds = time.monotonic() - begun
-                ends += [seconds] * (rounds_done(run) + 1 - len(ends))
+                new_rounds = rounds_done(run) + 1 - len(round_ends)
+                round_ends += [seconds] * new_rounds
                 if not running or seconds > timeout:
                     break
-                if tick % 4 == 0:
+                if tick % 4 == 0:  # looking costs more time than reading the log
                     look_at(root, seen)
                 time.sleep(0.05)
         finally:
@@ -244,44 +260,64 @@ def measure(run: Run, timeout: float = 900) -> Found:
     if process.returncode != 0 or not run.file("model").exists():
         text = (folder / "printed.txt").read_text()[-3000:]
         raise RuntimeError(f"{run.engine}, {run.method}: not done after {seconds:.0f} s\n{text}")
-    workers = [peak for command, peak in seen.values() if WORKER in command]
-    servers = [
-        peak
-        for command, peak in seen.values()
-        if WORKER not in command and (SERVER in command or not workers)
-    ]
-    each = (ends[run.rounds] - ends[run.warm]) / (run.rounds - run.warm)
+    each = (round_ends[run.rounds] - round_ends[run.warm]) / (run.rounds - run.warm)
     rest = seconds - run.rounds * each
-    return Found(each, rest, max(servers), max(workers, default=0.0), max(servers) + sum(workers))
+    server, clients = memory_of(list(seen.values()))
+    return Found(each, rest, server, max(clients, default=0.0), server + sum(clients))
 
 
 def rounds_done(run: Run) -> int:
-    """How many rounds have ended."""
+    """Count the rounds that have ended."""
     log = run.file("log")
-    text = log.read_text() if log.exists() else ""
+    if not log.exists():
+        return 0
+    text = log.read_text()
     return sum(text.count(each) for each in ROUND)
 
 
 def look_at(root: psutil.Process, seen: dict[psutil.Process, tuple[str, float]]) -> None:
-    """Command and peak resident set, in MiB, of ``root`` and all that it started."""
+    """Record command and peak resident set, in MiB, of ``root`` and all that it started."""
     for process in [root, *root.children(recursive=True)]:
+        # A process that is ending has neither command nor memory.
         try:
             command = " ".join(process.cmdline())
-            status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-            peak = next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
-        except (
-            psutil.Error,
-            OSError,
-            StopIteration,
-        ):  # it is ending, and has neither command nor memory
+            peak = peak_of(process)
+        except (psutil.Error, OSError):
             continue
-        if command:
+        if command and peak is not None:
             seen[process] = (command, peak)
 
 
+def peak_of(process: psutil.Process) -> float | None:
+    """Read the peak resident set of a process, in MiB."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    return None
+
+
+def memory_of(processes: Sequence[tuple[str, float]]) -> tuple[float, list[float]]:
+    """Sort commands and peaks into that of the server and those of the clients.
+
+    In one process there are no workers, and every process belongs to the server.
+    """
+    clients = [peak for command, peak in processes if WORKER in command]
+    servers = []
+    for command, peak in processes:
+        if WORKER in command:
+            continue
+        if SERVER in command or not clients:
+            servers.append(peak)
+    return max(servers), clients
+
+
 def end(processes: list[psutil.Process]) -> None:
-    """Let them go within five seconds, then end them; psutil makes sure that an id is still theirs."""
-    for process in psutil.wait_procs(processes, timeout=5)[1]:
+    """Wait five seconds for processes to end, then end them.
+
+    psutil makes sure that an id still belongs to the same process.
+    """
+    alive = psutil.wait_procs(processes, timeout=5)[1]
+    for process in alive:
         try:
             process.kill()
         except psutil.Error:
@@ -289,14 +325,11 @@ def end(processes: list[psutil.Process]) -> None:
 
 
 def table(founds: Mapping[tuple[str, str], Sequence[Found]]) -> str:
-    """The better of the repeats, as Markdown."""
+    """Write the better of the repeats as Markdown."""
     titles = ["method", "engine", "s a round", "spread", "x", "start and end, s"]
     titles += ["server, MiB", "x", "a client, MiB", "x", "all, MiB", "x"]
     lines = ["| " + " | ".join(titles) + " |", "| --- " * len(titles) + "|"]
-    best = {
-        key: Found(*(min(values) for values in zip(*map(astuple, found))))
-        for key, found in founds.items()
-    }
+    best = {key: best_of(repeats) for key, repeats in founds.items()}
     for (method, engine), found in best.items():
         peer = best[method, "NVFlare, simulator"]
         spread = max(one.each for one in founds[method, engine]) - found.each
@@ -306,16 +339,34 @@ def table(founds: Mapping[tuple[str, str], Sequence[Found]]) -> str:
             f"{found.each:.2f}",
             f"{spread:.2f}",
             f"{peer.each / found.each:.2f}",
+            f"{found.rest:.1f}",
         ]
-        cells.append(f"{found.rest:.1f}")
-        for own, theirs in zip(astuple(found)[2:], astuple(peer)[2:]):
-            cells += [f"{own:.0f}", f"{theirs / own:.2f}" if own else ""]
+        for own, of_peer in (
+            (found.server, peer.server),
+            (found.client, peer.client),
+            (found.all, peer.all),
+        ):
+            ratio = ""
+            if own:
+                ratio = f"{of_peer / own:.2f}"
+            cells += [f"{own:.0f}", ratio]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
+def best_of(repeats: Sequence[Found]) -> Found:
+    """Return the least of every quantity."""
+    return Found(
+        each=min(found.each for found in repeats),
+        rest=min(found.rest for found in repeats),
+        server=min(found.server for found in repeats),
+        client=min(found.client for found in repeats),
+        all=min(found.all for found in repeats),
+    )
+
+
 def main() -> None:
-    """See the module's text."""
+    """Print the table, or run one federation where this is a process of its own."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -334,7 +385,7 @@ def main() -> None:
     parser.add_argument(
         "--interval", type=float, default=0, help="between a client's tasks in the simulator, s"
     )
-    parser.add_argument("--run", help=argparse.SUPPRESS)  # what a process that begins here is for
+    parser.add_argument("--run", help=argparse.SUPPRESS)  # what a process of its own runs
     arguments = parser.parse_args()
     if arguments.run:
         run = Run(**json.loads(arguments.run))
@@ -344,20 +395,23 @@ def main() -> None:
     with TemporaryDirectory() as temporary:
         hospitals = arguments.hospitals or Path(temporary) / "hospitals"
         if arguments.hospitals is None:
-            write_sites(
-                hospitals,
-                [site for site in SITES if site.name in CLIENTS],
-                size=(96, 96, 16),
-                cases=6,
-            )
+            sites = [site for site in SITES if site.name in CLIENTS]
+            write_sites(hospitals, sites, size=(96, 96, 16), cases=6)
         for repeat, (method, engine) in product(range(arguments.repeats), founds):
             folder = f"{temporary}/{repeat}/{method}/{list(ENGINES).index(engine)}"
-            run = Run(engine, method, rounds, str(hospitals.absolute()), folder, warm=warm)
-            one = measure(
-                replace(run, local_epochs=arguments.local_epochs, interval=arguments.interval)
+            run = Run(
+                engine,
+                method,
+                rounds,
+                str(hospitals.absolute()),
+                folder,
+                local_epochs=arguments.local_epochs,
+                interval=arguments.interval,
+                warm=warm,
             )
-            founds[method, engine].append(one)
-            print(f"{engine}, {method}: {one}", file=sys.stderr)
+            found = measure(run)
+            founds[method, engine].append(found)
+            print(f"{engine}, {method}: {found}", file=sys.stderr)
     print(table(founds), EXPLAINED, sep="\n")
 
 

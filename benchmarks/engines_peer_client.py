@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A site of NVIDIA FLARE's own recipes, for ``engines.py``: MONAI's ``MonaiAlgo`` in a script of
-the Client API.
+"""A site of NVIDIA FLARE's own recipes, for ``engines.py``.
 
-NVFlare starts it, with a file of settings. It trains on the batches that our sites train on, since
-it draws the same random numbers; for FedCE it also scores the model without this site, as NVFlare's
-``PTFedCEHelper`` makes it.
+It runs MONAI's ``MonaiAlgo`` in a script of the Client API. NVFlare starts it, with a file of
+settings. It trains on the batches that our sites train on, since it draws the same random numbers;
+for FedCE it also scores the model without this site, as NVFlare's ``PTFedCEHelper`` makes it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from monai_fairfl.utils.random_state import seed_of
 
 
 def client_of(site: str, settings: dict[str, Any]) -> MonaiAlgo:
-    """The site's ``MonaiAlgo``, given what our engine gives its own."""
+    """Build the site's ``MonaiAlgo``, with what our engine gives its own."""
     folder = Path(settings["folder"]) / "sites" / site
     arguments = {
         "dataset_dir": str(Path(settings["hospitals"]) / site),
@@ -49,8 +48,9 @@ def client_of(site: str, settings: dict[str, Any]) -> MonaiAlgo:
 
 
 def score_without(algo: Any, model: FLModel, site: str, local: dict[str, torch.Tensor]) -> float:
-    """Mean Dice, on the site's validation images, of the received model less this site's last one."""
-    network, evaluator = algo.trainer.network, algo.train_workflow.evaluator
+    """Score the received model less this site's last one: mean Dice of the validation images."""
+    network = algo.trainer.network
+    evaluator = algo.train_workflow.evaluator
     network.load_state_dict(model.params)
     weight = PTFedCEHelper.get_contribution_weight(model, site)
     evaluator.network = PTFedCEHelper.make_minus_model(network, local, weight)
@@ -62,7 +62,7 @@ def score_without(algo: Any, model: FLModel, site: str, local: dict[str, torch.T
 
 
 def main(file: str) -> None:
-    """Train whenever a model comes."""
+    """Train each model that the server sends."""
     settings = json.loads(Path(file).read_text())
     flare.init()
     site = flare.get_site_name()
@@ -72,7 +72,10 @@ def main(file: str) -> None:
     while flare.is_running():
         model = flare.receive()
         if settings["method"] == "FedCE":
-            scores.append(score_without(algo, model, site, local) if local else 0.0)
+            score = 0.0  # of the first round, when the site has sent nothing
+            if local:
+                score = score_without(algo, model, site, local)
+            scores.append(score)
         with one_round(algo.trainer, seed_of(0, site, model.current_round), []):
             algo.train(ExchangeObject(weights=model.params))
         sent = algo.get_weights()
@@ -81,10 +84,8 @@ def main(file: str) -> None:
             ParamsType.DIFF, dict(sent.weights), meta={"NUM_STEPS_CURRENT_ROUND": steps}
         )
         if scores:
-            local = {
-                name: tensor.detach().clone()
-                for name, tensor in algo.trainer.network.state_dict().items()
-            }
+            state = algo.trainer.network.state_dict()
+            local = {name: tensor.detach().clone() for name, tensor in state.items()}
             PTFedCEHelper.set_minus_model_score(result, 1.0 - sum(scores) / len(scores))
         flare.send(result)
     algo.finalize()

@@ -1,12 +1,13 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The server's step of one round, ours beside NVIDIA FLARE's, in one run: FedCE (cosines, weights,
-average) and FedAvg.
+"""The server's step of one round, ours beside NVIDIA FLARE's, for FedCE and FedAvg.
+
+FedCE computes cosines, weights and an average. Both run in one process::
 
     python benchmarks/server_step.py [--clients 8 16] [--parameters 1.6 16]
 
-Prints milliseconds (median of the repeats) and the ratio peer / ours. Both get the same updates, of
-one dictionary of float32 tensors per client; ours includes moving them into the update matrix.
+It prints milliseconds (median of the repeats) and the ratio peer / ours. Both get the same updates,
+of one dictionary of float32 tensors per client; ours includes moving them into the update matrix.
 """
 
 from __future__ import annotations
@@ -29,34 +30,32 @@ from monai_fairfl.strategies import FedAvg, FedCE, Strategy
 def updates_of(
     clients: int, parameters: int
 ) -> tuple[dict[str, dict[str, torch.Tensor]], ModelSpec]:
-    """``clients`` random updates of about ``parameters`` values, in 40 tensors as a small U-Net has
-    them.
-    """
+    """Draw random updates of about ``parameters`` values, in 40 tensors as a small U-Net's."""
     generator = torch.Generator().manual_seed(0)
     names = [f"layer{i:02d}.weight" for i in range(40)]
     size = parameters // len(names)
-    made = {
-        f"site-{c:02d}": {name: torch.randn(size, generator=generator) for name in names}
-        for c in range(clients)
-    }
-    return made, ModelSpec(tuple(names), layers={name: name.split(".")[0] for name in names})
+    updates = {}
+    for client in range(clients):
+        update = {name: torch.randn(size, generator=generator) for name in names}
+        updates[f"site-{client:02d}"] = update
+    layers = {name: name.split(".")[0] for name in names}
+    return updates, ModelSpec(tuple(names), layers=layers)
 
 
 def our_step(
     strategy: Strategy, updates: dict[str, dict[str, torch.Tensor]], spec: ModelSpec
 ) -> Callable[[], Any]:
-    """One round of ``strategy`` on the given updates."""
-    start = {
-        name: torch.zeros_like(tensor) for name, tensor in next(iter(updates.values())).items()
-    }
-    memory: list[torch.Tensor | None] = [
-        None
-    ]  # the update matrix's, used again every round as Federation does
+    """Return a function that runs one round of ``strategy`` on the given updates."""
+    clients = sorted(updates)
+    first_update = updates[clients[0]]
+    start = {name: torch.zeros_like(tensor) for name, tensor in first_update.items()}
+    # Memory of the update matrix, used again every round as by Federation.
+    memory: list[torch.Tensor | None] = [None]
 
     def step() -> Any:
-        strategy.start(start, sorted(updates), spec)
-        playing = strategy.round(sorted(updates))
-        requests = [replace(request, id=i) for i, request in enumerate(next(playing))]
+        strategy.start(start, clients, spec)
+        generator = strategy.round(clients)
+        requests = [replace(request, id=number) for number, request in enumerate(next(generator))]
         measured = {"leave_one_out_error": 0.5}
         inbox = Inbox(requests, spec, start, storage=memory[0])
         for request in requests:
@@ -65,7 +64,7 @@ def our_step(
             )
         memory[0] = inbox.storage
         try:
-            playing.send(inbox.replies())
+            generator.send(inbox.replies())
         except StopIteration as stop:
             return stop.value
 
@@ -75,7 +74,7 @@ def our_step(
 def nvflare_step(
     fedce: bool, updates: dict[str, dict[str, torch.Tensor]]
 ) -> Callable[[], Any] | None:
-    """The same with NVFlare's own classes; ``None`` where it is not installed."""
+    """Return the same step with NVFlare's own classes; ``None`` where it is not installed."""
     try:
         from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
         from nvflare.app_common.aggregators.weighted_aggregation_helper import (
@@ -100,11 +99,13 @@ def nvflare_step(
             helper.add(data=update, weight=10, contributor_name=client, contribution_round=0)
         return helper.get_result()
 
-    return fedce_step if fedce else fedavg_step
+    if fedce:
+        return fedce_step
+    return fedavg_step
 
 
 def milliseconds(step: Callable[[], Any], repeats: int) -> float:
-    """Median time of ``step`` after one warm-up."""
+    """Measure the median time of ``step`` after one warm-up."""
     step()
     times = []
     for _ in range(repeats):
@@ -115,7 +116,7 @@ def milliseconds(step: Callable[[], Any], repeats: int) -> float:
 
 
 def main() -> None:
-    """See the module's text."""
+    """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -126,20 +127,20 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     print(f"torch threads: {torch.get_num_threads()}")
-    print(
-        "| step | clients | parameters | ours, ms | NVFlare, ms | NVFlare / ours |\n"
-        + "| --- " * 6
-        + "|"
-    )
+    print("| step | clients | parameters | ours, ms | NVFlare, ms | NVFlare / ours |")
+    print("| --- " * 6 + "|")
     for millions in arguments.parameters:
         for clients in arguments.clients:
             updates, spec = updates_of(clients, int(millions * 1e6))
             for name, strategy in (("FedAvg", FedAvg()), ("FedCE", FedCE("multi", "revised"))):
                 ours = milliseconds(our_step(strategy, updates, spec), arguments.repeats)
+                peer = float("nan")
                 peer_step = nvflare_step(name == "FedCE", updates)
-                peer = milliseconds(peer_step, arguments.repeats) if peer_step else float("nan")
+                if peer_step is not None:
+                    peer = milliseconds(peer_step, arguments.repeats)
                 print(
-                    f"| {name} | {clients} | {millions} M | {ours:.1f} | {peer:.1f} | {peer / ours:.1f} |"
+                    f"| {name} | {clients} | {millions} M | {ours:.1f} | {peer:.1f} "
+                    f"| {peer / ours:.1f} |"
                 )
 
 

@@ -90,8 +90,8 @@ def realdata() -> Path:
         if any(folder.glob("prostate/*/*.nii*")):
             return folder
     pytest.skip(
-        "no real images: set MONAI_FAIRFL_REALDATA to a folder with prostate/SITE/CaseNN.nii.gz and "
-        "CaseNN_segmentation.nii.gz, or put it beside the checkout under the name realdata"
+        "no real images: set MONAI_FAIRFL_REALDATA to a folder with prostate/SITE/CaseNN.nii.gz "
+        "and CaseNN_segmentation.nii.gz, or put it beside the checkout under the name realdata"
     )
 
 

@@ -143,7 +143,8 @@ import importlib, monai_fairfl
 from pathlib import Path
 root = Path(monai_fairfl.__path__[0])
 for file in sorted(root.rglob('*.py')):  # pkgutil would import the packages that are left out
-    name = '.'.join(['monai_fairfl', *file.relative_to(root).with_suffix('').parts]).removesuffix('.__init__')
+    parts = file.relative_to(root).with_suffix('').parts
+    name = '.'.join(['monai_fairfl', *parts]).removesuffix('.__init__')
     left_out = ('transports.flare', '__main__')
     if not name.startswith(tuple(f'monai_fairfl.{part}' for part in left_out)):
         importlib.import_module(name)

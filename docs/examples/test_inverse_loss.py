@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A strategy needs no engine to be tested: send its generator the replies, look at what it returns."""
+"""A strategy needs no engine to be tested: send its generator replies, look at its result."""
 
 from __future__ import annotations
 

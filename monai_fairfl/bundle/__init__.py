@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A federation of a bundle's sites: settings, checks before the start, and the client of each site."""
+"""A federation of a bundle's sites: settings, checks before the start, each site's client."""
 
 import lazy_loader
 

@@ -50,7 +50,7 @@ class CoalitionTraining:
             folder: of the coalition's run.
 
         Raises:
-            FederationError: when the training was stopped; it says how it goes on.
+            FederationError: when the training was stopped; it names the way to go on.
         """
         if not coalition:
             return self.first_model()

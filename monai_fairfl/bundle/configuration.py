@@ -22,13 +22,17 @@ logger = logging.getLogger(__name__)
 
 
 def calling_parser() -> ConfigParser | None:
-    """The parser of the configuration that is running: MONAI hands it to no function that a
-    configuration calls.
+    """The parser of the configuration that is running; ``None`` where none is.
+
+    MONAI passes it to no function that a configuration calls: it is found among the callers.
     """
     frame = inspect.currentframe()
     while frame is not None:
         caller = frame.f_locals.get("self")
-        parser = caller if isinstance(caller, ConfigParser) else getattr(caller, "parser", None)
+        if isinstance(caller, ConfigParser):
+            return caller
+        # A workflow has a parser. A ConfigParser must not be asked: its attributes are its keys.
+        parser = getattr(caller, "parser", None)
         if isinstance(parser, ConfigParser):
             return parser
         frame = frame.f_back
@@ -36,17 +40,14 @@ def calling_parser() -> ConfigParser | None:
 
 
 def calling_config_files() -> tuple[str, ...]:
-    """The configuration files that ``python -m monai.bundle run`` merges; none where something else
-    runs.
-    """
+    """The files that ``python -m monai.bundle run`` merges; none where something else runs."""
     parser = calling_parser()
     frame = inspect.currentframe()
     while frame is not None:
         workflow = frame.f_locals.get("workflow")
         if parser is not None and getattr(workflow, "parser", None) is parser:
-            return tuple(
-                str(file) for file in ensure_tuple(frame.f_locals.get("config_file") or ())
-            )
+            files = ensure_tuple(frame.f_locals.get("config_file") or ())
+            return tuple(str(file) for file in files)
         frame = frame.f_back
     return ()
 
@@ -68,14 +69,7 @@ def train_config(
     files = [bundle_root / file for file in config]
     for file in files:
         if not file.exists():
-            there = [
-                str(found.relative_to(bundle_root))
-                for found in sorted(bundle_root.glob("configs/*"))
-            ]
-            hint = f"config is relative to the bundle, which has {', '.join(there)}"
-            if not there:
-                hint = "--bundle_root must be the folder of a MONAI bundle"
-            raise ConfigError(f"{file} does not exist: {hint}")
+            raise ConfigError(f"{file} does not exist: {_hint_for_missing_file(bundle_root)}")
         try:
             ConfigParser.load_config_file(str(file))
         except Exception as error:  # of JSON, of YAML
@@ -85,16 +79,31 @@ def train_config(
     for key, value in overrides.items():
         if not _is_plain(value):
             raise ConfigError(
-                f"override {key!r} is a {type(value).__name__}, built here and not at the sites: write what has a "
-                "_target_ or a $ into a file, and name it after train.json in --config"
+                f"override {key!r} is a {type(value).__name__}, built here and not at the sites: "
+                "write what has a _target_ or a $ into a file, and name it after train.json in "
+                "--config"
             )
-        parent = key.rpartition("#")[0]
-        if key not in parser and (not parent or parent not in parser):
+        if not _names_something(key, parser):
             keys: dict[str, Any] = parser.config  # type: ignore[assignment]
             hint = did_you_mean(key.partition("#")[0], list(keys))
             raise ConfigError(f"override {key!r} names nothing in {', '.join(config)}{hint}")
         parser[key] = value
     return parser
+
+
+def _hint_for_missing_file(bundle_root: Path) -> str:
+    """What to give in place of a configuration file that does not exist."""
+    present = sorted(bundle_root.glob("configs/*"))
+    if not present:
+        return "--bundle_root must be the folder of a MONAI bundle"
+    names = ", ".join(str(file.relative_to(bundle_root)) for file in present)
+    return f"config is relative to the bundle, which has {names}"
+
+
+def _names_something(key: str, parser: ConfigParser) -> bool:
+    """Whether a key is in the configuration, or may be added to a section that is."""
+    section = key.rpartition("#")[0]
+    return key in parser or (section != "" and section in parser)
 
 
 def _is_plain(value: object) -> bool:
@@ -109,18 +118,16 @@ def input_shape(bundle_root: Path) -> tuple[int, ...]:
     """Shape of one example input, (1, C, ...), from ``metadata.json``'s network data format.
 
     Raises:
-        ConfigError: when the metadata does not say.
+        ConfigError: when the metadata lacks it.
     """
     from monai.bundle.scripts import _get_fake_spatial_shape
 
     file = bundle_root / "configs" / "metadata.json"
     try:
         image = json.loads(file.read_text())["network_data_format"]["inputs"]["image"]
-        return (
-            1,
-            int(image["num_channels"]),
-            *_get_fake_spatial_shape(image["spatial_shape"], p=4, n=4, any=64),
-        )
+        channels = int(image["num_channels"])
+        spatial = _get_fake_spatial_shape(image["spatial_shape"], p=4, n=4, any=64)
+        return (1, channels, *spatial)
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(
             f"{file} must give network_data_format.inputs.image with its shape: {error!r}"
@@ -128,23 +135,25 @@ def input_shape(bundle_root: Path) -> tuple[int, ...]:
 
 
 def settings_of_files(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """What overrides say of a site's files, which its check must know: ``values`` of pixels,
-    ``stereo`` or not.
+    """The overrides that describe a site's files, which its check must know.
+
+    These are ``values`` of pixels and whether pictures are ``stereo``.
 
     >>> settings_of_files({"values": None, "stereo": False, "size": [64, 64]})
     {'stereo': False}
     """
-    return {
-        name: overrides[name]
-        for name in ("values", "stereo")
-        if overrides.get(name) not in (None, {})
-    }
+    found = {}
+    for name in ("values", "stereo"):
+        if overrides.get(name) not in (None, {}):
+            found[name] = overrides[name]
+    return found
 
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """In ``python -m monai.bundle`` an error of this package ends in its own text and exit code 2,
-    not a traceback.
+    """An error of this package ends ``python -m monai.bundle`` in its text, without a traceback.
+
+    The exit code is then 2. Anywhere else the error is raised.
     """
     try:
         yield

@@ -26,6 +26,7 @@ from monai_fairfl.bundle.site import bundle_client, has_evaluation, images_of_si
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, FairFLError, TransportAborted, in_words
 from monai_fairfl.guards import DEFAULT, Guard
+from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder import resuming
@@ -78,8 +79,8 @@ class BundleFederation:
         report: write ``report.html`` and ``report.json`` at the end.
         valuations: made of each finished run, see ``docs/valuation.md``.
         full_run: the training at which the bundle was measured, see
-            :class:`~monai_fairfl.run_folder.full_run.FullRun`; the report judges no shorter one, and none
-            where it is ``None``.
+            :class:`~monai_fairfl.run_folder.full_run.FullRun`. The report judges no shorter one,
+            and none where it is ``None``.
         share_cases: let the report write each case's score into ``cases.csv``.
         groups: name -> sites, or a function from all sites' names to these. A site's configuration
             finds the name of its group under the key ``group``, and the report shows the mean of
@@ -195,7 +196,7 @@ class BundleFederation:
     # ---- before anything is trained
 
     def _run_settings(self) -> RunSettings:
-        """The settings of every strategy's run; a bundle that can score test cases ends with that."""
+        """The settings of every run; a bundle that can score test cases closes runs with that."""
         final = ("score", "test_score") if has_evaluation(self.bundle_root) else ("score",)
         given = {
             "rounds": self.rounds,
@@ -357,7 +358,7 @@ class BundleFederation:
         )
 
     def _write_config(self) -> None:
-        """Write ``config.json`` before a run writes anything: what trains, and what the report needs."""
+        """Write ``config.json`` before anything else: what trains, and what the report needs."""
         self._has_begun = True
         config = {
             **self._config(),
@@ -405,7 +406,7 @@ class BundleFederation:
         with own_random_state(self.settings.seed):
             return self._initial_model()
 
-    def _recipe(self) -> Any:
+    def _recipe(self) -> ModelRecipe | None:
         settings = self.site_settings
         return bundle_recipe(self.bundle_root, settings.overrides, settings.config, self.sites)
 

@@ -25,8 +25,9 @@ logger = logging.getLogger(__name__)
 
 
 def check_config(bundle_root: str) -> None:
-    """Refuse a misspelt top-level key or an unknown strategy; MONAI would ignore the one and be
-    terse on the other.
+    """Refuse a misspelt top-level key or an unknown strategy.
+
+    MONAI would ignore the one and be terse on the other.
 
     Called from ``federate.json``'s ``initialize``; it finds the running config parser among its
     callers.
@@ -96,8 +97,8 @@ def site_names(
         )
     if not known:
         raise ConfigError(
-            f"sites_root {sites_root} holds no site: give it one folder per hospital (SITE/CaseNN.nii.gz, or another "
-            "layout of docs/data.md)"
+            f"sites_root {sites_root} holds no site: give it one folder per hospital "
+            "(SITE/CaseNN.nii.gz, or another layout of docs/data.md)"
         )
     for name in [*(chosen or []), *sites]:
         if name not in known:
@@ -110,15 +111,19 @@ def site_names(
 def data_folders(sites_root: Path) -> dict[str, Path]:
     """Where each site's data is: what its ``dataset_dir`` must be.
 
-    An empty folder is a site too, whose data did not arrive: its check says so, instead of a
+    An empty folder is a site too, whose data did not arrive: its check reports that, instead of a
     federation without it.
     """
     if not sites_root.is_dir():
         return {}
-    folders = [p for p in sites_root.iterdir() if p.is_dir() and not p.name.startswith(".")]
-    found = site_folders(sites_root, must=False)
-    lists = any(path.is_file() for path in found.values())
-    return found | {p.name: p for p in folders if not lists and not any(p.iterdir())}
+    found = dict(site_folders(sites_root, must=False))
+    if any(path.is_file() for path in found.values()):
+        return found  # data lists: a folder beside them is no site
+    for path in sites_root.iterdir():
+        hidden = path.name.startswith(".")
+        if path.is_dir() and not hidden and not any(path.iterdir()):
+            found[path.name] = path
+    return found
 
 
 def check_groups(
@@ -141,16 +146,17 @@ def check_groups(
     {'corrupted': ['elm']}
     """
     found = groups(list(sites)) if callable(groups) else (groups or {})
-    told: dict[str, str] = {}
+    group_of: dict[str, str] = {}
     for name, members in found.items():
         for site in members:
             if site not in sites:
                 raise ConfigError(
-                    f"group {name!r} names {site!r}, which does not take part; the sites are {list(sites)}"
+                    f"group {name!r} names {site!r}, which does not take part; the sites are "
+                    f"{list(sites)}"
                 )
-            if told.setdefault(site, name) != name:
+            if group_of.setdefault(site, name) != name:
                 raise ConfigError(
-                    f"{site!r} is in the groups {told[site]!r} and {name!r}; leave it in one"
+                    f"{site!r} is in the groups {group_of[site]!r} and {name!r}; leave it in one"
                 )
     return {name: list(members) for name, members in found.items()}
 
@@ -161,7 +167,7 @@ def check_strategies(
     train: ConfigParser,
     per_round: int | None = None,
 ) -> None:
-    """As many sites as every strategy needs and can take, and an evaluator where it needs scores.
+    """Refuse strategies for which there are too few or too many sites, or no evaluator.
 
     Args:
         strategies: that are to run.
@@ -178,28 +184,28 @@ def check_strategies(
     for strategy in strategies:
         if len(sites) < strategy.min_clients:
             raise ConfigError(
-                f"{strategy.name} needs at least {strategy.min_clients} sites, found {len(sites)} {list(sites)}: "
-                "add sites, or use FedAvg or Standalone"
+                f"{strategy.name} needs at least {strategy.min_clients} sites, found {len(sites)} "
+                f"{list(sites)}: add sites, or use FedAvg or Standalone"
             )
         in_round = min(len(sites), per_round or len(sites))
         if strategy.max_clients is not None and in_round > strategy.max_clients:
             raise ConfigError(
-                f"{strategy.name} can take at most {strategy.max_clients} sites in a round, found {in_round} "
-                f"{list(sites)}: set clients_per_round, or leave {strategy.name} out"
+                f"{strategy.name} can take at most {strategy.max_clients} sites in a round, found "
+                f"{in_round} {list(sites)}: set clients_per_round, or leave {strategy.name} out"
             )
-        scores = [
-            n
-            for n in sorted(strategy.requires)
-            if n in MEASUREMENTS and MEASUREMENTS[n].data == "validation"
-        ]
+        scores = []
+        for name in sorted(strategy.requires):
+            if name in MEASUREMENTS and MEASUREMENTS[name].data == "validation":
+                scores.append(name)
         if scores and "validate#evaluator" not in train:
             raise ConfigError(
-                f"{strategy.name} needs {scores}, and train.json has no validate#evaluator to measure them"
+                f"{strategy.name} needs {scores}, and train.json has no validate#evaluator to "
+                "measure them"
             )
 
 
 def check_images(strategies: Sequence[Strategy], count: Callable[[str], Mapping[str, int]]) -> None:
-    """Enough images at the sites for every strategy that says how many its measurement needs.
+    """Refuse a strategy whose measurement needs more images than enough of the sites have.
 
     A site with fewer measures nothing, and counts as the mean of the others: that is a warning.
     Where too few sites can measure anything, the strategy cannot work.
@@ -224,7 +230,10 @@ def check_images(strategies: Sequence[Strategy], count: Callable[[str], Mapping[
         if not few:
             continue
         listed = ", ".join(f"{site} has {number}" for site, number in few.items())
-        found = f"{strategy.name} needs at least {needed.least} different {needed.data} images of a site, and {listed}"
+        found = (
+            f"{strategy.name} needs at least {needed.least} different {needed.data} images of a "
+            f"site, and {listed}"
+        )
         if len(images) - len(few) < strategy.min_clients:
             raise ConfigError(f"{found}: add {needed.data} cases, {needed.instead}")
         logger.warning(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a site: plain values with their defaults, and which of them decide the training."""
+"""The settings of a site: plain values, their defaults, and which of them decide the training."""
 
 from __future__ import annotations
 

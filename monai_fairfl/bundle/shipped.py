@@ -57,7 +57,7 @@ def locate_bundle(bundle: str) -> Path:
     >>> locate_bundle("/nowhere")
     Traceback (most recent call last):
     ...
-    monai_fairfl.errors.ConfigError: bundle '/nowhere' is neither a folder with configs/ here nor one of ...
+    monai_fairfl.errors.ConfigError: bundle '/nowhere' is neither a folder with configs/ here ...
     """
     names = bundle_names()
     if bundle in names:
@@ -65,7 +65,8 @@ def locate_bundle(bundle: str) -> Path:
     folder = Path(bundle).absolute()
     if not (folder / "configs").is_dir():
         raise ConfigError(
-            f"bundle {bundle!r} is neither a folder with configs/ here nor one of {', '.join(names)}"
+            f"bundle {bundle!r} is neither a folder with configs/ here nor one of "
+            f"{', '.join(names)}"
         )
     return folder
 
@@ -80,10 +81,12 @@ def copy_bundle(name: str, folder: str | os.PathLike[str]) -> Path:
         ConfigError: no such bundle is shipped, or the folder holds something already.
 
     >>> import tempfile
-    >>> (copy_bundle("prostate_mri_segmentation", tempfile.mkdtemp()) / "configs" / "train.json").exists()
+    >>> root = copy_bundle("prostate_mri_segmentation", tempfile.mkdtemp())
+    >>> (root / "configs" / "train.json").exists()
     True
     """
-    source, target = find_bundle(name), Path(folder)
+    source = find_bundle(name)
+    target = Path(folder)
     check_new(target)
     shutil.copytree(source, target, ignore=IGNORED, dirs_exist_ok=True)
     return target
@@ -95,13 +98,17 @@ def check_new(folder: Path) -> None:
     Raises:
         ConfigError: when it is there and not an empty folder.
     """
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    if folder.exists() and not is_empty:
         raise ConfigError(
             f"{folder} is there already and not an empty folder; name a new one, or delete it first"
         )
 
 
 def _home() -> Path:
-    """Inside an installed wheel, else at the top of the checkout."""
+    """The folder of the bundles: inside an installed wheel, else at the top of the checkout."""
     package = Path(__file__).parents[1]
-    return package / "_bundles" if (package / "_bundles").is_dir() else package.parent / "bundles"
+    installed = package / "_bundles"
+    if installed.is_dir():
+        return installed
+    return package.parent / "bundles"

@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A site of a federation: the client that a bundle, a site's own data and a job's plain settings
-make.
-"""
+"""A site of a federation: its client, made of a bundle, its own data and plain settings."""
 
 from __future__ import annotations
 
@@ -99,8 +97,9 @@ def _group_of(site: str, groups: Mapping[str, Sequence[str]]) -> str:
 
 
 def images_of_site(client: FairMonaiAlgo, site: str, data: str) -> int:
-    """How many different images of a site a measurement of features compares, at most 64: slices,
-    windows or pictures.
+    """The number of different images of a site that a measurement of features compares.
+
+    Images are slices, windows or pictures, and at most 64.
 
     Args:
         client: of the site; it is built and let go.

@@ -133,7 +133,7 @@ def _add_demo_data(add: Add) -> None:
 
 
 def demo_data(args: argparse.Namespace) -> Answer:
-    """Write six synthetic hospitals of prostate MRI or fundus photographs, or those of make demo."""
+    """Write six synthetic hospitals, of prostate MRI or fundus photographs, or make demo's four."""
     from monai_fairfl.data import write_clinics, write_demo, write_sites
 
     size = _demo_size(args.kind, args.hospitals, args.size)

@@ -177,7 +177,6 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         return reply
 
     # ---- a request and its weights
-    # ----------------------------------------------------------------------------
 
     def _decoded(self, request: Request) -> Request:
         """``request`` with its weights after the site's pre-filters."""
@@ -248,7 +247,6 @@ class FairMonaiAlgo(MendedMonaiAlgo):
                 )
 
     # ---- measuring
-    # ----------------------------------------------------------------------------
 
     def _measure(
         self, of: str, request: Request, weights: Weights, past: Past
@@ -311,7 +309,6 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         return tuple(str(label) for label in channels.values())
 
     # ---- training
-    # ----------------------------------------------------------------------------
 
     def _restore(self, request: Request, past: Past) -> None:
         """Bring the trainer to the state after the newest round, or to its initial one."""
@@ -374,7 +371,6 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         )
 
     # ---- what leaves the site, and what stays
-    # ----------------------------------------------------------------------------
 
     def _reply(
         self,

@@ -207,8 +207,10 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _power_law_shares(num_clients: int) -> np.ndarray:
-    """Quantiles x_p = p^(1/a) of the power law, evenly spaced from p = 1 % to 99 %."""
-    return np.linspace(0.01 ** (1 / EXPONENT), 0.99 ** (1 / EXPONENT), num_clients)
+    """Numbers evenly spaced from the 1 % to the 99 % quantile, x_p = p^(1/a), of the power law."""
+    lowest = 0.01 ** (1 / EXPONENT)
+    highest = 0.99 ** (1 / EXPONENT)
+    return np.linspace(lowest, highest, num_clients)
 
 
 def _sizes(shares: np.ndarray, count: int) -> np.ndarray:
@@ -218,7 +220,7 @@ def _sizes(shares: np.ndarray, count: int) -> np.ndarray:
     # What rounding left over goes to the client that lacks most.
     while sizes.sum() < count:
         sizes[np.argmax(quota - sizes)] += 1
-    # What the clients with one case got too much is taken from the client with the largest excess.
+    # One case each may be too many: the client with the largest excess gives a case away.
     while sizes.sum() > count:
         excess = np.where(sizes > 1, sizes - quota, -np.inf)
         sizes[np.argmax(excess)] -= 1

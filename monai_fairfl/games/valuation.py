@@ -45,8 +45,9 @@ class Valuation:
     total: float
 
     def shares(self) -> dict[str, float]:
-        """player -> share: negative values count as 0, all shares sum to 1; empty when no value is
-        positive.
+        """player -> share of the positive values; empty when no value is positive.
+
+        Negative values count as 0, and all shares sum to 1.
         """
         values = {player: float(value) for player, value in self.values.items()}
         positive = [max(value, 0.0) for value in values.values()]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Model files: the weights, and the recipe that says what they were trained with."""
+"""Model files: the weights, and the recipe of what they were trained with."""
 
 import lazy_loader
 

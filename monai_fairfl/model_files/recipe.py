@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a model was trained with: its recipe, which travels inside the model's file.
 
-Weights alone do not say how images must be prepared for them. A model that was trained at 64 x 64
+Weights alone do not show how images must be prepared for them. A model that was trained at 64 x 64
 gives wrong masks at 256 x 256, and nothing fails. So every model file of this package holds two
 entries::
 
@@ -59,7 +59,8 @@ class ModelRecipe:
         sites: site -> its own values, where they differ from ``values``.
         package: that trained the model.
 
-    >>> recipe = ModelRecipe("Prostate", "0.1.0", {"size": [64, 64], "channel": 0}, sites={"HK": {"channel": 1}})
+    >>> values = {"size": [64, 64], "channel": 0}
+    >>> recipe = ModelRecipe("Prostate", "0.1.0", values, sites={"HK": {"channel": 1}})
     >>> recipe.of_site("HK").values
     {'size': [64, 64], 'channel': 1}
     """
@@ -79,15 +80,14 @@ class ModelRecipe:
         return replace(self, values=values, sites={})
 
     def state_dict(self) -> dict[str, Any]:
-        """The recipe as plain values, so that ``CheckpointSaver`` writes it beside the network's
-        weights.
-        """
+        """The recipe as plain values; ``CheckpointSaver`` writes it beside the weights."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing is loaded: a recipe describes the model that is there. ``CheckpointLoader`` may
-        name it.
+        """Load nothing: a recipe describes the model that it came with.
+
+        ``CheckpointLoader`` calls this where a configuration names the recipe.
         """
 
     @classmethod
@@ -124,7 +124,9 @@ class ModelRecipe:
         if unknown:
             logger.warning(
                 "the recipe of %s has %s, which this version does not know: it was written by %s",
-                *(source, ", ".join(unknown), fields.get("package", "another version")),
+                source,
+                ", ".join(unknown),
+                fields.get("package", "another version"),
             )
         return cls(**fields)
 
@@ -142,7 +144,8 @@ def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | No
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp(), "global.pt")
-    >>> save_model_file(file, {"w": torch.ones(1)}, ModelRecipe("Prostate", "0.1.0", {"size": [64, 64]}))
+    >>> recipe = ModelRecipe("Prostate", "0.1.0", {"size": [64, 64]})
+    >>> save_model_file(file, {"w": torch.ones(1)}, recipe)
     >>> torch.load(file, weights_only=True)["model"]
     {'w': tensor([1.])}
     >>> read_recipe(file).values
@@ -156,7 +159,8 @@ def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | No
     torch.save(content, beside)
     os.replace(beside, path)
     if recipe is None:
-        recipe_file(path).unlink(missing_ok=True)  # of a model that lay here before
+        # A previous model may have left one.
+        recipe_file(path).unlink(missing_ok=True)
     else:
         write_recipe_file(path, recipe)
 
@@ -206,8 +210,10 @@ def digests_of_files(root: str | Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def read_recipe(path: str | Path) -> ModelRecipe | None:
-    """The recipe inside a model file, a checkpoint of PyTorch or TorchScript; ``None`` where it has
-    none.
+    """The recipe inside a model file: a checkpoint of PyTorch, or TorchScript.
+
+    Returns:
+        The recipe; ``None`` where the file has none.
 
     Raises:
         ConfigError: when the file is missing, damaged or something else.

@@ -114,7 +114,7 @@ def merge_with_absent(
     for client, weight in weights.items():
         merged[client] = present_share * weight
 
-    # Sorted, so that the sum has the same bits whoever was absent.
+    # Sorted, so that the sum has the same bits whichever client was absent.
     return normalise(dict(sorted(merged.items())))
 
 

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of a federation: written beside, then renamed; the previous one is used when the
-newest is damaged.
+"""Checkpoints of a federation, each written whole or not at all.
+
+When the newest one is damaged, the previous one is used.
 """
 
 from __future__ import annotations
@@ -54,21 +55,23 @@ class Checkpoints:
     def __init__(self, folder: str | Path, keep: int = 3):
         if keep < 2:
             raise ValueError(
-                f"keep must be at least 2, so that a damaged checkpoint has a predecessor; got {keep}"
+                "keep must be at least 2, so that a damaged checkpoint has a predecessor; got "
+                f"{keep}"
             )
-        self.folder, self.keep = Path(folder), keep
+        self.folder = Path(folder)
+        self.keep = keep
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint so that a crash at any moment leaves either all of it or nothing."""
         final = self.folder / f"round-{checkpoint.round:04d}"
+        state = json.dumps(checkpoint.state, sort_keys=True, indent=1)
         files = [
             ("model.safetensors", tensors_as_bytes(checkpoint.weights)),
-            ("strategy.json", json.dumps(checkpoint.state, sort_keys=True, indent=1).encode()),
-            *(
-                (f"rewards/{safe_name(c)}.safetensors", tensors_as_bytes(w))
-                for c, w in checkpoint.rewards.items()
-            ),
+            ("strategy.json", state.encode()),
         ]
+        for client, reward in checkpoint.rewards.items():
+            name = f"rewards/{safe_name(client)}.safetensors"
+            files.append((name, tensors_as_bytes(reward)))
         write_folder(final, files, {"format": FORMAT, "round": checkpoint.round})
         self._prune()
 
@@ -78,23 +81,25 @@ class Checkpoints:
         Raises:
             FederationError: when there are checkpoints and none can be read.
         """
-        folders = self._newest_first()
-        problems = []
-        for folder in folders:
+        damaged: list[Path] = []
+        problems: list[str] = []
+        for folder in self._newest_first():
             try:
                 checkpoint = _read(folder)
             except (OSError, ValueError, KeyError, SafetensorError) as error:
+                damaged.append(folder)
                 problems.append(f"{folder.name}: {error}")
                 logger.warning(
-                    "checkpoint %s is damaged (%s); the one before is used", folder, error
+                    "checkpoint %s is damaged (%s); the previous one is used", folder, error
                 )
                 continue
-            for damaged in folders[: folders.index(folder)]:
-                shutil.rmtree(damaged)
+            for newer in damaged:
+                shutil.rmtree(newer)
             return checkpoint
         if problems:
             raise FederationError(
-                f"no checkpoint of {self.folder} can be read: {'; '.join(problems)}. Start anew elsewhere"
+                f"no checkpoint of {self.folder} can be read: {'; '.join(problems)}. Begin the run "
+                "again in another run_dir"
             )
         return None
 
@@ -103,24 +108,26 @@ class Checkpoints:
             shutil.rmtree(folder)
 
     def _newest_first(self) -> list[Path]:
-        numbers = {path: path.name.removeprefix("round-") for path in self.folder.glob("round-*")}
-        return sorted(
-            (path for path in numbers if numbers[path].isdecimal()), key=lambda p: -int(numbers[p])
-        )
+        numbers: dict[Path, int] = {}
+        for path in self.folder.glob("round-*"):
+            number = path.name.removeprefix("round-")
+            if number.isdecimal():
+                numbers[path] = int(number)
+        return sorted(numbers, key=lambda path: -numbers[path])
 
 
 def _read(folder: Path) -> Checkpoint:
     manifest = json.loads((folder / MANIFEST).read_bytes())
     if manifest["format"] > FORMAT:
         raise FederationError(
-            f"checkpoint {folder} has format {manifest['format']}, this version reads up to {FORMAT}: "
-            "upgrade monai_fairfl"
+            f"checkpoint {folder} has format {manifest['format']}, this version reads up to "
+            f"{FORMAT}: upgrade monai_fairfl"
         )
     files = {name: read_listed(folder, name, manifest) for name in manifest["sha256"]}
-    rewards = {
-        Path(name).stem: load_tensors(data)
-        for name, data in files.items()
-        if name.startswith("rewards/")
-    }
+    rewards = {}
+    for name, data in files.items():
+        if name.startswith("rewards/"):
+            rewards[Path(name).stem] = load_tensors(data)
+    weights = load_tensors(files["model.safetensors"])
     state = json.loads(files["strategy.json"])
-    return Checkpoint(manifest["round"], load_tensors(files["model.safetensors"]), rewards, state)
+    return Checkpoint(manifest["round"], weights, rewards, state)

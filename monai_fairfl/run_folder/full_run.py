@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle's full run: the training at which its results were measured, below which no result is
-judged.
+"""A bundle's full run: the training at which its results were measured.
+
+The report judges no result of a shorter one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 
-KEYS = ("rounds", "local_epochs", "mean_dice", "overrides")
+NEEDED = ("rounds", "local_epochs", "mean_dice")
+KEYS = (*NEEDED, "overrides")
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,11 @@ class FullRun:
         >>> FullRun.read({"rounds": 60, "local_epochs": 4})
         Traceback (most recent call last):
         ...
-        monai_fairfl.errors.ConfigError: full_run needs rounds, local_epochs and mean_dice, got {'rounds': 60, ...
+        monai_fairfl.errors.ConfigError: full_run needs rounds, local_epochs and mean_dice, got ...
         """
         if given is None:
             return None
-        if not isinstance(given, Mapping) or not {"rounds", "local_epochs", "mean_dice"} <= set(
-            given
-        ):
+        if not isinstance(given, Mapping) or any(name not in given for name in NEEDED):
             raise ConfigError(f"full_run needs rounds, local_epochs and mean_dice, got {given!r}")
         unknown = sorted(set(given) - set(KEYS))
         if unknown:
@@ -72,7 +72,8 @@ class FullRun:
         overrides = given.get("overrides") or {}
         if not isinstance(overrides, Mapping):
             raise ConfigError(
-                f"full_run: overrides must be keys of the configuration and values, got {overrides!r}"
+                "full_run: overrides must be keys of the configuration and values, got "
+                f"{overrides!r}"
             )
         return cls(given["rounds"], given["local_epochs"], float(dice), dict(overrides))
 
@@ -87,7 +88,7 @@ class FullRun:
 
 
 def command_line() -> list[str] | None:
-    """The words that started this process, where it is ``python -m monai.bundle``; else ``None``."""
+    """The words that started this process; ``None`` unless it is ``python -m monai.bundle``."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is None or not spec.name.startswith("monai.bundle"):
         return None

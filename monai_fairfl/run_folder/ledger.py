@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The append-only record of every round, hash-chained: one JSON line each, with the SHA-256 of the
-line before.
-"""
+"""The append-only record of every round: JSON lines, each with the SHA-256 of the line before."""
 
 from __future__ import annotations
 
@@ -24,8 +22,9 @@ logger = logging.getLogger(__name__)
 
 
 class Ledger:
-    """Appends records to ``path`` and chains them; holds no times or paths, so equal runs have
-    equal ledgers.
+    """Appends records to a file and chains them.
+
+    It has no times or paths, so equal runs have equal ledgers.
 
     Args:
         path: the ``.jsonl`` file; made when absent, else continued. A last line cut short by a
@@ -50,9 +49,8 @@ class Ledger:
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record, flushed to disk before returning."""
         entry = to_json({**record, "previous": self.head})
-        line = (
-            json.dumps(entry, sort_keys=True, allow_nan=False, separators=(",", ":")) + "\n"
-        ).encode()
+        text = json.dumps(entry, sort_keys=True, allow_nan=False, separators=(",", ":"))
+        line = f"{text}\n".encode()
         with open(self.path, "ab") as file:
             file.write(line)
             file.flush()
@@ -61,19 +59,18 @@ class Ledger:
         self.head = hashlib.sha256(line).hexdigest()
 
     def keep(self, count: int) -> None:
-        """Drop all but the first ``count`` records: those after the checkpoint that a run resumes
-        from.
-        """
-        lines = (
-            self.path.read_bytes().splitlines(keepends=True)[:count] if self.path.exists() else []
-        )
+        """Drop all records but the first ``count``: a run resumes from an earlier checkpoint."""
+        lines: list[bytes] = []
+        if self.path.exists():
+            lines = self.path.read_bytes().splitlines(keepends=True)[:count]
         write_atomically(self.path, b"".join(lines))
         self.records, self.head = _verified(lines, self.path)
 
 
 def head_of(path: str | Path) -> str:
-    """SHA-256 of a ledger's last whole line: with it, records cut off at the end are noticed too."""
-    return _verified(_whole_lines(Path(path)), Path(path))[1]
+    """SHA-256 of a ledger's last whole line: it also shows records that were cut off at the end."""
+    _, head = _verified(_whole_lines(Path(path)), Path(path))
+    return head
 
 
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:
@@ -82,10 +79,12 @@ def read_ledger(path: str | Path) -> list[dict[str, Any]]:
     Raises:
         FederationError: naming the first line whose predecessor was changed, removed or added.
     """
-    return _verified(_whole_lines(Path(path)), Path(path))[0]
+    records, _ = _verified(_whole_lines(Path(path)), Path(path))
+    return records
 
 
 def _whole_lines(path: Path) -> list[bytes]:
+    """The lines of a ledger but a last one that was cut short by a crash."""
     lines = path.read_bytes().splitlines(keepends=True)
     if lines and not lines[-1].endswith(b"\n"):
         logger.warning("ledger %s: the last line was cut short and is dropped", path)
@@ -94,7 +93,9 @@ def _whole_lines(path: Path) -> list[bytes]:
 
 
 def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], str]:
-    records, head = [], ""
+    """The records of a ledger whose chain is intact, and the SHA-256 of the last line."""
+    records = []
+    head = ""
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
@@ -102,7 +103,8 @@ def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], str
             raise FederationError(f"ledger {path}, line {number} is not JSON: {error}") from error
         if not isinstance(record, dict):
             raise FederationError(
-                f"ledger {path}, line {number} is no JSON object but {record!r:.40}; restore the file from a copy"
+                f"ledger {path}, line {number} is no JSON object but {record!r:.40}; restore the "
+                "file from a copy"
             )
         if record.get("previous") != head:
             raise FederationError(
@@ -115,14 +117,15 @@ def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], str
 
 
 def number_in(value: Any) -> float | None:
-    """The one number of a measurement or contribution as a ledger holds it: its value, or its
-    ``"mean"``.
+    """The one number of a measurement or contribution in a ledger: its value, or its ``"mean"``.
 
-    ``None`` where there is none: it was not finite, or is a mapping without a mean, such as one
-    value per layer.
+    It is ``None`` where there is none: the value was not finite, or is a mapping without a mean,
+    such as one value per layer.
 
-    >>> number_in({"mean": {"value": 0.5, "stderr": None, "n": 2}, "gland": 0.5}), number_in({"layer": 0.5})
-    (0.5, None)
+    >>> number_in({"mean": {"value": 0.5, "stderr": None, "n": 2}, "gland": 0.5})
+    0.5
+    >>> number_in({"layer": 0.5}) is None
+    True
     """
     if isinstance(value, Mapping):
         return number_in(value.get("value", value.get("mean")))
@@ -132,14 +135,15 @@ def number_in(value: Any) -> float | None:
 def digest_of(weights: Weights) -> str:
     """SHA-256 of a model: names, types, shapes and bytes, in the order of names.
 
-    >>> digest_of({"w": torch.zeros(2, dtype=torch.float32)}) == digest_of({"w": torch.zeros(2, dtype=torch.float64)})
+    >>> single = {"w": torch.zeros(2, dtype=torch.float32)}
+    >>> double = {"w": torch.zeros(2, dtype=torch.float64)}
+    >>> digest_of(single) == digest_of(double)
     False
     """
     sha = hashlib.sha256()
     for name in sorted(weights):
         tensor = weights[name].detach().cpu().contiguous()
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        sha.update(
-            tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
-        )
+        if tensor.numel():
+            sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()

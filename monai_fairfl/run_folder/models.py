@@ -17,16 +17,15 @@ logger = logging.getLogger(__name__)
 
 
 class Models:
-    """``global.pt``, ``best.pt`` and, where clients are rewarded, ``CLIENT.pt``: files that a
-    bundle's network loads.
+    """Writes ``global.pt``, ``best.pt`` and, for each reward, ``CLIENT.pt``.
 
-    None is written where the clients keep tensors to themselves: each has a whole model of its own
-    then.
+    A bundle's network loads them. None is written where some tensors never leave the clients: each
+    has a whole model of its own then.
 
     Args:
         folder: ``run_dir/models``.
         spec: the model's tensors.
-        withheld: names of those that never leave the clients.
+        withheld: names of the tensors that never leave the clients.
         recipe: how the models were trained, written into each file; ``None``: unknown.
     """
 
@@ -41,9 +40,8 @@ class Models:
         self.spec = spec
         self.withheld = withheld
         self.recipe = recipe
-        self.best: dict[str, float] = (
-            {}
-        )  # round and mean validation score of the best global model so far
+        # Round and mean validation score of the best global model so far.
+        self.best: dict[str, float] = {}
 
     def keep_best(
         self,
@@ -55,12 +53,22 @@ class Models:
     ) -> None:
         """Write the global model of round ``number`` if its mean ``name`` is the best so far.
 
-        The mean is over ``everybody``, the clients that the run began with: one over some is over
-        other patients. Where one of them did not measure it nothing is written.
+        Args:
+            number: of the round; below 0 it is the initial model, which is not stored.
+            weights: the global model.
+            measured: client -> what it measured of this model.
+            name: of the score.
+            everybody: the clients that the run began with. The mean is over all of them, since one
+                over some is over other patients; where one did not measure it nothing is written.
         """
-        if number < 0 or any(name not in measured.get(client, {}) for client in everybody):
+        if number < 0:
             return
-        score = sum(value_of(measured[client][name]) for client in everybody) / len(everybody)
+        scores = []
+        for client in everybody:
+            if name not in measured.get(client, {}):
+                return
+            scores.append(value_of(measured[client][name]))
+        score = sum(scores) / len(everybody)
         if not self.best or score > self.best["score"]:
             self.best = {"round": number, "score": score}
             self._save("best", weights, self.recipe)
@@ -69,7 +77,7 @@ class Models:
         """The last global model, and every client's reward."""
         if self.withheld:
             logger.info(
-                "the clients keep %d tensors of the model: each has its own whole one",
+                "%d tensors of the model stay at the clients: each has its own whole model",
                 len(self.withheld),
             )
         self._save("global", weights, self.recipe)

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded updates: what every client sent in every round, so that coalitions' models can be
-rebuilt afterwards.
+"""Recorded updates: what every client sent in every round.
+
+Coalitions' models can be rebuilt of them after the run.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class RecordedRound:
             quarantined them.
         buffers: the run's buffer policy.
         spec: the model's tensors.
-        labelled: client -> which classes its labels tell; those whose labels tell all are left out.
+        labelled: client -> which classes it labels; clients that label all are left out.
     """
 
     folder: Path
@@ -56,7 +57,7 @@ class RecordedRound:
 
     @property
     def clients(self) -> list[str]:
-        """Names of those whose updates are here, sorted."""
+        """Names of the clients whose updates were recorded, sorted."""
         return sorted(self.samples)
 
     def start(self) -> Weights:
@@ -70,10 +71,11 @@ class RecordedRound:
     def replies(self) -> Replies:
         """The clients' updates and buffers, as the strategy saw them; memory for N models."""
         start = self.start()
-        requests = [
-            Request(client, "train", start, id=id) for id, client in enumerate(self.clients)
-        ]
-        return Replies([self._reply(request) for request in requests], requests, self.spec)
+        requests = []
+        for id, client in enumerate(self.clients):
+            requests.append(Request(client, "train", start, id=id))
+        replies = [self._reply(request) for request in requests]
+        return Replies(replies, requests, self.spec)
 
     def _reply(self, request: Request) -> Reply:
         client = request.client
@@ -94,14 +96,15 @@ class RecordedRound:
             return load_tensors(read_listed(self.folder, name, manifest))
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise FederationError(
-                f"recorded round {self.folder} is damaged ({error}): restore it from a copy, or run the federation anew"
+                f"recorded round {self.folder} is damaged ({error}): restore it from a copy, or "
+                "run the federation again"
             ) from error
 
 
 def record_round(
     run_dir: Path, number: int, start: Weights, replies: Replies, buffers: str
 ) -> None:
-    """Write round ``number``, whole or not at all, over what an earlier try of it left.
+    """Write round ``number``, whole or not at all, in place of an earlier attempt at it.
 
     Args:
         run_dir: the federation's.
@@ -122,33 +125,40 @@ def record_round(
 
 
 def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
-    """All rounds of a run, in order; each must have begun with the ledger's model, and have its
-    clients and images.
+    """All rounds of a run, in order, as its ledger has them.
 
     Raises:
         ConfigError: when the run has no round, or one was not recorded.
-        FederationError: when a recorded round is damaged, or of another run than the ledger.
+        FederationError: when a recorded round is damaged, or of another run than the ledger: each
+            must have begun with the ledger's model, and have its clients and images.
     """
     run_dir = Path(run_dir)
-    records = [
-        record
-        for record in read_ledger(run_dir / "ledger.jsonl")
-        if record["kind"] in ("start", "round")
-    ]
-    if len(records) < 2:
+    model = ""
+    found: list[RecordedRound] = []
+    for record in read_ledger(run_dir / "ledger.jsonl"):
+        if record["kind"] == "round":
+            found.append(_recorded(run_dir, len(found), model, record))
+        if record["kind"] in ("start", "round"):
+            model = record["model"]  # the one that the next round begins with
+    if not found:
         raise ConfigError(f"{run_dir} has no finished round: there is nothing to value")
-    pairs = zip(records[:-1], records[1:])
-    return [
-        _recorded(run_dir, number, before["model"], record)
-        for number, (before, record) in enumerate(pairs)
-    ]
+    return found
 
 
 def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any]) -> RecordedRound:
+    """One recorded round, checked against the ledger.
+
+    Args:
+        run_dir: of the run.
+        number: of the round.
+        model: digest of the model that the round began with.
+        record: of the round in the ledger.
+    """
     folder = _folder(run_dir, number)
     if not (folder / MANIFEST).exists():
         raise ConfigError(
-            f"round {number} of {run_dir} was not recorded: run it anew with --record_updates True, in a new run_dir"
+            f"round {number} of {run_dir} was not recorded: run it again with --record_updates "
+            "True, in a new run_dir"
         )
     try:
         about = json.loads((folder / MANIFEST).read_bytes())
@@ -167,12 +177,13 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
         ) from error
     if digest_of(found.start()) != model:
         raise FederationError(
-            f"recorded round {folder} did not begin with the model that {run_dir}'s ledger says"
+            f"recorded round {folder} did not begin with the model of {run_dir}'s ledger"
         )
-    for key, told in (("samples", found.samples), ("labelled", found.labelled)):
-        if told != record.get(key, {}):
+    for key, recorded in (("samples", found.samples), ("labelled", found.labelled)):
+        if recorded != record.get(key, {}):
             raise FederationError(
-                f"recorded round {folder} has {key} {told}, {run_dir}'s ledger {record.get(key)}"
+                f"recorded round {folder} has {key} {recorded}, {run_dir}'s ledger "
+                f"{record.get(key)}"
             )
     return found
 
@@ -186,8 +197,8 @@ def _file_of(client: str) -> str:
 
 
 def _files(start: Weights, replies: Replies) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file, one at a time, since all together are N + 1 models."""
     yield START, tensors_as_bytes(start)
     for reply in replies:
-        yield _file_of(reply.client), tensors_as_bytes(
-            {**(reply.update or {}), **(reply.buffers or {})}
-        )
+        sent = {**(reply.update or {}), **(reply.buffers or {})}
+        yield _file_of(reply.client), tensors_as_bytes(sent)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the ledger records: the opening of a run, and each round."""
+"""What the ledger records: the opening of a run, each round, and the end."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What of a run's ``config.json`` decides how its sites train.
 
     Args:
-        config: as :class:`~monai_fairfl.bundle.federation.BundleFederation` writes it; what is not in it is
-            left out.
+        config: as :class:`~monai_fairfl.bundle.federation.BundleFederation` writes it; what is not
+            in it is left out.
 
     Returns:
         ``"plain"`` values; ``"overrides"`` by key; ``"files"`` of the bundle that are used, name ->

@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a run or of a comparison: what it holds already, and whether the runs asked for may
-be written there.
+"""The folder of a run or of a comparison: what it holds, and what may be written there.
 
 Nothing that exists is overwritten unasked: a used folder needs ``resume``, and then the same
 settings.
@@ -84,24 +83,25 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
     >>> check_folder(folder, ["FedAvg", "FedCE"], resume=False)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.FederationError: ... already holds a comparison (FedAvg): resume it (--resume True) or ...
+    monai_fairfl.errors.FederationError: ... already holds a comparison (FedAvg): resume it ...
     """
-    former = compared(run_dir, strategies)
-    names = ", ".join(former)
-    if former and len(strategies) == 1:
+    previous = compared(run_dir, strategies)
+    names = ", ".join(previous)
+    if previous and len(strategies) == 1:
         raise FederationError(
-            f"{run_dir} already holds a comparison ({names}), whose report a run of one strategy would replace: "
-            f"choose another run_dir, or add {strategies[0]} to the comparison (--strategies with it and one of "
-            "these, --resume True)"
+            f"{run_dir} already holds a comparison ({names}), whose report a run of one strategy "
+            f"would replace: choose another run_dir, or add {strategies[0]} to the comparison "
+            "(--strategies with it and one of these, --resume True)"
         )
     if len(strategies) > 1 and begun(run_dir):
         raise FederationError(
-            f"{run_dir} already holds a run of one strategy, whose report a comparison would replace: "
-            "choose another run_dir"
+            f"{run_dir} already holds a run of one strategy, whose report a comparison would "
+            "replace: choose another run_dir"
         )
-    if former and not resume:
+    if previous and not resume:
         raise FederationError(
-            f"{run_dir} already holds a comparison ({names}): resume it (--resume True) or choose another run_dir"
+            f"{run_dir} already holds a comparison ({names}): resume it (--resume True) or choose "
+            "another run_dir"
         )
     if begun(run_dir) and not resume:
         raise FederationError(
@@ -110,28 +110,29 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
 
 
 def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str]) -> None:
-    """What trains is the same before and after a stop, as far as ``config.json`` records it.
+    """Refuse a resumed run that would train otherwise, as far as ``config.json`` records it.
 
     Args:
         run_dir: of the run or comparison that is resumed.
-        config: of now, as :class:`~monai_fairfl.bundle.federation.BundleFederation` writes it.
+        config: the present one, as :class:`~monai_fairfl.bundle.federation.BundleFederation`
+            writes it.
         sites: that take part now; they may come and go.
 
     Raises:
         ConfigError: naming the setting and both values.
     """
-    former = recorded_config(run_dir)
-    if not former:
+    previous = recorded_config(run_dir)
+    if not previous:
         return
-    before = _trains(former, sites)
-    now = _trains(json.loads(json.dumps(config, default=str)), sites)
+    before = _named_settings(previous, sites)
+    now = _named_settings(json.loads(json.dumps(config, default=str)), sites)
     common = {key: value for key, value in now.items() if key in before}
     hint = f". Where the same data only moved, correct their folder in {run_dir / 'config.json'}"
     check_same(run_dir, before, common, ConfigError, hint)
 
 
 def check_formats(folders: Sequence[Path]) -> None:
-    """Every run that goes on, or that further runs will be compared with, is of this format.
+    """Refuse runs of another format, where they would go on or be compared with further ones.
 
     Args:
         folders: of these runs.
@@ -146,12 +147,11 @@ def check_formats(folders: Sequence[Path]) -> None:
 
 
 def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:
-    """Every run that goes on, or that further runs will be compared with, was begun with these
-    settings.
+    """Refuse settings with which the runs that go on, or are compared, were not begun.
 
     Args:
         folders: of these runs.
-        settings: of now, under the names of a ledger's opening record.
+        settings: the present ones, under the names of a ledger's opening record.
 
     Raises:
         FederationError: naming the run, the setting and both values; or a ledger that is damaged.
@@ -163,10 +163,8 @@ def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None
             check_same(folder, records[0], now)
 
 
-def _trains(config: Mapping[str, Any], sites: Sequence[str]) -> dict[str, Any]:
-    """What of ``config.json`` decides how these sites train, each under the name that an error
-    gives it.
-    """
+def _named_settings(config: Mapping[str, Any], sites: Sequence[str]) -> dict[str, Any]:
+    """What in ``config.json`` decides how these sites train, under the names that errors give."""
     found = training_settings(config)
     of_sites = {}
     for key in ("sites", "data"):

@@ -138,8 +138,8 @@ class Federation:
                 used folder.
 
         Raises:
-            FederationError: too few clients answered, or the folder does not fit; says how to
-                resume.
+            FederationError: when too few clients answered, or the folder does not fit; it names the
+                way to resume.
         """
         threads = torch.get_num_threads()
         torch.set_num_threads(self.settings.threads)
@@ -261,19 +261,19 @@ class Federation:
         """Go on after ``checkpoint``: its models and state, and the ledger's records until then."""
         # The opening, and rounds 0 to r. What follows was written after the checkpoint, or is the
         # end of a run that now has more rounds.
-        kept = checkpoint.round + 2
-        ended = [record["kind"] for record in self.ledger.records[kept:]] == ["end"]
+        records_done = checkpoint.round + 2
+        ended = [record["kind"] for record in self.ledger.records[records_done:]] == ["end"]
         planned = checkpoint.state.get("rounds", checkpoint.round + 1)
         over = ended and self.rounds <= planned
         if over:
-            kept += 1
+            records_done += 1
             self.conclude()
-            self._warn_of_new_clients(clients, self.ledger.records[:kept])
+            self._warn_of_new_clients(clients, self.ledger.records[:records_done])
         check_same(self.run_dir, self.ledger.records[0], opening)
         self.observer.run_started()
         if not over:
             self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=True)
-        self.ledger.keep(kept)
+        self.ledger.keep(records_done)
         self.strategy.load_state_dict(checkpoint.state["strategy"])
         self._use(GlobalModels(checkpoint.weights, checkpoint.rewards))
         self.models.best = dict(checkpoint.state["best"])

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Progress:
-    """Tells who answered, each round's scores and weights, and how long the rest will take.
+    """Shows who answered, each round's scores and weights, and how long the rest will take.
 
     Args:
         rounds: rounds in all.
@@ -32,12 +32,19 @@ class Progress:
     """
 
     def __init__(self, rounds: int, done: int, title: str):
-        self.rounds, self.done, self.title = rounds, done, title
+        self.rounds = rounds
+        self.done = done
+        self.title = title
+        # The last rounds' seconds, whose mean estimates the time left.
         self.seconds: deque[float] = deque(maxlen=8)
         self.bar = Bar(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:g}/{task.total} rounds"),
-            TextColumn("{task.fields[news]}"), TimeRemainingColumn(), disable=not sys.stderr.isatty(),
-        )  # fmt: skip
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:g}/{task.total} rounds"),
+            TextColumn("{task.fields[news]}"),
+            TimeRemainingColumn(),
+            disable=not sys.stderr.isatty(),
+        )
         self.task: TaskID | None = None
 
     def __enter__(self) -> Progress:
@@ -55,15 +62,21 @@ class Progress:
 
     def asked(self, requests: int) -> None:
         """An exchange of ``requests`` requests begins."""
-        self.expected, self.came = requests, 0
+        self.expected = requests
+        self.answers = 0
 
     def answered(self, client: str, refused: str | None) -> None:
-        """``client`` answered; ``refused`` says why its answer does not count."""
-        self.came += 1
+        """A client answered.
+
+        Args:
+            client: its name.
+            refused: why its answer does not count; ``None`` where it does.
+        """
+        self.answers += 1
         if refused is not None:
             logger.warning("client %s does not count in this exchange: %s", client, refused)
         if self.task is not None:
-            self.bar.update(self.task, news=f"{client} {self.came}/{self.expected}")
+            self.bar.update(self.task, news=f"{client} {self.answers}/{self.expected}")
 
     def round_done(
         self,
@@ -72,27 +85,34 @@ class Progress:
         received: Mapping[str, Mapping[str, Any]],
         result: RoundResult,
     ) -> None:
-        """Round ``number`` took ``seconds``; ``received`` holds what clients measured of the model
-        they were sent.
+        """A round is done.
+
+        Args:
+            number: of the round, from 0.
+            seconds: that it took.
+            received: client -> what it measured of the model that it was sent.
+            result: of the round.
         """
         self.done = number + 1
         self.seconds.append(seconds)
-        left = timedelta(
-            seconds=round(sum(self.seconds) / len(self.seconds) * (self.rounds - self.done))
-        )
-        scores = {
-            c: value_of(m["global_score"]) for c, m in received.items() if "global_score" in m
-        }
+        mean_seconds = sum(self.seconds) / len(self.seconds)
+        left = timedelta(seconds=round(mean_seconds * (self.rounds - self.done)))
+        scores = {}
+        for client, measured in received.items():
+            if "global_score" in measured:
+                scores[client] = value_of(measured["global_score"])
         text = f"{self.title} round {self.done}/{self.rounds}, {seconds:.1f} s, {left} left"
         if scores:
             worst = min(scores, key=lambda client: scores[client])
             mean = sum(scores.values()) / len(scores)
             text += f"; Dice before this round: mean {mean:.3f}, worst {worst} {scores[worst]:.3f}"
-        weights = {c: w for c, w in result.aggregation.items() if isinstance(w, float)}
+        # Weights by layer are not shown: they would be too many.
+        weights = []
+        for client, weight in result.aggregation.items():
+            if isinstance(weight, float):
+                weights.append(f"{client} {weight:.2f}")
         if weights:
-            text += "; weights " + ", ".join(
-                f"{client} {weight:.2f}" for client, weight in weights.items()
-            )
+            text += f"; weights {', '.join(weights)}"
         logger.info(text)
         if self.task is not None:
             self.bar.update(self.task, completed=self.done, news="")

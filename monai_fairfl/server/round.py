@@ -127,7 +127,7 @@ class RoundPlayer:
         """Return ``attempt()``; undo and repeat it while too few clients answer.
 
         Raises:
-            FederationError: when all retries failed; it says how to resume.
+            FederationError: when all retries failed; it names the way to resume.
         """
         snapshot = json.dumps(self.strategy.state_dict())
         failures = 0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a run: plain values with their defaults, checks, and what follows from a change."""
+"""The settings of a run: plain values, their defaults and checks, and what a change means."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPARED = "compared"
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How a :class:`~monai_fairfl.server.federation.Federation` runs; its keywords are these fields.
+    """How a :class:`~monai_fairfl.server.federation.Federation` runs, whose keywords these are.
 
     Settings marked :data:`RECORDED` belong to the experiment and cannot change when a run is
     resumed. All others may, such as the number of rounds.

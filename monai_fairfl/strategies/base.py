@@ -73,10 +73,10 @@ class Strategy(ABC):
     client continues from). ``parts`` replaces the last two, see
     :func:`~monai_fairfl.strategies.compose`.
 
-    A strategy does no input or output and owns no model: the federation sets ``weights``,
-    ``rewards``, ``spec``, ``buffers`` and ``rounds_planned``. It changes itself only after its last
-    ``yield``, so that a round can be undone. Its :meth:`state_dict` is every public attribute named
-    in ``state``, plain JSON.
+    A strategy does no input or output and owns no model: the federation owns the global model and
+    the rewards, and sets ``weights``, ``rewards``, ``spec``, ``buffers`` and ``rounds_planned``,
+    which a strategy only reads. It changes itself only after its last ``yield``, so that a round
+    can be undone. Its :meth:`state_dict` is every public attribute named in ``state``, plain JSON.
 
     The tensors of replies are valid until the round ends, then their memory is used again. A tensor
     that outlives the round, such as a reward, must be a new one.

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Client(Protocol):
-    """Anything that answers requests: :class:`monai_fairfl.client.algo.FairMonaiAlgo`, or a test's own."""
+    """Anything that answers requests, such as :class:`monai_fairfl.client.algo.FairMonaiAlgo`."""
 
     def answer(self, request: Request) -> Reply:
         """Carry out one request."""
@@ -40,18 +40,19 @@ class InProcess:
         arrived: Callable[[Reply], None],
         timeout: float | None = None,
     ) -> None:
-        """Carry out the requests; a client's exception becomes its reply's ``error`` and the others
-        go on.
+        """Carry out the requests, one after the other.
 
-        There is no ``timeout`` within one process: a client that works is waited for.
+        A client's exception becomes its reply's ``error``, and the others go on. There is no
+        ``timeout`` within one process: a client that works is waited for.
         """
         for request in requests:
+            name = request.client
             try:
-                if request.client not in self._clients:
-                    self._clients[request.client] = self._makers[request.client]()
-                reply = self._clients[request.client].answer(request)
+                if name not in self._clients:
+                    self._clients[name] = self._makers[name]()
+                reply = self._clients[name].answer(request)
             except Exception as error:
-                logger.debug("client %s failed", request.client, exc_info=True)
+                logger.debug("client %s failed", name, exc_info=True)
                 reply = failed(request, in_words(error))
             arrived(reply)
 

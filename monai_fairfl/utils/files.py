@@ -163,8 +163,8 @@ def distinct_names(paths: Sequence[str]) -> list[str]:
 def why_unreadable(error: BaseException) -> str:
     """Why ``torch.load`` refuses a file, in one line.
 
-    >>> why_unreadable(pickle.UnpicklingError("Weights only load failed. ..."))  # doctest: +ELLIPSIS
-    'it is damaged, or holds more than tensors and plain values, such as a whole network: save ...'
+    >>> why_unreadable(pickle.UnpicklingError("Weights only load failed."))  # doctest: +ELLIPSIS
+    'it is damaged, or holds more than tensors and plain values, such as a whole network: ...'
     """
     if isinstance(error, pickle.UnpicklingError):
         return (

@@ -29,14 +29,14 @@ def load_by_path(path: object, what: str) -> Any:
 
     Raises:
         ConfigError: when it is no dotted path, its module is not found or fails, or has no such
-            name. The text says which, where it was looked for, and what has a similar name.
+            name. The text names which, where it was looked for, and what has a similar name.
 
     >>> load_by_path("monai_fairfl.strategies.FedCE", "strategy").__name__
     'FedCE'
     >>> load_by_path("monai_fairfl.strategies.FedSee", "strategy")
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: unknown strategy 'monai_fairfl.strategies.FedSee': monai_fairfl.strategies has ...
+    monai_fairfl.errors.ConfigError: unknown strategy 'monai_fairfl.strategies.FedSee': ...
     """
     names = path.split(".") if isinstance(path, str) else []
     if len(names) < 2 or not all(name.isidentifier() for name in names):
@@ -86,14 +86,15 @@ def _why_missing(module: str) -> str:
     folders = [str(here), *filter(None, search_path.split(os.pathsep))]
     hint = did_you_mean(module, [found.name for found in pkgutil.iter_modules(folders)])
     return (
-        f"there is no module {module!r}{hint}; put the folder that holds {module}.py on PYTHONPATH, "
-        f"which is {search_path or 'not set'}"
+        f"there is no module {module!r}{hint}; put the folder that holds {module}.py on "
+        f"PYTHONPATH, which is {search_path or 'not set'}"
     )
 
 
 def _public_names(owner: Any) -> list[str]:
-    """Names that a package, module or class offers: modules, then ``__all__``, else its own classes
-    and functions.
+    """Names that a package, module or class offers.
+
+    These are its modules, then ``__all__``; without that, its own classes and functions.
     """
     names = [found.name for found in pkgutil.iter_modules(getattr(owner, "__path__", []))]
     if hasattr(owner, "__all__"):

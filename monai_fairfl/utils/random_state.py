@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers: seeds that derive from (run seed, client, round), and work that leaves the global
-state alone.
-"""
+"""Random numbers: seeds of a run, and work that leaves the global generators as they were."""
 
 from __future__ import annotations
 
@@ -16,24 +14,23 @@ import torch
 
 
 def seed_of(seed: int, client: str, number: int) -> int:
-    """The seed of ``client``'s work in round ``number``: 31 bits of SHA-256 of (run seed, client,
-    round).
+    """The seed of a client's work in a round: 31 bits of SHA-256 of (run seed, client, round).
 
     >>> seed_of(0, "A", 0) == seed_of(0, "A", 0) != seed_of(0, "A", 1)
     True
     """
-    return (
-        int.from_bytes(hashlib.sha256(f"{seed}/{client}/{number}".encode()).digest()[:4], "big")
-        >> 1
-    )
+    digest = hashlib.sha256(f"{seed}/{client}/{number}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
 
 
 @contextlib.contextmanager
 def own_random_state(seed: int) -> Iterator[None]:
-    """All global generators under ``seed`` inside, as they were after: a measured training equals
-    an unmeasured one.
+    """Seed all global generators inside; they are as they were afterwards.
+
+    So a training that is measured equals one that is not.
     """
-    python, numpy = random.getstate(), np.random.get_state()
+    python = random.getstate()
+    numpy = np.random.get_state()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
         try:

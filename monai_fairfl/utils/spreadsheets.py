@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""CSV tables that people open in a spreadsheet, where a text that begins like a formula would be
-run.
+"""CSV tables that are safe in a spreadsheet, which runs a text that begins like a formula.
 
 Names of sites, cases and classes come from outside. A text cell that begins with ``=``, ``+``,
 ``-``, ``@``, a tab or a line break gets an apostrophe in front, as OWASP's page on CSV injection
@@ -17,14 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
-"""How a text begins that is marked; with apostrophes of its own in front, so that :func:`text_of`
-is the inverse.
+"""The beginning of a text that is marked. Apostrophes of its own count, so that :func:`text_of` is
+the inverse.
 """
 
 
 def cell(value: Any) -> Any:
-    """A value as a spreadsheet may read it: a text that begins like a formula gets an apostrophe in
-    front.
+    """A value as a spreadsheet may read it: an apostrophe goes before what looks like a formula.
 
     >>> cell("=HYPERLINK(1)"), cell("elm"), cell(-0.25)
     ("'=HYPERLINK(1)", 'elm', -0.25)
@@ -63,7 +61,8 @@ def csv_text(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 def _line(values: Iterable[Any]) -> str:
     text = io.StringIO()
-    end = "\r\n"  # with this end csv quotes both characters; else a carriage return in a name would begin a line
+    # With this end csv quotes both characters; else a carriage return in a name would begin a line.
+    end = "\r\n"
     csv.writer(text, lineterminator=end).writerow([cell(value) for value in values])
     return text.getvalue().removesuffix(end) + "\n"
 

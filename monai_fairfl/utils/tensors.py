@@ -12,8 +12,9 @@ import torch
 
 
 def on_cpu(value: Any) -> Any:
-    """A deep copy with every tensor on the CPU, and NumPy's numbers as Python's, which may be
-    loaded again.
+    """A deep copy with every tensor on the CPU, and NumPy's numbers as Python's.
+
+    ``torch.load`` reads such values again with ``weights_only=True``.
 
     >>> on_cpu([{"w": torch.ones(1), "lr": np.float64(0.5)}])
     [{'w': tensor([1.]), 'lr': 0.5}]

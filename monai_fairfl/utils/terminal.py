@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A run at a terminal: Ctrl-C ends it after the present round, and other libraries' log lines do
-not hide its own.
-"""
+"""A run at a terminal: Ctrl-C ends it after the round, and other libraries' logs are quiet."""
 
 from __future__ import annotations
 
@@ -14,6 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 logger = logging.getLogger(__name__)
+
+NOISY_LOGGERS = ("monai.bundle.workflows", "monai.data.nvimgcodec_pydicom_plugin")
+"""Loggers that warn once per client, or once per reader of images."""
+
+NOISY_WARNINGS = (
+    "executing the bundle config",
+    "NvImgCodecPydicomReader",
+    ".*always_return_as_numpy",
+)
+"""Beginnings of libraries' warnings that a user of this package can do nothing about."""
 
 
 @contextmanager
@@ -36,21 +44,24 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     def received(number: int, frame: object) -> None:
         logger.warning("stopping after this round; press again to stop at once")
         stop()
-        signal.signal(
-            number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-        )
+        at_once = signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler
+        signal.signal(number, at_once)
 
-    before = {number: signal.signal(number, received) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        previous[number] = signal.signal(number, received)
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 @contextmanager
 def warnings_as_notes() -> Iterator[list[str]]:
-    """Warnings become notes, to be told with what was found: a list that is filled at the end.
+    """Collect warnings as notes, to be reported with other results.
+
+    The list is filled at the end.
 
     >>> with warnings_as_notes() as notes:
     ...     warnings.warn("its label is empty")
@@ -66,36 +77,29 @@ def warnings_as_notes() -> Iterator[list[str]]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """All loggers but ours at warnings only: MONAI and ignite write several lines per client and
-    round.
+    """Let all loggers but ours write warnings only.
+
+    MONAI and ignite would write several lines per client and round.
 
     >>> with quiet():
-    ...     [logging.getLogger(name).isEnabledFor(logging.INFO) for name in ("ignite", "monai_fairfl")]
-    [False, True]
+    ...     logging.getLogger("ignite").isEnabledFor(logging.INFO)
+    ...     logging.getLogger("monai_fairfl").isEnabledFor(logging.INFO)
+    False
+    True
     """
-    others = [
-        logging.getLogger(name)
-        for name in logging.root.manager.loggerDict
-        if not name.startswith("monai_fairfl")
-    ]
+    names = list(logging.root.manager.loggerDict)
+    others = [logging.getLogger(name) for name in names if not name.startswith("monai_fairfl")]
     ours = logging.getLogger("monai_fairfl")
     levels = {logger: logger.level for logger in [logging.root, ours, *others]}
     for other in [logging.root, *others]:
         other.setLevel(logging.WARNING)
-    for name in (
-        "monai.bundle.workflows",
-        "monai.data.nvimgcodec_pydicom_plugin",
-    ):  # per client, per reader
+    for name in NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
     ours.setLevel(logging.INFO)
     try:
         with warnings.catch_warnings():
-            for noise in (
-                "executing the bundle config",
-                "NvImgCodecPydicomReader",
-                ".*always_return_as_numpy",
-            ):
-                warnings.filterwarnings("ignore", message=noise)
+            for message in NOISY_WARNINGS:
+                warnings.filterwarnings("ignore", message=message)
             yield
     finally:
         for each, level in levels.items():

@@ -263,8 +263,8 @@ def test_too_few_images_for_cka_are_found_before_any_strategy_is_trained(
     first, second = sorted(site.name for site in clinics.iterdir() if site.is_dir())
     assert words.startswith(strategies[1].name)
     assert (
-        f"at least 4 different {data} images of a site, and {first} has 1, {second} has 1: add {data} cases"
-        in words
+        f"at least 4 different {data} images of a site, and {first} has 1, {second} has 1: "
+        f"add {data} cases" in words
     )
     assert ("variant='paper'" in words) == advises_paper and "similarity='cosine'" in words
     assert not (tmp_path / "run").exists()

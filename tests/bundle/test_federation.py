@@ -121,8 +121,12 @@ def test_ctrl_c_ends_after_the_round_and_says_how_to_go_on(three: Path, tmp_path
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
     process = subprocess.Popen(
         [sys.executable, *command(three, tmp_path / "run", "--rounds", "500")],
-        env=environment, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        env=environment,
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     deadline = time.time() + 120
     while not list((tmp_path / "run").glob("checkpoints/round-*")) and time.time() < deadline:
         time.sleep(0.1)
@@ -273,12 +277,15 @@ def test_a_strategy_outside_the_package_works_by_its_target_alone(
     ("arguments", "says"),
     [
         (["--ronds", "5"], "unknown key 'ronds' for a federation; did you mean 'rounds'?"),
-        (["--strategy#_target_", "monai_fairfl.strategies.FedCa"], "unknown strategy 'monai_fairfl.strategies.FedCa'"),
+        (
+            ["--strategy#_target_", "monai_fairfl.strategies.FedCa"],
+            "unknown strategy 'monai_fairfl.strategies.FedCa'",
+        ),
         (["--strategy#_target_", "FedCE"], "did you mean 'monai_fairfl.strategies.FedCE'?"),
         (["--strategy#_target_", "my_methds.Fair"], "there is no module 'my_methds'"),
         (["--rounds", "two"], "rounds must be a whole number of at least 1, got 'two'"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_on_the_command_line_ends_with_one_clear_line(
     three: Path, tmp_path: Path, arguments: list[str], says: str
 ) -> None:
@@ -373,7 +380,8 @@ def test_groups_are_of_sites_that_take_part_and_do_not_overlap() -> None:
 def test_an_override_that_names_nothing_is_refused() -> None:
     with pytest.raises(
         ConfigError,
-        match="override 'learning_rte' names nothing in configs/train.json; did you mean 'learning_rate'",
+        match="override 'learning_rte' names nothing in configs/train.json; "
+        "did you mean 'learning_rate'",
     ):
         train_config(BUNDLE, {"learning_rte": 0.1})
     assert (

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A site's client: what its configuration is told."""
+"""A site's client: what its configuration receives."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_images_of_a_site_are_counted_as_its_network_takes_them(
     assert count(hospitals / "alder", "training") == 2 * TINY["slices_per_volume"]  # type: ignore[operator]
     constant = (
         tmp_path / "constant"
-    )  # every slice of a volume is the same: a slice more tells nothing more
+    )  # every slice of a volume is the same: one more slice adds no information
     shutil.copytree(hospitals / "alder", constant)
     for file in constant.glob("Case??.nii.gz"):
         volume = nib.load(file)

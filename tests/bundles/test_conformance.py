@@ -528,22 +528,24 @@ def test_a_copy_of_the_bundle_trains_evaluates_infers_and_federates_from_the_com
         "--output_dir",
         str(tmp_path / "eval"),
     ]
-    infer = [
-        w
-        for k, v in bundle.small.items()
-        if k in bundle.config("inference")
-        for w in (f"--{k}", str(v))
-    ]
-    strategies = "[{'_target_': 'monai_fairfl.strategies.FedAvg'}, {'_target_': 'monai_fairfl.strategies.ShapFed'}]"
-    steps = [
-        ["run", "--config_file", "configs/train.json", *common, "--max_epochs", "1"],
-        ["run", "--config_file", "['configs/train.json','configs/evaluate.json']", *common],
-        ["run", "--config_file", "configs/inference.json", "--dataset_dir", str(site / bundle.images), *infer,
-         "--device", "cpu", "--output_dir", str(tmp_path / "masks")],
-        ["run", "--config_file", "['configs/federate.json','configs/quality_shift.json']", "--sites_root", str(sites),
-         "--rounds", "2", "--run_dir", str(tmp_path / "run"), "--overrides", str(dict(bundle.small)),
-         "--strategies", strategies],
-    ]  # fmt: skip
+    train = ["run", "--config_file", "configs/train.json", *common, "--max_epochs", "1"]
+    evaluate = ["run", "--config_file", "['configs/train.json','configs/evaluate.json']", *common]
+
+    infer = ["run", "--config_file", "configs/inference.json"]
+    infer += ["--dataset_dir", str(site / bundle.images)]
+    for key, value in bundle.small.items():
+        if key in bundle.config("inference"):
+            infer += [f"--{key}", str(value)]
+    infer += ["--device", "cpu", "--output_dir", str(tmp_path / "masks")]
+
+    strategies = []
+    for name in ("FedAvg", "ShapFed"):
+        strategies.append({"_target_": f"monai_fairfl.strategies.{name}"})
+    federate = ["run", "--config_file", "['configs/federate.json','configs/quality_shift.json']"]
+    federate += ["--sites_root", str(sites), "--rounds", "2", "--run_dir", str(tmp_path / "run")]
+    federate += ["--overrides", str(dict(bundle.small)), "--strategies", str(strategies)]
+
+    steps = [train, evaluate, infer, federate]
     for step in steps:
         done = command(root, *step)
         assert done.returncode == 0, done.stderr[-3000:]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A model knows how it was trained: whoever forgets an argument gets the evaluation's numbers, or
+"""A model knows how it was trained: a user who forgets an argument gets the evaluation's numbers, or
 an error.
 """
 

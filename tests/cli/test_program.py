@@ -40,7 +40,7 @@ def run_json(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) 
     return json.loads(printed.out)
 
 
-def a_run(folder: Path) -> Path:
+def write_run(folder: Path) -> Path:
     folder.mkdir()
     ledger = Ledger(folder / "ledger.jsonl")
     for record in (
@@ -144,7 +144,7 @@ def test_a_reader_who_has_left_is_no_error(
 def test_characters_that_the_terminal_cannot_show_are_replaced(
     command: str, tmp_path: Path
 ) -> None:
-    run = a_run(tmp_path / "Zürich")
+    run = write_run(tmp_path / "Zürich")
     done = run_process(
         command, *([] if command == "strategies" else [run]), PYTHONIOENCODING="ascii"
     )
@@ -258,7 +258,7 @@ def test_datalist_check_shows_all_sites_and_fails_only_where_a_training_would(
     assert run_json(capsys, "datalist", tmp_path / "elm", "--check")["sites"]["elm"]["testing"] == 1
 
 
-def test_what_photographs_are_can_be_said_and_folders_that_are_no_site_are_notes(
+def test_what_photographs_are_can_be_given_and_folders_that_are_no_site_are_notes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for site, first in (("elm", 0), ("oak", 4)):
@@ -270,12 +270,11 @@ def test_what_photographs_are_can_be_said_and_folders_that_are_no_site_are_notes
     (tmp_path / "ash" / "eye.nrrd").touch()
     words = ["datalist", tmp_path, "--structures", "disc", "cup"]
     for more in ([], ["--check"]):
-        told = [
-            run_json(capsys, *words, *more, "--stereo", said)["warnings"] for said in ("auto", "no")
-        ]
-        assert [len(notes) for notes in told] == [3, 1], told
-        assert f"{tmp_path / 'ash'} holds images but is no site" in told[1][0]
-        assert sum("taken for a stereo pair" in note for note in told[0]) == 2
+        by_shape = run_json(capsys, *words, *more, "--stereo", "auto")["warnings"]
+        given = run_json(capsys, *words, *more, "--stereo", "no")["warnings"]
+        assert (len(by_shape), len(given)) == (3, 1), (by_shape, given)
+        assert f"{tmp_path / 'ash'} holds images but is no site" in given[0]
+        assert sum("taken for a stereo pair" in note for note in by_shape) == 2
 
 
 def test_datalist_check_writes_nothing(hospitals: Path, tmp_path: Path) -> None:
@@ -353,7 +352,7 @@ def test_a_place_that_cannot_be_written_is_named_first(
     (tmp_path / "hospitals").symlink_to(hospitals)
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
-    a_run(tmp_path / "run")
+    write_run(tmp_path / "run")
     error = run_json(capsys, *words, code=2)["error"]
     assert "Errno" not in error and says in error
     assert error.startswith(("file", "folder"))
@@ -381,10 +380,10 @@ def test_bundle_of_another_name_is_answered_with_those_there_are(
     assert not (tmp_path / "x").exists()
 
 
-def test_verify_tells_rounds_and_head_of_a_whole_chain(
+def test_verify_reports_rounds_and_head_of_an_intact_chain(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = a_run(tmp_path / "run")
+    run = write_run(tmp_path / "run")
     found = run_json(capsys, "verify", run)["runs"][str(run)]
     assert (found["rounds"], found["finished"], found["head"]) == (
         2,
@@ -397,15 +396,15 @@ def test_verify_looks_at_every_strategy_of_a_comparison(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("FedAvg", "FedCE"):
-        a_run(tmp_path / name)
+        write_run(tmp_path / name)
     assert len(run_json(capsys, "verify", tmp_path)["runs"]) == 2
 
 
 def test_verify_looks_at_a_run_and_at_those_in_its_folders(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a_run(tmp_path / "run")
-    inner = a_run(tmp_path / "run" / "FedCE") / "ledger.jsonl"
+    write_run(tmp_path / "run")
+    inner = write_run(tmp_path / "run" / "FedCE") / "ledger.jsonl"
     found = run_json(capsys, "verify", tmp_path / "run")["runs"]
     assert sorted(found) == [str(tmp_path / "run"), str(inner.parent)]
     assert find_runs([tmp_path / "run"]) == [tmp_path / "run"]  # its report is of it alone
@@ -418,7 +417,7 @@ def test_verify_looks_at_a_run_and_at_those_in_its_folders(
 def test_verify_does_not_read_valuations(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = a_run(tmp_path / "run")
+    run = write_run(tmp_path / "run")
     (run / "valuations").mkdir()
     (run / "valuations" / "x.json").write_text("{}")
     assert str(run) in run_json(capsys, "verify", run)["runs"]
@@ -428,7 +427,7 @@ def test_verify_does_not_read_valuations(
 def test_verify_refuses_an_edited_ledger(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = a_run(tmp_path / "run") / "ledger.jsonl"
+    file = write_run(tmp_path / "run") / "ledger.jsonl"
     file.write_text(file.read_text().replace('"round":0', '"round":7'))
     assert (
         "line 3 does not follow line 2" in run_json(capsys, "verify", file.parent, code=2)["error"]
@@ -452,12 +451,12 @@ def test_a_folder_that_does_not_exist_is_not_called_empty(
     monkeypatch.chdir(tmp_path)
     error = run_json(capsys, command, "runs/fedce", code=2)["error"]
     assert error.startswith(f"runs/fedce does not exist (looked for {tmp_path}/runs/fedce)")
-    a_run(tmp_path / "run")
+    write_run(tmp_path / "run")
     error = run_json(capsys, command, "run/ledger.jsonl", code=2)["error"]
     assert error.startswith("run/ledger.jsonl is a file: give the folder")
 
 
-def test_report_tells_every_client_and_says_where_it_is(
+def test_report_has_a_sentence_for_every_client_and_names_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for strategy in (FedAvg(), Standalone()):
@@ -479,18 +478,16 @@ def test_report_tells_every_client_and_says_where_it_is(
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
-def test_every_strategy_says_what_it_costs_and_appears_in_the_list(
+def test_every_strategy_states_what_it_costs_and_appears_in_the_list(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     entry = run_json(capsys, "strategies")["strategies"][name]
     for key in ("paper", "client_does", "client_sends", "cost", "phases", "min_clients"):
-        assert entry[
-            key
-        ], f"write what {name} has as {key!r} into its class, as monai_fairfl/strategies/fedce.py does"
-    assert entry["summary"].endswith(
-        "."
-    ), f"begin the docstring of {name} with one sentence, which ends with a period"
+        hint = f"give the class {name} a {key!r}, as monai_fairfl/strategies/fedce.py does"
+        assert entry[key], hint
+    hint = f"begin the docstring of {name} with one sentence, which ends with a period"
+    assert entry["summary"].endswith("."), hint
     assert main(["strategies"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
@@ -503,8 +500,9 @@ def test_every_strategy_has_the_letter_of_its_paper_and_refuses_an_unknown_varia
 ) -> None:
     name = kind.__name__
     assert "variant" in inspect.signature(kind).parameters, (
-        f"give {name} the argument variant: str = 'paper', store it as self.variant, and refuse others by "
-        "check_choice(self, 'variant', variant, ('paper',)), as docs/examples/inverse_loss.py does"
+        f"give {name} the argument variant: str = 'paper', store it as self.variant, and refuse "
+        "others by check_choice(self, 'variant', variant, ('paper',)), as "
+        "docs/examples/inverse_loss.py does"
     )
     paper = kind(variant="paper")  # type: ignore[call-arg]
     assert paper.variant == "paper"  # type: ignore[attr-defined]
@@ -514,7 +512,7 @@ def test_every_strategy_has_the_letter_of_its_paper_and_refuses_an_unknown_varia
         kind(variant="papr")  # type: ignore[call-arg]
 
 
-def test_the_list_tells_what_the_sites_must_measure(
+def test_the_list_shows_what_the_sites_must_measure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")

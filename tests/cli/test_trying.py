@@ -61,7 +61,7 @@ def copied(clinics: Path, to: Path) -> Path:
         ("mixed", ["cypress", "Case00"]),
     ],
 )
-def test_bad_folders_are_told_before_anything_is_trained(
+def test_bad_folders_are_reported_before_anything_is_trained(
     spoil: str, words: list[str], clinics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = copied(clinics, tmp_path / "sites")
@@ -75,9 +75,9 @@ def test_bad_folders_are_told_before_anything_is_trained(
         mask = root / "cypress" / "masks" / "Case00.png"
         Image.fromarray(np.zeros((20, 30), np.uint8)).save(mask)
     assert main(["try", str(root), "--out", str(tmp_path / "out")]) == 2
-    told = capsys.readouterr()
-    assert all(word in told.out + told.err for word in words), told
-    assert "give the same command again" in told.err and not (tmp_path / "out").exists()
+    printed = capsys.readouterr()
+    assert all(word in printed.out + printed.err for word in words), printed
+    assert "give the same command again" in printed.err and not (tmp_path / "out").exists()
 
 
 def test_one_hospital_is_no_federation(
@@ -88,7 +88,7 @@ def test_one_hospital_is_no_federation(
     assert "a federation needs two" in capsys.readouterr().err
 
 
-def test_what_photographs_are_is_told_to_the_training_and_not_of_volumes(
+def test_what_photographs_are_reaches_the_training_and_is_refused_for_volumes(
     hospitals: Path, tmp_path: Path
 ) -> None:
     words = trying.command(
@@ -128,14 +128,14 @@ def test_from_a_folder_to_a_report_in_one_command(
         and sorted(report["sites"]) == found["sites"]
     )
     assert all(site in (tmp_path / "log").read_text() for site in report["sentences"])
-    told = (tmp_path / "log").read_text()
-    assert "A first look: no hospital is called better off" in told and not any(
+    printed = (tmp_path / "log").read_text()
+    assert "A first look: no hospital is called better off" in printed and not any(
         strategy["judged"] for strategy in report["strategies"].values()
     )
     assert (
-        "It trains with size [32, 32]" in told
-        and f": {found['full_run']}" in told
-        and "about " in told
+        "It trains with size [32, 32]" in printed
+        and f": {found['full_run']}" in printed
+        and "about " in printed
     )
     rounds, epochs = ("60", "4") if kind == "prostate" else ("30", "2")
     words = shlex.split(found["full_run"])

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""FairMonaiAlgo on the real prostate bundle and real NIfTI files; each trap of MonaiAlgo that
-touches us has a test.
+"""FairMonaiAlgo on the real prostate bundle and real NIfTI files.
+
+Each trap of MonaiAlgo that touches us has a test.
 """
 
 from __future__ import annotations

@@ -159,7 +159,6 @@ class FailOnce:
 
 
 # ---- the same contract
-# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -464,7 +463,6 @@ def test_the_statistics_of_the_data_are_those_of_monai_algo_stats(
 
 
 # ---- where the stock client is broken, and ours is not
-# -------------------------------------------------------------
 
 
 def test_stock_statistics_of_the_data_are_an_attribute_error(built: Maker) -> None:

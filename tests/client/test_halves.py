@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What each method asks of a client, on the real prostate bundle: what it must change, and what it
-must not.
+"""What each method asks of a client, on the real prostate bundle.
+
+Tests show what it must change, and what it must not.
 """
 
 from __future__ import annotations
@@ -47,7 +48,6 @@ def equal(one: Any, two: Any) -> bool:
 
 
 # ---- training: SAM, FedProx
-# ----------------------------------------------------------------------------------------
 
 
 def test_sharpness_aware_training_changes_the_update_and_counts_each_step_once(
@@ -82,7 +82,6 @@ def test_a_proximal_term_holds_the_update_back(prostate_client: Maker, model: An
 
 
 # ---- losses and sharpness on the training data
-# ---------------------------------------------------------------------
 
 
 def test_losses_are_of_the_received_and_of_the_trained_model_on_the_same_crops(
@@ -297,7 +296,6 @@ def test_the_optimizer_reset_reaches_the_personal_model(
 
 
 # ---- tensors that stay at the site
-# ---------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -29,8 +29,9 @@ LABELS = {"A": (True, True), "B": (True, False), "C": (True, True)}
 
 
 def exchange(axis: int = 0, labels: dict[str, tuple[bool, ...]] = LABELS) -> Replies:
-    """A model of a body and an output layer of two classes; who does not label the second has zeros
-    there.
+    """Replies for a model of a body and an output layer of two classes.
+
+    A client that does not label the second class sends zeros there.
     """
     layers = {"body": "", "head.bias": "head", "head.weight": "head"}
     spec = ModelSpec(("body", "head.bias", "head.weight"), layers=layers, output=("head", axis))

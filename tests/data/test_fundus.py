@@ -164,9 +164,15 @@ def test_a_black_photograph_stays_finite() -> None:
 
 
 @given(
-    st.integers(5, 40), st.integers(5, 40), st.integers(1, 12), st.integers(1, 12), st.floats(1, 4),
-    st.floats(-1, 1), st.floats(-1, 1), st.randoms(use_true_random=False),
-)  # fmt: skip
+    st.integers(5, 40),
+    st.integers(5, 40),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.floats(1, 4),
+    st.floats(-1, 1),
+    st.floats(-1, 1),
+    st.randoms(use_true_random=False),
+)
 def test_the_square_lies_in_the_image_and_around_the_disc(  # type: ignore[no-untyped-def]
     width, height, wide, high, margin, dx, dy, random
 ) -> None:

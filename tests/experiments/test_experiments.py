@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The published numbers are what the committed files say; a cell runs from its command to its JSON."""
+"""The published numbers are those of the committed files; a cell runs from command to JSON."""
 
 from __future__ import annotations
 
@@ -232,9 +232,15 @@ def test_a_cell_runs_from_its_command_to_its_json_and_is_not_run_twice(
     )
     small = {"size": [32, 32], "working_size": 48, "channels": [4, 8]}
     tiny = replace(
-        study.Study.read("six_fundus"), sites={"kind": "fundus", "size": 64, "seed": 0}, rounds=2, local_epochs=1,
-        folds=5, repeats=[3], overrides=small, keep=["global_score", "leave_one_out_error"],
-    )  # fmt: skip
+        study.Study.read("six_fundus"),
+        sites={"kind": "fundus", "size": 64, "seed": 0},
+        rounds=2,
+        local_epochs=1,
+        folds=5,
+        repeats=[3],
+        overrides=small,
+        keep=["global_score", "leave_one_out_error"],
+    )
     cell = next(cell for cell in tiny.cells() if cell.strategy == "FedCE")
     root = tiny.sites_root(tmp_path, tmp_path / "runs")
     run.run_cell(tiny, cell, root, tmp_path, tmp_path / "runs")

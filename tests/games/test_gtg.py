@@ -78,9 +78,7 @@ def test_a_round_that_gains_nothing_costs_two_evaluations_and_is_worth_nothing(
 
 
 def test_a_standard_error_is_the_spread_over_seeds(random_game: Callable[[int], Game]) -> None:
-    """Within a pass each player comes first once: permutations of one pass vary less than drawn
-    ones.
-    """
+    """Within a pass each player comes first once, so its permutations vary less than drawn ones."""
     values = random_game(0)
     values.table()
     first = Game(

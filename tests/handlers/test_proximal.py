@@ -88,8 +88,9 @@ def test_the_pull_is_multiplied_by_the_loss_scale() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_after_a_sharpness_aware_pass_the_pull_is_from_the_unperturbed_weights(order: int) -> None:
-    """Quadratic x^2 / 2 per axis at w: the perturbed gradient is w (1 + rho / ||w||); the pull adds
-    mu (w - a).
+    """The loss is x^2 / 2 per axis.
+
+    At w the perturbed gradient is w (1 + rho / ||w||), and the pull adds mu (w - a).
     """
 
     def step(*handlers: object) -> torch.Tensor:

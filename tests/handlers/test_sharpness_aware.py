@@ -100,8 +100,9 @@ def test_a_real_net_trains_as_in_a_loop_written_by_hand(alpha: float) -> None:
 
 @pytest.mark.parametrize("rho", [0.0, 1e-30])
 def test_without_a_perturbation_it_is_plain_training_to_the_bit(rho: float) -> None:
-    """1e-30 is lost in rounding, yet runs the second pass: same dropout, same statistics, same
-    random numbers after.
+    """1e-30 is lost in rounding, yet runs the second pass.
+
+    That has the same dropout and statistics, and the same random numbers follow.
     """
     assert same(trained(), trained(SharpnessAware(rho)))
     assert same(trained(), trained(SharpnessAware(0.0, alpha=0.5)))

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Contribution estimation in a stock MonaiAlgo by bundle configuration alone: fl_handlers.json and
-fl_filters.json.
+"""Contribution estimation in a stock MonaiAlgo by bundle configuration alone.
+
+The configuration is in fl_handlers.json and fl_filters.json.
 """
 
 from __future__ import annotations

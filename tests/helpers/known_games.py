@@ -24,8 +24,10 @@ def worked() -> Callable[[], Game]:
 
 @pytest.fixture
 def airport() -> tuple[Game, Mapping[str, float]]:
-    """The airport game: a runway costs what its largest aircraft needs; each stretch is shared by
-    those who use it (Littlechild and Owen, 1973)."""
+    """The airport game and its values (Littlechild and Owen, 1973).
+
+    A runway costs what its largest aircraft needs; the aircraft that use a stretch share its cost.
+    """
     game = Game(COSTS, lambda coalition: max((COSTS[player] for player in coalition), default=0.0))
     order = sorted(COSTS, key=COSTS.__getitem__)
     steps = np.diff([0.0, *(COSTS[player] for player in order)]) / np.arange(len(order), 0, -1)
@@ -34,8 +36,9 @@ def airport() -> tuple[Game, Mapping[str, float]]:
 
 @pytest.fixture
 def random_game() -> Callable[[int], Game]:
-    """Makes the same game of eight players with random utilities in [0, 1], larger coalitions
-    tending to be better.
+    """Makes the same game of eight players, with random utilities in [0, 1].
+
+    Larger coalitions tend to be better.
     """
 
     def make(seed: int = 0) -> Game:

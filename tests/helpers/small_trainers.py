@@ -75,7 +75,9 @@ def least_squares(
     seed: int = 0, rows: int = 12, columns: int = 3
 ) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.randn(rows, n, generator=generator, dtype=torch.float64) for n in (columns, 1))  # type: ignore[return-value]
+    inputs = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+    targets = torch.randn(rows, 1, generator=generator, dtype=torch.float64)
+    return inputs, targets
 
 
 def half_mean_square(predicted: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -57,9 +57,7 @@ def dice_of_slices(pred: np.ndarray, label: np.ndarray) -> list[float]:
 
 
 def hd95(pred: np.ndarray, label: np.ndarray, spacing: tuple[float, ...]) -> float:
-    """Oracle: the dense distance transform to each surface, percentile per direction, then the
-    larger.
-    """
+    """The oracle: dense distance transforms to both surfaces, the larger percentile of the two."""
     surface = [mask ^ binary_erosion(mask) for mask in (pred.astype(bool), label.astype(bool))]
     to = [distance_transform_edt(~edge, sampling=spacing) for edge in surface]
     return max(np.percentile(to[1][surface[0]], 95), np.percentile(to[0][surface[1]], 95))

@@ -130,9 +130,11 @@ def test_which_classes_a_client_labels_is_recorded(tmp_path: Path) -> None:
     spec = ModelSpec(("head.weight",), layers={"head.weight": "head"}, output=("head", 0))
     start = {"head.weight": torch.zeros(2, 1)}
     requests = [Request(client, "train", start, id=i) for i, client in enumerate("AB")]
-    told = {"A": (), "B": (True, False)}
+    labelled_by = {"A": (), "B": (True, False)}
     sent = [
-        Reply(r.client, {"head.weight": torch.ones(2, 1)}, 1, labelled=told[r.client], id=r.id)
+        Reply(
+            r.client, {"head.weight": torch.ones(2, 1)}, 1, labelled=labelled_by[r.client], id=r.id
+        )
         for r in requests
     ]
     record_round(tmp_path, 0, start, Replies(sent, requests, spec), "aggregation")
@@ -141,7 +143,7 @@ def test_which_classes_a_client_labels_is_recorded(tmp_path: Path) -> None:
     for kind in ("start", "round"):
         ledger.append({"kind": kind, "model": digest_of(start), **told_ledger})
     (found,) = recorded_rounds(tmp_path)
-    assert {reply.client: reply.labelled for reply in found.replies()} == told
+    assert {reply.client: reply.labelled for reply in found.replies()} == labelled_by
 
 
 def test_a_manifest_that_differs_from_the_ledger_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0]}
 
 
 def federation(folder: Path, strategy: Strategy | None = None, **settings: Any) -> Federation:
-    clients = InProcess({name: (lambda t=target: LeastSquares(t)) for name, target in TARGETS.items()})  # type: ignore[misc]
+    makers = {name: partial(LeastSquares, target) for name, target in TARGETS.items()}
+    clients = InProcess(makers)
     initial = lambda: ({"w": torch.zeros(2, dtype=torch.float64)}, SPEC)  # noqa: E731
     given = {"rounds": 3, "evaluate": ("global_score", "local_score"), **settings}
     return Federation(strategy or FedAvg(), clients, initial=initial, run_dir=folder, **given)

@@ -48,18 +48,16 @@ def test_guards_check_those_who_trained_beside_those_who_measured(bad: float) ->
 
 
 def test_who_was_to_measure_and_sends_an_update_is_refused_with_the_reason() -> None:
-    told: list[str | None] = []
-    inbox = Inbox(mixed(), SPEC, MODEL, lambda client, reason: told.append(reason))
+    reasons: list[str | None] = []
+    inbox = Inbox(mixed(), SPEC, MODEL, lambda client, reason: reasons.append(reason))
     inbox.arrived(Reply("A", update(1.0, 0.0), 0, {"score": 0.5}, id=1))
     inbox.arrived(Reply("A", None, 0, {"score": 0.5}, id=1))
     replies, verdicts = guarded(inbox.replies(), DEFAULT)
-    assert told == ["refused: measured, and sent an update that was not asked for", None]
+    assert reasons == ["refused: measured, and sent an update that was not asked for", None]
     assert [reply.id for reply in replies] == [1] and not verdicts
 
 
-def test_measurements_that_are_not_finite_are_dropped_where_a_reply_comes_in_and_stay_on_record() -> (
-    None
-):
+def test_measurements_that_are_not_finite_are_dropped_on_arrival_and_stay_on_record() -> None:
     inbox = Inbox(mixed(), SPEC, MODEL)
     inbox.arrived(Reply("A", None, 0, {"score": float("nan"), "loss": 0.5}, id=1))
     inbox.arrived(Reply("A", update(1.0, 0.0), 1, {"loss": float("inf")}, id=0))

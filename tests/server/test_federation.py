@@ -217,8 +217,8 @@ def test_a_finished_run_tells_of_clients_that_were_not_part_of_it(
         not federation(tmp_path, FedAvg(), two).run(resume=True).rounds[4:] and not caplog.messages
     )
     federation(tmp_path, FedAvg()).run(resume=True)
-    (told,) = caplog.messages
-    assert f"is finished, without {', '.join(list(TARGETS)[2:])}: name more rounds" in told
+    (message,) = caplog.messages
+    assert f"is finished, without {', '.join(list(TARGETS)[2:])}: name more rounds" in message
     federation(tmp_path, FedAvg(), rounds=5).run(resume=True)
     assert len(caplog.messages) == 1
 
@@ -519,14 +519,14 @@ def test_the_best_model_is_not_chosen_by_which_clients_were_drawn(tmp_path: Path
 
 
 def test_every_record_is_told_once_it_is_written(tmp_path: Path) -> None:
-    ledger, told, lengths = tmp_path / "run" / "ledger.jsonl", [], []
+    ledger, recorded, lengths = tmp_path / "run" / "ledger.jsonl", [], []
 
     def listen(record: Any) -> None:
-        told.append(record)
+        recorded.append(record)
         lengths.append(len(read_ledger(ledger)))
 
     history = federation(tmp_path, observer=Listening(listen)).run()
-    assert told == history.records == read_ledger(ledger)
+    assert recorded == history.records == read_ledger(ledger)
     assert lengths == [1, 2, 3, 4, 5, 6]
 
 
@@ -535,9 +535,9 @@ def test_after_a_resume_only_what_is_new_is_told(tmp_path: Path) -> None:
         tmp_path, observer=Listening(lambda r: stopped.stop() if r.get("round") == 1 else None)
     )
     stopped.run()
-    told: list[Any] = []
-    federation(tmp_path, observer=Listening(told.append)).run(resume=True)
-    assert [(record["kind"], record.get("round")) for record in told] == [
+    recorded: list[Any] = []
+    federation(tmp_path, observer=Listening(recorded.append)).run(resume=True)
+    assert [(record["kind"], record.get("round")) for record in recorded] == [
         ("round", 2),
         ("round", 3),
         ("end", None),
@@ -654,7 +654,13 @@ def test_clients_names_stay_short_and_plain(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "odd", [{"gland": 0.5}, Estimate({"a": 0.5}, None, 1), Estimate(0.5, np.float32(0.1), 3), 10**400]  # type: ignore
+    "odd",
+    [
+        {"gland": 0.5},
+        Estimate({"a": 0.5}, None, 1),  # type: ignore[arg-type]
+        Estimate(0.5, np.float32(0.1), 3),  # type: ignore[arg-type]
+        10**400,
+    ],
 )
 def test_one_clients_odd_measurement_is_listed_and_the_federation_goes_on(
     tmp_path: Path, odd: Any
@@ -726,12 +732,12 @@ def test_the_best_model_is_compared_over_the_clients_that_the_run_began_with(
         "C": 0.1,
     }  # C is the hard one, and every round is worse than the one before
 
-    def told(request: Request, reply: Reply) -> Reply:
+    def with_labels(request: Request, reply: Reply) -> Reply:
         score = worse[request.client] - 0.05 * request.round
         return replace(reply, measurements={name: score for name in request.measure})
 
     def best(folder: str, fault: Callable[[Request, Reply], Reply | None]) -> dict[str, Any]:
-        carrier = Faulty(lambda q, r: fault(q, told(q, r)))
+        carrier = Faulty(lambda q, r: fault(q, with_labels(q, r)))
         return dict(federation(tmp_path / folder, FedAvg(), carrier).run().records[-1]["best"])
 
     everybody = {"round": -1 + 1, "score": pytest.approx(0.55)}
@@ -744,8 +750,8 @@ def test_the_best_model_is_compared_over_the_clients_that_the_run_began_with(
         lambda q, r: replace(r, measurements={"global_score": math.nan}) if q.client == "C" else r,
     )
     assert silent == {}
-    federation(tmp_path / "gone", FedAvg(), Faulty(told), rounds=2).run()
-    carrier = Faulty(told)
+    federation(tmp_path / "gone", FedAvg(), Faulty(with_labels), rounds=2).run()
+    carrier = Faulty(with_labels)
     del carrier._makers["C"]
     assert (
         federation(tmp_path / "gone", FedAvg(), carrier).run(resume=True).records[-1]["best"]

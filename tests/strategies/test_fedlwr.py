@@ -31,27 +31,29 @@ SIMILARITY = dict(zip(LAYERS, WORKED["delta_layers_x_clients"], strict=True))
 def one_round(
     strategy: Strategy, missing: Mapping[str, tuple[str, ...]] = {}, silent: str = ""
 ) -> tuple[RoundResult, list[list[Request]]]:
-    """Clients whose layers become LOCAL from zero, and whose features are alike as in the worked
-    example.
+    """One round of clients whose layers become LOCAL from zero.
+
+    Args:
+        strategy: is started first.
+        missing: client -> layers that it does not compare.
+        silent: a client that does not answer in phase two.
     """
 
     def answer(request: Request) -> Reply | None:
         if request.task == "train":
-            update = {
-                name: torch.tensor(LOCAL[request.client], dtype=torch.float64)
-                for name in SPEC.parameters
-            }
+            local = torch.tensor(LOCAL[request.client], dtype=torch.float64)
+            update = {name: local.clone() for name in SPEC.parameters}
             return Reply(request.client, update, 1)
         if request.client == silent:
             return None
         (name,) = request.measure
         column = CLIENTS.index(request.client)
-        alike = {
-            layer: row[column]
-            for layer, row in SIMILARITY.items()
-            if layer not in missing.get(request.client, ())
-        }
-        return Reply(request.client, None, 0, {name: {"mean": 0.5, **alike}} if alike else {})
+        similarities = {}
+        for layer, row in SIMILARITY.items():
+            if layer not in missing.get(request.client, ()):
+                similarities[layer] = row[column]
+        measured = {name: {"mean": 0.5, **similarities}} if similarities else {}
+        return Reply(request.client, None, 0, measured)
 
     zero = {name: torch.zeros(2, dtype=torch.float64) for name in SPEC.parameters}
     strategy.start(zero, CLIENTS, SPEC)

@@ -19,7 +19,8 @@ from monai_fairfl.utils.importing import load_by_path
 def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder on PYTHONPATH with modules of a user; the working directory is another one."""
     files = {
-        "own_methods.py": "from monai_fairfl.strategies import FedAvg\nclass Fairer(FedAvg):\n    pass\n",
+        "own_methods.py": "from monai_fairfl.strategies import FedAvg\n"
+        "class Fairer(FedAvg):\n    pass\n",
         "own_package/__init__.py": "",
         "own_package/inner.py": "class Outer:\n    class Inner:\n        pass\n",
         "own_misspelt.py": "def broken(:\n",
@@ -46,7 +47,8 @@ def test_a_path_names_what_is_in_a_module_or_in_a_class_of_it(own_modules: Path)
     [
         (
             "own_metods.Fairer",
-            "no module 'own_metods'; did you mean 'own_methods'.*own_metods.py on PYTHONPATH.*modules",
+            "no module 'own_metods'; did you mean 'own_methods'.*"
+            "own_metods.py on PYTHONPATH.*modules",
         ),
         ("own_methods.Fair", "own_methods has no 'Fair'; did you mean 'Fairer'"),
         ("own_package.iner.Outer", "own_package has no 'iner'; did you mean 'inner'"),

@@ -81,8 +81,9 @@ def test_absence_neither_adds_to_a_run_nor_ends_it() -> None:
 
 
 def test_nobody_stands_out_where_most_score_nothing() -> None:
-    """Early on most models may find no gland at all, globally and locally: who finds a little is no
-    free rider.
+    """Early on most models may find no gland at all, globally and locally.
+
+    A client that finds a little is no free rider.
     """
     assert flag_free_riders([{"a": 0.0, "b": 0.0, "c": 0.02}] * 3) == {}
     assert flag_free_riders([{"a": 0.0, "b": 0.001, "c": 0.02}] * 3) == {"c": 2}

@@ -101,7 +101,7 @@ def lines(out: Path) -> dict[str, dict[str, Any]]:
 
 
 def check_outputs(case: dict[str, Any], sent: list[Any], out: Path) -> np.ndarray:
-    """Everything that one series gave agrees with the series and with each other. Returns the mask."""
+    """Check that all outputs of one series agree with it and with each other; return the mask."""
     image = nib.Nifti1Image.from_filename(out / case["mask"])
     mask = np.asanyarray(image.dataobj)
     affine = affine_of(GEOMETRY["orientation"], GEOMETRY["spacing"], GEOMETRY["step"], ORIGIN)
@@ -267,8 +267,9 @@ def test_command_of_the_readme_takes_an_export_to_masks_and_says_what_it_skipped
     assert done.returncode == 3, done.stderr[-2000:]
     check_mixture(tmp_path / "out", faults)
     for name, fault in faults.items():
-        (said,) = [line for line in (done.stdout + done.stderr).splitlines() if f"{name}: " in line]
-        assert fault in said
+        printed = (done.stdout + done.stderr).splitlines()
+        (line,) = [line for line in printed if f"{name}: " in line]
+        assert fault in line
     assert "Traceback" not in done.stderr
 
 

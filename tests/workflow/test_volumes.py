@@ -200,10 +200,12 @@ def test_copies_that_a_killed_run_left_are_removed(tmp_path: Path) -> None:
 
 def test_a_run_that_is_terminated_leaves_no_copy(tmp_path: Path) -> None:
     save(tmp_path / "in" / "a.nii", VOLUME)
+    images = str(tmp_path / "in")
+    outputs = str(tmp_path / "out")
     program = (
         "import os, signal; from monai_fairfl.workflow import find_images\n"
-        f"cases = find_images({str(tmp_path / 'in')!r}, {str(tmp_path / 'out' / 'volumes.json')!r})\n"
-        f"assert os.listdir({str(tmp_path / 'out')!r})\n"
+        f"cases = find_images({images!r}, {outputs + '/volumes.json'!r})\n"
+        f"assert os.listdir({outputs!r})\n"
         "os.kill(os.getpid(), signal.SIGTERM)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)

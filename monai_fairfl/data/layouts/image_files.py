@@ -164,7 +164,7 @@ def header_fault(path: str | Path) -> str:
     shifts = corners @ (affine - corrected.affine)[:3].T
     largest_shift = np.linalg.norm(shifts, axis=1).max()
 
-    # Not "<=", so that an affine that is not a number is no fault.
+    # An affine that is not a number is no fault here: the comparison with the label's reports it.
     if not largest_shift > HEADER_TOLERANCE:
         return ""
     pixdim = nifti.header.get_zooms()[:3]  # type: ignore[attr-defined]
