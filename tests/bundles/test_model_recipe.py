@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A model knows how it was trained: a user who forgets an argument gets the evaluation's numbers, or
-an error.
+"""A model knows how it was trained.
+
+A user who forgets an argument gets the evaluation's numbers, or an error.
 """
 
 from __future__ import annotations
