@@ -200,6 +200,9 @@ class FairMonaiAlgo(MendedMonaiAlgo):
                 f"this client cannot do {unknown[0]!r}; it measures {sorted(known_measurements)}: "
                 "update monai_fairfl at this site, or use another strategy"
             )
+        for name in request.measure:
+            if name in MEASUREMENTS:
+                MEASUREMENTS[name].check_name(name)
         if "gsam_alpha" in request.context and "sam_rho" not in request.context:
             raise ValueError(
                 "'gsam_alpha' needs 'sam_rho', the radius: GSAM is a refinement of SAM"

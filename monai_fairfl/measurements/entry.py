@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.protocol.values import OWN_MODEL_PREFIXES, Measurement, Weights, is_of_own_model
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,34 @@ class Entry:
         ):
             if value not in allowed:
                 raise ConfigError(f"a measurement's {name} must be one of {allowed}, got {value!r}")
+
+    def check_name(self, name: str) -> None:
+        """Refuse a name by which the server would take the value for one of another round's model.
+
+        Args:
+            name: of this entry in the table.
+
+        Raises:
+            ConfigError: naming the measurement, and how its name must begin.
+
+        >>> Entry("trained", print).check_name("local_worst_class")
+        >>> Entry("trained", print).check_name("worst_class")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        monai_fairfl.errors.ConfigError: measurement 'worst_class' is of the trained model: its ...
+        """
+        own = self.of != "received"
+        if own and not is_of_own_model(name):
+            raise ConfigError(
+                f"measurement {name!r} is of the {self.of} model: its name must begin with one of "
+                f"{OWN_MODEL_PREFIXES}, such as 'local_{name}', because the ledger names a score's "
+                "round by it"
+            )
+        if not own and is_of_own_model(name):
+            raise ConfigError(
+                f"measurement {name!r} is of the received model: its name must not begin with one "
+                f"of {OWN_MODEL_PREFIXES}, because the ledger names a score's round by it"
+            )
 
     def data_for(self, context: Context) -> str:
         """The data that it is of under this context."""

@@ -51,6 +51,21 @@ def value_of(measurement: Measurement) -> float:
     return float(measurement)
 
 
+OWN_MODEL_PREFIXES = ("local_", "personal_")
+"""How the name of a measurement begins that is of a model which the client itself trained in that
+round. All others are of the model that the client was sent. The server dates a score by that.
+"""
+
+
+def is_of_own_model(measurement: str) -> bool:
+    """Whether a measurement of this name is of a model which the client itself trained.
+
+    >>> is_of_own_model("local_score"), is_of_own_model("global_score")
+    (True, False)
+    """
+    return measurement.startswith(OWN_MODEL_PREFIXES)
+
+
 def to_json(value: Any) -> Any:
     """Measurements and contributions as plain JSON.
 

@@ -14,18 +14,13 @@ from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.guards import Verdict
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.protocol.values import Weights, is_of_own_model
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.strategies.base import RoundResult, Strategy
 
 FORMAT = 2
 """Number of the format of ledgers and ``config.json``, which grows when a run of an earlier version
 cannot be resumed. Format 1 was not written down.
-"""
-
-OF_LOCAL_MODEL = ("local_", "personal_")
-"""How the names of measurements begin that are of the model a client trained itself, in that round;
-all others are of the model that it was sent.
 """
 
 
@@ -154,7 +149,7 @@ def model_round(measurement: str, number: int, after_training: bool = False) -> 
     >>> model_round("global_score", 3), model_round("local_score", 3)
     (2, 3)
     """
-    if measurement.startswith(OF_LOCAL_MODEL) or after_training:
+    if is_of_own_model(measurement) or after_training:
         return number
     return number - 1
 

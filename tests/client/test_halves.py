@@ -17,6 +17,8 @@ import torch
 from helpers.client_requests import after, measure, same, tiny_model, train
 
 from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import read_spec
 from monai_fairfl.protocol.values import Estimate, value_of
@@ -45,6 +47,19 @@ def equal(one: Any, two: Any) -> bool:
     if isinstance(one, (list, tuple)):
         return len(one) == len(two) and all(equal(a, b) for a, b in zip(one, two))
     return bool(one == two)
+
+
+def test_a_measurement_whose_name_would_date_it_wrongly_is_refused(
+    prostate_client: Callable[..., FairMonaiAlgo],
+    model: tuple[dict[str, torch.Tensor], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(MEASUREMENTS, "final_score", MEASUREMENTS["local_score"])
+    monkeypatch.setitem(MEASUREMENTS, "local_start", MEASUREMENTS["global_score"])
+    with pytest.raises(ConfigError, match="such as 'local_final_score'"):
+        measure(prostate_client(), model[0], "final_score")
+    with pytest.raises(ConfigError, match="'local_start' is of the received model"):
+        measure(prostate_client(), model[0], "local_start")
 
 
 # ---- training: SAM, FedProx

@@ -18,6 +18,11 @@ from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.protocol.values import Estimate, value_of
 
 
+@pytest.mark.parametrize("name", MEASUREMENTS)
+def test_the_name_of_every_measurement_shows_whose_model_it_is_of(name: str) -> None:
+    MEASUREMENTS[name].check_name(name)
+
+
 class Two(nn.Module):
     """Two layers whose features are plain products of the image and the weights."""
 
