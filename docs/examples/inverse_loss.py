@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monai_fairfl.protocol import Train, normalise
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy
 
 
 class InverseLoss(Strategy):
@@ -19,8 +19,6 @@ class InverseLoss(Strategy):
 
     Args:
         epsilon: least training loss, so that a perfect fit does not take all the weight.
-        variant: ``"paper"``, the formula above. A method whose authors' code differs has
-            ``"released"`` too.
 
     >>> InverseLoss().epsilon
     0.001
@@ -30,12 +28,10 @@ class InverseLoss(Strategy):
     paper = "no paper: the example of CONTRIBUTING.md"
     client_sends = "update, training loss"
 
-    def __init__(self, epsilon: float = 1e-3, variant: str = "paper"):
+    def __init__(self, epsilon: float = 1e-3):
         if not epsilon > 0:
             raise ValueError(f"InverseLoss epsilon must be above 0, got {epsilon!r}")
-        check_choice(self, "variant", variant, ("paper",))
         self.epsilon = epsilon
-        self.variant = variant
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("train_loss",)) for client in clients]

@@ -215,7 +215,7 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
     """One strategy in full, for a terminal.
 
     >>> print(as_page("FedAvg", describe("FedAvg")).splitlines()[0])
-    FedAvg(weighting='samples', variant='paper')
+    FedAvg(weighting='samples')
     """
     written = [f"{key}={default!r}" for key, default in entry["arguments"].items()]
     arguments = ", ".join([*entry["needed_arguments"], *written])

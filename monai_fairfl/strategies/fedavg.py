@@ -19,7 +19,6 @@ class FedAvg(Strategy):
     Args:
         weighting: ``"samples"`` (n_i: images of one local epoch; FedCE, CGSV, FedISM use this
             baseline) or ``"uniform"`` (p_i = 1 / N; Fed-LWR Eq. 1, ShapFed Eq. 4).
-        variant: ``"paper"``, the only one.
 
     >>> FedAvg(weighting="uniform").weighting
     'uniform'
@@ -27,11 +26,9 @@ class FedAvg(Strategy):
 
     paper = "McMahan et al., AISTATS 2017"
 
-    def __init__(self, weighting: str = "samples", variant: str = "paper"):
-        check_choice(self, "variant", variant, ("paper",))
+    def __init__(self, weighting: str = "samples"):
         check_choice(self, "weighting", weighting, ("samples", "uniform"))
         self.weighting = weighting
-        self.variant = variant
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.quantities import Quantity
 
@@ -28,7 +28,6 @@ class FedCI(Strategy):
         decay: factor of each further round in that sum, in (0, 1]; 1: a plain sum. Below 1 every
             round's values are first divided by their sum; a round whose values do not sum to more
             than 0 adds nothing.
-        variant: ``"paper"``, the only one.
 
     2^N models are scored in every round: at most ten clients.
 
@@ -55,12 +54,10 @@ class FedCI(Strategy):
         ),
     }
 
-    def __init__(self, decay: float = 1.0, variant: str = "paper"):
-        check_choice(self, "variant", variant, ("paper",))
+    def __init__(self, decay: float = 1.0):
         if not 0 < decay <= 1:
             raise ValueError(f"FedCI: decay must be in (0, 1], got {decay!r}")
         self.decay = decay
-        self.variant = variant
         self.contribution: dict[str, float] = {}
         self.rounds = 0
 

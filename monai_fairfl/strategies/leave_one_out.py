@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.coalitions import coalition_values
 from monai_fairfl.strategies.quantities import Quantity
 
@@ -21,9 +21,6 @@ class LeaveOneOut(Strategy):
     V is the validation Dice of a coalition's model, as for :class:`FedCI`, over the N + 1 largest
     coalitions only. All drops at or below 0 is uniform. The contribution is the mean drop over
     rounds.
-
-    Args:
-        variant: ``"paper"``, the only one.
 
     >>> LeaveOneOut().phases
     2
@@ -47,9 +44,7 @@ class LeaveOneOut(Strategy):
         ),
     }
 
-    def __init__(self, variant: str = "paper"):
-        check_choice(self, "variant", variant, ("paper",))
-        self.variant = variant
+    def __init__(self):
         self.drops: dict[str, float] = {}  # client -> sum over its rounds
         self.counts: dict[str, int] = {}  # client -> number of its rounds
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import RoundResult, Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import RoundResult, Rounds, Strategy
 
 
 class Standalone(Strategy):
@@ -16,18 +16,11 @@ class Standalone(Strategy):
     The global model stays the initial one; nothing is averaged and nobody contributes to anybody.
     Seeds, splits and epochs equal those of a federated run, so a client's difference to it is what
     collaboration gained.
-
-    Args:
-        variant: ``"paper"``, the only one.
     """
 
     paper = "the baseline of all five papers"
     client_does = "trains"
     client_sends = "update, which only makes its own next model"
-
-    def __init__(self, variant: str = "paper"):
-        check_choice(self, "variant", variant, ("paper",))
-        self.variant = variant
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
