@@ -44,7 +44,7 @@ class LeaveOneOut(Strategy):
         ),
     }
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.drops: dict[str, float] = {}  # client -> sum over its rounds
         self.counts: dict[str, int] = {}  # client -> number of its rounds
 
