@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import monai_fairfl
+from monai_fairfl import strategies
 from monai_fairfl.measurements.cka import LEAST_IMAGES
 from monai_fairfl.strategies import fedlwr
 
@@ -80,6 +81,17 @@ def test_a_forward_gives_the_very_objects_of_its_room(name: str) -> None:
         room = importlib.import_module(str(node.module))
         for alias in node.names:
             assert getattr(forward, alias.name) is getattr(room, alias.name)
+
+
+def test_every_strategy_of_the_room_is_in_its_face() -> None:
+    room = PACKAGE / "strategies"
+    names = names_of(room / "__init__.pyi")
+    for file in sorted(room.glob("[a-z]*.py")):
+        module = importlib.import_module(f"monai_fairfl.strategies.{file.stem}")
+        for name, kind in vars(module).items():
+            is_strategy = isinstance(kind, type) and issubclass(kind, strategies.Strategy)
+            if is_strategy and kind.__module__ == module.__name__:
+                assert name in names, f"add {name} to {room / '__init__.pyi'}"
 
 
 def test_fedlwr_asks_for_as_many_images_as_its_measurement_needs() -> None:

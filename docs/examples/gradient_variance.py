@@ -22,14 +22,14 @@ def gradient_variance(
     """
     batches = 0
     squares = 0.0
-    total = torch.zeros((), dtype=torch.float64)
+    mean = torch.zeros((), dtype=torch.float64)
     for batch in probe.batch_gradients(weights):
         gradient = torch.cat([tensor.flatten() for tensor in batch.gradients]).double()
-        total = total + gradient
-        squares += float(gradient.square().sum())
         batches += 1
+        # Welford's update. The mean of the squares less the square of the mean could be negative.
+        difference = gradient - mean
+        mean = mean + difference / batches
+        squares += float((difference * (gradient - mean)).sum())
     if batches < 2:
         return None
-    # The mean of the squares less the square of the mean.
-    mean = total / batches
-    return squares / batches - float(mean.square().sum())
+    return squares / batches

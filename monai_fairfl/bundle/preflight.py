@@ -161,13 +161,27 @@ def check_groups(
     return {name: list(members) for name, members in found.items()}
 
 
+def _check_measurements(strategy: Strategy) -> None:
+    """Refuse a strategy that requires what no client measures."""
+    known = [*MEASUREMENTS, "train_loss"]
+    for name in sorted(strategy.requires):
+        if name not in known:
+            raise ConfigError(
+                f"{strategy.name} requires {name!r}, which no client measures: correct the name, "
+                "or import the module that adds it to MEASUREMENTS with the strategy"
+                f"{did_you_mean(name, known)}"
+            )
+
+
 def check_strategies(
     strategies: Sequence[Strategy],
     sites: Sequence[str],
     train: ConfigParser,
     per_round: int | None = None,
 ) -> None:
-    """Refuse strategies for which there are too few or too many sites, or no evaluator.
+    """Refuse strategies that these sites cannot train.
+
+    There may be too few or too many sites, a measurement that no client knows, or no evaluator.
 
     Args:
         strategies: that are to run.
@@ -193,6 +207,7 @@ def check_strategies(
                 f"{strategy.name} can take at most {strategy.max_clients} sites in a round, found "
                 f"{in_round} {list(sites)}: set clients_per_round, or leave {strategy.name} out"
             )
+        _check_measurements(strategy)
         scores = []
         for name in sorted(strategy.requires):
             if name in MEASUREMENTS and MEASUREMENTS[name].data == "validation":

@@ -104,7 +104,7 @@ def _by_fold(
     validating, training = _draw(others, validation, np.random.default_rng([seed, fold]))
     if not training:
         raise DataError(
-            f"{n} cases in {folds} folds leave nothing to validate. Add cases or use more folds."
+            f"{n} cases in {folds} folds leave nothing to train on. Add cases or use more folds."
         )
     return training, validating, testing
 

@@ -362,6 +362,10 @@ def test_strategies_are_checked_against_sites_and_evaluator() -> None:
         check_strategies([FedCE()], ["HK"], train)
     with pytest.raises(ConfigError, match="different ones"):
         check_strategies([FedAvg(), FedAvg()], ["A", "B"], train)
+    misspelt = FedCE()
+    misspelt.requires = frozenset({"leave_one_out_eror"})  # type: ignore[misc]
+    with pytest.raises(ConfigError, match="no client measures.*did you mean 'leave_one_out_error'"):
+        check_strategies([misspelt], ["A", "B"], train)
     del train.config["validate"]["evaluator"]
     with pytest.raises(ConfigError, match="leave_one_out_error.*no validate#evaluator"):
         check_strategies([FedCE()], ["A", "B"], train)

@@ -52,6 +52,7 @@ def test_the_steps_name_the_files_that_are_followed_below() -> None:
     assert set(re.findall(r"`([\w/]+\.(?:pyi?|md))`", steps())) == {
         "monai_fairfl/strategies/inverse_loss.py",
         "monai_fairfl/strategies/__init__.pyi",
+        "tests/strategies/test_conformance.py",
         "tests/strategies/test_inverse_loss.py",
         "docs/methods/inverse_loss.md",
         "docs/methods/README.md",
