@@ -115,7 +115,7 @@ def test_from_a_folder_to_a_report_in_one_command(
     }
     name = bundle_for(site_folders(root))
     monkeypatch.setitem(trying.SMALL, name, Small(tiny, 1, SMALL[name].structures))
-    monkeypatch.setenv("PYTHONPATH", str(Path(trying.__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(trying.__file__).parents[2]))
     with (tmp_path / "log").open("w") as log:
         found = try_sites(root, tmp_path / "out", rounds=1, output=log)
         again = try_sites(
