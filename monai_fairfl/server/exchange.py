@@ -91,7 +91,12 @@ class Inbox:
         return self._matrix.rows if self._matrix is not None else None
 
     def arrived(self, reply: Reply) -> None:
-        """Take in one reply."""
+        """Take in one reply, or ignore it.
+
+        A reply is ignored when it is late (the exchange is closed), foreign (it answers no request
+        of this exchange to that client) or a second one. A malformed one is refused: its client is
+        missing, with the reason.
+        """
         with self._lock:
             request = self.requests.get(reply.id)
             late = self._closed
@@ -116,8 +121,9 @@ class Inbox:
         return replace(reply, update=self._matrix.put(self._row[reply.id], reply.update))
 
     def replies(self) -> Replies:
-        """What has arrived; what comes later is ignored, since the matrix then belongs to the next
-        exchange.
+        """Close the exchange, and return what has arrived.
+
+        What comes later is ignored, since the matrix then belongs to the next exchange.
         """
         with self._lock:
             self._closed = True
@@ -150,7 +156,13 @@ def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Mapping
 
 
 def _judged(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, dict[str, Verdict]]:
-    """The same of replies that all carry an update. Each guard sees what the ones before passed."""
+    """Let every guard judge ``replies``, all of which carry an update.
+
+    Each guard sees the replies that the previous guards passed.
+
+    Returns:
+        The replies that no guard quarantines; and client -> the last verdict on it.
+    """
     verdicts: dict[str, Verdict] = {}
     for guard in guards:
         if not replies:
@@ -169,7 +181,11 @@ def _judged(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, dict[st
 
 
 def _some_of(replies: Replies, some: Sequence[Reply]) -> Replies:
-    """``some`` replies of the same exchange; the rows of the matrix stay those that trained."""
+    """``some`` replies of the same exchange.
+
+    The matrix stays: its rows are of the replies that trained, in their sorted order, and both
+    callers leave that order as it is.
+    """
     return Replies(
         some,
         replies.requests.values(),

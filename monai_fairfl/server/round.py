@@ -88,7 +88,7 @@ class RoundPlayer:
         self.guards = guards
         self.withheld = withheld
         self.progress = progress
-        # Requests of an attempt are numbered from 0, over all of its exchanges.
+        # Requests of a round are numbered from 0, over all of its exchanges and attempts.
         self._next_id = 0
         # Memory of the update matrix, used again every round.
         self._storage: torch.Tensor | None = None
@@ -131,8 +131,10 @@ class RoundPlayer:
         """
         snapshot = json.dumps(self.strategy.state_dict())
         failures = 0
+        # Ids go on over the attempts, so that a late reply to a previous one answers no request:
+        # it may be of another model.
+        self._next_id = 0
         while True:
-            self._next_id = 0
             try:
                 return attempt()
             except TooFewClients as reason:

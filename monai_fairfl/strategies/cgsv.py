@@ -222,7 +222,12 @@ class CGSV(Strategy):
 
 
 class _Shares(Reward):
-    """A part of the step by other quantities than the contributions."""
+    """Gives each client a part of the step by another worth than its contribution.
+
+    Args:
+        mask: chooses the entries of the step that a client receives.
+        worth: client -> quantity; its share of the largest one is its part of the step.
+    """
 
     def __init__(self, mask: Sparsified, worth: Mapping[str, float]):
         self.mask = mask

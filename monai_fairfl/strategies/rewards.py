@@ -104,7 +104,14 @@ class Sparsified(Reward):
     def share_out(
         self, replies: Replies, old: Weights, new: Weights, ratios: Mapping[str, float]
     ) -> tuple[dict[str, Weights], Details]:
-        """Each client's model for given ``ratios``."""
+        """Each client's model for given ``ratios``, and its share of the step's entries.
+
+        Args:
+            replies: of the exchange that trained.
+            old: the previous global model.
+            new: the next global model; ``new - old`` is the step that is shared out.
+            ratios: client -> share of the step's entries that it receives, in [0, 1].
+        """
         names = replies.spec.parameters
         steps = {name: new[name] - old[name] for name in names}
         starts = {reply.client: replies.start(reply) for reply in replies}

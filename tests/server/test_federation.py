@@ -92,6 +92,24 @@ def files_of(folder: Path) -> tuple[bytes, dict[str, torch.Tensor]]:
     )
 
 
+def test_a_late_reply_to_an_attempt_that_was_undone_is_ignored(tmp_path: Path) -> None:
+    late: list[Reply] = []
+    everybody = len(TARGETS)
+
+    def lose_the_first_attempt(request: Request, reply: Reply) -> Sequence[Reply]:
+        if len(late) < everybody:
+            # Accepted, it would give the first client nearly all of the weight.
+            samples = reply.num_samples if late else 10_000
+            late.append(replace(reply, num_samples=samples))
+            return []
+        return [*late, reply]
+
+    carrier = Faulty(lose_the_first_attempt)
+    done = federation(tmp_path, FedAvg(), carrier, rounds=1, retries=1, final=()).run()
+    plain = federation(tmp_path / "plain", FedAvg(), transport(), rounds=1, final=()).run()
+    assert done.rounds[0]["aggregation"] == plain.rounds[0]["aggregation"]
+
+
 @pytest.mark.parametrize("strategy", [FedAvg, FedCE, Standalone])
 def test_a_run_leaves_ledger_models_and_scores(tmp_path: Path, strategy: type[Strategy]) -> None:
     history = federation(tmp_path, strategy()).run()
