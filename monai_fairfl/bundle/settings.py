@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from monai_fairfl.utils.settings import check_names, marked, setting
+from monai_fairfl.utils.settings import Settings, marked, setting
 
 TRAIN = ("configs/train.json",)
 
@@ -17,7 +17,7 @@ TRAINS = "trains"
 
 
 @dataclass(frozen=True)
-class SiteSettings:
+class SiteSettings(Settings):
     """How a site trains and measures, the same for a bundle's federation and for any engine.
 
     Args:
@@ -43,25 +43,6 @@ class SiteSettings:
         object.__setattr__(self, "config", list(files))
         object.__setattr__(self, "overrides", dict(self.overrides or {}))
         object.__setattr__(self, "device", str(self.device))
-
-    @classmethod
-    def of(cls, owner: str, given: Mapping[str, Any]) -> SiteSettings:
-        """Settings from keywords.
-
-        Args:
-            owner: whose keywords they are, for the message.
-            given: name -> value.
-
-        Raises:
-            ConfigError: for a name that is no setting.
-
-        >>> SiteSettings.of("bundle_client", {"ammp": True})
-        Traceback (most recent call last):
-        ...
-        monai_fairfl.errors.ConfigError: bundle_client has no setting 'ammp'; did you mean 'amp'?
-        """
-        check_names(cls, given, owner)
-        return cls(**given)
 
     def for_site(self, additions: Mapping[str, Any]) -> SiteSettings:
         """These settings with what one site adds.

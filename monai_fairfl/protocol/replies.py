@@ -209,11 +209,11 @@ class Replies(list[Reply]):
         return self.spec.layers.get(name) == output_layer
 
     def _step_by_class(self, name: str, rho: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-        """As :meth:`_step` for the output layer: a class is averaged over those who label it."""
+        """As :meth:`_step` for the output layer: a class is averaged over its labellers."""
         assert self.labelled is not None and self.spec.output is not None
         class_axis = self.spec.output[1] if name.endswith("weight") else 0
 
-        # The weights of those who label a class have the same sum as those of all clients.
+        # The weights of the clients that label a class have the same sum as those of all clients.
         share = rho[:, None] * torch.as_tensor(self.labelled)
         compensation = rho.sum() / share.sum(0).clamp(min=LEAST_SHARE)
         share = share * compensation * scales[:, None]

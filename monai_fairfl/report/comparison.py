@@ -169,11 +169,19 @@ def left_behind(site: str, scores: Mapping[str, Number], gain: Gain | None) -> L
     is_below_alone = gain is not None and gain.value < -MARGIN - ROUNDING
     alone_is_certain = gain is not None and is_below_alone and gain.within_noise is False
 
+    # A distance is reported only where its rule holds.
+    deviations = None
+    if is_below_mean and sites.std > 0:
+        deviations = below_mean / sites.std
+    below_alone = None
+    if gain is not None and is_below_alone:
+        below_alone = -gain.value
+
     verdict = mean_is_certain or alone_is_certain
     return LeftBehind(
         verdict=verdict,
         doubtful=(is_below_mean or is_below_alone) and not verdict,
         below_mean=below_mean if is_below_mean else None,
-        deviations=below_mean / sites.std if is_below_mean and sites.std > 0 else None,
-        below_alone=-gain.value if gain is not None and is_below_alone else None,
+        deviations=deviations,
+        below_alone=below_alone,
     )

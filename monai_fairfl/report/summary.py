@@ -21,7 +21,7 @@ from monai_fairfl.report.cautions import (
 )
 from monai_fairfl.report.comparison import DDOF, LEFT_BEHIND, collaboration, gains, left_behind
 from monai_fairfl.report.details import details_of
-from monai_fairfl.report.events import events_of
+from monai_fairfl.report.events import Event, events_of
 from monai_fairfl.report.judging import Judgement, first_look, judge
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.partners import Yardstick, partners_of, yardstick_of
@@ -109,7 +109,11 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         warnings.extend(outdated_valuations(run))
         warnings.extend(suspicious_sites(run, strategies[run.name].flagged))
 
-    sites = sorted({site for run in runs for site in run.sites})
+    sites: set[str] = set()
+    events: list[Event] = []
+    for run in runs:
+        sites.update(run.sites)
+        events.extend(events_of(run))
     report = Report(
         version=__version__,
         measurement=measurement,
@@ -120,10 +124,10 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         compared=[[run.name for run in group] for group in groups],
         first_look=first_look(runs, judgements),
         focus=_focus(runs, groups, strategies),
-        sites={site: _site_data(site, runs, scores) for site in sites},
+        sites={site: _site_data(site, runs, scores) for site in sorted(sites)},
         groups=_common_groups(runs),
         strategies=strategies,
-        events=[event for run in runs for event in events_of(run)],
+        events=events,
         warnings=[
             *differences_of_groups(groups, scores),
             *different_structures(runs, measurement),

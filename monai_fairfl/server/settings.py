@@ -10,7 +10,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import BUFFER_POLICIES
-from monai_fairfl.utils.settings import check_names, marked, setting
+from monai_fairfl.utils.settings import Settings, marked, setting
 
 RECORDED = "recorded"
 """The ledger's opening record holds the setting, and a resumed run must have the same value."""
@@ -20,7 +20,7 @@ COMPARED = "compared"
 
 
 @dataclass(frozen=True)
-class RunSettings:
+class RunSettings(Settings):
     """How a :class:`~monai_fairfl.server.federation.Federation` runs, whose keywords these are.
 
     Settings marked :data:`RECORDED` belong to the experiment and cannot change when a run is
@@ -98,25 +98,6 @@ class RunSettings:
             object.__setattr__(self, name, tuple(measurements))
         groups = {name: list(clients) for name, clients in (self.groups or {}).items()}
         object.__setattr__(self, "groups", groups)
-
-    @classmethod
-    def of(cls, owner: str, given: Mapping[str, Any]) -> RunSettings:
-        """Settings from keywords.
-
-        Args:
-            owner: whose keywords they are, for the message.
-            given: name -> value.
-
-        Raises:
-            ConfigError: for a name that is no setting, or a value that is out of range.
-
-        >>> RunSettings.of("Federation", {"rounds": 3, "retrys": 2})
-        Traceback (most recent call last):
-        ...
-        monai_fairfl.errors.ConfigError: Federation has no setting 'retrys'; did you mean 'retries'?
-        """
-        check_names(cls, given, owner)
-        return cls(**given)
 
     def keywords(self) -> dict[str, Any]:
         """Every setting by its name, as ``Federation`` takes them."""

@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings as frozen dataclasses: a field declares its default and what follows from changing it.
 
-What follows is a mark, a name in the field's metadata. Whoever needs all settings with a mark asks
-:func:`marked`, so that nobody repeats their names.
+What follows is a mark, a name in the field's metadata. :func:`marked` gives all settings with a
+mark, so that their names stand in one place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from monai_fairfl.errors import ConfigError, did_you_mean
+
+AnySettings = TypeVar("AnySettings", bound="Settings")
 
 
 def setting(default: Any, *marks: str) -> Any:
@@ -46,18 +48,32 @@ def marked(settings: Any, mark: str) -> dict[str, Any]:
     return found
 
 
-def check_names(kind: type, given: Iterable[str], owner: str) -> None:
-    """Refuse a name that is no field of the settings class ``kind``.
+class Settings:
+    """The base of the settings classes, which are frozen dataclasses."""
 
-    Args:
-        kind: the settings class.
-        given: names of the settings that a user gave.
-        owner: what the user gave them to, for the message.
+    @classmethod
+    def of(cls: type[AnySettings], owner: str, given: Mapping[str, Any]) -> AnySettings:
+        """Settings from keywords.
 
-    Raises:
-        ConfigError: naming the first unknown setting and the one that looks most like it.
-    """
-    known = [entry.name for entry in fields(kind)]
-    for name in given:
-        if name not in known:
-            raise ConfigError(f"{owner} has no setting {name!r}{did_you_mean(name, known)}")
+        Args:
+            owner: what the user gave them to, for the message.
+            given: name -> value.
+
+        Raises:
+            ConfigError: for a name that is no setting, with the one that looks most like it; or for
+                a value that the class refuses.
+
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Oven(Settings):
+        ...     degrees: int = setting(180)
+        >>> Oven.of("the baker", {"degres": 200})
+        Traceback (most recent call last):
+        ...
+        monai_fairfl.errors.ConfigError: the baker has no setting 'degres'; did you mean 'degrees'?
+        """
+        known = [entry.name for entry in fields(cls)]  # type: ignore[arg-type]
+        for name in given:
+            if name not in known:
+                raise ConfigError(f"{owner} has no setting {name!r}{did_you_mean(name, known)}")
+        return cls(**given)

@@ -115,7 +115,7 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         "utility": valuation.utility.name,
         "data": valuation.utility.data,
         **found.to_json(),
-        "own": None if own is None else to_json(own),
+        "own": to_json(own),
         "fidelity": None if agrees is None else _fidelity_json(agrees),
     }
     text = json.dumps(to_json(result), indent=1, allow_nan=False)

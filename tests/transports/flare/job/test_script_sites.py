@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from helpers.script_model import CLIENTS, Net
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.model_spec import read_spec
@@ -29,21 +29,6 @@ from monai_fairfl.transports.flare.job.script_sites import key_mode  # noqa: E40
 from monai_fairfl.transports.flare.job.user_model import initial_of  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
-
-CLIENTS = ["elm", "poplar", "sycamore"]
-
-
-class Net(nn.Module):
-    """With BatchNorm, and a head that shares its weight, which ``state_dict`` names twice."""
-
-    def __init__(self, width: int = 3):
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(2, width), nn.BatchNorm1d(width))
-        self.head = nn.Linear(width, 1)
-        self.second_head = self.head
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(torch.relu(self.body(x)))
 
 
 def recipe(**changes: Any) -> FairFLRecipe:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from helpers.script_model import CLIENTS, Net
 
 from monai_fairfl.protocol.checks import refusal
 from monai_fairfl.protocol.messages import Reply, Request
@@ -32,21 +32,6 @@ from monai_fairfl.transports.flare.server.script_messages import ScriptMessages 
 from monai_fairfl.transports.flare.wire import META, reply_model  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
-
-CLIENTS = ["elm", "poplar", "sycamore"]
-
-
-class Net(nn.Module):
-    """With BatchNorm, and a head that shares its weight, which ``state_dict`` names twice."""
-
-    def __init__(self, width: int = 3):
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(2, width), nn.BatchNorm1d(width))
-        self.head = nn.Linear(width, 1)
-        self.second_head = self.head
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(torch.relu(self.body(x)))
 
 
 def started(strategy: Strategy | None = None) -> tuple[Strategy, dict[str, torch.Tensor]]:
