@@ -148,8 +148,10 @@ class Replies(list[Reply]):
     def merged(self, groups: Sequence[Sequence[str]]) -> Replies:
         """These replies with each group as one: its first client, with the mean of the updates.
 
-        The images are the group's mean, too; buffers and measurements are the first client's. The
-        others become missing, with the reason. The matrix of updates is changed in place.
+        A class of the output layer that some of the group do not label is averaged over those who
+        do, as in :meth:`average`. The images are the group's mean, too; buffers and measurements
+        are the first client's. The others become missing, with the reason. The matrix of updates is
+        changed in place.
 
         Args:
             groups: the clients that count as one, of at least two each.
@@ -162,16 +164,46 @@ class Replies(list[Reply]):
         for group in groups:
             rows = sorted(row_of[client] for client in group)
             first = rows[0]
-            self.matrix.rows[first] = self.matrix.rows[rows].mean(0)
+            together = self._chosen(rows)
+            self.matrix.put(first, together._mean_update())
             images = sum(self[row].num_samples for row in rows)
             changed[first] = replace(
                 self[first],
                 update=self.matrix.views(first),
-                num_samples=max(1, round(images / len(rows))),
+                num_samples=max(1, images // len(rows)),
+                labelled=together._labelled_by_any(),
             )
             for row in rows[1:]:
                 excluded[self[row].id] = f"shares one weight with {self[first].client}"
         return self._with(changed).without(excluded)
+
+    def _chosen(self, rows: Sequence[int]) -> Replies:
+        """Some of these replies, with their own rows of the matrix."""
+        return Replies(
+            [self[row] for row in rows],
+            self.requests.values(),
+            self.spec,
+            matrix=self.matrix.select(rows),
+        )
+
+    def _mean_update(self) -> dict[str, torch.Tensor]:
+        """The mean of the updates, in the parameters' shapes."""
+        equal = torch.full((len(self),), 1 / len(self), dtype=torch.float64)
+        unscaled = self._scales(None)
+        means: dict[str, torch.Tensor] = {}
+        for name, shape in self.matrix.shapes.items():
+            if self._differs_by_class(name):
+                means[name] = self._step_by_class(name, equal, unscaled).reshape(shape)
+            else:
+                means[name] = self._step(name, equal, unscaled).view(shape)
+        return means
+
+    def _labelled_by_any(self) -> tuple[bool, ...]:
+        """For each class, whether one of the replies labels it; empty: all classes."""
+        if self.labelled is None:
+            return ()
+        labelled: list[bool] = self.labelled.max(axis=0).tolist()
+        return tuple(labelled)
 
     def _with(self, replies: Sequence[Reply]) -> Replies:
         """Other replies in the same order, whose inner products are computed again."""

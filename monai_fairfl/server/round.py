@@ -16,13 +16,13 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.run_folder.records import training_of
 from monai_fairfl.server.exchange import (
     Inbox,
     TooFewClients,
     Transport,
     Verdicts,
     guarded,
+    only_trained,
     require_min_clients,
 )
 from monai_fairfl.server.progress import Progress
@@ -164,12 +164,20 @@ class RoundPlayer:
                     verdicts.setdefault(client, []).extend(of_client)
                 requests = generator.send(replies)
         except StopIteration as stop:
-            for guard in self.guards:
-                guard.remember(training_of(exchanges))
+            self._let_guards_remember(exchanges)
             result = divided(stop.value, parts_of_groups(verdicts))
             return PlayedRound(clients, result, exchanges, verdicts)
         finally:
             generator.close()
+
+    def _let_guards_remember(self, exchanges: Sequence[Replies]) -> None:
+        """Let the guards take in a round that is done: its exchanges in which clients trained."""
+        for replies in exchanges:
+            trained = only_trained(replies)
+            if not trained:
+                continue
+            for guard in self.guards:
+                guard.remember(trained)
 
     def _exchange(
         self, requests: Sequence[Request], number: int, ledger_head: str, first: bool

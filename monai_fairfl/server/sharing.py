@@ -27,10 +27,19 @@ def parts_of_groups(verdicts: Mapping[str, Sequence[Verdict]]) -> Parts:
     {'A': {'A': 0.5, 'B': 0.5}}
     """
     parts: dict[str, dict[str, float]] = {}
-    for client, of_client in sorted(verdicts.items()):
-        for verdict in of_client:
-            if verdict.action == "share":
-                parts.setdefault(verdict.group[0], {})[client] = verdict.factor
+    # A client that stood for a group may share its weight again, by a later guard's verdict.
+    most = max((len(of_client) for of_client in verdicts.values()), default=0)
+    for number in range(most):
+        joined: dict[str, dict[str, float]] = {}
+        for client, of_client in sorted(verdicts.items()):
+            shares = [verdict for verdict in of_client if verdict.action == "share"]
+            if number >= len(shares):
+                continue
+            verdict = shares[number]
+            of_group = joined.setdefault(verdict.group[0], {})
+            for member, part in parts.pop(client, {client: 1.0}).items():
+                of_group[member] = part * verdict.factor
+        parts.update(joined)
     return parts
 
 
