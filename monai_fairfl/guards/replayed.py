@@ -82,7 +82,9 @@ class Replayed(Guard):
             sketch = sketches[row]
             if reply.client in self.sent:
                 now = _sketch_of_sent(replies.start(reply), places)
-                last_step[row] = _cosine(sketch, now - _as_array(self.sent[reply.client]))
+                before = _as_array(self.sent[reply.client])
+                if now.shape == before.shape:
+                    last_step[row] = _cosine(sketch, now - before)
             for client, update in previous.items():
                 cosine = _cosine(sketch, update)
                 if client == reply.client:

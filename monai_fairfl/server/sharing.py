@@ -26,20 +26,23 @@ def parts_of_groups(verdicts: Mapping[str, Sequence[Verdict]]) -> Parts:
     >>> parts_of_groups({"A": [copy], "B": [copy]})
     {'A': {'A': 0.5, 'B': 0.5}}
     """
+    groups: dict[tuple[str, ...], dict[str, float]] = {}
+    # A client that stands for a group may share its weight again, by a later guard's verdict. So
+    # the place of a group in the order is the latest that it has at any of its clients.
+    places: dict[tuple[str, ...], int] = {}
+    for client, of_client in sorted(verdicts.items()):
+        shares = [verdict for verdict in of_client if verdict.action == "share"]
+        for place, verdict in enumerate(shares):
+            groups.setdefault(verdict.group, {})[client] = verdict.factor
+            places[verdict.group] = max(places.get(verdict.group, 0), place)
+
     parts: dict[str, dict[str, float]] = {}
-    # A client that stood for a group may share its weight again, by a later guard's verdict.
-    most = max((len(of_client) for of_client in verdicts.values()), default=0)
-    for number in range(most):
-        joined: dict[str, dict[str, float]] = {}
-        for client, of_client in sorted(verdicts.items()):
-            shares = [verdict for verdict in of_client if verdict.action == "share"]
-            if number >= len(shares):
-                continue
-            verdict = shares[number]
-            of_group = joined.setdefault(verdict.group[0], {})
+    for group in sorted(groups, key=lambda group: (places[group], group)):
+        joined: dict[str, float] = {}
+        for client, factor in groups[group].items():
             for member, part in parts.pop(client, {client: 1.0}).items():
-                of_group[member] = part * verdict.factor
-        parts.update(joined)
+                joined[member] = part * factor
+        parts[group[0]] = joined
     return parts
 
 
