@@ -53,15 +53,26 @@ def opening_record(
         "run": run,
         "strategy": type(strategy).__name__,
         "name": strategy.name,
-        "guards": [
-            "-".join([type(guard).__name__, *non_default_arguments(guard)]) for guard in guards
-        ],
+        "guards": names_of_guards(guards),
         "clients": list(clients),
         **settings,
         "parameters": sum(weights[name].numel() for name in spec.parameters),
         "layers": list(dict.fromkeys(spec.layers.values())),
         "model": digest_of(weights),
     }
+
+
+def names_of_guards(guards: Sequence[Guard]) -> list[str]:
+    """The class of each guard, with its arguments that are not the defaults.
+
+    >>> from monai_fairfl.guards import NonFinite, TooLong
+    >>> names_of_guards([NonFinite(), TooLong(8.0)])
+    ['NonFinite', 'TooLong-times_8.0']
+    """
+    names = []
+    for guard in guards:
+        names.append("-".join([type(guard).__name__, *non_default_arguments(guard)]))
+    return names
 
 
 def check_format(run_dir: Path, opening: Mapping[str, Any]) -> None:

@@ -26,7 +26,9 @@ from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.preflight import check_images, check_strategies
 from monai_fairfl.data import CLINICS, write_clinics
 from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.guards import DEFAULT, NonFinite, TooLong
 from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedCI, FedGA, FedLWR, Standalone, Strategy
 from monai_fairfl.strategies.base import Rounds
@@ -326,3 +328,27 @@ def test_a_model_that_a_method_cannot_train_is_refused_before_another_is_trained
     with pytest.raises(ConfigError, match="FedCE .*use buffers 'aggregation' or 'local'"):
         run(sites, tmp_path / "run", [FedAvg(), FedCE()], buffers="samples")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_runs_of_a_comparison_share_their_guards(sites: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "compared"
+    run(sites, folder, [FedAvg(), Standalone()], guards=["NonFinite"])
+    for name in ("FedAvg", "Standalone"):
+        assert read_ledger(folder / name / "ledger.jsonl")[0]["guards"] == ["NonFinite"]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["federation"]["guards"] == [{"_target_": "monai_fairfl.guards.NonFinite"}]
+
+    for others in (None, [], [TooLong()]):
+        with pytest.raises(
+            FederationError, match=r"begun with guards = \['NonFinite'\], now it is"
+        ):
+            run(sites, folder, [FedAvg(), CGSV()], guards=others, resume=True)
+    run(sites, folder, [FedAvg(), CGSV()], guards=[NonFinite()], resume=True)
+    assert read_ledger(folder / "CGSV" / "ledger.jsonl")[0]["guards"] == ["NonFinite"]
+
+
+def test_a_run_without_named_guards_has_the_default_ones(sites: Path, tmp_path: Path) -> None:
+    run(sites, tmp_path / "run", [FedAvg()])
+    opening = read_ledger(tmp_path / "run" / "ledger.jsonl")[0]
+    assert opening["guards"] == [type(guard).__name__ for guard in DEFAULT]
+    assert "guards" not in json.loads((tmp_path / "run" / "config.json").read_text())["federation"]

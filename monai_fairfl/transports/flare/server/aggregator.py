@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -25,13 +26,16 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_opt.pt.fedce import FedCEConstants
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.guards import DEFAULT
+from monai_fairfl.guards import BatchStatistics
+from monai_fairfl.guards.catalogue import Given
 from monai_fairfl.protocol.averages import Aggregation, uniform
-from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.server.exchange import Inbox, guarded
+from monai_fairfl.server.sharing import divided, parts_of_groups
 from monai_fairfl.strategies import Strategy, Weighting, compose
+from monai_fairfl.transports.flare.guarding import config_of_shipped, shipped_guards
 from monai_fairfl.transports.flare.server.aggregator_state import AggregatorState
 from monai_fairfl.transports.flare.server.one_exchange import one_exchange, try_round
 from monai_fairfl.transports.flare.server.script_messages import (
@@ -67,7 +71,8 @@ class FairFLAggregator(ModelAggregator):
     aggregator; :class:`~monai_fairfl.transports.flare.FairFLRecipe` sends each its own only.
 
     Results may come in any order, as ``DIFF`` or ``FULL``; the same results give the same bits. One
-    that is malformed or not finite is left out, which the log reports. What the strategy remembers
+    that is malformed is left out, and the guards judge the others as in any federation; the log
+    reports both. What the strategy remembers
     is in the file ``fairfl_aggregator.json`` of the job's run directory, for a server that is
     started again, and for you; clients do not receive it.
 
@@ -79,9 +84,12 @@ class FairFLAggregator(ModelAggregator):
         key_metric: the entry of ``metrics`` that scores the received model, ``global_score`` for
             strategies.
         weighting: in place of the strategy's own, see :func:`~monai_fairfl.strategies.compose`.
+        guards: checks of the results, in order: guards of this package, their names or
+            configurations; ``None``: the default ones.
 
     Raises:
-        ConfigError: when the strategy needs more than this workflow has; it is named.
+        ConfigError: when the strategy needs more than this workflow has, or a guard is unknown; it
+            is named.
     """
 
     def __init__(
@@ -90,6 +98,7 @@ class FairFLAggregator(ModelAggregator):
         trainable_param_names: list[str] | None = None,
         key_metric: str = "accuracy",
         weighting: Weighting | None = None,
+        guards: Given = None,
     ):
         super().__init__()
         if not isinstance(strategy, Strategy):
@@ -99,6 +108,9 @@ class FairFLAggregator(ModelAggregator):
         self.trainable_param_names = trainable_param_names
         self.key_metric = key_metric
         self.weighting = weighting or strategy.parts.weighting
+        self.guards = config_of_shipped(guards)
+        # Copies of its own, as some remember earlier rounds.
+        self._guards = copy.deepcopy(shipped_guards(guards))
         compose(strategy, self.weighting, strategy.parts.reward, strategy.parts.training)
 
         trial = try_round(strategy)
@@ -165,8 +177,13 @@ class FairFLAggregator(ModelAggregator):
         if result.rewards is not None:
             _refuse_own_models(self.strategy)
 
+        for guard in self._guards:
+            guard.remember(self._with_sent(self._replies))
+        result = divided(result, parts_of_groups(self._verdicts))
+
         number = self._round_number()
-        self._state.write(number, result, {**self._replies.missing, **self._refused})
+        missing = {**self._replies.missing, **self._refused}
+        self._state.write(number, result, missing, self._verdicts)
         meta = {"nr_aggregated": len(self._replies), **self._weights_for_clients()}
         return FLModel(
             ParamsType.DIFF,
@@ -217,7 +234,7 @@ class FairFLAggregator(ModelAggregator):
         spec = ModelSpec(tuple(sorted(trainable)), buffers=buffers, layers=layers)
 
         self.strategy.start(self._origin, self._known_clients(), spec)
-        self._state = AggregatorState(self.strategy, self.fl_ctx)
+        self._state = AggregatorState(self.strategy, self._guards, self.fl_ctx)
         self._state.resume(self._round_number())
 
     def _most_common_tensors(self) -> Arriving:
@@ -254,10 +271,44 @@ class FairFLAggregator(ModelAggregator):
             measurements = measurements_of(model, request.client, self.strategy, self.key_metric)
             inbox.arrived(reply_from(model, request, spec, measurements))
 
-        self._replies, _ = guarded(inbox.replies(), DEFAULT)
-        if not self._replies:
-            self._fail({**self._replies.missing, **self._refused})
+        arrived = inbox.replies()
+        guards = self._guards
+        if not self._knows_sent():
+            # Of statistics, differences alone say nothing: those of a variance may be negative.
+            guards = tuple(one for one in guards if not isinstance(one, BatchStatistics))
+        passed, self._verdicts = guarded(self._with_sent(arrived), guards)
+        if not passed:
+            self._fail({**passed.missing, **self._refused})
+
+        # The strategy sees differences again, also of the buffers.
+        differences = {reply.id: reply.buffers for reply in arrived}
+        replies = [replace(reply, buffers=differences[reply.id]) for reply in passed]
+        self._replies = _same_exchange(passed, replies, list(arrived.requests.values()))
         return self._replies
+
+    def _knows_sent(self) -> bool:
+        """Whether the sent model is known here, with all tensors that the clients sent."""
+        sent: Mapping[str, torch.Tensor] = self._sent or {}
+        for name, tensor in self._origin.items():
+            if name not in sent or sent[name].shape != tensor.shape:
+                return False
+        return True
+
+    def _with_sent(self, replies: Replies) -> Replies:
+        """The replies as guards see them: to the sent model, with buffers and not differences.
+
+        They stay as they are where the sent model is not known here.
+        """
+        if not self._knows_sent():
+            return replies
+        assert self._sent is not None
+        sent = {name: self._sent[name] for name in self._origin}
+        requests = [replace(request, weights=sent) for request in replies.requests.values()]
+        absolute = []
+        for reply in replies:
+            buffers = {name: sent[name] + change for name, change in (reply.buffers or {}).items()}
+            absolute.append(replace(reply, buffers=buffers))
+        return _same_exchange(replies, absolute, requests)
 
     def _like_results(self, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """Return arrays where the clients sent arrays, else tensors."""
@@ -315,6 +366,13 @@ class FairFLAggregator(ModelAggregator):
         raise FederationError(
             f"no client's result of this round can be used: {dict(reasons) or 'none came'}"
         )
+
+
+def _same_exchange(
+    before: Replies, replies: Sequence[Reply], requests: Sequence[Request]
+) -> Replies:
+    """An exchange with changed replies and requests, which have the same ids and updates."""
+    return Replies(replies, requests, before.spec, before.missing, before.matrix, before.not_finite)
 
 
 def _refuse_own_models(strategy: Strategy) -> NoReturn:

@@ -21,6 +21,7 @@ from monai_fairfl.errors import FairFLError, TransportAborted
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import Reward, Strategy, Weighting, compose
 from monai_fairfl.transports.flare import wire
+from monai_fairfl.transports.flare.guarding import shipped_guards
 from monai_fairfl.transports.flare.initial_files import (
     INITIAL,
     read_initial,
@@ -165,6 +166,7 @@ class FairFLController(ModelController):
         )
 
         settings = {"final": ("score", "test_score"), **(self.federation or {})}
+        settings["guards"] = shipped_guards(settings.get("guards"))
         federation = Federation(
             strategy,
             FlareTransport(self, self.num_rounds, messages),

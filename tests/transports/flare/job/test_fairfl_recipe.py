@@ -19,6 +19,8 @@ from nvflare.apis.workspace import Workspace  # noqa: E402
 from nvflare.private.fed.server.server_json_config import ServerJsonConfigurator  # noqa: E402
 
 from monai_fairfl.errors import ConfigError  # noqa: E402
+from monai_fairfl.guards import Guard, TooLong, Verdict  # noqa: E402
+from monai_fairfl.protocol.replies import Replies  # noqa: E402
 from monai_fairfl.strategies import FedAvg, Proportional, ShapFed, compose  # noqa: E402
 from monai_fairfl.transports.flare import FairFLRecipe
 from monai_fairfl.transports.flare.policy import ENTRY  # noqa: E402
@@ -214,3 +216,26 @@ def test_composed_strategies_keep_their_name(tmp_path: Path) -> None:
     composed = compose(FedAvg(), training={"prox_mu": 0.01})
     recipe = FairFLRecipe(bundle=BUNDLE, strategy=composed, min_clients=2, overrides=SETTINGS)
     assert composed.name in recipe.name
+
+
+def test_guards_travel_as_plain_configuration(tmp_path: Path) -> None:
+    server, _, _ = exported(tmp_path / "some", guards=["NonFinite", TooLong(8.0)])
+    assert server["workflows"][0]["args"]["federation"]["guards"] == [
+        {"_target_": "monai_fairfl.guards.NonFinite"},
+        {"_target_": "monai_fairfl.guards.TooLong", "times": 8.0},
+    ]
+    server, _, _ = exported(tmp_path / "none", guards=[])
+    assert server["workflows"][0]["args"]["federation"]["guards"] == []
+    server, _, _ = exported(tmp_path / "default", guards=None)
+    assert "guards" not in server["workflows"][0]["args"]["federation"]
+    with pytest.raises(ConfigError, match="unknown guard 'ToLong': did you mean 'TooLong'"):
+        exported(tmp_path / "unknown", guards=["ToLong"])
+    with pytest.raises(ConfigError, match="not of this package"):
+        exported(tmp_path / "own", guards=[OwnGuard()])
+
+
+class OwnGuard(Guard):
+    """A guard that is not of the package."""
+
+    def check(self, replies: Replies) -> dict[int, Verdict]:
+        return {}
