@@ -276,7 +276,7 @@ def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tens
         else:
             smallest = partitioned[size - count]
             mask = magnitudes > smallest
-            # As many of those that equal the smallest as are still missing, lower indices first.
+            # Of the entries equal to the smallest, as many as are missing; lower indices first.
             ties = np.flatnonzero(magnitudes == smallest)
             remaining = count - int(mask.sum())
             mask[ties[:remaining]] = True
