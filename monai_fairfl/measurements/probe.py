@@ -122,14 +122,25 @@ class Probe:
 
     def _case_names(self, count: int) -> list[str]:
         """The cases' files where the loader gives the cases in their order; else numbers."""
+        numbers = [str(number) for number in range(count)]
         loader = self.engine.data_loader
-        sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-        data = getattr(getattr(loader, "dataset", None), "data", None)
-        if isinstance(sampler, SequentialSampler) and isinstance(data, Sequence):
-            named = all(isinstance(case, dict) and "image" in case for case in data)
-            if named and len(data) == count:
-                return distinct_names([str(case["image"]) for case in data])
-        return [str(number) for number in range(count)]
+
+        # Any other loader, or a shuffled one, does not give its cases in the order of a list.
+        batch_sampler = getattr(loader, "batch_sampler", None)
+        sampler = getattr(batch_sampler, "sampler", None)
+        dataset = getattr(loader, "dataset", None)
+        cases = getattr(dataset, "data", None)
+        if not isinstance(sampler, SequentialSampler) or not isinstance(cases, Sequence):
+            return numbers
+        if len(cases) != count:
+            return numbers
+
+        files = []
+        for case in cases:
+            if not isinstance(case, dict) or "image" not in case:
+                return numbers
+            files.append(str(case["image"]))
+        return distinct_names(files)
 
     @contextmanager
     def _bare(self) -> Iterator[SupervisedEvaluator]:
