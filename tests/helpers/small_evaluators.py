@@ -13,6 +13,17 @@ from monai.engines import SupervisedEvaluator
 from torch import nn
 
 
+class Scaled(nn.Module):
+    """A network that multiplies its images by its only weight, ``scale``."""
+
+    def __init__(self, scale: float = 1.0):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.scale * images
+
+
 def evaluator_of(
     network: nn.Module,
     items: Sequence[Any],
