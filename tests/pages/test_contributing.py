@@ -83,7 +83,7 @@ def edit(file: Path, old: str, new: str) -> None:
 def run_tests(checkout: Path) -> str:
     """What pytest says of the new strategy in ``checkout``."""
     files = [
-        "tests/cli/test_program.py",
+        "tests/cli/test_strategies.py",
         "tests/pages/test_contributing.py",
         "monai_fairfl/strategies/inverse_loss.py",
     ]
