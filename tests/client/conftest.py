@@ -12,16 +12,14 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.checkout import CHECKOUT, TINY
-from helpers.client_requests import tiny_model
+from helpers.client_requests import PROSTATE, tiny_client, tiny_model, tiny_settings, train
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import ExtraItems
 
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.client.training import discard_interrupted_run
+from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.model_spec import ModelSpec
-
-PROSTATE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 
 # An overlay of the training: it saves the final model.
 FINAL_MODEL = {
@@ -53,33 +51,6 @@ def spec(model: tuple[dict[str, torch.Tensor], ModelSpec]) -> ModelSpec:
     return model[1]
 
 
-def tiny_settings(images: Path, folder: Path) -> dict[str, Any]:
-    """Overrides for a site with these images, whose files go below ``folder``."""
-    return {
-        "dataset_dir": str(images),
-        "datalist_file": str(folder.parent / f"{folder.name}.json"),
-        "ckpt_dir": str(folder / "models"),
-        "output_dir": str(folder / "eval"),
-        "device": "$torch.device('cpu')",
-        **TINY,
-    }
-
-
-def tiny_client(
-    hospitals: Path,
-    folder: Path,
-    site: str = "alder",
-    state: str = "state",
-    bundle: str | Path = PROSTATE,
-    **overrides: Any,
-) -> FairMonaiAlgo:
-    """A client of the prostate bundle; its state is in ``folder/SITE/STATE``."""
-    settings = tiny_settings(hospitals / site, folder / site) | overrides
-    return FairMonaiAlgo(
-        str(bundle), folder / site / state, train_kwargs=settings, eval_kwargs=settings
-    )
-
-
 @pytest.fixture
 def prostate_client(hospitals: Path, tmp_path: Path) -> Callable[..., FairMonaiAlgo]:
     """Maker of clients: ``prostate_client("elm", learning_rate=0.01)``."""
@@ -90,16 +61,13 @@ def prostate_client(hospitals: Path, tmp_path: Path) -> Callable[..., FairMonaiA
     return make
 
 
-@pytest.fixture(scope="module")
-def lasting_client(
-    hospitals: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., FairMonaiAlgo]:
-    """Maker of clients like ``prostate_client``, for fixtures of a whole file."""
-
-    def make(**settings: Any) -> FairMonaiAlgo:
-        return tiny_client(hospitals, tmp_path_factory.mktemp("client"), **settings)
-
-    return make
+@pytest.fixture(scope="session")
+def undisturbed(
+    hospitals: Path, tmp_path_factory: pytest.TempPathFactory, weights: dict[str, torch.Tensor]
+) -> list[Reply]:
+    """Replies of a client that trained the same weights in rounds 0 and 1; read only."""
+    client = tiny_client(hospitals, tmp_path_factory.mktemp("undisturbed"))
+    return [train(client, weights, number) for number in range(2)]
 
 
 @pytest.fixture
