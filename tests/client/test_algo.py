@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.client_requests import measure, same, train
+from helpers.client_requests import counters_of, measure, same, train
 from monai.fl.utils.constants import WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 
@@ -30,11 +30,6 @@ from monai_fairfl.utils.files import read_state_dict
 
 Maker = Callable[..., FairMonaiAlgo]
 Weights = dict[str, torch.Tensor]
-
-
-def counters_of(spec: ModelSpec) -> list[str]:
-    """BatchNorm's counters of batches."""
-    return [name for name in spec.buffers if name.endswith("num_batches_tracked")]
 
 
 def test_a_reply_is_well_formed_and_counts_images_cases_and_steps(

@@ -14,6 +14,7 @@ from helpers.checkout import CHECKOUT, TINY
 from monai_fairfl.bundle.federation import initial_model
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
 
 PROSTATE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 NETWORK = {"size": TINY["size"], "channels": TINY["channels"]}
@@ -89,3 +90,26 @@ def same(one: Any, two: Any) -> bool:
     if set(one) != set(two):
         return False
     return all(torch.equal(one[name], two[name]) for name in one)
+
+
+def stored_state(folder: Path, number: int, name: str = "state") -> dict[str, Any]:
+    """What the client of ``tiny_client(..., folder, state=name)`` stored after round ``number``."""
+    file = folder / "alder" / name / f"r-round-{number:04d}.pt"
+    loaded: dict[str, Any] = torch.load(file, weights_only=True)
+    return loaded
+
+
+def equal_states(one: Any, two: Any) -> bool:
+    """Whether two nested states are equal, to the bit."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, two)
+    if isinstance(one, dict):
+        return set(one) == set(two) and all(equal_states(one[key], two[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(two) and all(map(equal_states, one, two))
+    return bool(one == two)
+
+
+def counters_of(spec: ModelSpec) -> list[str]:
+    """BatchNorm's counters of batches."""
+    return [name for name in spec.buffers if name.endswith("num_batches_tracked")]
