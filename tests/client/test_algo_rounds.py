@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from helpers.client_requests import after, same, train
 
@@ -25,6 +26,7 @@ def learning_rate(optimizer: dict[str, Any]) -> float:
     return rate
 
 
+@pytest.mark.slow
 def test_a_new_process_continues_to_the_bit_optimizer_and_schedule_included(
     prostate_client: Maker, weights: Weights
 ) -> None:
@@ -38,6 +40,7 @@ def test_a_new_process_continues_to_the_bit_optimizer_and_schedule_included(
     assert same(found, expected)
 
 
+@pytest.mark.slow
 def test_a_repeated_round_gives_the_same_update(prostate_client: Maker, weights: Weights) -> None:
     client = prostate_client()
     middle = after(weights, train(client, weights, 0))

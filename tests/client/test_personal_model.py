@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from helpers.client_requests import (
     after,
@@ -83,6 +84,7 @@ def test_with_no_pull_the_first_personal_round_is_the_usual_training(
     assert equal_states(stored["personal"]["optimizer"], stored["optimizer"])
 
 
+@pytest.mark.slow
 def test_the_personal_model_goes_on_to_the_bit_in_a_new_process_and_in_a_repeated_round(
     prostate_client: Maker, weights: Weights, tmp_path: Path
 ) -> None:
