@@ -126,7 +126,7 @@ def test_frames_of_one_file_are_read_as_if_each_were_a_file(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The DICOM readers are highly experimental")
-def test_a_scanners_enhanced_image_lies_where_nibabel_says(tmp_path: Path) -> None:
+def test_a_scanners_enhanced_image_lies_where_nibabel_places_it(tmp_path: Path) -> None:
     """A Philips image that nibabel's own tests bring along, its pixels blanked."""
     from nibabel.nicom.dicomwrappers import wrapper_from_file
 
