@@ -119,6 +119,7 @@ def test_measuring_between_rounds_leaves_the_next_training_as_it_was(
     train(measured, weights, 0, ditto_lambda=0.1)
     of_round = ("cka", "feature_cosine", "sharpness", "global_loss")
     personal = ("personal_score", "personal_test_score")
+    # The personal model is that of the round before the request's.
     values = measure(measured, weights, *of_round, *personal, number=0)
     assert set(values) == set(of_round)
     values = measure(measured, weights, *personal, number=1, cka_training=1.0)
