@@ -197,3 +197,19 @@ def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(tmp_path: P
     federation(tmp_path / "parts").run(resume=True)
     federation(tmp_path / "whole").run()
     assert ledger_bytes(tmp_path / "parts") == ledger_bytes(tmp_path / "whole")
+
+
+def test_a_reason_that_all_clients_share_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reason = "ValueError: this client cannot do 'beauty'"
+    refusing = changing(lambda request: True, error=reason)
+    with pytest.raises(FederationError, match=r"missing: A, B, C \(error: ValueError") as error:
+        federation(tmp_path, transport=refusing, retries=0).run()
+    assert str(error.value).count(reason) == 1
+
+    assert caplog.text.count(reason) == 1
+    assert f"client A does not count in this exchange: error: {reason}" in caplog.text
+    for client in ("B", "C"):
+        same = f"client {client} does not count in this exchange, for the same reason as A"
+        assert caplog.text.count(same) == 1
