@@ -198,6 +198,7 @@ def test_an_evaluation_tests_the_cases_that_its_training_left(
     assert "'seed': 1" in message
 
 
+@pytest.mark.slow
 def test_every_overlay_trains_and_evaluates(bundle: Bundle, site: Path, tmp_path: Path) -> None:
     for overlay in bundle.overlays:
         out = tmp_path / overlay
