@@ -170,6 +170,7 @@ sys.exit(main(['flare-policy', '--json']))
     assert done.returncode == 2 and "pip install 'monai-fairfl[nvflare]'" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_server_of_nvflare_does_not_load_monai(tmp_path: Path) -> None:
     loaded = modules_after("import monai_fairfl.transports.flare.server.controller", tmp_path)
     assert "nvflare" in loaded and not {"monai", "ignite", "nibabel", "plotly"} & loaded
@@ -198,7 +199,7 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
 
 def test_the_guide_shows_the_example_that_is_tested() -> None:
     guide = (CHECKOUT / "CONTRIBUTING.md").read_text()
-    for example in ("inverse_loss.py", "gradient_variance.py"):
+    for example in ("inverse_loss.py", "prediction_entropy.py", "gradient_variance.py"):
         for name in (example, f"test_{example}"):
             code = (CHECKOUT / "docs" / "examples" / name).read_text().removeprefix(HEADER)
             assert f"```python\n{code}```" in guide

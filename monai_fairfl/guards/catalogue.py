@@ -150,7 +150,7 @@ def describe(name: str) -> dict[str, Any]:
         name: as for :func:`find`.
 
     >>> describe("TooLong")["arguments"]
-    {'times': 5.0}
+    {'times': 6.0}
     """
     kind = find(name)
     arguments: dict[str, Any] = {}

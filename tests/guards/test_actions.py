@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attackers
+import attacks
 import numpy as np
 import pytest
+from attackers import ATTACKS, Attack
+from attacks import ATTACKER, SITES, VICTIM
 
-from benchmarks import attacks
-from benchmarks.attacks import ATTACKER, ATTACKS, SITES, VICTIM, Attack
 from monai_fairfl.guards import DEFAULT, Guard, Verdict
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
@@ -165,10 +167,10 @@ def test_a_run_that_was_stopped_and_resumed_has_the_same_ledger(tmp_path: Path, 
     assert ledger(folder) == ledger(tmp_path / "whole" / "run")
 
 
-def unchanging(reply: Reply, scene: Any, generator: np.random.Generator) -> Reply:
+def unchanging(reply: Reply, update: Any, scene: Any, chance: np.random.Generator) -> Reply:
     """The first honest update in every round."""
-    first = vars(scene).setdefault("first", dict(reply.update or {}))
-    return attacks.changed_update(reply, first)
+    first = vars(scene).setdefault("first", dict(update))
+    return attackers.with_update(reply, first)
 
 
 def test_a_second_run_of_one_federation_remembers_nothing_of_the_first(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from functools import cache
 
+import attacks
 import pytest
+from attackers import ATTACKS, SLEEPS_UNTIL
+from attacks import ATTACKER, SITES
 
-from benchmarks import attacks
-from benchmarks.attacks import ATTACKER, ATTACKS, SITES
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.strategies import FedAvg, FedCE
 
@@ -35,18 +36,18 @@ def test_no_attacker_gains(method: str, name: str) -> None:
     attack = ATTACKS[name]
     run = attacks.with_federation(RUNS[method], DEFAULT, ROUNDS)
     rounds = run(attacks.clients_of(SITES, attack, SEED, False), SEED)
-    weight, step = attacks.mean_shares(rounds, attack.attackers)
+    weight, step = attacks.mean_shares(rounds, attacks.attackers_of(attack))
 
-    alone = honest(method, len(attack.honest_sites))
-    hospitals = attack.honest_sites[-attack.hospitals :]
+    alone = honest(method, len(attacks.honest_sites_of(attack)))
+    hospitals = attacks.honest_sites_of(attack)[-attack.hospitals :]
     honest_weight, honest_step = attacks.mean_shares(alone, hospitals)
     assert weight / honest_weight < 1.05 and step / honest_step < 1.05
 
-    begins = attacks.SLEEPS_UNTIL if name == "sleeper" else 0
-    found = attacks.verdicts_on(rounds, attack.attackers)
+    begins = SLEEPS_UNTIL if name == "sleeper" else 0
+    found = attacks.verdicts_on(rounds, attacks.attackers_of(attack))
     assert any(begins <= number <= begins + 3 for number in found)
     victims = [attacks.VICTIM] if name == "copy" else []
-    innocent = [site for site in SITES if site not in (*attack.attackers, *victims)]
+    innocent = [site for site in SITES if site not in (*attacks.attackers_of(attack), *victims)]
     assert attacks.verdicts_on(rounds, innocent) == []
 
 

@@ -13,22 +13,22 @@ NAMES = "ABCDE"
 
 def test_a_long_update_is_cut_to_the_median_of_the_others() -> None:
     updates = honest(NAMES)
-    updates["C"] = updates["C"] * 5.1
+    updates["C"] = updates["C"] * 6.1
     replies = replies_with(updates)
     verdicts = TooLong().check(replies)
     assert clients_judged(verdicts, replies) == ["C"]
     assert verdicts[2].action == "clip"
-    assert verdicts[2].factor == pytest.approx(1 / 5.1)
-    assert "length 5.1, the median of the others is 1 (allowed: 5 times" in verdicts[2].reason
+    assert verdicts[2].factor == pytest.approx(1 / 6.1)
+    assert "length 6.1, the median of the others is 1 (allowed: 6 times" in verdicts[2].reason
 
     passed, _ = guarded(replies, [TooLong()])
     assert passed.geometry.norms == pytest.approx([1.0] * 5, abs=1e-5)
     assert passed.geometry.cosine([0, 0, 1, 0, 0], [1, 0, 0, 0, 0]) == pytest.approx(0.5, abs=1e-5)
 
 
-def test_five_times_the_usual_length_passes_and_so_does_the_short_one() -> None:
+def test_six_times_the_usual_length_passes_and_so_does_the_short_one() -> None:
     updates = honest(NAMES)
-    updates["C"] = updates["C"] * 4.9
+    updates["C"] = updates["C"] * 5.9
     updates["D"] = updates["D"] * 0.3
     assert TooLong().check(replies_with(updates)) == {}
 

@@ -26,6 +26,7 @@ import torch  # noqa: E402
 import yaml  # noqa: E402
 from cryptography import x509  # noqa: E402
 from helpers.checkout import files_of_the_project  # noqa: E402
+from helpers.page_tables import names_in_first_column  # noqa: E402
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey  # noqa: E402
 from nvflare.apis.fl_context import FLContext  # noqa: E402
 from nvflare.apis.workspace import Workspace  # noqa: E402
@@ -100,10 +101,7 @@ def test_each_participant_receives_what_the_page_says(provisioned: Path) -> None
         *HOSPITALS,
         "lead@example.org",
     }
-    table = PAGE.split("| in the kit of `alder`")[1].split("\n\n")[0]
-    named: list[str] = []
-    for row in table.splitlines()[2:]:
-        named += re.findall(r"`([^`]+)`", row.split("|")[1])
+    named = names_in_first_column(PAGE, "| in the kit of `alder`")
     assert len(named) == 10
     for site in HOSPITALS:
         for name in named:
@@ -149,6 +147,7 @@ def test_one_port_and_mutual_tls_for_everybody(provisioned: Path) -> None:
     assert lead["connection_security"] == "mtls"
 
 
+@pytest.mark.slow
 def test_a_second_provision_keeps_all_certificates(tmp_path: Path) -> None:
     project = provision(tmp_path)
     assert provision(tmp_path) == project
@@ -321,6 +320,7 @@ print(json.dumps(texts))
 """
 
 
+@pytest.mark.slow
 def test_nvflares_commands_and_their_flags_exist(tmp_path: Path) -> None:
     theirs = [words for words in commands() if words[0] == "nvflare"]
     for text in re.findall(r"`(nvflare [^`]+)`", PAGE.replace("\n", " ")):
