@@ -242,6 +242,7 @@ class FairFLRecipe(Recipe):
             weighting=parts.weighting,
             reward=parts.reward,
             training=dict(parts.training) or None,
+            average=parts.average,
             federation={**self._sites.federation, **run_settings},
             stop_cond=stop_cond,
             patience=patience,

@@ -34,7 +34,7 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.server.exchange import Inbox, guarded
 from monai_fairfl.server.sharing import divided, parts_of_groups
-from monai_fairfl.strategies import Strategy, Weighting, compose
+from monai_fairfl.strategies import Average, Strategy, Weighting, compose
 from monai_fairfl.transports.flare.guarding import config_of_shipped, shipped_guards
 from monai_fairfl.transports.flare.server.aggregator_state import AggregatorState
 from monai_fairfl.transports.flare.server.one_exchange import one_exchange, try_round
@@ -86,6 +86,7 @@ class FairFLAggregator(ModelAggregator):
         weighting: in place of the strategy's own, see :func:`~monai_fairfl.strategies.compose`.
         guards: checks of the results, in order: guards of this package, their names or
             configurations; ``None``: the default ones.
+        average: in place of the weighted mean.
 
     Raises:
         ConfigError: when the strategy needs more than this workflow has, or a guard is unknown; it
@@ -99,6 +100,7 @@ class FairFLAggregator(ModelAggregator):
         key_metric: str = "accuracy",
         weighting: Weighting | None = None,
         guards: Given = None,
+        average: Average | None = None,
     ):
         super().__init__()
         if not isinstance(strategy, Strategy):
@@ -108,10 +110,12 @@ class FairFLAggregator(ModelAggregator):
         self.trainable_param_names = trainable_param_names
         self.key_metric = key_metric
         self.weighting = weighting or strategy.parts.weighting
+        self.average = average or strategy.parts.average
         self.guards = config_of_shipped(guards)
         # Copies of its own, as some remember earlier rounds.
         self._guards = copy.deepcopy(shipped_guards(guards))
-        compose(strategy, self.weighting, strategy.parts.reward, strategy.parts.training)
+        parts = strategy.parts
+        compose(strategy, self.weighting, parts.reward, parts.training, self.average)
 
         trial = try_round(strategy)
         gives_own_models = trial is not None and trial.rewards is not None

@@ -19,7 +19,7 @@ from nvflare.app_common.workflows.model_controller import ModelController
 
 from monai_fairfl.errors import FairFLError, TransportAborted
 from monai_fairfl.server.federation import Federation
-from monai_fairfl.strategies import Reward, Strategy, Weighting, compose
+from monai_fairfl.strategies import Average, Reward, Strategy, Weighting, compose
 from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.guarding import shipped_guards
 from monai_fairfl.transports.flare.initial_files import (
@@ -76,6 +76,7 @@ class FairFLController(ModelController):
             clients run scripts that know nothing of this package; ``None``: they are of this
             package.
         needs: what a server must allow; NVFlare shows it when its policy refuses this class.
+        average: in place of the weighted mean of the updates.
     """
 
     _always_serialize_args = ("needs",)
@@ -99,6 +100,7 @@ class FairFLController(ModelController):
         memory_gc_rounds: int = 0,
         scripts: Mapping[str, str] | None = None,
         needs: str = NEEDS,
+        average: Average | None = None,
     ):
         super().__init__(persistor_id="", ignore_result_error=True)
         # NVFlare writes a job's configuration from attributes that are named as the arguments.
@@ -119,6 +121,7 @@ class FairFLController(ModelController):
         self.memory_gc_rounds = memory_gc_rounds
         self.scripts = scripts
         self.needs = needs
+        self.average = average
 
     def run(self) -> None:
         """Run the federation; an error of its own ends the job and names the way to go on."""
@@ -150,8 +153,8 @@ class FairFLController(ModelController):
 
     def _federation(self, folder: Path) -> Federation:
         strategy = self.strategy
-        if self.weighting or self.reward or self.training:
-            strategy = compose(strategy, self.weighting, self.reward, self.training)
+        if self.weighting or self.reward or self.training or self.average:
+            strategy = compose(strategy, self.weighting, self.reward, self.training, self.average)
         messages = None
         if self.scripts is not None:
             messages = ScriptMessages(strategy, **self.scripts)
