@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 
 import numpy as np
+import torch
 
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.protocol.messages import Reply
@@ -54,15 +54,18 @@ class BatchStatistics(Guard):
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         verdicts: dict[int, Verdict] = {}
         for reply in replies:
-            reason = _impossible(reply, replies.start(reply))
+            reason = ""
+            if _has_impossible_values(reply):
+                reason = _impossible(reply, replies.start(reply))
             if reason:
                 verdicts[reply.id] = Verdict("quarantine", reason)
 
         possible = [reply for reply in replies if reply.id not in verdicts]
         if len(possible) <= LEAST_OTHERS:
             return verdicts
-        ratios = _lower_median_of_others(_ratios_of_variances(possible))
-        shifts = _lower_median_of_others(_shifts_of_means(possible))
+        means, variances = _stacked_statistics(possible)
+        ratios = _lower_median_of_others(_ratios_of_variances(variances))
+        shifts = _lower_median_of_others(_shifts_of_means(means, variances))
         for reply, ratio, shift in zip(possible, ratios, shifts, strict=True):
             if ratio > self.times or shift > self.deviations:
                 reason = (
@@ -75,91 +78,117 @@ class BatchStatistics(Guard):
         return verdicts
 
 
+def _has_impossible_values(reply: Reply) -> bool:
+    """Whether any variance or counter is impossible; all are looked at together."""
+    buffers = reply.buffers or {}
+    variances = [buffers[name].flatten() for name in _names_in(reply, VARIANCE)]
+    if variances and float(torch.cat(variances).min()) < 0:
+        return True
+    counters = [buffers[name].flatten() for name in _names_in(reply, COUNTER)]
+    if not counters:
+        return False
+    batches = torch.cat(counters)
+    return int(batches.min()) < 0 or int(batches.max()) > MOST_BATCHES
+
+
 def _impossible(reply: Reply, sent: Weights) -> str:
     """Which buffer has a value that no training gives, in words; empty where there is none."""
-    for name, buffer in sorted((reply.buffers or {}).items()):
-        kind = name.rpartition(".")[2]
-        if kind == VARIANCE and bool((buffer < 0).any()):
-            if not _is_unchanged(name, reply, sent):
-                return f"{name!r} has a negative variance, which no images can give"
-        if kind == COUNTER and buffer.numel():
-            batches = int(buffer.max())
-            is_possible = int(buffer.min()) >= 0 and batches <= MOST_BATCHES
-            if not is_possible and not _is_unchanged(name, reply, sent):
-                return f"{name!r} counts {batches} batches, which no training can do"
+    buffers = reply.buffers or {}
+    for name in _names_in(reply, VARIANCE):
+        if bool((buffers[name] < 0).any()) and not _is_unchanged(name, buffers, sent):
+            return f"{name!r} has a negative variance, which no images can give"
+    for name in _names_in(reply, COUNTER):
+        batches = int(buffers[name].max())
+        is_possible = int(buffers[name].min()) >= 0 and batches <= MOST_BATCHES
+        if not is_possible and not _is_unchanged(name, buffers, sent):
+            return f"{name!r} counts {batches} batches, which no training can do"
     return ""
 
 
-def _is_unchanged(name: str, reply: Reply, sent: Weights) -> bool:
+def _is_unchanged(name: str, buffers: Weights, sent: Weights) -> bool:
     """Whether a client returned a buffer as it was sent."""
-    assert reply.buffers is not None
-    return name in sent and bool((reply.buffers[name] == sent[name]).all())
+    return name in sent and bool((buffers[name] == sent[name]).all())
 
 
-def _ratios_of_variances(replies: list[Reply]) -> np.ndarray:
-    """The largest ratio of two variances of one channel, for each pair; shape (N, N), from 1."""
-    largest = np.zeros((len(replies), len(replies)))
-    for name in _names_of(replies, VARIANCE):
-        logarithms = np.log(_stacked(replies, name) + EPSILON)
+def _names_in(reply: Reply, kind: str) -> list[str]:
+    """The names of a reply's buffers of one kind that have entries, sorted."""
+    found = []
+    for name, buffer in (reply.buffers or {}).items():
+        if name.rpartition(".")[2] == kind and buffer.numel():
+            found.append(name)
+    return sorted(found)
+
+
+def _stacked_statistics(replies: list[Reply]) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances of all channels, each of shape (N, channels), in float64.
+
+    A layer has both at every client that sent it, in one shape; other layers are left out. NaN
+    stands where a client did not send a layer.
+    """
+    shapes: dict[str, set[tuple[int, ...]]] = {}
+    for reply in replies:
+        for name in (*_names_in(reply, MEAN), *_names_in(reply, VARIANCE)):
+            assert reply.buffers is not None
+            shapes.setdefault(name, set()).add(tuple(reply.buffers[name].shape))
+
+    means: list[str] = []
+    variances: list[str] = []
+    for variance in sorted(name for name in shapes if name.endswith(VARIANCE)):
+        mean = variance.removesuffix(VARIANCE) + MEAN
+        if len(shapes[variance]) == 1 and shapes.get(mean, shapes[variance]) == shapes[variance]:
+            means.append(mean)
+            variances.append(variance)
+    channels = [math.prod(next(iter(shapes[name]))) for name in variances]
+    return _stacked(replies, means, channels), _stacked(replies, variances, channels)
+
+
+def _stacked(replies: list[Reply], names: list[str], channels: list[int]) -> np.ndarray:
+    """Some buffers of each client in one row, shape (N, channels); NaN for missing ones."""
+    rows = np.full((len(replies), sum(channels)), np.nan)
+    for row, reply in enumerate(replies):
+        buffers = reply.buffers or {}
+        parts = []
+        for name, count in zip(names, channels, strict=True):
+            part = buffers.get(name)
+            if part is None or not part.numel():
+                part = torch.full((count,), math.nan)
+            parts.append(part.flatten().double())
+        if parts:
+            rows[row] = torch.cat(parts).numpy()
+    return rows
+
+
+def _ratios_of_variances(variances: np.ndarray) -> np.ndarray:
+    """The largest ratio of two variances of one channel, for each pair; shape (N, N), from 1.
+
+    Args:
+        variances: shape (N, channels), from 0.
+    """
+    with np.errstate(invalid="ignore"):
+        logarithms = np.log(variances + EPSILON)
         differences = np.abs(logarithms[:, None] - logarithms[None])
-        largest = np.fmax(largest, _largest_of_channels(differences))
-    return np.exp(np.minimum(largest, math.log(1e300)))
+    return np.exp(np.minimum(_largest_of_channels(differences), math.log(1e300)))
 
 
-def _shifts_of_means(replies: list[Reply]) -> np.ndarray:
+def _shifts_of_means(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """The largest distance of a client's mean from another's, in the other's standard deviations.
+
+    Args:
+        means: shape (N, channels).
+        variances: of the same shape.
 
     Returns:
         Client by other, shape (N, N).
     """
-    largest = np.zeros((len(replies), len(replies)))
-    variances_of = _names_of(replies, VARIANCE)
-    for name in _names_of(replies, MEAN):
-        of_variance = name.removesuffix(MEAN) + VARIANCE
-        if of_variance not in variances_of:
-            continue
-        means = _stacked(replies, name)
-        deviations = np.sqrt(_stacked(replies, of_variance) + EPSILON)
-        if means.shape != deviations.shape:
-            continue
+    with np.errstate(invalid="ignore"):
+        deviations = np.sqrt(variances + EPSILON)
         shifts = np.abs(means[:, None] - means[None]) / deviations[None]
-        largest = np.fmax(largest, _largest_of_channels(shifts))
-    return largest
-
-
-def _names_of(replies: list[Reply], kind: str) -> list[str]:
-    """The names of the buffers of one kind that have the same shape at all who sent them."""
-    shapes: dict[str, set[tuple[int, ...]]] = {}
-    for reply in replies:
-        for name, buffer in (reply.buffers or {}).items():
-            if name.rpartition(".")[2] == kind and buffer.numel():
-                shapes.setdefault(name, set()).add(tuple(buffer.shape))
-    return sorted(name for name, found in shapes.items() if len(found) == 1)
-
-
-def _stacked(replies: list[Reply], name: str) -> np.ndarray:
-    """A buffer of all clients, shape (N, channels), float64; NaN where one did not send it."""
-    rows = []
-    missing = []
-    for row, reply in enumerate(replies):
-        if name in (reply.buffers or {}):
-            assert reply.buffers is not None
-            rows.append(reply.buffers[name].double().flatten().numpy())
-        else:
-            rows.append(np.zeros(0))
-            missing.append(row)
-    channels = max(len(values) for values in rows)
-    for row in missing:
-        rows[row] = np.full(channels, np.nan)
-    return np.stack(rows)
+    return _largest_of_channels(shifts)
 
 
 def _largest_of_channels(differences: np.ndarray) -> np.ndarray:
-    """The largest over the last axis; 0 where nothing can be compared."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        largest = np.fmax.reduce(differences, axis=-1)
-    return np.nan_to_num(largest, nan=0.0, posinf=np.inf)
+    """The largest over the last axis, from 0; NaN does not count."""
+    return np.fmax.reduce(differences, axis=-1, initial=0.0)
 
 
 def _lower_median_of_others(of_pair: np.ndarray) -> list[float]:

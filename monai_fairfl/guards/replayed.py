@@ -73,6 +73,7 @@ class Replayed(Guard):
             return {}
         places = self._places(replies)
         sketches = _sketches_of_updates(replies, places)
+        sent = _sketches_of_sent(replies, places)
         previous = {client: _as_array(text) for client, text in self.updates.items()}
 
         last_step = np.zeros(len(replies))
@@ -81,7 +82,7 @@ class Replayed(Guard):
         for row, reply in enumerate(replies):
             sketch = sketches[row]
             if reply.client in self.sent:
-                now = _sketch_of_sent(replies.start(reply), places)
+                now = sent[reply.id]
                 before = _as_array(self.sent[reply.client])
                 if now.shape == before.shape:
                     last_step[row] = _cosine(sketch, now - before)
@@ -122,10 +123,8 @@ class Replayed(Guard):
         if not is_judged(replies):
             return
         places = self._places(replies)
-        for request in replies.requests.values():
-            if request.task == "train":
-                sketch = _sketch_of_sent(request.weights, places)
-                self.sent[request.client] = _as_text(sketch)
+        for number, sketch in _sketches_of_sent(replies, places).items():
+            self.sent[replies.requests[number].client] = _as_text(sketch)
         sketches = _sketches_of_updates(replies, places)
         for row, reply in enumerate(replies):
             self.updates[reply.client] = _as_text(sketches[row])
@@ -148,6 +147,21 @@ def _sketches_of_updates(replies: Replies, places: Places) -> np.ndarray:
     matrix = replies.matrix
     columns = [inside + matrix.columns[name].start for name, inside in places.items()]
     return matrix.rows[:, torch.cat(columns)].float().numpy()
+
+
+def _sketches_of_sent(replies: Replies, places: Places) -> dict[int, np.ndarray]:
+    """Id of a request to train -> the sketch of the model that it sent."""
+    of_model: dict[int, np.ndarray] = {}
+    found = {}
+    for number, request in replies.requests.items():
+        if request.task != "train":
+            continue
+        # Most methods send one model to all, of which one sketch is enough.
+        model = id(request.weights)
+        if model not in of_model:
+            of_model[model] = _sketch_of_sent(request.weights, places)
+        found[number] = of_model[model]
+    return found
 
 
 def _sketch_of_sent(sent: Weights, places: Places) -> np.ndarray:
