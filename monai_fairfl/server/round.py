@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import torch
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.server.exchange import (
     Inbox,
@@ -29,6 +30,11 @@ from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.utils.random_state import seed_of
 
 T = TypeVar("T")
+
+SECONDS_TO_ANNOUNCE = 60.0
+"""How long the clients have to take the last head; nothing depends on their answers."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,27 @@ class RoundPlayer:
             return replies
 
         return self._with_retries("the end", rounds_done, measure)
+
+    def announce_end(self, clients: Sequence[str], rounds_done: int, ledger_head: str) -> None:
+        """Send every client the head of the whole ledger, which only now is known.
+
+        A client that does not take it is no error: the run has ended.
+
+        Args:
+            clients: that are sent it.
+            rounds_done: number of rounds of the run.
+            ledger_head: digest of the ledger after its end record.
+        """
+        requests = []
+        for client in clients:
+            request = Measure(client, {}, (), {"ended": 1})
+            requests.append(self._stamped(request, rounds_done, ledger_head, first=False))
+            self._next_id += 1
+        seconds = min(self.settings.timeout or SECONDS_TO_ANNOUNCE, SECONDS_TO_ANNOUNCE)
+        try:
+            self.transport.exchange(requests, _ignore, seconds)
+        except Exception as error:  # whatever a transport raises
+            logger.warning("not every client was sent the last head of the ledger: %s", error)
 
     def _with_retries(self, what: str, rounds_done: int, attempt: Callable[[], T]) -> T:
         """Return ``attempt()``; undo and repeat it while too few clients answer.
@@ -217,3 +244,7 @@ class RoundPlayer:
             seed=seed_of(self.settings.seed, request.client, number),
             ledger_head=ledger_head,
         )
+
+
+def _ignore(reply: Reply) -> None:
+    """Take in a reply that nothing depends on."""

@@ -26,6 +26,7 @@ from monai.fl.utils.constants import WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 
 import monai_fairfl
+from monai_fairfl.audit import read_receipts
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.client.state import ClientState, Past
 from monai_fairfl.client.trainer_state import state_of
@@ -36,6 +37,7 @@ from monai_fairfl.protocol.checks import refusal
 from monai_fairfl.protocol.messages import CONTEXT_KEYS, Reply, Request
 from monai_fairfl.protocol.model_spec import read_spec
 from monai_fairfl.protocol.values import value_of
+from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.utils.files import read_state_dict
 
 Maker = Callable[..., FairMonaiAlgo]
@@ -81,6 +83,26 @@ def test_a_reply_is_well_formed_and_counts_images_cases_and_steps(
     assert 0 <= value_of(reply.measurements["global_score"]) <= 1
     assert value_of(reply.measurements["train_loss"]) > 0
     assert any(v.abs().max() > 0 for v in reply.update.values())  # type: ignore[union-attr]
+
+
+def test_each_answer_leaves_a_receipt_with_the_head_and_the_digest_of_the_update_as_sent(
+    prostate_client: Maker, model: Any
+) -> None:
+    client = prostate_client()
+    sent = Request("alder", "train", model[0], run="r", round=0, id=4, ledger_head="ab12")
+    reply = client.answer(sent)
+    client.answer(replace(sent, task="measure", measure=("score",), round=1, ledger_head="cd34"))
+    client.answer(Request("alder", "train", model[0], run="valuation", round=0))  # of no ledger
+    end = Request("alder", "measure", {}, (), {"ended": 1}, run="r", round=1, ledger_head="ef56")
+    assert (client.answer(end).error, client.answer(end).update) == (None, None)
+
+    assert reply.update is not None
+    assert reply.digest == digest_of({**reply.update, **(reply.buffers or {})})
+    trained, measured, *ends = read_receipts(client.receipts.path)
+    assert (trained.run, trained.round, trained.head) == ("r", 0, "ab12")
+    assert (trained.client, trained.update, trained.ended) == ("alder", reply.digest, False)
+    assert (measured.round, measured.head, measured.update) == (1, "cd34", None)
+    assert [(receipt.head, receipt.ended) for receipt in ends] == [("ef56", True)] * 2
 
 
 def test_a_measured_and_an_unmeasured_training_are_bit_equal(

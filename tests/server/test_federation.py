@@ -20,7 +20,7 @@ from helpers.driving import SPEC, LeastSquares, crash_before_checkpoint, vector
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Measure, Reply, Request, Train
 from monai_fairfl.protocol.values import Estimate
-from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run_folder.ledger import head_of, read_ledger
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import FedAvg, FedCE, FedCI, LeaveOneOut, Rounds, Standalone, Strategy
@@ -90,6 +90,15 @@ def files_of(folder: Path) -> tuple[bytes, dict[str, torch.Tensor]]:
     return (folder / "run" / "ledger.jsonl").read_bytes(), torch.load(
         folder / "run" / "models" / "global.pt"
     )
+
+
+def records_less_the_plan(folder: Path) -> list[dict[str, Any]]:
+    """The records of a run without how many rounds were planned, and so without the chain."""
+    records = read_ledger(folder / "run" / "ledger.jsonl")
+    for record in records:
+        record.pop("planned_rounds", None)
+        record.pop("previous")
+    return records
 
 
 def test_a_late_reply_to_an_attempt_that_was_undone_is_ignored(tmp_path: Path) -> None:
@@ -265,7 +274,7 @@ def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
     federation(tmp_path / "parts", rounds=2).run()
     federation(tmp_path / "parts", rounds=4).run(resume=True)
     federation(tmp_path / "whole", rounds=4).run()
-    assert files_of(tmp_path / "parts")[0] == files_of(tmp_path / "whole")[0]
+    assert records_less_the_plan(tmp_path / "parts") == records_less_the_plan(tmp_path / "whole")
 
 
 def test_a_used_folder_is_refused_and_so_are_other_settings_on_resume(tmp_path: Path) -> None:
@@ -375,7 +384,8 @@ def test_an_end_that_too_few_answer_is_tried_again_and_changes_no_bit(tmp_path: 
     asked: list[str] = []
 
     def lose_first_try(request: Request, reply: Reply) -> Reply | None:
-        asked.extend([request.client] * (request.round == 4))
+        closing = request.round == 4 and not request.context.get("ended")
+        asked.extend([request.client] * closing)
         return None if 0 < len(asked) <= 3 else reply
 
     federation(tmp_path / "retried", carrier=Faulty(lose_first_try)).run()
@@ -509,8 +519,11 @@ def test_requests_are_stamped_and_the_first_exchange_measures_the_received_model
         len({(q.client, q.seed) for q in training}) == 12
         and len({q.ledger_head for q in training}) == 4
     )
-    closing = [q for q in seen if q.task == "measure"]
+    *closing, last_a, last_b, last_c = [q for q in seen if q.task == "measure"]
     assert [q.measure for q in closing] == [("score",)] * 3 and {q.round for q in closing} == {4}
+    for last in (last_a, last_b, last_c):
+        assert (last.context, dict(last.weights), last.measure) == ({"ended": 1}, {}, ())
+        assert last.ledger_head == head_of(tmp_path / "run" / "ledger.jsonl")
 
 
 def test_the_best_model_by_validation_is_kept(tmp_path: Path) -> None:
@@ -584,7 +597,8 @@ def test_what_is_replayed_may_conclude_the_run_before_its_next_round(tmp_path: P
     )
     assert resumed.run(resume=True).finished
     federation(tmp_path / "planned", rounds=2).run()
-    assert files_of(tmp_path / "parts")[0] == files_of(tmp_path / "planned")[0]
+    planned = records_less_the_plan(tmp_path / "planned")
+    assert records_less_the_plan(tmp_path / "parts") == planned
 
 
 def test_a_concluded_run_ends_with_the_present_round_as_if_no_more_were_planned(
@@ -604,7 +618,8 @@ def test_a_concluded_run_ends_with_the_present_round_as_if_no_more_were_planned(
     assert all(set(scores["own"]) == {"score"} for scores in history.records[-1]["scores"].values())
     assert set(history.records[-1]["scores"]) == set(TARGETS)
     federation(tmp_path / "planned", rounds=2).run()
-    assert files_of(tmp_path / "concluded")[0] == files_of(tmp_path / "planned")[0]
+    planned = records_less_the_plan(tmp_path / "planned")
+    assert records_less_the_plan(tmp_path / "concluded") == planned
 
 
 def test_without_final_measurements_nobody_is_asked_after_the_last_round(tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def reply_model(reply: Reply) -> FLModel:
     """
     plain = {name: getattr(reply, name) for name in REPLY_FIELDS}
     plain["labelled"] = list(reply.labelled)
+    plain["digest"] = reply.digest
     plain["measurements"] = {name: _plain(value) for name, value in reply.measurements.items()}
     meta: dict[str, Any] = {META: plain}
     number = max(reply.round, 0)
@@ -163,6 +164,8 @@ def _read_reply(model: FLModel, request: Request) -> Reply:
 
     fields = {name: plain[name] for name in REPLY_FIELDS}
     fields["labelled"] = tuple(map(bool, plain["labelled"]))
+    # A site with an earlier version of this package states none.
+    fields["digest"] = str(plain.get("digest", ""))
     update = None
     if model.params is not None:
         update = Arriving(model.params)

@@ -1,0 +1,10 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+
+from .receipts import Proof as Proof
+from .receipts import Receipt as Receipt
+from .receipts import check_head as check_head
+from .receipts import check_receipts as check_receipts
+from .receipts import read_receipts as read_receipts
+
+__all__: list[str]
