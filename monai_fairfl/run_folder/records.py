@@ -7,17 +7,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl import __version__
 from monai_fairfl.errors import FairFLError, FederationError
-from monai_fairfl.guards import Verdict
+from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.geometry import Geometry
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights, is_of_own_model
 from monai_fairfl.run_folder.ledger import digest_of
+from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.configuration import configuration_of
 
@@ -33,6 +35,7 @@ cannot be resumed. Format 1 was not written down.
 def opening_record(
     run: str,
     strategy: Strategy,
+    guards: Sequence[Guard],
     clients: Sequence[str],
     spec: ModelSpec,
     weights: Weights,
@@ -46,6 +49,7 @@ def opening_record(
     Args:
         run: the run's name.
         strategy: that was started.
+        guards: of the run, in order.
         clients: of the run.
         spec: the model's tensors.
         weights: the initial model.
@@ -59,6 +63,9 @@ def opening_record(
         "strategy": type(strategy).__name__,
         "name": strategy.name,
         "configuration": configuration_of(strategy),
+        "guards": [
+            "-".join([type(guard).__name__, *non_default_arguments(guard)]) for guard in guards
+        ],
         "clients": list(clients),
         **settings,
         "parameters": sum(weights[name].numel() for name in spec.parameters),
@@ -261,8 +268,9 @@ def round_record(
     clients: Sequence[str],
     result: RoundResult,
     exchanges: Sequence[Replies],
-    verdicts: Mapping[str, Verdict],
+    verdicts: Mapping[str, Sequence[Verdict]],
     strategy: Strategy,
+    digests: Mapping[str, str],
 ) -> dict[str, Any]:
     """One round: who was asked and answered, measurements, Gram matrix, weights, contributions.
 
@@ -277,8 +285,9 @@ def round_record(
         clients: that were asked.
         result: of the strategy.
         exchanges: the replies of each exchange, in order, as the strategy saw them.
-        verdicts: client -> verdict of a guard.
+        verdicts: client -> verdicts of the guards.
         strategy: that played the round.
+        digests: client -> SHA-256 of the update that arrived, as the client stated it.
     """
     local = training_of(exchanges)
     measured: dict[str, dict[str, Any]] = {}
@@ -306,9 +315,11 @@ def round_record(
             "whole": local.geometry.gram.tolist(),
             "classes": _class_grams(local.geometry),
         }
-    judged = {}
-    for client, verdict in verdicts.items():
-        judged[client] = f"{verdict.action}: {verdict.reason}"
+    judged: dict[str, str] = {}
+    details_of_verdicts: dict[str, list[dict[str, Any]]] = {}
+    for client, of_client in verdicts.items():
+        judged[client] = "; ".join(f"{verdict.action}: {verdict.reason}" for verdict in of_client)
+        details_of_verdicts[client] = [asdict(verdict) for verdict in of_client]
     rewards = result.rewards or {}
     return {
         "kind": "round",
@@ -318,6 +329,7 @@ def round_record(
         "planned_rounds": strategy.rounds_planned,
         "missing": missing,
         "guards": judged,
+        "verdicts": details_of_verdicts,
         "aggregation": result.aggregation,
         "contributions": result.contributions,
         "details": result.details,
@@ -329,7 +341,7 @@ def round_record(
         "cases": {reply.client: reply.num_cases for reply in local},
         "steps": {reply.client: reply.num_steps for reply in local},
         "labelled": {reply.client: list(reply.labelled) for reply in local if reply.labelled},
-        "digests": _digests(local),
+        "digests": digests,
         "exchanges": [_exchange_record(replies) for replies in exchanges],
         "gram": gram,
         "model": digest_of(result.weights),
@@ -348,11 +360,11 @@ def _class_grams(geometry: Geometry) -> dict[str, list[Any]]:
     return {layer: grams.tolist() for layer, grams in geometry.known_classes.items()}
 
 
-def _digests(local: Replies) -> dict[str, str]:
+def stated_digests(replies: Replies) -> dict[str, str]:
     """client -> SHA-256 of its update, as it stated it; a text of another form does not count."""
     found = {}
-    for reply in local:
-        if isinstance(reply.digest, str) and DIGEST.fullmatch(reply.digest):
+    for reply in replies:
+        if reply.update is not None and DIGEST.fullmatch(str(reply.digest)):
             found[reply.client] = reply.digest
     return found
 

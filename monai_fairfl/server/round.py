@@ -17,15 +17,18 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.run_folder.records import stated_digests, training_of
 from monai_fairfl.server.exchange import (
     Inbox,
     TooFewClients,
     Transport,
+    Verdicts,
     guarded,
     require_min_clients,
 )
 from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.settings import RunSettings
+from monai_fairfl.server.sharing import divided, parts_of_groups
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.utils.random_state import seed_of
 
@@ -45,13 +48,16 @@ class PlayedRound:
         clients: that were asked.
         result: of the strategy.
         exchanges: the replies of each exchange, in order.
-        verdicts: client -> verdict of a guard.
+        verdicts: client -> verdicts of the guards.
+        digests: client -> SHA-256 of the update that arrived, as the client stated it; also of
+            those that no strategy saw.
     """
 
     clients: Sequence[str]
     result: RoundResult
     exchanges: Sequence[Replies]
-    verdicts: Mapping[str, Verdict]
+    verdicts: Verdicts
+    digests: Mapping[str, str]
 
 
 def drawn_clients(clients: Sequence[str], settings: RunSettings, number: int) -> list[str]:
@@ -96,6 +102,8 @@ class RoundPlayer:
         self.progress = progress
         # Requests of a round are numbered from 0, over all of its exchanges and attempts.
         self._next_id = 0
+        # What the clients of this round stated of their updates, see PlayedRound.
+        self._digests: dict[str, str] = {}
         # Memory of the update matrix, used again every round.
         self._storage: torch.Tensor | None = None
 
@@ -177,23 +185,28 @@ class RoundPlayer:
         """Drive the strategy's generator through one round."""
         generator = self.strategy.round(clients)
         exchanges: list[Replies] = []
-        verdicts: dict[str, Verdict] = {}
+        verdicts: dict[str, list[Verdict]] = {}
+        self._digests = {}
         try:
             requests = next(generator)
             while True:
                 first = not exchanges
                 replies, found = self._exchange(requests, number, ledger_head, first)
                 exchanges.append(replies)
-                verdicts.update(found)
+                for client, of_client in found.items():
+                    verdicts.setdefault(client, []).extend(of_client)
                 requests = generator.send(replies)
         except StopIteration as stop:
-            return PlayedRound(clients, stop.value, exchanges, verdicts)
+            for guard in self.guards:
+                guard.remember(training_of(exchanges))
+            result = divided(stop.value, parts_of_groups(verdicts))
+            return PlayedRound(clients, result, exchanges, verdicts, self._digests)
         finally:
             generator.close()
 
     def _exchange(
         self, requests: Sequence[Request], number: int, ledger_head: str, first: bool
-    ) -> tuple[Replies, Mapping[str, Verdict]]:
+    ) -> tuple[Replies, Verdicts]:
         """Stamp requests, let the transport carry them, check and guard what comes back.
 
         Args:
@@ -216,8 +229,10 @@ class RoundPlayer:
             self._storage = inbox.storage
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)
-        replies, verdicts = guarded(inbox.replies(), self.guards)
-        require_min_clients(replies, self.settings.min_clients)
+        received = inbox.replies()
+        self._digests.update(stated_digests(received))
+        replies, verdicts = guarded(received, self.guards)
+        require_min_clients(replies, self.settings.min_clients, verdicts)
         return replies, verdicts
 
     def _stamped(self, request: Request, number: int, ledger_head: str, first: bool) -> Request:
