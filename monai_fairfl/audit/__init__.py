@@ -4,8 +4,8 @@
 
 - ``receipts``: whether a ledger is the one whose heads the sites were sent;
 - ``recorded``: the replies of a round as a strategy saw them, made of the ledger alone;
-- ``replay``: every weight and contribution, computed again by the strategy's own code;
-- ``what_if``: the same for a run without one site, or by another strategy.
+- ``replaying``: every weight and contribution, computed again by the strategy's own code;
+- ``counterfactual``: the same for a run without one site, or by another strategy.
 """
 
 import lazy_loader

@@ -32,12 +32,14 @@ SITES = {"ash": 24, "beech": 8, "elm": 16, "oak": 20}
 
 CLASSES = 3
 FEATURES = 4
+WIDTH = 128
+"""Of the layer between: with it the model is large enough for guards that compare directions."""
 
 
 def network() -> nn.Sequential:
     """Two layers and a head of three classes, with BatchNorm's statistics between them."""
-    body = nn.Linear(FEATURES, 6)
-    return nn.Sequential(body, nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, CLASSES))
+    body = nn.Linear(FEATURES, WIDTH)
+    return nn.Sequential(body, nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES))
 
 
 def initial() -> tuple[dict[str, torch.Tensor], ModelSpec]:
