@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
 
+from .counterfactual import WhatIf as WhatIf
+from .counterfactual import what_if as what_if
 from .receipts import Proof as Proof
 from .receipts import Receipt as Receipt
 from .receipts import check_head as check_head

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -78,6 +78,7 @@ class RecordedRound:
         grams: of the exchange that trained; ``None`` where none did.
         samples: client -> images of one local epoch, of those that trained.
         labelled: client -> which classes it labels, of those that do not label all.
+        evaluated: measurements that the run adds to the first exchange of every round.
         record: the round's record, whole.
     """
 
@@ -89,7 +90,25 @@ class RecordedRound:
     grams: Grams | None
     samples: Mapping[str, int]
     labelled: Mapping[str, Sequence[bool]]
+    evaluated: Sequence[str]
     record: Mapping[str, Any]
+
+    def without(self, client: str) -> RecordedRound:
+        """This round as if one client had not been asked."""
+        exchanges = []
+        for requests in self.exchanges:
+            exchanges.append([request for request in requests if request.client != client])
+        grams = self.grams
+        if grams is not None:
+            grams = grams.of([other for other in grams.clients if other != client])
+        return replace(
+            self,
+            clients=[other for other in self.clients if other != client],
+            known_clients=[other for other in self.known_clients if other != client],
+            exchanges=exchanges,
+            grams=grams,
+            samples={other: count for other, count in self.samples.items() if other != client},
+        )
 
     @property
     def training(self) -> int | None:
@@ -126,10 +145,11 @@ def recorded_rounds(records: Sequence[Mapping[str, Any]]) -> list[RecordedRound]
             f"{opening.get('format', 1)}), which did not record what each strategy was sent; "
             f"format {FIRST_FORMAT} does"
         )
-    return [_recorded(record) for record in records if record["kind"] == "round"]
+    evaluated = opening["evaluate"]
+    return [_recorded(record, evaluated) for record in records if record["kind"] == "round"]
 
 
-def _recorded(record: Mapping[str, Any]) -> RecordedRound:
+def _recorded(record: Mapping[str, Any], evaluated: Sequence[str]) -> RecordedRound:
     exchanges = []
     for entries in record["exchanges"]:
         requests = []
@@ -148,6 +168,7 @@ def _recorded(record: Mapping[str, Any]) -> RecordedRound:
         _grams(record["gram"]),
         record["samples"],
         record["labelled"],
+        evaluated,
         record,
     )
 

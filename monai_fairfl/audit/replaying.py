@@ -30,7 +30,7 @@ from monai_fairfl.guards import Verdict
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, Weights, to_json
+from monai_fairfl.protocol.values import Weights, to_json
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.sharing import divided, parts_of_groups
 from monai_fairfl.strategies.base import RoundResult, Strategy
@@ -332,8 +332,3 @@ def weight_of(aggregation: Mapping[str, Any], client: str) -> float | None:
         return aggregation.get(client)
     weights = [of[client] for of in by_layer if client in of]
     return sum(weights) / len(weights) if weights else None
-
-
-def number_of(value: float | Estimate | None) -> float | None:
-    """A contribution as a plain number."""
-    return None if value is None else float(value)
