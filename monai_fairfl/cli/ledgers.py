@@ -34,7 +34,7 @@ def _add_verify(add: Add) -> None:
         "verify",
         verify,
         "verify runs/first\n"
-        "verify runs/first --receipt runs/first/sites/*/receipts.jsonl\n"
+        "verify runs/first --receipt runs/first/sites/*/state/receipts.jsonl\n"
         "verify runs/first --replay",
     )
     command.add_argument(

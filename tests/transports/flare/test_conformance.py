@@ -85,7 +85,7 @@ def test_sites_store_receipts_that_prove_the_servers_ledger(
     )
     (run,) = (path.parent for path in (tmp_path / "stored").rglob("ledger.jsonl"))
     files = sorted((tmp_path / "stored").rglob("receipts.jsonl"))
-    assert [file.parent.name for file in files] == CLIENTS
+    assert [file.parents[1].name for file in files] == CLIENTS
 
     records = read_ledger(run / "ledger.jsonl")
     for file in files:
