@@ -20,7 +20,7 @@ import argparse
 import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +28,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from attackers import (
+    ATTACKS,
+    SLEEPS_UNTIL,
+    Attack,
+    Attacker,
+    Scene,
+    Watched,
+    length_of,
+    random_like,
+    scaled,
+    weighted_sum,
+)
 
 from monai_fairfl.guards import DEFAULT, Guard
 from monai_fairfl.protocol.messages import Reply, Request
@@ -45,7 +57,7 @@ from monai_fairfl.strategies import (
     ShapFed,
     Strategy,
 )
-from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.transports.in_process import Client, InProcess
 from monai_fairfl.utils.random_state import seed_of
 
 SITES = tuple("ABCDEFGH")
@@ -55,9 +67,6 @@ ATTACKER = "H"
 VICTIM = "A"
 ROUNDS = 10
 FIRST_COUNTED_ROUND = 2
-SLEEPS_UNTIL = 5
-"""The round from which the sleeper attacks."""
-
 SHAPES = {
     "encoder.weight": (64, 128),
     "middle.weight": (64, 128),
@@ -98,24 +107,9 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
 
 
 def random_model(generator: np.random.Generator, length: float) -> dict[str, torch.Tensor]:
-    """A vector of that length in the space of the parameters."""
-    tensors = {}
-    for name, shape in SHAPES.items():
-        tensors[name] = torch.from_numpy(generator.normal(size=shape))
-    norm = length_of(tensors)
-    return {name: tensor * (length / norm) for name, tensor in tensors.items()}
-
-
-def length_of(tensors: Mapping[str, torch.Tensor]) -> float:
-    """The Euclidean length of some tensors together."""
-    return float(np.sqrt(sum(float(tensor.double().square().sum()) for tensor in tensors.values())))
-
-
-def weighted_sum(
-    first: Mapping[str, torch.Tensor], factor: float, second: Mapping[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """``first + factor * second``."""
-    return {name: first[name] + factor * second[name] for name in SHAPES}
+    """A random vector of that length in the space of the parameters."""
+    zeros = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
+    return random_like(zeros, generator, length)
 
 
 class Hospital:
@@ -154,8 +148,7 @@ class Hospital:
         if request.task == "measure":
             return Reply(self.name, None, 0, measured, **echo)
         towards_best = weighted_sum(self.best, -1.0, sent)
-        step = {name: RATE * tensor for name, tensor in towards_best.items()}
-        update = weighted_sum(step, 1.0, random_model(generator, CHANCE))
+        update = weighted_sum(scaled(towards_best, RATE), 1.0, random_model(generator, CHANCE))
         update = {name: tensor.float() for name, tensor in update.items()}
         self.trained = weighted_sum(sent, 1.0, update)
         buffers = {
@@ -185,236 +178,23 @@ class Hospital:
         return {name: tensor / (1 - weight) for name, tensor in rest.items()}
 
 
-@dataclass
-class Scene:
-    """What an attacker knows: what it was sent before, and what others sent in this round."""
-
-    number: int = -1
-    previous: dict[str, torch.Tensor] | None = None
-    present: dict[str, torch.Tensor] | None = None
-    updates: dict[str, dict[str, torch.Tensor]] | None = None
-
-    def sent(self, request: Request) -> None:
-        """Take in what a client is sent."""
-        if request.task == "train" and request.round != self.number:
-            self.number = request.round
-            self.previous = self.present
-            self.present = {name: request.weights[name].clone() for name in SHAPES}
-            self.updates = {}
-
-    def last_step(self) -> dict[str, torch.Tensor] | None:
-        """The last global step, from the two models that were sent last."""
-        if self.previous is None or self.present is None:
-            return None
-        return weighted_sum(self.present, -1.0, self.previous)
-
-
-Change = Callable[[Reply, Scene, np.random.Generator], Reply]
-"""An attack: what a client sends in place of its honest reply."""
-
-
-def changed_update(reply: Reply, update: Mapping[str, torch.Tensor]) -> Reply:
-    """The reply with another update, in float32."""
-    return replace(reply, update={name: tensor.float() for name, tensor in update.items()})
-
-
-def multiplied(factor: float) -> Change:
-    """The honest update times ``factor``."""
-
-    def change(reply: Reply, scene: Scene, generator: np.random.Generator) -> Reply:
-        assert reply.update is not None
-        return changed_update(reply, {name: t * factor for name, t in reply.update.items()})
-
-    return change
-
-
-def noise(reply: Reply, scene: Scene, generator: np.random.Generator) -> Reply:
-    """Random numbers of the honest length."""
-    assert reply.update is not None
-    return changed_update(reply, random_model(generator, length_of(reply.update)))
-
-
-def one_value(value: float) -> Change:
-    """The honest update with one value replaced."""
-
-    def change(reply: Reply, scene: Scene, generator: np.random.Generator) -> Reply:
-        update = {name: tensor.clone() for name, tensor in (reply.update or {}).items()}
-        update["middle.weight"][3, 5] = value
-        return replace(reply, update=update)
-
-    return change
-
-
-def copied(reply: Reply, scene: Scene, generator: np.random.Generator) -> Reply:
-    """The victim's update."""
-    assert scene.updates is not None
-    return changed_update(reply, scene.updates[VICTIM])
-
-
-def sinking(reply: Reply, scene: Scene, generator: np.random.Generator) -> Reply:
-    """The opposite of the victim's update."""
-    assert scene.updates is not None
-    return changed_update(reply, {name: -t for name, t in scene.updates[VICTIM].items()})
-
-
-def replayed(reply: Reply, scene: Scene, generator: np.random.Generator) -> Reply:
-    """The last global step, at the honest length."""
-    step = scene.last_step()
-    if step is None:
-        return reply
-    assert reply.update is not None
-    factor = length_of(reply.update) / length_of(step)
-    return changed_update(reply, {name: tensor * factor for name, tensor in step.items()})
-
-
-def replayed_with_noise(reply: Reply, scene: Scene, generator: np.random.Generator) -> Reply:
-    """The last global step and a quarter of noise, at the honest length."""
-    assert reply.update is not None
-    length = length_of(reply.update)
-    replay = replayed(reply, scene, generator).update
-    assert replay is not None
-    mixed = weighted_sum(replay, 1.0, random_model(generator, 0.25 * length))
-    return changed_update(reply, mixed)
-
-
-def sleeper(reply: Reply, scene: Scene, generator: np.random.Generator) -> Reply:
-    """Honest at first, then noise."""
-    if scene.number < SLEEPS_UNTIL:
-        return reply
-    return noise(reply, scene, generator)
-
-
-def together(reply: Reply, scene: Scene, generator: np.random.Generator) -> Reply:
-    """The first attacker's update with a little noise of its own, as several identities send it."""
-    assert reply.update is not None and scene.updates is not None
-    leader = scene.updates.setdefault("leader", dict(reply.update))
-    little = random_model(generator, 0.2 * length_of(leader))
-    return changed_update(reply, weighted_sum(leader, 1.0, little))
-
-
-def impossible_statistics(reply: Reply, scene: Scene, generator: np.random.Generator) -> Reply:
-    """A variance that no images can have."""
-    buffers = dict(reply.buffers or {})
-    buffers["norm.running_var"] = torch.full((16,), -1e6)
-    return replace(reply, buffers=buffers)
-
-
-def many_samples(reply: Reply, scene: Scene, generator: np.random.Generator) -> Reply:
-    """A thousand million images."""
-    return replace(reply, num_samples=1_000_000_000)
-
-
-def reported(numbers: Mapping[str, float]) -> Change:
-    """Other numbers than it measured."""
-
-    def change(reply: Reply, scene: Scene, generator: np.random.Generator) -> Reply:
-        measured = dict(reply.measurements)
-        for name in measured:
-            measured[name] = numbers.get(name, numbers["any"])
-        return replace(reply, measurements=measured)
-
-    return change
-
-
-@dataclass(frozen=True)
-class Attack:
-    """One attack.
-
-    Args:
-        change: of every reply of the attackers.
-        sites: how many sites attack together; the last ones.
-        hospitals: how many hospitals these are. One hospital with three names has one honest share.
-    """
-
-    change: Change
-    sites: int = 1
-    hospitals: int = 1
-
-    @property
-    def attackers(self) -> tuple[str, ...]:
-        """The sites that attack."""
-        return SITES[-self.sites :]
-
-    @property
-    def honest_sites(self) -> tuple[str, ...]:
-        """All sites of the same federation without the attack."""
-        return SITES[: len(SITES) - self.sites + self.hospitals]
-
-
-ATTACKS: dict[str, Attack] = {
-    "zeros": Attack(multiplied(0.0)),
-    "noise of honest length": Attack(noise),
-    "flipped sign": Attack(multiplied(-1.0)),
-    "x10": Attack(multiplied(10.0)),
-    "x100": Attack(multiplied(100.0)),
-    "NaN": Attack(one_value(float("nan"))),
-    "Inf": Attack(one_value(float("inf"))),
-    "copy": Attack(copied),
-    "replay of the last step": Attack(replayed),
-    "replay with noise": Attack(replayed_with_noise),
-    "sleeper": Attack(sleeper),
-    "two colluders": Attack(together, sites=2, hospitals=2),
-    "three identities": Attack(together, sites=3),
-    "a site that sinks another": Attack(sinking),
-    "BatchNorm statistics": Attack(impossible_statistics),
-    "num_samples 1e9": Attack(many_samples),
-    "report of 1e9": Attack(reported({"any": 1e9})),
-    "plausible false report": Attack(
-        reported({"leave_one_out_error": 1.0, "sharpness": 1.0, "global_loss": 5.0, "any": 0.5})
-    ),
-}
-
-
-class Attacker:
-    """A hospital that answers honestly, and then changes its reply.
-
-    Args:
-        hospital: that it is.
-        change: of its replies.
-        scene: what it knows.
-    """
-
-    def __init__(self, hospital: Hospital, change: Change, scene: Scene):
-        self.hospital = hospital
-        self.change = change
-        self.scene = scene
-
-    def answer(self, request: Request) -> Reply:
-        """Answer, and change the answer."""
-        self.scene.sent(request)
-        reply = self.hospital.answer(request)
-        generator = np.random.default_rng(request.seed + 1)
-        if reply.update is None and self.change not in REPORTS:
-            return reply
-        return self.change(reply, self.scene, generator)
-
-
-REPORTS = (ATTACKS["report of 1e9"].change, ATTACKS["plausible false report"].change)
-
-
-class Watched:
-    """An honest hospital whose updates the attackers see."""
-
-    def __init__(self, hospital: Hospital, scene: Scene):
-        self.hospital = hospital
-        self.scene = scene
-
-    def answer(self, request: Request) -> Reply:
-        """Answer honestly."""
-        self.scene.sent(request)
-        reply = self.hospital.answer(request)
-        if reply.update is not None and self.scene.updates is not None:
-            self.scene.updates[self.hospital.name] = dict(reply.update)
-        return reply
-
-
 Records = Sequence[Mapping[str, Any]]
 """The records of a run's rounds, as a ledger has them."""
 
 
+def attackers_of(attack: Attack) -> tuple[str, ...]:
+    """The sites that attack: the last ones."""
+    return SITES[-attack.sites :]
+
+
+def honest_sites_of(attack: Attack) -> tuple[str, ...]:
+    """All sites of the same federation without the attack."""
+    return SITES[: len(SITES) - attack.sites + attack.hospitals]
+
+
 def clients_of(
     sites: Sequence[str], attack: Attack | None, seed: int, outlier: bool
-) -> dict[str, Attacker | Watched]:
+) -> dict[str, Client]:
     """The clients of one federation, by name.
 
     Args:
@@ -423,16 +203,13 @@ def clients_of(
         seed: of their patients.
         outlier: whether the last site is an honest outlier.
     """
-    scene = Scene()
-    attackers: tuple[str, ...] = ()
-    if attack is not None:
-        attackers = attack.attackers
-    clients: dict[str, Attacker | Watched] = {}
+    scene = Scene(VICTIM)
+    clients: dict[str, Client] = {}
     for name in sites:
         hospital = Hospital(name, seed, outlier and name == ATTACKER)
         clients[name] = Watched(hospital, scene)
-        if attack is not None and name in attackers:
-            clients[name] = Attacker(hospital, attack.change, scene)
+        if attack is not None and name in attackers_of(attack):
+            clients[name] = Attacker(hospital, attack, scene)
     return clients
 
 
@@ -444,14 +221,14 @@ def initial() -> tuple[dict[str, torch.Tensor], ModelSpec]:
     return weights, SPEC
 
 
-Runner = Callable[[Mapping[str, "Attacker | Watched"], int], Records]
+Runner = Callable[[Mapping[str, Client], int], Records]
 """Runs a federation of these clients with this seed."""
 
 
 def with_federation(strategy: Callable[[], Strategy], guards: Sequence[Guard]) -> Runner:
     """Our federation."""
 
-    def run(clients: Mapping[str, Attacker | Watched], seed: int) -> Records:
+    def run(clients: Mapping[str, Client], seed: int) -> Records:
         makers = {}
         for name, client in clients.items():
             makers[name] = partial(_itself, client)
@@ -465,7 +242,7 @@ def with_federation(strategy: Callable[[], Strategy], guards: Sequence[Guard]) -
     return run
 
 
-def _itself(client: Attacker | Watched) -> Attacker | Watched:
+def _itself(client: Client) -> Client:
     return client
 
 
@@ -478,7 +255,7 @@ def with_nvflare(mode: str) -> Runner:
     from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
     from nvflare.app_opt.pt.fedce import FedCEConstants, FedCEModelAggregator
 
-    def run(clients: Mapping[str, Attacker | Watched], seed: int) -> Records:
+    def run(clients: Mapping[str, Client], seed: int) -> Records:
         aggregator = FedCEModelAggregator(mode, list(SPEC.parameters))
         weights, _ = initial()
         entered = dict.fromkeys(clients, 0.0)
@@ -599,7 +376,7 @@ def outcome(run: Runner, name: str, seeds: Sequence[int]) -> Outcome:
     """Run an attack with each seed, beside the same federation without it."""
     attack = ATTACKS[name]
     begins = SLEEPS_UNTIL if name == "sleeper" else 0
-    innocent = [site for site in SITES if site not in attack.attackers]
+    innocent = [site for site in SITES if site not in attackers_of(attack)]
     if name == "copy":
         # The victim shares its weight with the copy, and is no false alarm.
         innocent.remove(VICTIM)
@@ -609,17 +386,17 @@ def outcome(run: Runner, name: str, seeds: Sequence[int]) -> Outcome:
     caught = 0
     false_alarms = 0
     for seed in seeds:
-        honest = run(clients_of(attack.honest_sites, None, seed, False), seed)
+        honest = run(clients_of(honest_sites_of(attack), None, seed, False), seed)
         attacked = run(clients_of(SITES, attack, seed, False), seed)
-        hospitals = attack.attackers[: attack.hospitals]
+        hospitals = attackers_of(attack)[: attack.hospitals]
         if attack.hospitals < attack.sites:
-            hospitals = attack.honest_sites[-attack.hospitals :]
+            hospitals = honest_sites_of(attack)[-attack.hospitals :]
         honest_weight, honest_step = mean_shares(honest, hospitals)
-        weight, step = mean_shares(attacked, attack.attackers)
+        weight, step = mean_shares(attacked, attackers_of(attack))
         weights.append(weight / honest_weight)
         steps.append(step / honest_step)
         # It is caught in the round that it begins, or in one of the three that follow.
-        rounds = verdicts_on(attacked, attack.attackers)
+        rounds = verdicts_on(attacked, attackers_of(attack))
         caught += any(begins <= number <= begins + 3 for number in rounds)
         false_alarms += len(verdicts_on(attacked, innocent))
     return Outcome(float(np.max(weights)), float(np.max(steps)), caught / len(seeds), false_alarms)
