@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from helpers.tiny_networks import SITES, federation, receipts_of
 
 from monai_fairfl.audit import Proof, check_head, check_receipts, read_receipts
 from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.run_folder.ledger import heads_of, read_ledger
 from monai_fairfl.strategies import FedCE
 
@@ -196,6 +199,49 @@ def test_a_receipt_that_a_crash_cut_short_does_not_count(run: Path) -> None:
     assert len(read_receipts(file)) == len(whole.splitlines())
     federation(FedCE(), run, rounds=4).run(resume=True)
     assert proof(run, "ash").problems == ()
+
+
+@pytest.mark.parametrize("stated", ["", "ab", "AB" * 32, "x" * 64, "ab" * 33, 5, None, ["a"]])
+def test_a_digest_of_another_form_does_not_count_and_ends_nothing(
+    stated: Any, tmp_path: Path
+) -> None:
+    def state(request: Request, reply: Reply) -> Reply:
+        return replace(reply, digest=stated) if request.client == "elm" else reply
+
+    history = federation(FedCE(), tmp_path, state, rounds=1).run()
+    assert history.finished
+    assert sorted(history.rounds[0]["digests"]) == [site for site in SITES if site != "elm"]
+    assert history.rounds[0]["missing"] == {}
+
+
+def test_the_digest_of_an_update_that_a_guard_kept_out_is_on_record(tmp_path: Path) -> None:
+    def spoil(request: Request, reply: Reply) -> Reply:
+        if request.client != "elm" or reply.update is None:
+            return reply
+        return replace(
+            reply, update={name: value * math.nan for name, value in reply.update.items()}
+        )
+
+    history = federation(FedCE(), tmp_path, spoil, rounds=1).run()
+    assert history.rounds[0]["missing"]["elm"].startswith("quarantined")
+    assert sorted(history.rounds[0]["digests"]) == list(SITES)
+
+
+def test_a_transport_that_fails_at_the_last_message_does_not_undo_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = federation(FedCE(), tmp_path, rounds=1)
+    send = run.transport.exchange
+
+    def exchange(requests: Any, arrived: Any, timeout: Any = None) -> None:
+        if any(request.context.get("ended") for request in requests):
+            raise OSError("the line is dead")
+        send(requests, arrived, timeout)
+
+    run.transport.exchange = exchange  # type: ignore[method-assign]
+    assert run.run().finished
+    assert "not every client was sent the last head of the ledger: the line is dead" in caplog.text
+    assert proof(tmp_path, "ash").covered == 2
 
 
 def test_every_request_leaves_a_receipt_with_its_head(run: Path) -> None:
