@@ -180,8 +180,13 @@ def _proof(proof: dict[str, Any], by_what: str) -> dict[str, Any]:
 
 def _replayed(path: Path, allow_import: bool) -> dict[str, Any]:
     from monai_fairfl.audit import replay
+    from monai_fairfl.errors import FairFLError
 
-    found = replay(path, allow_import)
+    try:
+        found = replay(path, allow_import)
+    except FairFLError as error:
+        # Of several runs the others go on.
+        return {"refused": str(error), "problems": [str(error)], "lines": [f"  NO REPLAY: {error}"]}
     largest = found.largest if found.largest != float("inf") else None
     lines = [f"  NOT RIGHT: {difference}" for difference in found.differences]
     text = f"  replay: {found.numbers} numbers of {found.rounds} rounds computed again"

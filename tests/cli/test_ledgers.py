@@ -44,6 +44,11 @@ def raise_elms_contribution(run: Path) -> None:
     """Change one contribution, and mend all later hashes."""
     records = read_ledger(run / "ledger.jsonl")
     records[2]["contributions"]["elm"]["value"] += 0.1
+    rewrite(run, records)
+
+
+def rewrite(run: Path, records: list[dict[str, Any]]) -> None:
+    """Write a ledger again, with a chain that holds."""
     (run / "ledger.jsonl").unlink()
     ledger = Ledger(run / "ledger.jsonl")
     for record in records:
@@ -78,6 +83,21 @@ def test_verify_finds_a_changed_contribution_by_receipt_head_and_replay_but_not_
     text = printed(capsys, 2, "verify", run, "--replay")
     assert "NOT RIGHT: round 1, contributions, elm, value: recorded" in text
     assert "largest difference 0.1 (round 1, contributions, elm, value)" in text
+
+
+def test_a_run_that_cannot_be_replayed_is_named_and_the_others_are_replayed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder / "run", folder / "other")
+    records = read_ledger(folder / "other" / "ledger.jsonl")
+    records[0].update(format=2)
+    rewrite(folder / "other", records)
+    runs = asked(capsys, 2, "verify", folder, "--replay")["runs"]
+    assert runs[str(folder / "run")]["replay"]["largest_difference"] == 0
+    assert "(format 2), which did not record" in runs[str(folder / "other")]["replay"]["refused"]
+    text = printed(capsys, 2, "verify", folder, "--replay")
+    assert "NO REPLAY: the ledger was written by monai_fairfl" in text
+    assert "numbers of 3 rounds computed again, largest difference 0" in text
 
 
 def test_verify_of_several_runs_takes_receipts_and_no_single_head(
