@@ -107,8 +107,8 @@ def read_receipts(file: str | Path) -> list[Receipt]:
     path = Path(file)
     if not path.is_file():
         raise ConfigError(
-            f"{path} is no file: give the receipts.jsonl in a site's private folder, sites/SITE/state "
-            "of the run, or fairfl/SITE/state of the site's NVFlare workspace"
+            f"{path} is no file: give the receipts.jsonl in a site's private folder, "
+            "sites/SITE/state of the run, or fairfl/SITE/state of the site's NVFlare workspace"
         )
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.averages import Aggregation
 from monai_fairfl.protocol.geometry import Geometry, UpdateMatrix
 from monai_fairfl.protocol.messages import Reply, Request
@@ -137,6 +137,7 @@ def recorded_rounds(records: Sequence[Mapping[str, Any]]) -> list[RecordedRound]
 
     Raises:
         NotInLedgerError: when an earlier version wrote it, which recorded less.
+        FederationError: when a record lacks what every round's record has.
     """
     opening = records[0]
     if opening.get("format", 1) < FIRST_FORMAT:
@@ -145,11 +146,28 @@ def recorded_rounds(records: Sequence[Mapping[str, Any]]) -> list[RecordedRound]
             f"{opening.get('format', 1)}), which did not record what each strategy was sent; "
             f"format {FIRST_FORMAT} does"
         )
-    evaluated = opening["evaluate"]
-    return [_recorded(record, evaluated) for record in records if record["kind"] == "round"]
+    rounds = []
+    for record in records:
+        if record["kind"] != "round":
+            continue
+        try:
+            rounds.append(_recorded(record, opening["evaluate"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FederationError(
+                f"record {len(rounds) + 1} of the ledger is not that of a round ({error!r}): "
+                "restore the ledger from a copy"
+            ) from error
+    return rounds
+
+
+NEEDED = ("aggregation", "contributions", "details", "missing", "verdicts", "cases", "steps")
+"""Entries of a round's record that are read later."""
 
 
 def _recorded(record: Mapping[str, Any], evaluated: Sequence[str]) -> RecordedRound:
+    for name in NEEDED:
+        if not isinstance(record[name], Mapping):
+            raise TypeError(f"{name} is no object")
     exchanges = []
     for entries in record["exchanges"]:
         requests = []

@@ -85,7 +85,13 @@ class LedgerRun:
             raise NotInLedgerError(f"the ledger of {run_dir} is empty")
         self.opening = records[0]
         self.rounds = recorded_rounds(records)
-        self.spec = ModelSpec.from_json(self.opening["spec"])
+        try:
+            self.spec = ModelSpec.from_json(self.opening["spec"])
+        except (KeyError, TypeError, IndexError) as error:
+            raise FederationError(
+                f"the opening of {run_dir}'s ledger is no record of a run ({error!r}): restore the "
+                "ledger from a copy"
+            ) from error
 
     def strategy(self, allow_import: bool = False) -> Strategy:
         """The run's own strategy, made again and started.
@@ -147,27 +153,40 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
     """
     run = LedgerRun(run_dir)
     strategy = run.strategy(allow_import)
-    configured = run.opening["configuration"]
-    not_computed = _quantities_of_rewards(configured, allow_import)
-
-    numbers = 0
-    largest = 0.0
-    where = ""
-    differences = []
+    not_computed = _quantities_of_rewards(run.opening["configuration"], allow_import)
+    comparison = _Comparison()
     for recorded in run.rounds:
         result = play(strategy, recorded, _as_recorded(recorded))
         computed = {name: to_json(getattr(result, name)) for name in COMPARED}
         expected = {name: recorded.record[name] for name in COMPARED}
         expected["details"] = _without(expected["details"], not_computed)
-        for place, one, two in _pairs(expected, computed, f"round {recorded.number}"):
-            numbers += 1
+        comparison.add(f"round {recorded.number}", expected, computed)
+    return comparison.found(len(run.rounds))
+
+
+class _Comparison:
+    """Compares recorded with computed numbers, and remembers the largest difference."""
+
+    def __init__(self) -> None:
+        self.numbers = 0
+        self.largest = 0.0
+        self.where = ""
+        self.differences: list[str] = []
+
+    def add(self, where: str, recorded: Any, computed: Any) -> None:
+        """Compare every number of two mappings with each other."""
+        for place, one, two in _pairs(recorded, computed, where):
+            self.numbers += 1
             difference = _distance(one, two)
-            if difference > largest or not where:
-                largest = max(largest, difference)
-                where = place
+            if difference > self.largest:
+                self.largest = difference
+                self.where = place
             if difference > TOLERANCE:
-                differences.append(f"{place}: recorded {one}, computed {two}")
-    return Replayed(len(run.rounds), numbers, largest, where, tuple(differences))
+                self.differences.append(f"{place}: recorded {one}, computed {two}")
+
+    def found(self, rounds: int) -> Replayed:
+        """The result, for a run of so many rounds."""
+        return Replayed(rounds, self.numbers, self.largest, self.where, tuple(self.differences))
 
 
 def play(strategy: Strategy, recorded: RecordedRound, answer: Answer) -> RoundResult:

@@ -289,6 +289,26 @@ def test_a_ledger_of_an_earlier_format_is_refused_by_its_version(tmp_path: Path)
         replay(tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("place", "entry", "value"),
+    [
+        (0, "spec", {}),
+        (1, "exchanges", None),
+        (2, "gram", {"clients": ["ash"]}),
+        (2, "details", []),
+        (3, "verdicts", None),
+        (3, "samples", {}),
+    ],
+)
+def test_a_record_that_is_none_is_named_and_no_fault_of_the_program(
+    place: int, entry: str, value: Any, tmp_path: Path
+) -> None:
+    federation(FedAvg(), tmp_path).run()
+    change(tmp_path / "run", lambda records: records[place].update({entry: value}))
+    with pytest.raises(FederationError, match="restore the ledger|cannot play round"):
+        replay(tmp_path / "run")
+
+
 def test_a_ledger_cannot_name_what_is_no_strategy(tmp_path: Path) -> None:
     federation(FedAvg(), tmp_path).run()
 
