@@ -108,7 +108,7 @@ def what_if(
                 },
             }
         )
-    why_not = _why_first_round_is_not_exact(run)
+    why_not = _why_first_round_is_not_exact(run, without)
     question = {"strategy": name}
     if without is not None:
         question["without"] = without
@@ -267,10 +267,16 @@ def _check_count(asked: Strategy, remaining: RecordedRound, name: str) -> None:
         )
 
 
-def _why_first_round_is_not_exact(run: LedgerRun) -> str:
-    """Why even the first round could have been another one; empty where it could not."""
+def _why_first_round_is_not_exact(run: LedgerRun, without: str | None) -> str:
+    """Why even the first round could have been another one; empty where it could not.
+
+    Another strategy changes nothing before its first weights. A site that is not there does, where
+    sites are drawn or compared.
+    """
     if not run.rounds:
         return "there is no round"
+    if without is None:
+        return ""
     first = run.rounds[0].record
     if run.opening["clients_per_round"] is not None:
         return "each round drew some of the sites, and would have drawn others"

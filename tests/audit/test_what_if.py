@@ -207,3 +207,18 @@ def test_a_run_that_drew_its_sites_has_no_exact_first_round(tmp_path: Path) -> N
     answer = what_if(tmp_path / "run", without="oak")
     assert not answer.first_round_is_exact
     assert answer.why_not == "each round drew some of the sites, and would have drawn others"
+    assert what_if(tmp_path / "run", strategy=shipped.ShapFed()).first_round_is_exact
+
+
+def test_a_guard_that_acted_in_the_first_round_compared_with_the_site_that_is_left_out(
+    tmp_path: Path,
+) -> None:
+    def lengthen(request: Request, reply: Reply) -> Reply:
+        if reply.update is None or request.client != "ash":
+            return reply
+        return replace(reply, update={name: 50 * value for name, value in reply.update.items()})
+
+    federation(shipped.FedAvg(), tmp_path, lengthen).run()
+    answer = what_if(tmp_path / "run", without="oak")
+    assert not answer.first_round_is_exact
+    assert answer.why_not == "a guard acted on ash, which it compares with all sites"
