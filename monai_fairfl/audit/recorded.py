@@ -227,7 +227,7 @@ def model_without_numbers(shapes: Mapping[str, Sequence[int]]) -> dict[str, torc
 
 
 class NoTensors(Mapping[str, torch.Tensor]):
-    """Stands for tensors that are not in the ledger: whoever looks at them is refused."""
+    """Stands for tensors that are not in the ledger: a method that looks at them is refused."""
 
     def __init__(self, what: str):
         self.what = what
