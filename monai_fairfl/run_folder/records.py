@@ -14,11 +14,11 @@ from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.guards import Verdict
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights, is_of_own_model
+from monai_fairfl.protocol.values import Weights, is_of_own_model, joined_notes
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.strategies.base import RoundResult, Strategy
 
-FORMAT = 2
+FORMAT = 3
 """Number of the format of ledgers and ``config.json``, which grows when a run of an earlier version
 cannot be resumed. Format 1 was not written down.
 """
@@ -217,6 +217,16 @@ def not_finite_of(exchanges: Sequence[Replies]) -> dict[str, list[str]]:
     return found
 
 
+def dropped_of(exchanges: Sequence[Replies]) -> dict[str, dict[str, str]]:
+    """client -> measurement -> why it was dropped; of several replies, the first reason."""
+    found: dict[str, dict[str, str]] = {}
+    for replies in exchanges:
+        for reply in replies:
+            for name, reason in replies.dropped.get(reply.id, {}).items():
+                found.setdefault(reply.client, {}).setdefault(name, reason)
+    return found
+
+
 def trained_by(
     records: Sequence[Mapping[str, Any]], clients: Sequence[str], per_round: int | None
 ) -> bool:
@@ -250,8 +260,13 @@ def round_record(
     result: RoundResult,
     exchanges: Sequence[Replies],
     verdicts: Mapping[str, Verdict],
+    server_notes: Mapping[str, str] | None = None,
+    facts: Mapping[str, Mapping[str, int]] | None = None,
 ) -> dict[str, Any]:
     """One round: who was asked and answered, measurements, Gram matrix, weights, contributions.
+
+    ``notes`` are the strategy's and the server's, ``facts`` the sizes of data sets that became
+    known in this round.
 
     ``of_round`` names the round whose resulting model each measurement is of: ``global_score`` of
     the model received, which is the result of the round before. Scores of the models of coalitions
@@ -283,6 +298,9 @@ def round_record(
     for client, verdict in verdicts.items():
         judged[client] = f"{verdict.action}: {verdict.reason}"
     rewards = result.rewards or {}
+    notes = dict(result.notes)
+    for client, note in (server_notes or {}).items():
+        notes[client] = joined_notes(notes.get(client), note)
     return {
         "kind": "round",
         "round": number,
@@ -292,10 +310,12 @@ def round_record(
         "aggregation": result.aggregation,
         "contributions": result.contributions,
         "details": result.details,
-        "notes": result.notes,
+        "notes": notes,
         "measurements": measured,
         "of_round": of_round,
         "not_finite": not_finite_of(exchanges),
+        "dropped": dropped_of(exchanges),
+        "facts": facts or {},
         "samples": {reply.client: reply.num_samples for reply in local},
         "cases": {reply.client: reply.num_cases for reply in local},
         "steps": {reply.client: reply.num_steps for reply in local},
@@ -312,6 +332,8 @@ def end_record(
     replies: Replies,
     best: Mapping[str, float],
     weights: Weights,
+    notes: Mapping[str, str] | None = None,
+    facts: Mapping[str, Mapping[str, int]] | None = None,
 ) -> dict[str, Any]:
     """The end of a run.
 
@@ -321,13 +343,18 @@ def end_record(
         replies: to the closing requests.
         best: round and score of the best global model.
         weights: the last global model.
+        notes: client -> what the server replaced in its replies.
+        facts: sizes of data sets that became known by them.
     """
     return {
         "kind": "end",
         "scores": scores,
         "of_round": _rounds_of_end(scores, rounds_done - 1),
         "missing": replies.missing,
+        "notes": notes or {},
         "not_finite": not_finite_of([replies]),
+        "dropped": dropped_of([replies]),
+        "facts": facts or {},
         "best": best,
         "model": digest_of(weights),
     }

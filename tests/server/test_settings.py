@@ -34,6 +34,10 @@ OTHER: dict[str, Any] = {
     "local_norm": True,
     "record_updates": True,
     "groups": {"first": ["A"]},
+    "ranges": {"global_loss": [-1, 1]},
+    "samples": {"A": 7},
+    "most_samples": 10,
+    "unasked": True,
 }
 
 
@@ -78,6 +82,13 @@ def test_an_unknown_keyword_is_an_error_that_names_the_one_that_was_meant(tmp_pa
         ({"keep": 1}, "keep must be a whole number of at least 2, got 1"),
         ({"timeout": 0}, "timeout must be a number of seconds above 0"),
         ({"evaluate": "global_score"}, "evaluate must be a list of measurements"),
+        ({"ranges": {"score": [1, 0]}}, "'score' must have two finite numbers.*got \\[1, 0\\]"),
+        ({"ranges": {"score": 1}}, "'score' must have two finite numbers"),
+        ({"ranges": {"score": [0, float("inf")]}}, "'score' must have two finite numbers"),
+        ({"samples": {"A": 0}}, "samples of 'A' must be a whole number from 1"),
+        ({"samples": {"A": True}}, "samples of 'A' must be a whole number from 1"),
+        ({"samples": {"A": 11}, "most_samples": 10}, "which is 10, got 11"),
+        ({"most_samples": 0}, "most_samples must be a whole number of at least 1, got 0"),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(given: dict[str, Any], says: str) -> None:

@@ -16,6 +16,7 @@ from helpers.driving import vector
 from helpers.linear_federation import START, LinearRun, mean_score, model_of
 
 from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -186,11 +187,14 @@ def test_models_are_scored_by_the_same_clients_also_after_one_left(run: LinearRu
     run.lose = lambda request: request.client == "C" and run.models_asked >= 4
     with pytest.raises(FederationError, match="client 'C' did not measure"):
         Reconstruction("exact").value(run.finished())
-    two = replace(run.finished(), clients=["A", "B"], panel=Panel(run.transport("AB"), "AB"))
+    free = Expected(ranges={})
+    panel = Panel(run.transport("AB"), "AB", expected=free)
+    two = replace(run.finished(), clients=["A", "B"], panel=panel)
     found = Reconstruction("exact").value(two)
     clean = LinearRun(run.folder.parent / "clean")
     clean.federate(clean.folder)
-    fresh = replace(clean.finished(), clients=["A", "B"], panel=Panel(clean.transport("AB"), "AB"))
+    panel = Panel(clean.transport("AB"), "AB", expected=free)
+    fresh = replace(clean.finished(), clients=["A", "B"], panel=panel)
     assert found.values == Reconstruction("exact").value(fresh).values
     run.lose = lambda request: False
     before = len(run.asked)

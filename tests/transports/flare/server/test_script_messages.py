@@ -28,7 +28,10 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType  # noqa: E4
 from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa: E402
 
 from monai_fairfl.transports.flare.job.user_model import initial_of  # noqa: E402
-from monai_fairfl.transports.flare.server.script_messages import ScriptMessages  # noqa: E402
+from monai_fairfl.transports.flare.server.script_messages import (  # noqa: E402
+    ScriptMessages,
+    settings_for_scripts,
+)
 from monai_fairfl.transports.flare.wire import META, reply_model  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
@@ -288,7 +291,8 @@ def federation(
         return initial_of(Net())
 
     transport = InProcessScripts(script, strategy, **options)
-    return Federation(strategy, transport, rounds, initial, run_dir=folder, final=(), evaluate=())
+    settings = settings_for_scripts({"final": (), "evaluate": ()})
+    return Federation(strategy, transport, rounds, initial, run_dir=folder, **settings)
 
 
 def test_four_rounds_equal_nvflares_fedce(tmp_path: Path) -> None:
