@@ -6,9 +6,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from monai_fairfl.protocol.replies import Replies
+
+ACTIONS = {
+    "quarantine": "No strategy sees the reply. Its client earns nothing in this round.",
+    "clip": "The update is multiplied by a factor below 1.",
+    "share": "Several clients count as one, with one weight and one credit.",
+    "flag": "The reply is recorded, and counts like any other.",
+}
+"""Action -> what it does to the reply."""
 
 
 @dataclass(frozen=True)
@@ -16,24 +25,74 @@ class Verdict:
     """What a guard decides about one reply.
 
     Args:
-        action: ``"quarantine"``: no strategy sees the reply; ``"flag"``: it is only recorded.
-        reason: for the ledger.
+        action: one of :data:`ACTIONS`.
+        reason: for the ledger: what was found, what is usual, and what is allowed.
+        evidence: name -> number that the reason rests on, for the ledger.
+        factor: above 0 and below 1: of the update, with ``"clip"``; this client's part of the
+            group's weight and credit, with ``"share"``.
+        group: the clients that count as one, sorted, this one included; with ``"share"`` only.
+        guard: name of the guard's class; the federation fills it in.
+
+    Raises:
+        ValueError: when the action is unknown, or lacks its factor or group.
+
+    >>> Verdict("clip", "its length is 10, the median of the others is 1", factor=0.1).factor
+    0.1
     """
 
     action: str
     reason: str
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    factor: float = 1.0
+    group: tuple[str, ...] = ()
+    guard: str = ""
+
+    def __post_init__(self) -> None:
+        if self.action not in ACTIONS:
+            raise ValueError(f"action must be one of {sorted(ACTIONS)}, got {self.action!r}")
+        if self.action in ("clip", "share") and not 0 < self.factor < 1:
+            raise ValueError(
+                f"action {self.action!r} needs a factor above 0 and below 1, got {self.factor!r}"
+            )
+        if self.action == "share" and len(self.group) < 2:
+            raise ValueError(
+                f"action 'share' needs a group of at least two clients, got {self.group!r}"
+            )
 
 
 class Guard(ABC):
-    """A check of the updates of one exchange, with their requests and inner products."""
+    """A check of the updates of one exchange, with their requests and inner products.
+
+    A guard that looks back remembers what it needs in :meth:`remember`, in the public attributes
+    that ``state`` names: plain JSON, which the checkpoint holds.
+    """
+
+    state: ClassVar[tuple[str, ...]] = ()
+    """Attributes that the checkpoint holds."""
 
     @abstractmethod
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        """Judge the replies of one exchange.
+        """Judge the replies of one exchange. The guard itself stays as it is.
 
         Args:
-            replies: those that trained.
+            replies: those that trained, and that no earlier guard quarantined.
 
         Returns:
             Id of a reply -> verdict, for those that need one.
         """
+
+    def remember(self, replies: Replies) -> None:  # noqa: B027 (most guards do not look back)
+        """Take in a round that is done.
+
+        Args:
+            replies: of its exchange that trained, as the strategy saw them.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs; JSON."""
+        return {name: getattr(self, name) for name in self.state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`."""
+        for name in self.state:
+            setattr(self, name, state[name])

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -163,6 +163,53 @@ class Replies(list[Reply]):
             self.expected,
             self.dropped,
         )
+
+    def scaled(self, factors: Mapping[int, float]) -> Replies:
+        """These replies with some updates multiplied; the matrix of updates is changed in place.
+
+        Args:
+            factors: id of a reply -> factor of its update.
+        """
+        if not factors:
+            return self
+        changed = list(self)
+        for row, reply in enumerate(self):
+            if reply.id in factors:
+                self.matrix.rows[row] *= factors[reply.id]
+                changed[row] = replace(reply, update=self.matrix.views(row))
+        return self._with(changed)
+
+    def merged(self, groups: Sequence[Sequence[str]]) -> Replies:
+        """These replies with each group as one: its first client, with the mean of the updates.
+
+        The images are the group's mean, too; buffers and measurements are the first client's. The
+        others become missing, with the reason. The matrix of updates is changed in place.
+
+        Args:
+            groups: the clients that count as one, of at least two each.
+        """
+        if not groups:
+            return self
+        row_of = {reply.client: row for row, reply in enumerate(self)}
+        changed = list(self)
+        excluded: dict[int, str] = {}
+        for group in groups:
+            rows = sorted(row_of[client] for client in group)
+            first = rows[0]
+            self.matrix.rows[first] = self.matrix.rows[rows].mean(0)
+            images = sum(self[row].num_samples for row in rows)
+            changed[first] = replace(
+                self[first],
+                update=self.matrix.views(first),
+                num_samples=max(1, round(images / len(rows))),
+            )
+            for row in rows[1:]:
+                excluded[self[row].id] = f"shares one weight with {self[first].client}"
+        return self._with(changed).without(excluded)
+
+    def _with(self, replies: Sequence[Reply]) -> Replies:
+        """Other replies in the same order, whose inner products are computed again."""
+        return self.rebuilt(replies, self.missing, self.matrix)
 
     def average(
         self,

@@ -6,16 +6,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl import __version__
 from monai_fairfl.errors import FairFLError, FederationError
-from monai_fairfl.guards import Verdict
+from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights, is_of_own_model, joined_notes
 from monai_fairfl.run_folder.ledger import digest_of
+from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.base import RoundResult, Strategy
 
 FORMAT = 3
@@ -27,6 +29,7 @@ cannot be resumed. Format 1 was not written down.
 def opening_record(
     run: str,
     strategy: Strategy,
+    guards: Sequence[Guard],
     clients: Sequence[str],
     spec: ModelSpec,
     weights: Weights,
@@ -37,6 +40,7 @@ def opening_record(
     Args:
         run: the run's name.
         strategy: that was started.
+        guards: of the run, in order.
         clients: of the run.
         spec: the model's tensors.
         weights: the initial model.
@@ -49,6 +53,9 @@ def opening_record(
         "run": run,
         "strategy": type(strategy).__name__,
         "name": strategy.name,
+        "guards": [
+            "-".join([type(guard).__name__, *non_default_arguments(guard)]) for guard in guards
+        ],
         "clients": list(clients),
         **settings,
         "parameters": sum(weights[name].numel() for name in spec.parameters),
@@ -221,9 +228,10 @@ def dropped_of(exchanges: Sequence[Replies]) -> dict[str, dict[str, str]]:
     """client -> measurement -> why it was dropped; of several replies, the first reason."""
     found: dict[str, dict[str, str]] = {}
     for replies in exchanges:
-        for reply in replies:
-            for name, reason in replies.dropped.get(reply.id, {}).items():
-                found.setdefault(reply.client, {}).setdefault(name, reason)
+        for id, of_reply in sorted(replies.dropped.items()):
+            client = replies.requests[id].client
+            for name, reason in of_reply.items():
+                found.setdefault(client, {}).setdefault(name, reason)
     return found
 
 
@@ -259,7 +267,7 @@ def round_record(
     clients: Sequence[str],
     result: RoundResult,
     exchanges: Sequence[Replies],
-    verdicts: Mapping[str, Verdict],
+    verdicts: Mapping[str, Sequence[Verdict]],
     server_notes: Mapping[str, str] | None = None,
     facts: Mapping[str, Mapping[str, int]] | None = None,
 ) -> dict[str, Any]:
@@ -294,9 +302,11 @@ def round_record(
     gram = None
     if _trained(local):
         gram = {"clients": local.clients, "whole": local.geometry.gram.tolist()}
-    judged = {}
-    for client, verdict in verdicts.items():
-        judged[client] = f"{verdict.action}: {verdict.reason}"
+    judged: dict[str, str] = {}
+    details_of_verdicts: dict[str, list[dict[str, Any]]] = {}
+    for client, of_client in verdicts.items():
+        judged[client] = "; ".join(f"{verdict.action}: {verdict.reason}" for verdict in of_client)
+        details_of_verdicts[client] = [asdict(verdict) for verdict in of_client]
     rewards = result.rewards or {}
     notes = dict(result.notes)
     for client, note in (server_notes or {}).items():
@@ -307,6 +317,7 @@ def round_record(
         "clients": list(clients),
         "missing": missing,
         "guards": judged,
+        "verdicts": details_of_verdicts,
         "aggregation": result.aggregation,
         "contributions": result.contributions,
         "details": result.details,

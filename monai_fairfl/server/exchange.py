@@ -166,8 +166,12 @@ class Inbox:
             )
 
 
-def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Mapping[str, Verdict]]:
-    """``replies`` less those that a guard quarantines, and client -> verdict.
+Verdicts = Mapping[str, Sequence[Verdict]]
+"""client -> the guards' verdicts on it, in the order of the guards."""
+
+
+def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
+    """``replies`` as the guards let them pass, and client -> verdicts.
 
     Only updates are guarded: replies that measured pass.
     """
@@ -181,29 +185,47 @@ def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Mapping
     return _some_of(passed, [*passed, *measured]), verdicts
 
 
-def _judged(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, dict[str, Verdict]]:
+def _judged(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
     """Let every guard judge ``replies``, all of which carry an update.
 
-    Each guard sees the replies that the previous guards passed.
-
-    Returns:
-        The replies that no guard quarantines; and client -> the last verdict on it.
+    Each guard sees the replies as the previous guards let them pass.
     """
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, list[Verdict]] = {}
     for guard in guards:
         if not replies:
             break
         clients = {reply.id: reply.client for reply in replies}
-        quarantined = {}
+        found: dict[int, Verdict] = {}
         for id, verdict in guard.check(replies).items():
+            found[id] = replace(verdict, guard=type(guard).__name__)
+        for id, verdict in found.items():
             client = clients[id]
-            name = type(guard).__name__
-            logger.warning("client %s: %s by %s: %s", client, verdict.action, name, verdict.reason)
-            verdicts[client] = verdict
-            if verdict.action == "quarantine":
-                quarantined[id] = f"quarantined: {verdict.reason}"
-        replies = replies.without(quarantined)
+            logger.warning(
+                "client %s: %s by %s: %s", client, verdict.action, verdict.guard, verdict.reason
+            )
+            verdicts.setdefault(client, []).append(verdict)
+        replies = _passed(replies, found)
     return replies, verdicts
+
+
+def _passed(replies: Replies, verdicts: Mapping[int, Verdict]) -> Replies:
+    """``replies`` after one guard's verdicts were carried out.
+
+    Args:
+        replies: that the guard judged.
+        verdicts: id of a reply -> verdict.
+    """
+    quarantined: dict[int, str] = {}
+    factors: dict[int, float] = {}
+    groups: list[tuple[str, ...]] = []
+    for id, verdict in verdicts.items():
+        if verdict.action == "quarantine":
+            quarantined[id] = f"quarantined: {verdict.reason}"
+        if verdict.action == "clip":
+            factors[id] = verdict.factor
+        if verdict.action == "share" and verdict.group not in groups:
+            groups.append(verdict.group)
+    return replies.scaled(factors).merged(groups).without(quarantined)
 
 
 def _some_of(replies: Replies, some: Sequence[Reply]) -> Replies:
@@ -215,15 +237,24 @@ def _some_of(replies: Replies, some: Sequence[Reply]) -> Replies:
     return replies.rebuilt(some, replies.missing, replies.matrix)
 
 
-def require_min_clients(replies: Replies, least: int) -> None:
+def require_min_clients(replies: Replies, least: int, verdicts: Verdicts) -> None:
     """Refuse an exchange that fewer than ``least`` clients answered.
+
+    Args:
+        replies: that the guards let pass.
+        least: fewest clients.
+        verdicts: client -> verdicts; clients that share one weight have all answered.
 
     Raises:
         TooFewClients: naming the missing clients, and why each is missing.
     """
-    if len(replies.clients) < least:
+    present = set(replies.clients)
+    for client, of_client in verdicts.items():
+        if any(verdict.action == "share" for verdict in of_client):
+            present.add(client)
+    if len(present) < least:
         asked = {request.client for request in replies.requests.values()}
         raise TooFewClients(
-            f"{len(replies.clients)} of {len(asked)} clients answered, min_clients is {least}; "
+            f"{len(present)} of {len(asked)} clients answered, min_clients is {least}; "
             f"missing: {replies.missing}"
         )

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 import time
@@ -74,7 +75,7 @@ class Federation:
         transport: reaches the clients.
         rounds: rounds in all, those of an earlier part of a resumed run included.
         initial: builds the initial model under the seed; returns its tensors and specification.
-        guards: checks of every exchange's updates, in order.
+        guards: checks of every exchange's updates, in order; the federation uses copies of them.
         run_dir: everything is written here; its last part is the run's name.
         recipe: how the clients train, written into every model file; see
             :mod:`monai_fairfl.model_files.recipe`.
@@ -109,7 +110,8 @@ class Federation:
         self.strategy = strategy
         self.transport = transport
         self.initial = initial
-        self.guards = tuple(guards)
+        self.guards = tuple(copy.deepcopy(list(guards)))
+        self._guards_at_start = [guard.state_dict() for guard in self.guards]
         self.run_dir = Path(run_dir)
         safe_name(self.run_dir.name, "the run's name, the last part of run_dir,", most=128)
         self.recipe = recipe
@@ -253,9 +255,16 @@ class Federation:
         self.strategy.rounds_planned = self.rounds
         self.strategy.start(weights, clients, spec)
         self._use(GlobalModels(weights))
+        self._load_guards(self._guards_at_start)
         self.models = Models(self.run_dir / "models", spec, frozenset(withheld), self.recipe)
         return opening_record(
-            self.run_dir.name, self.strategy, clients, spec, weights, self.settings.opening()
+            self.run_dir.name,
+            self.strategy,
+            self.guards,
+            clients,
+            spec,
+            weights,
+            self.settings.opening(),
         )
 
     def _begin(self, opening: Mapping[str, Any]) -> None:
@@ -286,6 +295,7 @@ class Federation:
         self.ledger.keep(records_done)
         self.strategy.load_state_dict(checkpoint.state["strategy"])
         self._use(GlobalModels(checkpoint.weights, checkpoint.rewards))
+        self._load_guards(checkpoint.state["guards"])
         self.models.best = dict(checkpoint.state["best"])
         for record in self.ledger.records:
             self.observer.record_replayed(record)
@@ -333,6 +343,7 @@ class Federation:
     def _checkpoint(self, number: int) -> Checkpoint:
         state = {
             "strategy": self.strategy.state_dict(),
+            "guards": [guard.state_dict() for guard in self.guards],
             "best": self.models.best,
             "rounds": self.rounds,
         }
@@ -375,6 +386,11 @@ class Federation:
         self._record(
             end_record(done, scores, end.replies, self.models.best, weights, end.notes, end.facts)
         )
+
+    def _load_guards(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Set what the guards remember, in their order."""
+        for guard, state in zip(self.guards, states, strict=True):
+            guard.load_state_dict(copy.deepcopy(dict(state)))
 
     def _use(self, models: GlobalModels) -> None:
         """Hold ``models`` from now on: the one place where the strategy is lent them, too."""

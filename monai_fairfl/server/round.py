@@ -17,16 +17,20 @@ from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import joined_notes
+from monai_fairfl.run_folder.records import training_of
 from monai_fairfl.server.exchange import (
     Inbox,
     TooFewClients,
     Transport,
+    Verdicts,
     guarded,
     require_min_clients,
 )
 from monai_fairfl.server.facts import Facts
+from monai_fairfl.server.finite import require_finite
 from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.settings import RunSettings
+from monai_fairfl.server.sharing import divided, parts_of_groups
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.utils.random_state import seed_of
 
@@ -41,7 +45,7 @@ class PlayedRound:
         clients: that were asked.
         result: of the strategy.
         exchanges: the replies of each exchange, in order.
-        verdicts: client -> verdict of a guard.
+        verdicts: client -> verdicts of the guards.
         notes: client -> what the server replaced in its replies.
         facts: client -> fact -> number, of those that became known in this round.
     """
@@ -49,7 +53,7 @@ class PlayedRound:
     clients: Sequence[str]
     result: RoundResult
     exchanges: Sequence[Replies]
-    verdicts: Mapping[str, Verdict]
+    verdicts: Verdicts
     notes: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
@@ -182,24 +186,45 @@ class RoundPlayer:
         known = self.facts.copy()
         generator = self.strategy.round(clients)
         exchanges: list[Replies] = []
-        verdicts: dict[str, Verdict] = {}
+        verdicts: dict[str, list[Verdict]] = {}
         try:
             requests = next(generator)
             while True:
                 first = not exchanges
                 replies, found = self._exchange(requests, number, ledger_head, first)
                 exchanges.append(replies)
-                verdicts.update(found)
+                for client, of_client in found.items():
+                    verdicts.setdefault(client, []).extend(of_client)
                 requests = generator.send(replies)
         except StopIteration as stop:
+            self._require_finite(stop.value, exchanges, number)
+            for guard in self.guards:
+                guard.remember(training_of(exchanges))
+            result = divided(stop.value, parts_of_groups(verdicts))
             new_facts = self.facts.since(known)
-            return PlayedRound(clients, stop.value, exchanges, verdicts, self._notes, new_facts)
+            return PlayedRound(clients, result, exchanges, verdicts, self._notes, new_facts)
         finally:
             generator.close()
 
+    def _require_finite(
+        self, result: RoundResult, exchanges: Sequence[Replies], number: int
+    ) -> None:
+        """Refuse models that are not finite before anything of the round is stored.
+
+        Raises:
+            FederationError: naming the tensor, the client and the way to go on.
+        """
+        try:
+            require_finite(result, self.strategy.weights, training_of(exchanges))
+        except FederationError as reason:
+            raise FederationError(
+                f"round {number}: {reason}. Nothing of it was recorded; {number} rounds are done. "
+                "Look at that site's training, and run the same command with --resume True"
+            ) from None
+
     def _exchange(
         self, requests: Sequence[Request], number: int, ledger_head: str, first: bool
-    ) -> tuple[Replies, Mapping[str, Verdict]]:
+    ) -> tuple[Replies, Verdicts]:
         """Stamp requests, let the transport carry them, check and guard what comes back.
 
         Args:
@@ -232,7 +257,7 @@ class RoundPlayer:
         for client, note in self.facts.fix(arrived).items():
             self._notes[client] = joined_notes(self._notes.get(client), note)
         replies, verdicts = guarded(arrived, self.guards)
-        require_min_clients(replies, self.settings.min_clients)
+        require_min_clients(replies, self.settings.min_clients, verdicts)
         return replies, verdicts
 
     def _stamped(self, request: Request, number: int, ledger_head: str, first: bool) -> Request:

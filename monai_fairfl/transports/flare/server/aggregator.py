@@ -32,6 +32,7 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.run_folder.records import dropped_of
 from monai_fairfl.server.exchange import Inbox, guarded
+from monai_fairfl.server.finite import require_finite
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Strategy, Weighting, compose
 from monai_fairfl.transports.flare.server.aggregator_state import AggregatorState
@@ -164,7 +165,8 @@ class FairFLAggregator(ModelAggregator):
         """Return the step of the global model.
 
         Raises:
-            FederationError: when no result of the round can be used; it names the reason for each.
+            FederationError: when no result of the round can be used, or their average is not
+                finite; it names the reason for each.
         """
         if not self._results:
             self._fail(self._refused)
@@ -175,6 +177,7 @@ class FairFLAggregator(ModelAggregator):
         result = one_exchange(self.strategy, sorted(self._results), self._replies_to)
         if result.rewards is not None:
             _refuse_own_models(self.strategy)
+        require_finite(result, self._origin, self._replies)
 
         number = self._round_number()
         self._state.write(number, result, {**self._replies.missing, **self._refused})

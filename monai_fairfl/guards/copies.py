@@ -1,0 +1,78 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Updates that are nearly the same count as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from monai_fairfl.guards.base import Guard, Verdict
+from monai_fairfl.guards.directions import cosines, is_judged, pairs_among
+from monai_fairfl.protocol.replies import Replies
+
+
+class Copies(Guard):
+    """Lets clients with nearly identical updates share one weight and one credit.
+
+    A site that takes part under three names, or sends another's update again, would otherwise have
+    several shares. Two updates count as copies where their cosine is at least ``cosine`` and their
+    distance, 1 - cosine, is less than ``nearer`` times the median distance of all pairs. The second
+    condition protects sites that are alike because all are, such as even shares of one data set.
+
+    Args:
+        cosine: least cosine of copies. In real trainings honest pairs reached 0.70.
+        nearer: share of the usual distance below which a pair stands out.
+
+    Each client's part is that of its images among the group's.
+    """
+
+    def __init__(self, cosine: float = 0.9, nearer: float = 0.25):
+        self.cosine = cosine
+        self.nearer = nearer
+
+    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+        if not is_judged(replies):
+            return {}
+        angles = cosines(replies.geometry.gram)
+        distances = pairs_among(np.arange(len(replies)), 1 - angles)
+        if not distances.size:
+            return {}
+        allowed = min(1 - self.cosine, self.nearer * float(np.median(distances)))
+
+        verdicts: dict[int, Verdict] = {}
+        for rows in _connected(1 - angles < allowed):
+            group = tuple(replies[row].client for row in rows)
+            images = sum(replies[row].num_samples for row in rows)
+            least = float(pairs_among(np.array(rows), angles).min())
+            reason = (
+                f"the updates of {', '.join(group)} are nearly the same (cosines of at least "
+                f"{least:.3f}): they share one weight and one credit"
+            )
+            for row in rows:
+                reply = replies[row]
+                part = reply.num_samples / images
+                verdicts[reply.id] = Verdict("share", reason, {"cosine": least}, part, group)
+        return verdicts
+
+
+def _connected(near: np.ndarray) -> list[list[int]]:
+    """The groups of at least two rows that are connected by pairs which are near.
+
+    >>> near = np.eye(4, dtype=bool)
+    >>> near[0, 2] = near[2, 0] = near[2, 3] = near[3, 2] = True
+    >>> _connected(near)
+    [[0, 2, 3]]
+    """
+    groups = []
+    unseen = list(range(len(near)))
+    while unseen:
+        group = [unseen.pop(0)]
+        for row in group:
+            neighbours = [other for other in unseen if near[row, other]]
+            group += neighbours
+            unseen = [other for other in unseen if other not in neighbours]
+        if len(group) > 1:
+            groups.append(sorted(group))
+    return groups

@@ -1,0 +1,54 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Angles between updates, for guards that compare directions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from monai_fairfl.protocol.geometry import ZERO_NORM
+from monai_fairfl.protocol.replies import Replies
+
+LEAST_PARAMETERS = 1000
+"""Directions of smaller models are alike or opposed by chance, so no guard judges them."""
+
+
+def is_judged(replies: Replies) -> bool:
+    """Whether the model is large enough for a judgement by direction."""
+    return replies.matrix.rows.shape[1] >= LEAST_PARAMETERS
+
+
+def cosines(gram: np.ndarray) -> np.ndarray:
+    """The cosine of each pair of vectors, from their Gram matrix; 0 with a vector of no length.
+
+    Args:
+        gram: inner products, shape (N, N).
+
+    Returns:
+        Shape (N, N).
+
+    >>> cosines(np.array([[4.0, 2.0], [2.0, 4.0]])).round(3).tolist()
+    [[1.0, 0.5], [0.5, 1.0]]
+    """
+    norms = np.sqrt(np.maximum(np.diag(gram), 0.0))
+    has_direction = norms > ZERO_NORM
+    lengths = np.where(has_direction, norms, 1.0)
+    angles = gram / np.outer(lengths, lengths)
+    angles[~has_direction, :] = 0.0
+    angles[:, ~has_direction] = 0.0
+    return np.clip(angles, -1.0, 1.0)
+
+
+def others_of(row: int, count: int) -> np.ndarray:
+    """The rows of all other updates."""
+    return np.delete(np.arange(count), row)
+
+
+def pairs_among(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """The entries of a symmetric matrix for all pairs of different ``rows``, each once.
+
+    >>> pairs_among(np.array([0, 2]), np.arange(9.0).reshape(3, 3)).tolist()
+    [2.0]
+    """
+    chosen = matrix[np.ix_(rows, rows)]
+    return chosen[np.triu_indices(len(rows), k=1)]

@@ -1,0 +1,46 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Updates that hold next to nothing earn nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from monai_fairfl.guards.base import Guard, Verdict
+from monai_fairfl.guards.directions import others_of
+from monai_fairfl.protocol.replies import Replies
+
+
+class Empty(Guard):
+    """Quarantines an update that is much shorter than the others'.
+
+    Methods that reward an unusual direction pay a client that sends zeros: a zero vector is at a
+    right angle to all others. Where everybody sends next to nothing, such as at the end of a
+    learning-rate schedule, nobody stands out and all updates pass.
+
+    Args:
+        share: of the median length of the others, below which an update is empty. In real
+            trainings the shortest honest update had a fifth of that length.
+    """
+
+    def __init__(self, share: float = 1e-3):
+        self.share = share
+
+    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+        norms = replies.geometry.norms
+        verdicts: dict[int, Verdict] = {}
+        for row, reply in enumerate(replies):
+            others = norms[others_of(row, len(norms))]
+            if not others.size:
+                continue
+            median = float(np.median(others))
+            if norms[row] < self.share * median:
+                reason = (
+                    f"its update has length {norms[row]:.4g}, the median of the others is "
+                    f"{median:.4g}: it adds nothing"
+                )
+                evidence = {"length": float(norms[row]), "median_of_others": median}
+                verdicts[reply.id] = Verdict("quarantine", reason, evidence)
+        return verdicts

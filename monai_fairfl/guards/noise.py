@@ -1,0 +1,73 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Updates that are random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from monai_fairfl.guards.base import Guard, Verdict
+from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_among
+from monai_fairfl.protocol.replies import Replies
+
+
+class Noise(Guard):
+    r"""Quarantines an update that has no more in common with the others than random numbers.
+
+    The squared cosine of a random vector of s entries with any fixed one is 1 / s on average. So
+
+    .. math:: T_i = \frac{1}{(N - 1) L} \sum_{j \ne i} \sum_l s_l \cos^2(\Delta_i^l, \Delta_j^l)
+
+    is about 1 for noise, over the layers l with :math:`s_l` parameters. An honest hospital's update
+    may be at a right angle to all others on the whole, but not in every layer: in real trainings
+    its T was never below 49. The sign of a cosine does not count, so that a hospital whose images
+    ask for the opposite is as safe as one that agrees.
+
+    Nobody is judged where the others have little in common either.
+
+    Args:
+        most: T below which an update counts as noise.
+    """
+
+    def __init__(self, most: float = 4.0):
+        self.most = most
+
+    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+        if not is_judged(replies):
+            return {}
+        in_common = _in_common(replies)
+        verdicts: dict[int, Verdict] = {}
+        for row, reply in enumerate(replies):
+            others = others_of(row, len(replies))
+            among_others = pairs_among(others, in_common)
+            if not among_others.size:
+                continue
+            own = float(in_common[row, others].mean())
+            usual = float(among_others.mean())
+            if own < self.most and usual > 10 * self.most:
+                reason = (
+                    f"its update has as much in common with the others as random numbers: "
+                    f"{own:.3g}, where random numbers have 1 and the others {usual:.3g}"
+                )
+                evidence = {"in_common": own, "among_others": usual}
+                verdicts[reply.id] = Verdict("quarantine", reason, evidence)
+        return verdicts
+
+
+def _in_common(replies: Replies) -> np.ndarray:
+    """The mean over layers of parameters times squared cosine, for each pair; shape (N, N)."""
+    sizes: dict[str, int] = {}
+    for name, columns in replies.matrix.columns.items():
+        layer = replies.spec.layers.get(name, name)
+        sizes[layer] = sizes.get(layer, 0) + columns.stop - columns.start
+
+    total = np.zeros((len(replies), len(replies)))
+    layers_of_pair = np.zeros_like(total)
+    for layer, gram in replies.geometry.layers.items():
+        total += sizes[layer] * cosines(gram) ** 2
+        # A layer that a client does not train says nothing of it.
+        trained = np.diag(gram) > 0
+        layers_of_pair += np.outer(trained, trained)
+    return total / np.maximum(layers_of_pair, 1.0)

@@ -1,0 +1,60 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Updates that point against a step on which all others agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from monai_fairfl.guards.base import Guard, Verdict
+from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_among
+from monai_fairfl.protocol.replies import Replies
+
+LEAST_OTHERS = 4
+"""Fewer other sites are no consensus: of three real clinics one was honestly at -0.63."""
+
+
+class Opposed(Guard):
+    r"""Quarantines an update against the mean of at least four others that agree.
+
+    .. math:: \cos(\Delta_i, \sum_{j \ne i} \Delta_j / \lVert \Delta_j \rVert) \le -0.4
+
+    Methods that reward an unusual direction pay a client that flips the sign of its update. An
+    honest hospital may also be at an obtuse angle to the others: then the others disagree among
+    themselves, too. So nobody is judged unless the median cosine among the others reaches
+    ``agreement``.
+
+    Args:
+        cosine: at or below which an update is opposed. In real trainings of at least five sites an
+            honest cosine was never below 0.17 where the others agreed.
+        agreement: least median cosine among the others.
+    """
+
+    def __init__(self, cosine: float = -0.4, agreement: float = 0.3):
+        self.cosine = cosine
+        self.agreement = agreement
+
+    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+        if len(replies) <= LEAST_OTHERS or not is_judged(replies):
+            return {}
+        angles = cosines(replies.geometry.gram)
+        verdicts: dict[int, Verdict] = {}
+        for row, reply in enumerate(replies):
+            others = others_of(row, len(replies))
+            agreement = float(np.median(pairs_among(others, angles)))
+            if agreement < self.agreement:
+                continue
+            # The cosine with the sum of the others' unit vectors, whose squared length is the sum
+            # of their cosines.
+            length = float(np.sqrt(angles[np.ix_(others, others)].sum()))
+            with_others = float(angles[row, others].sum()) / length
+            if with_others <= self.cosine:
+                reason = (
+                    f"its update points against the others (cosine {with_others:.2f} with their "
+                    f"mean), which agree (median cosine {agreement:.2f})"
+                )
+                evidence = {"cosine": with_others, "agreement_of_others": agreement}
+                verdicts[reply.id] = Verdict("quarantine", reason, evidence)
+        return verdicts

@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Divides the weight and credit of one update among the clients that sent it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from monai_fairfl.guards import Verdict
+from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.strategies.base import RoundResult
+
+Parts = Mapping[str, Mapping[str, float]]
+"""First client of a group -> each of its clients -> its part of their weight. Parts sum to 1."""
+
+
+def parts_of_groups(verdicts: Mapping[str, Sequence[Verdict]]) -> Parts:
+    """The groups of clients that count as one, from the guards' verdicts.
+
+    Args:
+        verdicts: client -> verdicts.
+
+    >>> copy = Verdict("share", "the same update", group=("A", "B"), factor=0.5)
+    >>> parts_of_groups({"A": [copy], "B": [copy]})
+    {'A': {'A': 0.5, 'B': 0.5}}
+    """
+    parts: dict[str, dict[str, float]] = {}
+    for client, of_client in sorted(verdicts.items()):
+        for verdict in of_client:
+            if verdict.action == "share":
+                parts.setdefault(verdict.group[0], {})[client] = verdict.factor
+    return parts
+
+
+def divided(result: RoundResult, parts: Parts) -> RoundResult:
+    """``result`` with the weight and credit of each group divided among its clients.
+
+    A strategy saw the group's first client only. The others get the same reward as it.
+
+    Args:
+        result: of the strategy.
+        parts: of :func:`parts_of_groups`.
+    """
+    if not parts:
+        return result
+    aggregation: dict[str, Any] = {}
+    if any(isinstance(weights, Mapping) for weights in result.aggregation.values()):
+        for layer, weights in result.aggregation.items():
+            aggregation[layer] = _divided(weights, parts)  # type: ignore[arg-type]
+    else:
+        aggregation = _divided(result.aggregation, parts)  # type: ignore[arg-type]
+
+    rewards = result.rewards
+    if rewards is not None:
+        rewards = dict(rewards)
+        for first, of_group in parts.items():
+            for client in of_group:
+                if first in rewards:
+                    rewards[client] = rewards[first]
+    contributions = _divided(result.contributions, parts)
+    return replace(result, aggregation=aggregation, contributions=contributions, rewards=rewards)
+
+
+def _divided(values: Mapping[str, float | Estimate], parts: Parts) -> dict[str, Any]:
+    """``values`` of clients, with each group's value divided among its clients."""
+    found: dict[str, Any] = dict(values)
+    for first, of_group in parts.items():
+        if first not in values:
+            continue
+        for client, part in of_group.items():
+            found[client] = _times(values[first], part)
+    return found
+
+
+def _times(value: float | Estimate, factor: float) -> float | Estimate:
+    if not isinstance(value, Estimate):
+        return value * factor
+    stderr = value.stderr
+    if stderr is not None:
+        stderr = stderr * factor
+    return Estimate(value.value * factor, stderr, value.n)
