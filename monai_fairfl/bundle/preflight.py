@@ -17,6 +17,7 @@ from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, did_you_mean
 from monai_fairfl.measurements.table import MEASUREMENTS
+from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.importing import load_by_path
@@ -162,7 +163,7 @@ def check_groups(
 
 
 def _check_measurements(strategy: Strategy) -> None:
-    """Refuse a strategy that requires what no client measures."""
+    """Refuse a strategy that requires what no client measures, or what has no range."""
     known = [*MEASUREMENTS, "train_loss"]
     for name in sorted(strategy.requires):
         if name not in known:
@@ -170,6 +171,12 @@ def _check_measurements(strategy: Strategy) -> None:
                 f"{strategy.name} requires {name!r}, which no client measures: correct the name, "
                 "or import the module that adds it to MEASUREMENTS with the strategy"
                 f"{did_you_mean(name, known)}"
+            )
+        if name not in RANGES and name not in strategy.ranges:
+            raise ConfigError(
+                f"{strategy.name} requires {name!r}, which has no range: declare it, as in "
+                f"RANGES[{name!r}] = Range('Dice', 0, 1), both from monai_fairfl.protocol, or in "
+                f"the attribute ranges of {type(strategy).__name__}"
             )
 
 

@@ -27,7 +27,7 @@ from nvflare.app_opt.pt.fedce import FedCEConstants
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.protocol.averages import Aggregation, uniform
-from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.run_folder.records import dropped_of
@@ -43,7 +43,7 @@ from monai_fairfl.transports.flare.server.script_messages import (
     settings_for_scripts,
     usable_weight,
 )
-from monai_fairfl.transports.flare.wire import Arriving, waits_on_disk
+from monai_fairfl.transports.flare.wire import Arriving, unreadable, waits_on_disk
 
 logger = logging.getLogger(__name__)
 
@@ -264,9 +264,7 @@ class FairFLAggregator(ModelAggregator):
         spec = self.strategy.spec
         inbox = Inbox(stamped, spec, self._origin, _log_refusal, expected=self._expected)
         for request in stamped:
-            model = self._results[request.client]
-            measurements = measurements_of(model, request.client, self.strategy, self.key_metric)
-            inbox.arrived(reply_from(model, request, spec, measurements))
+            inbox.arrived(self._reply_to(request))
 
         arrived = inbox.replies()
         for client, dropped in dropped_of([arrived]).items():
@@ -275,6 +273,15 @@ class FairFLAggregator(ModelAggregator):
         if not self._replies:
             self._fail({**self._replies.missing, **self._refused})
         return self._replies
+
+    def _reply_to(self, request: Request) -> Reply:
+        """Return one result as a reply; one that cannot be read has an error."""
+        model = self._results[request.client]
+        try:
+            measurements = measurements_of(model, request.client, self.strategy, self.key_metric)
+            return reply_from(model, request, self.strategy.spec, measurements)
+        except (TypeError, ValueError, OverflowError) as error:
+            return unreadable(request, error)
 
     def _like_results(self, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """Return arrays where the clients sent arrays, else tensors."""

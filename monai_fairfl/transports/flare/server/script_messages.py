@@ -158,17 +158,18 @@ def measurements_of(
         numbers["global_score"] = sign * numbers[key_metric]
     mean_error = (model.meta or {}).get(FedCEConstants.MINUS_MODEL_SCORE)
     if mean_error is not None:
+        mean = float(mean_error)
         allowed = RANGES["leave_one_out_error"]
-        if allowed.holds(float(mean_error)):
+        if allowed.holds(mean):
             numbers["leave_one_out_error"] = strategy.value_from_mean(
-                client, "leave_one_out_error", float(mean_error)
+                client, "leave_one_out_error", mean
             )
         else:
             logger.warning(
                 "client %s: %s is %g, outside of %s, and does not count",
                 client,
                 FedCEConstants.MINUS_MODEL_SCORE,
-                float(mean_error),
+                mean,
                 allowed,
             )
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
@@ -224,6 +225,9 @@ def _number(value: Any) -> float:
     if isinstance(value, (torch.Tensor, np.ndarray)):
         has_one_element = math.prod(value.shape) == 1
         return float(value) if has_one_element else math.nan
-    if isinstance(value, (int, float, np.number)):
+    if not isinstance(value, (int, float, np.number)):
+        return math.nan
+    try:
         return float(value)
-    return math.nan
+    except OverflowError:  # an integer too large for a float
+        return math.nan
