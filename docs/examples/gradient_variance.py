@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import torch
 
-from monai_fairfl.measurements import Memory, TrainingProbe
-from monai_fairfl.measurements.entry import Context
+from monai_fairfl.measurements.entry import Context, Memory
+from monai_fairfl.measurements.training_probe import TrainingProbe
 from monai_fairfl.protocol.values import Measurement, Weights
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.protocol import Train, normalise
+from monai_fairfl.protocol.averages import normalise
+from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy
 
 
@@ -35,6 +36,8 @@ class InverseLoss(Strategy):
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("train_loss",)) for client in clients]
+
+        # What the clients measured: client -> its mean training loss L_i.
         losses = self.measured(local, "train_loss")
 
         # The weights p_i: inverse losses, divided by their sum.

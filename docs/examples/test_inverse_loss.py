@@ -1,47 +1,35 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A strategy needs no engine to be tested: send its generator replies, look at its result."""
+"""A strategy is tested without an engine: its generator is sent replies of plain tensors."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-import torch
+from helpers.driving import CLIENTS, play, reported, vector
 from inverse_loss import InverseLoss
 from monai.bundle import ConfigParser
 
-from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
-from monai_fairfl.strategies import RoundResult, Strategy
+from monai_fairfl.strategies.base import RoundResult, Strategy
 
-SPEC = ModelSpec(parameters=("w",), layers={"w": ""})
-LOSS = {"A": 0.2, "B": 0.6, "C": 0.6}
-UPDATE = {"A": 1.0, "B": 2.0, "C": 4.0}
-
-
-def answer(request: Request) -> Reply:
-    measured = {name: LOSS[request.client] for name in request.measure}
-    return Reply(
-        request.client, {"w": torch.tensor([UPDATE[request.client]])}, 10, measured, id=request.id
-    )
+UPDATES = {"1": [1.0], "2": [2.0], "3": [4.0]}
+LOSSES = reported("train_loss", [0.2, 0.6, 0.6])
 
 
 def one_round(strategy: Strategy) -> RoundResult:
-    strategy.start({"w": torch.tensor([10.0])}, sorted(LOSS), SPEC)
-    generator = strategy.round(sorted(LOSS))
-    requests = [replace(request, id=number) for number, request in enumerate(next(generator))]
-    with pytest.raises(StopIteration) as stop:
-        generator.send(Replies(map(answer, requests), requests, SPEC))
-    return stop.value.value
+    """A round of clients "1", "2" and "3", whose model is one number, which is 10 at the start."""
+    [result] = play(strategy, [UPDATES], [LOSSES], start=[10.0])
+    return result
 
 
 def test_a_third_of_the_loss_is_three_times_the_weight() -> None:
     result = one_round(InverseLoss())
-    assert result.aggregation == pytest.approx({"A": 0.6, "B": 0.2, "C": 0.2})
-    assert result.weights["w"].item() == pytest.approx(10 + 0.6 * 1 + 0.2 * 2 + 0.2 * 4)
+    assert result.aggregation == pytest.approx(dict(zip(CLIENTS, (0.6, 0.2, 0.2))))
+    assert result.contributions == result.aggregation
+    expected = vector([10 + 0.6 * 1 + 0.2 * 2 + 0.2 * 4])
+    assert result.weights["w"] == pytest.approx(expected)
 
 
 def test_a_config_reaches_it_by_its_dotted_path() -> None:
     config = ConfigParser({"strategy": {"_target_": "inverse_loss.InverseLoss", "epsilon": 0.5}})
     result = one_round(config.get_parsed_content("strategy"))
-    assert result.aggregation == pytest.approx({"A": 6 / 16, "B": 5 / 16, "C": 5 / 16})
+    assert result.aggregation == pytest.approx(dict(zip(CLIENTS, (6 / 16, 5 / 16, 5 / 16))))

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,16 +18,15 @@ from monai.utils import ensure_tuple
 
 from monai_fairfl.errors import ConfigError, FairFLError, did_you_mean, in_words
 
-logger = logging.getLogger(__name__)
-
 
 def calling_parser() -> ConfigParser | None:
     """The parser of the configuration that is running; ``None`` where none is.
 
-    MONAI passes it to no function that a configuration calls: it is found among the callers.
+    MONAI gives a function that a configuration calls no way to it: an expression sees the objects
+    that are built already, and a reference gives one of them. So the parser is looked for among the
+    callers, the innermost first.
     """
-    frame = inspect.currentframe()
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(inspect.currentframe()):
         caller = frame.f_locals.get("self")
         if isinstance(caller, ConfigParser):
             return caller
@@ -35,20 +34,23 @@ def calling_parser() -> ConfigParser | None:
         parser = getattr(caller, "parser", None)
         if isinstance(parser, ConfigParser):
             return parser
-        frame = frame.f_back
     return None
 
 
 def calling_config_files() -> tuple[str, ...]:
-    """The files that ``python -m monai.bundle run`` merges; none where something else runs."""
+    """The files that ``python -m monai.bundle run`` merges; none where something else runs.
+
+    The parser has their content and not their names: only MONAI's function that made the workflow
+    knows these.
+    """
     parser = calling_parser()
-    frame = inspect.currentframe()
-    while frame is not None:
+    if parser is None:
+        return ()
+    for frame, _ in traceback.walk_stack(inspect.currentframe()):
         workflow = frame.f_locals.get("workflow")
-        if parser is not None and getattr(workflow, "parser", None) is parser:
+        if getattr(workflow, "parser", None) is parser:
             files = ensure_tuple(frame.f_locals.get("config_file") or ())
             return tuple(str(file) for file in files)
-        frame = frame.f_back
     return ()
 
 
@@ -153,14 +155,14 @@ def settings_of_files(overrides: Mapping[str, Any]) -> dict[str, Any]:
 def errors_in_one_line() -> Iterator[None]:
     """An error of this package ends ``python -m monai.bundle`` in its text, without a traceback.
 
-    The exit code is then 2. Anywhere else the error is raised.
+    The text goes to standard error once, and to no log, which may be shown in the same place. The
+    exit code is then 2. Anywhere else the error is raised.
     """
     try:
         yield
     except FairFLError as error:
         main = getattr(sys.modules["__main__"], "__spec__", None)
         if main is not None and main.name.startswith("monai.bundle"):
-            logger.error("%s", error)
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             raise SystemExit(2) from error
         raise

@@ -222,6 +222,8 @@ class BundleFederation:
         preflight.check_strategies(
             self.strategies, self.names, train, self.settings.clients_per_round
         )
+        preflight.check_measurements(self.settings.evaluate, "evaluate")
+        preflight.check_measurements(self.settings.final, "final")
         check_valuations(self.valuations, self.bundle_root, self.names, self.settings.keywords())
         self._check_run_dir()
         if self.initial is not None:

@@ -58,9 +58,7 @@ def initial_model(
             network.load_state_dict(read_state_dict(file))
         except (ConfigError, RuntimeError) as error:
             raise FederationError(f"initial model {file} cannot be used: {error}") from error
-    state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
-    parameters, buffers = spec.split(state)
-    return {**parameters, **buffers}, spec
+    return spec.tensors_of(network), spec
 
 
 def bundle_recipe(

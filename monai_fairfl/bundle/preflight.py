@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,21 +162,35 @@ def check_groups(
     return {name: list(members) for name, members in found.items()}
 
 
-def _check_measurements(strategy: Strategy) -> None:
-    """Refuse a strategy that requires what no client measures, or what has no range."""
+def check_measurements(names: Iterable[str], asking: str) -> None:
+    """Refuse a measurement that no client knows or that has no range, before every client does.
+
+    Args:
+        names: of the measurements.
+        asking: who asks for them, such as a strategy's name.
+
+    Raises:
+        ConfigError: naming the measurement, and a known one that looks like it, or where its range
+            belongs.
+
+    >>> check_measurements(["global_scor"], "evaluate")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: evaluate requires 'global_scor', which no client measures: ...
+    """
     known = [*MEASUREMENTS, "train_loss"]
-    for name in sorted(strategy.requires):
+    for name in names:
         if name not in known:
             raise ConfigError(
-                f"{strategy.name} requires {name!r}, which no client measures: correct the name, "
-                "or import the module that adds it to MEASUREMENTS with the strategy"
-                f"{did_you_mean(name, known)}"
+                f"{asking} requires {name!r}, which no client measures: correct the name, or "
+                "import the module that adds it to MEASUREMENTS with the strategy, or under "
+                f"federate.json's imports{did_you_mean(name, known)}"
             )
-        if name not in RANGES and name not in strategy.ranges:
+        if name not in RANGES:
             raise ConfigError(
-                f"{strategy.name} requires {name!r}, which has no range: declare it, as in "
-                f"RANGES[{name!r}] = Range('Dice', 0, 1), both from monai_fairfl.protocol, or in "
-                f"the attribute ranges of {type(strategy).__name__}"
+                f"{asking} requires {name!r}, which has no range: declare it where it is added to "
+                f"MEASUREMENTS, as in RANGES[{name!r}] = Range('Dice', 0, 1), both from "
+                "monai_fairfl.protocol"
             )
 
 
@@ -214,7 +228,7 @@ def check_strategies(
                 f"{strategy.name} can take at most {strategy.max_clients} sites in a round, found "
                 f"{in_round} {list(sites)}: set clients_per_round, or leave {strategy.name} out"
             )
-        _check_measurements(strategy)
+        check_measurements(sorted(strategy.requires), strategy.name)
         scores = []
         for name in sorted(strategy.requires):
             if name in MEASUREMENTS and MEASUREMENTS[name].data == "validation":

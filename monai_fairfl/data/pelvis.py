@@ -167,18 +167,31 @@ def draw_gland(pelvis: Pelvis, site: Site) -> tuple[np.ndarray, tuple[float, flo
     Returns:
         Its radius field (below 1 inside) and its semi-axes in mm.
     """
+    # In millilitres, a log-normal around 40.
     volume = np.clip(pelvis.rng.lognormal(np.log(40.0), 0.4), 20, 90) * site.volume
-    # A coil presses the gland flat.
-    wide, flat = (1.3, 0.72) if site.coil else (1.22, 0.86)
+
+    # The semi-axes of an ellipsoid of that volume; width and depth are multiples of the height.
+    wide = 1.22
+    flat = 0.86
+    if site.coil:
+        # A coil presses the gland flat.
+        wide = 1.3
+        flat = 0.72
     unit = (volume * 1000 / (4 / 3 * np.pi * wide * flat)) ** (1 / 3)
     axes = (unit * wide, unit * flat, unit)
-    # A small apex and a wide base.
+
+    # A small apex and a wide base: width and depth grow towards the head.
     taper = 1 + 0.15 * np.clip(pelvis.z / unit, -1, 1)
-    # Horns beside the rectum.
-    front = pelvis.y - 0.006 * pelvis.x**2
-    depth = np.where(front > 0, 0.86, 1.05) * axes[1] * taper
+
+    # Horns beside the rectum: the gland bends to the back at its sides. Its back half is flatter.
+    bent_y = pelvis.y - 0.006 * pelvis.x**2
+    depth = np.where(bent_y > 0, 0.86, 1.05) * axes[1] * taper
+
+    # The elliptic radius, with a slightly uneven surface.
     x_square = (pelvis.x / (axes[0] * taper)) ** 2
-    radius = np.sqrt(x_square + (front / depth) ** 2 + (pelvis.z / axes[2]) ** 2)
+    y_square = (bent_y / depth) ** 2
+    z_square = (pelvis.z / axes[2]) ** 2
+    radius = np.sqrt(x_square + y_square + z_square)
     return radius * (1 + 0.03 * pelvis.smooth(12)), axes
 
 

@@ -27,11 +27,11 @@ class TooLong(Guard):
     t times the median, which would leave it t shares.
 
     Args:
-        times: t. In real trainings honest updates were at most 3 times as long as the median of
+        times: t. In real trainings honest updates were at most 3.8 times as long as the median of
             the others.
     """
 
-    def __init__(self, times: float = 5.0):
+    def __init__(self, times: float = 6.0):
         self.times = times
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:

@@ -33,14 +33,33 @@ class Board:
 
     Attributes:
         values: measurements that were not sent yet.
-        context: the server's numbers for this round.
     """
 
     def __init__(self, name: str):
         self.name = name
         self.values: dict[str, Measurement] = {}
-        self.context: dict[str, float] = {}
+        self._context: dict[str, float] = {}
+        self._context_is_used = False
         self._writer: weakref.ReferenceType[Engine] | None = None
+
+    @property
+    def context(self) -> dict[str, float]:
+        """The server's numbers for this round."""
+        return self._context
+
+    @context.setter
+    def context(self, context: dict[str, float]) -> None:
+        self._context = context
+        self._context_is_used = False
+
+    def use_context(self) -> None:
+        """A training begins under the context, so weights that come later are of another round."""
+        self._context_is_used = True
+
+    def drop_used_context(self) -> None:
+        """Weights came without a context: that of an earlier round is not theirs."""
+        if self._context_is_used:
+            self.context = {}
 
     def write(self, engine: Engine, name: str, value: Measurement) -> None:
         """Store a measurement that a handler of ``engine`` made.

@@ -20,7 +20,8 @@ class MeasurementsFilter(Filter):
 
     Adapters of FL engines forward the numbers in ``statistics``. Put the filter among
     ``post_weight_filters``. Put it among ``pre_filters`` too, and the handlers get what the server
-    sent as ``data["context"]``, for example ``{"previous_weight": 0.25}``.
+    sent as ``data["context"]``, for example ``{"previous_weight": 0.25}``. Where weights come
+    without a context, the handlers get an empty one, and not that of an earlier round.
 
     Args:
         board: name that the handlers have, too.
@@ -35,11 +36,14 @@ class MeasurementsFilter(Filter):
 
     def __call__(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> ExchangeObject:
         """Add the measurements to outgoing weights, or read the context of incoming ones."""
+        # Incoming weights have no statistics; those of outgoing ones are the trainer's.
+        is_incoming = data.statistics is None
         context = data.get("context")
         if isinstance(context, dict):
             self.board.context = {str(name): float(value) for name, value in context.items()}
+        elif is_incoming:
+            self.board.drop_used_context()
 
-        # Incoming weights have no statistics; those of outgoing ones are the trainer's.
         if data.statistics is not None:
             statistics = dict(data.statistics)
             for name, value in self.board.take_values().items():

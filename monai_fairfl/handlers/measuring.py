@@ -42,11 +42,18 @@ class MeasurementHandler(Detachable):
             event = Events.STARTED
         else:
             event = Events.COMPLETED
-        self._handles = [engine.add_event_handler(event, self._measure)]
+        self._handles = [
+            engine.add_event_handler(Events.STARTED, self._use_context),
+            engine.add_event_handler(event, self._measure),
+        ]
 
     def context(self) -> dict[str, float]:
         """The numbers that the server sent for this round."""
         return self.board.context
+
+    def _use_context(self) -> None:
+        # Not the board's method itself: ignite takes those of all handlers of a board for the same.
+        self.board.use_context()
 
     def _measure(self, engine: SupervisedTrainer) -> None:
         function = MEASUREMENTS[self.name].function

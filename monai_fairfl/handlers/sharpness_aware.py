@@ -16,6 +16,7 @@ from monai.utils import CommonKeys
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.base import Detachable
+from monai_fairfl.measurements.forward import inferred, prepared
 from monai_fairfl.measurements.sharpness import gsam_direction, perturbation, total_norm
 from monai_fairfl.utils.engine_internals import put_last_handler_first
 
@@ -144,15 +145,14 @@ def _backward(engine: SupervisedTrainer) -> None:
     arguments are prepared again.
     """
     output = engine.state.output
-    _, _, *further = engine.prepare_batch(
-        engine.state.batch, engine.state.device, engine.non_blocking, **engine.to_kwargs
+    batch = prepared(engine, engine.state.batch)._replace(
+        inputs=output[CommonKeys.IMAGE], targets=output[CommonKeys.LABEL]
     )
-    args, kwargs = further or ((), {})
     scaler = engine.scaler if engine.amp else None
     precision = nullcontext() if scaler is None else torch.autocast("cuda", **engine.amp_kwargs)
     with precision:
-        predicted = engine.inferer(output[CommonKeys.IMAGE], engine.network, *args, **kwargs)
-        loss = engine.loss_function(predicted, output[CommonKeys.LABEL]).mean()
+        predicted = inferred(engine, batch, engine.network)
+        loss = engine.loss_function(predicted, batch.targets).mean()
     if scaler is not None:
         loss = scaler.scale(loss)
     loss.backward()

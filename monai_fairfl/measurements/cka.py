@@ -128,9 +128,13 @@ def hsic_unbiased(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """
     n = len(first)
     k = _without_diagonal(first)
-    v = _without_diagonal(second)
-    sums = k.sum() * v.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * (k.sum(0) @ v.sum(0))
-    return ((k * v).sum() + sums) / (n * (n - 3))
+    v = _without_diagonal(second)  # L
+
+    # The three terms in the brackets; K and L are symmetric.
+    trace = (k * v).sum()
+    product_of_sums = k.sum() * v.sum() / ((n - 1) * (n - 2))
+    product_of_rows = 2 / (n - 2) * (k.sum(0) @ v.sum(0))
+    return (trace + (product_of_sums - product_of_rows)) / (n * (n - 3))
 
 
 def _without_diagonal(gram: torch.Tensor) -> torch.Tensor:

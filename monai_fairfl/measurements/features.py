@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +15,7 @@ from monai.networks.utils import eval_mode
 from monai.utils import convert_to_tensor
 from torch import nn
 
-from monai_fairfl.measurements.batches import same_batches
+from monai_fairfl.measurements.forward import inferred, prepared, same_epoch
 from monai_fairfl.measurements.loading import load_weights, loaded
 from monai_fairfl.protocol.model_spec import read_spec
 from monai_fairfl.protocol.values import Weights
@@ -77,13 +76,9 @@ def network_inputs(
         # The inferer puts together an output of one channel, which nobody reads.
         return images.new_zeros((len(images), 1, *images.shape[2:]))
 
-    with torch.no_grad(), same_batches(engine.data_loader) as loader:
-        for batch in islice(loader, engine.state.epoch_length):
-            inputs, _, *further = engine.prepare_batch(
-                batch, engine.state.device, engine.non_blocking, **engine.to_kwargs
-            )
-            args, kwargs = further or ((), {})
-            engine.inferer(inputs, stand_in, *args, **kwargs)
+    with torch.no_grad():
+        for batch in same_epoch(engine):
+            inferred(engine, prepared(engine, batch), stand_in)
 
     found = len(sample.images)
     if found == 0:

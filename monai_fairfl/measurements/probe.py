@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Scores given weights on a client's data and disturbs nothing.
+"""Runs given weights on a client's validation or test data and disturbs nothing.
 
 No checkpoint is written, no best metric is updated, no random number of the training is used.
 """
@@ -10,14 +10,19 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator
+from monai.networks.utils import eval_mode
+from monai.transforms import Activationsd, Compose
+from monai.utils import convert_to_tensor
+from monai.utils.enums import CommonKeys
 from torch.utils.data import SequentialSampler
 
+from monai_fairfl.measurements.forward import inferred, prepared, same_epoch
 from monai_fairfl.measurements.loading import loaded
 from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.utils.engine_internals import (
@@ -26,6 +31,7 @@ from monai_fairfl.utils.engine_internals import (
     handler_owner,
     is_monai_output_step,
     only_handlers,
+    postprocessing_of,
     require_whole_run,
 )
 from monai_fairfl.utils.files import distinct_names
@@ -38,7 +44,10 @@ FLOAT32_ERROR = 1e-6
 
 
 class Probe:
-    """Scores weights with a bundle's own evaluator: its data, inferer, postprocessing, key metric.
+    """Runs weights with a bundle's own evaluator: its data, inferer, postprocessing, key metric.
+
+    :meth:`score` gives the key metric of weights, :meth:`outputs` what the network predicts with
+    them, and :meth:`activation` how these outputs become probabilities.
 
     Args:
         evaluator: built by the bundle; its savers, loggers and best-metric bookkeeping are left out
@@ -50,6 +59,7 @@ class Probe:
         self.engine = evaluator
         self.classes = tuple(classes)
         self.cases: dict[str, dict[str, float]] = {}
+        self._yields_outputs = False
 
     def score(self, weights: Weights) -> dict[str, float | Estimate]:
         """The evaluator's key metric (mean Dice): ``"mean"`` over cases, and one value per class.
@@ -93,6 +103,73 @@ class Probe:
             estimates[label] = estimate(values)
         return estimates
 
+    def outputs(self, weights: Weights) -> Iterator[torch.Tensor]:
+        """Yields the network's output for each case, before any postprocessing.
+
+        The evaluator's loader, ``prepare_batch``, inferer and precision are used, in evaluation
+        mode and without gradients. The batches are the same every time, random transforms
+        included. An ``iteration_update`` of the evaluator is not called.
+
+        While the generator runs, the network has ``weights`` and the random numbers are the
+        measurement's: run it to its end. Afterwards weights, mode and random state are as before.
+
+        Args:
+            weights: the model; the network's own weights are put back afterwards.
+
+        Yields:
+            (C, H, W) or (C, H, W, D), on the evaluator's device: as a rule logits, see
+            :meth:`activation`.
+
+        Raises:
+            RuntimeError: when the outputs of another model are still being yielded.
+            ValueError: when the network gives anything but one tensor.
+        """
+        if self._yields_outputs:
+            raise RuntimeError(
+                "the network can have only one model's weights at a time: run outputs(...) of the "
+                "first model to its end before you ask for those of the second"
+            )
+        self._yields_outputs = True
+        try:
+            with loaded(self.engine.network, weights):
+                for batch in same_epoch(self.engine):
+                    yield from self._outputs_of(batch)
+        finally:
+            self._yields_outputs = False
+
+    def _outputs_of(self, batch: Any) -> torch.Tensor:
+        """The network's output (B, C, ...) for one batch, at its present weights."""
+        evaluator = self.engine
+        precision: Any = nullcontext()
+        if evaluator.amp:
+            precision = torch.autocast("cuda", **evaluator.amp_kwargs)
+        with torch.no_grad(), eval_mode(evaluator.network), precision:
+            output = inferred(evaluator, prepared(evaluator, batch), evaluator.network)
+        if not isinstance(output, torch.Tensor):
+            raise ValueError(
+                f"the network gives a {type(output).__name__}, and outputs of cases are read from "
+                "one tensor (B, C, ...): let the evaluator's inferer return that tensor"
+            )
+        return convert_to_tensor(output, track_meta=False)
+
+    def activation(self) -> str | None:
+        """How a case's output becomes probabilities: ``"softmax"``, ``"sigmoid"`` or ``None``.
+
+        It is what the evaluator's postprocessing does to ``"pred"`` in its first ``Activationsd``
+        that names one of both: by softmax over the channels, which are classes that exclude each
+        other, or by a sigmoid of each channel, which is a structure of its own. ``None``: no
+        transform names either.
+        """
+        for transform in _flattened(postprocessing_of(self.engine)):
+            if not isinstance(transform, Activationsd) or CommonKeys.PRED not in transform.keys:
+                continue
+            position = transform.keys.index(CommonKeys.PRED)
+            if transform.softmax[position]:
+                return "softmax"
+            if transform.sigmoid[position]:
+                return "sigmoid"
+        return None
+
     def _columns(self, per_case: torch.Tensor) -> dict[str, torch.Tensor]:
         """The mean over classes, and each labelled class: name -> values (cases,).
 
@@ -122,14 +199,25 @@ class Probe:
 
     def _case_names(self, count: int) -> list[str]:
         """The cases' files where the loader gives the cases in their order; else numbers."""
+        numbers = [str(number) for number in range(count)]
         loader = self.engine.data_loader
-        sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-        data = getattr(getattr(loader, "dataset", None), "data", None)
-        if isinstance(sampler, SequentialSampler) and isinstance(data, Sequence):
-            named = all(isinstance(case, dict) and "image" in case for case in data)
-            if named and len(data) == count:
-                return distinct_names([str(case["image"]) for case in data])
-        return [str(number) for number in range(count)]
+
+        # Any other loader, or a shuffled one, does not give its cases in the order of a list.
+        batch_sampler = getattr(loader, "batch_sampler", None)
+        sampler = getattr(batch_sampler, "sampler", None)
+        dataset = getattr(loader, "dataset", None)
+        cases = getattr(dataset, "data", None)
+        if not isinstance(sampler, SequentialSampler) or not isinstance(cases, Sequence):
+            return numbers
+        if len(cases) != count:
+            return numbers
+
+        files = []
+        for case in cases:
+            if not isinstance(case, dict) or "image" not in case:
+                return numbers
+            files.append(str(case["image"]))
+        return distinct_names(files)
 
     @contextmanager
     def _bare(self) -> Iterator[SupervisedEvaluator]:
@@ -160,6 +248,13 @@ def estimate(values: torch.Tensor) -> Estimate:
     mean = round(float(known.mean()), 12)
     stderr = round(float(known.std()) / math.sqrt(n), 12) if n > 1 else None
     return Estimate(mean, stderr, n)
+
+
+def _flattened(transform: Any) -> list[Any]:
+    """The single transforms of ``transform``, in their order."""
+    if isinstance(transform, Compose):
+        return list(transform.flatten().transforms)
+    return [transform]
 
 
 def _check_range(name: str, scores: torch.Tensor) -> None:

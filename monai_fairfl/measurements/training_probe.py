@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from monai.engines import SupervisedTrainer
 from monai.networks.utils import eval_mode
 
-from monai_fairfl.measurements.batches import same_batches
+from monai_fairfl.measurements.forward import inferred, prepared, same_epoch
 from monai_fairfl.measurements.loading import loaded
 from monai_fairfl.measurements.sharpness import perturbation
 from monai_fairfl.protocol.values import Estimate, Weights
@@ -118,7 +117,7 @@ class TrainingProbe:
     def _losses(self) -> list[tuple[float, int]]:
         """Each batch's (loss, images), at the network's present weights."""
         losses = []
-        for batch in self._batches():
+        for batch in same_epoch(self.engine):
             with torch.no_grad():
                 loss, images = _batch_loss(self.engine, batch)
             losses.append((float(loss), images))
@@ -128,7 +127,7 @@ class TrainingProbe:
         self, parameters: Sequence[torch.nn.Parameter]
     ) -> Iterator[BatchGradients]:
         """Each batch's loss and gradient, at the network's present weights."""
-        for batch in self._batches():
+        for batch in same_epoch(self.engine):
             with torch.enable_grad():
                 loss, images = _batch_loss(self.engine, batch)
             # torch.autograd.grad leaves the parameters' own ``grad`` alone: zeros in the place of
@@ -139,11 +138,6 @@ class TrainingProbe:
                 gradients.append(torch.zeros_like(parameter) if gradient is None else gradient)
             yield BatchGradients(float(loss.detach()), images, gradients)
 
-    def _batches(self) -> Iterator[Any]:
-        """One epoch of the trainer's batches, the same ones every time."""
-        with same_batches(self.engine.data_loader) as loader:
-            yield from islice(loader, self.engine.state.epoch_length)
-
 
 def _mean(values: Sequence[tuple[float, int]]) -> float:
     """The mean of (value, images) over images."""
@@ -153,10 +147,7 @@ def _mean(values: Sequence[tuple[float, int]]) -> float:
 
 def _batch_loss(engine: SupervisedTrainer, batch: Any) -> tuple[torch.Tensor, int]:
     """The loss of one batch as the trainer computes it, and the batch's number of images."""
-    inputs, targets, *further = engine.prepare_batch(
-        batch, engine.state.device, engine.non_blocking, **engine.to_kwargs
-    )
-    args, kwargs = further or ((), {})
-    predicted = engine.inferer(inputs, engine.network, *args, **kwargs)
-    loss = engine.loss_function(predicted, targets).mean()
-    return loss, len(inputs)
+    ready = prepared(engine, batch)
+    predicted = inferred(engine, ready, engine.network)
+    loss = engine.loss_function(predicted, ready.targets).mean()
+    return loss, len(ready.inputs)

@@ -30,7 +30,7 @@ import torch
 from monai_fairfl import __version__
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.utils.files import DAMAGED, read_state_dict, why_unreadable, write_atomically
+from monai_fairfl.utils.files import load_saved, read_state_dict, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -221,12 +221,7 @@ def read_recipe(path: str | Path) -> ModelRecipe | None:
     if is_torchscript(path):
         state = _extra_file(Path(path), IN_TORCHSCRIPT)
         return None if state is None else recipe_of_json(state, path)
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except DAMAGED as error:
-        raise ConfigError(
-            f"{path} is no state_dict of torch.save ({why_unreadable(error)})"
-        ) from error
+    found = load_saved(path)
     if not isinstance(found, Mapping) or not isinstance(found.get("model"), Mapping):
         return None  # a state_dict alone
     if "recipe" not in found:

@@ -94,6 +94,14 @@ class ModelSpec:
         buffers = {name: state[name] for name in self.buffers if name in state}
         return parameters, buffers
 
+    def tensors_of(self, network: nn.Module) -> dict[str, torch.Tensor]:
+        """Copies of a network's parameters and buffers on the CPU, aliases left out."""
+        state = {}
+        for name, tensor in network.state_dict().items():
+            state[name] = tensor.detach().cpu().clone()
+        parameters, buffers = self.split(state)
+        return {**parameters, **buffers}
+
     def with_aliases(self, weights: Weights) -> dict[str, torch.Tensor]:
         """The full ``state_dict``, as ``load_state_dict(strict=True)`` and bundles expect it."""
         state = dict(weights)

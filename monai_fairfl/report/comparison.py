@@ -110,12 +110,15 @@ def gains(scores: Mapping[str, Number], alone: Mapping[str, Number]) -> dict[str
         scores: site -> Dice with the strategy.
         alone: site -> Dice when it trains alone.
     """
-    both = [site for site in alone if site in scores]
-    if not both:
+    values = {}
+    values_alone = {}
+    for site in alone:
+        if site in scores:
+            values[site] = scores[site].value
+            values_alone[site] = alone[site].value
+    if not values:
         return {}
-    differences = fairness.gain(
-        {site: scores[site].value for site in both}, {site: alone[site].value for site in both}
-    )
+    differences = fairness.gain(values, values_alone)
     return {site: _gain(value, scores[site], alone[site]) for site, value in differences.items()}
 
 

@@ -282,9 +282,13 @@ def _focus(
     sites are of other patients. Then finished runs do. Of several groups it is the first that has
     Standalone, else the first: the best of several seeds would be chosen by chance.
     """
-    federated = [run for run in runs if not run.is_standalone]
-    whole = [run for run in federated if strategies[run.name].comparable] or federated
-    candidates = [run for run in whole if run.finished] or whole
+    candidates = [run for run in runs if not run.is_standalone]
+    of_all_sites = [run for run in candidates if strategies[run.name].comparable]
+    if of_all_sites:
+        candidates = of_all_sites
+    finished = [run for run in candidates if run.finished]
+    if finished:
+        candidates = finished
 
     with_standalone = []
     without = []

@@ -128,16 +128,22 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     >>> training_settings({"local_epochs": 4, "overrides": {"size": [64, 64]}})["overrides"]
     {'size': [64, 64]}
     """
-    used = [Path(file).name for file in config.get("config") or ()]
-    files = config.get("files") or {}
-    sections = {
-        section: dict(config.get(section) or {}) for section in ("overrides", "sites", "data")
-    }
     plain = {key: config.get(key) for key in ("bundle", "config", "local_epochs", "amp")}
+
+    # Of all files of the bundle, those that the training's configuration is made of.
+    digests = config.get("files") or {}
+    used = {}
+    for file in config.get("config") or ():
+        name = Path(file).name
+        if name in digests:
+            used[name] = digests[name]
+
     return {
         "plain": plain,
-        "files": {name: files[name] for name in used if name in files},
-        **sections,
+        "files": used,
+        "overrides": dict(config.get("overrides") or {}),
+        "sites": dict(config.get("sites") or {}),
+        "data": dict(config.get("data") or {}),
     }
 
 

@@ -256,5 +256,21 @@ def require_min_clients(replies: Replies, least: int, verdicts: Verdicts) -> Non
         asked = {request.client for request in replies.requests.values()}
         raise TooFewClients(
             f"{len(present)} of {len(asked)} clients answered, min_clients is {least}; "
-            f"missing: {replies.missing}"
+            f"missing: {missing_in_words(replies.missing)}"
         )
+
+
+def missing_in_words(missing: Mapping[str, str]) -> str:
+    """Missing clients by the reason, so that one that many clients share is read once.
+
+    Args:
+        missing: client -> why it is missing.
+
+    >>> missing_in_words({"A": "timeout", "B": "error: ValueError: no cases", "C": "timeout"})
+    'A, C (timeout); B (error: ValueError: no cases)'
+    """
+    clients_of: dict[str, list[str]] = {}
+    for client in sorted(missing):
+        clients_of.setdefault(missing[client], []).append(client)
+    parts = [f"{', '.join(clients)} ({reason})" for reason, clients in clients_of.items()]
+    return "; ".join(parts)

@@ -46,6 +46,8 @@ class Progress:
             disable=not sys.stderr.isatty(),
         )
         self.task: TaskID | None = None
+        # Why an answer of this exchange does not count -> the first client with that reason.
+        self._first_refused: dict[str, str] = {}
 
     def __enter__(self) -> Progress:
         self.bar.__enter__()
@@ -64,6 +66,7 @@ class Progress:
         """An exchange of ``requests`` requests begins."""
         self.expected = requests
         self.answers = 0
+        self._first_refused = {}
 
     def answered(self, client: str, refused: str | None) -> None:
         """A client answered.
@@ -74,9 +77,21 @@ class Progress:
         """
         self.answers += 1
         if refused is not None:
-            logger.warning("client %s does not count in this exchange: %s", client, refused)
+            self._warn_of_refused(client, refused)
         if self.task is not None:
             self.bar.update(self.task, news=f"{client} {self.answers}/{self.expected}")
+
+    def _warn_of_refused(self, client: str, reason: str) -> None:
+        """Log why a client does not count; a reason that several share stands there once."""
+        first = self._first_refused.setdefault(reason, client)
+        if first == client:
+            logger.warning("client %s does not count in this exchange: %s", client, reason)
+        else:
+            logger.warning(
+                "client %s does not count in this exchange, for the same reason as %s",
+                client,
+                first,
+            )
 
     def round_done(
         self,

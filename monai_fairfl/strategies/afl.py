@@ -85,9 +85,15 @@ def project_to_simplex(point: Mapping[str, float]) -> dict[str, float]:
     >>> project_to_simplex({"A": 0.8, "B": 0.6, "C": -1.0})
     {'A': 0.6, 'B': 0.4, 'C': 0.0}
     """
+    # If the k largest coordinates stay above 0, these lowered by the threshold sum to 1: it is
+    # their sum less 1, divided by k.
     descending = np.sort(list(point.values()))[::-1]
-    excess = (np.cumsum(descending) - 1) / np.arange(1, len(descending) + 1)
-    threshold = float(excess[np.flatnonzero(descending > excess)[-1]])
+    thresholds = (np.cumsum(descending) - 1) / np.arange(1, len(descending) + 1)
+
+    # The true k is the largest whose k-th coordinate is above its threshold.
+    possible = np.flatnonzero(descending > thresholds)
+    threshold = float(thresholds[possible[-1]])
+
     projected = {}
     for client, value in point.items():
         projected[client] = round(max(value - threshold, 0.0), 15)

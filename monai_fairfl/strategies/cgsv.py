@@ -32,7 +32,7 @@ MIN_REPUTATION = 1e-3  # before normalising
 
 @dataclass(frozen=True)
 class _Variant:
-    """How a variant masks the step, see :class:`~monai_fairfl.strategies.rewards.Sparsified`."""
+    """A variant's arguments of :class:`~monai_fairfl.strategies.rewards.Sparsified`."""
 
     mask_scope: str
     rounding: str
@@ -128,16 +128,23 @@ class CGSV(Strategy):
         if reward == "contribution_index":
             self.max_clients = MOST_CLIENTS  # type: ignore[misc]
         chosen = VARIANTS[variant]
-        scope = mask_scope or chosen.mask_scope
-        self.mask = Sparsified(beta, "tanh", scope, chosen.rounding, chosen.leave_one)
+        self.sparsified = Sparsified(
+            beta,
+            ratio="tanh",
+            mask_scope=mask_scope or chosen.mask_scope,
+            rounding=chosen.rounding,
+            leave_one=chosen.leave_one,
+        )
         self.reputation: dict[str, float] = {}  # r, of all clients
         self.rounds = 0
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        index = None
+
+        # Only the reward by the contribution index measures the Shapley values of Dice.
+        dice_values = None
         if self.reward == "contribution_index":
-            index = yield from contribution_index(self, local)
+            dice_values = yield from contribution_index(self, local)
 
         # The steps are those of Algorithm 1. First the factor that makes u_i, of length Gamma, of
         # each update.
@@ -156,8 +163,8 @@ class CGSV(Strategy):
         result = self.finish(
             local,
             weights,
-            {client: reputation[client] for client in weights},
-            self._reward_of(local, index),
+            contributions={client: reputation[client] for client in weights},
+            rewards=self._reward_of_round(local, dice_values),
             start=self.weights,
             scale=scales,
             details={"cosine": contributions, "reputation": reputation},
@@ -184,14 +191,16 @@ class CGSV(Strategy):
     def _contributions(
         self, local: Replies, weights: Mapping[str, float], scales: Mapping[str, float]
     ) -> dict[str, float]:
-        # The step u_N as a weighted sum of the updates.
+        """client -> psi_i, or its exact Shapley value."""
+        # Both are sums of updates, given by their coefficients: u_N has these; u_i, whose length
+        # does not matter to a cosine, a row of the identity.
         step = np.array([weights[client] * scales[client] for client in local.clients])
         if self.exact:
             game = cosine_game(local.geometry.gram, step, local.clients)
             return {client: float(value) for client, value in exact_shapley(game).values.items()}
         cosines = {}
-        for client, itself in zip(local.clients, np.eye(len(local)), strict=True):
-            cosines[client] = local.geometry.cosine(itself, step)
+        for client, update in zip(local.clients, np.eye(len(local)), strict=True):
+            cosines[client] = local.geometry.cosine(update, step)
         return cosines
 
     def _updated_reputation(self, contributions: Mapping[str, float]) -> dict[str, float]:
@@ -206,37 +215,39 @@ class CGSV(Strategy):
             smoothed[client] = max(average, MIN_REPUTATION)
         return merge_with_absent(self.reputation, normalise(smoothed))
 
-    def _reward_of(self, local: Replies, index: Mapping[str, float] | None) -> Reward | None:
+    def _reward_of_round(
+        self, local: Replies, dice_values: Mapping[str, float] | None
+    ) -> Reward | None:
         """What the argument ``reward`` stands for in this round."""
         if self.reward == "cosine":
-            return self.mask
+            return self.sparsified
         if self.reward == "round_robin":
             return _RoundRobin(local.clients[self.rounds % len(local.clients)])
         if self.reward == "data_size":
-            return _Shares(self.mask, sample_shares(local))
+            return _SparsifiedBy(self.sparsified, sample_shares(local))
         if self.reward == "euclidean":
-            return _Shares(self.mask, _closeness(local))
-        if index is not None:
-            return _Shares(self.mask, index)
+            return _SparsifiedBy(self.sparsified, _closeness(local))
+        if dice_values is not None:
+            return _SparsifiedBy(self.sparsified, dice_values)
         return None
 
 
-class _Shares(Reward):
-    """Gives each client a part of the step by another worth than its contribution.
+class _SparsifiedBy(Reward):
+    """The sparsified step by another quantity than the reputation, for the paper's baselines.
 
     Args:
-        mask: chooses the entries of the step that a client receives.
-        worth: client -> quantity; its share of the largest one is its part of the step.
+        sparsified: makes the models for given ratios.
+        quantity: client -> what its ratio is proportional to; the largest has the ratio 1.
     """
 
-    def __init__(self, mask: Sparsified, worth: Mapping[str, float]):
-        self.mask = mask
-        self.ratios = Sparsified(ratio="share").ratios(worth)
+    def __init__(self, sparsified: Sparsified, quantity: Mapping[str, float]):
+        self.sparsified = sparsified
+        self.ratios = Sparsified(ratio="share").ratios(quantity)
 
     def __call__(
         self, replies: Replies, old: Weights, new: Weights, contributions: object
     ) -> tuple[dict[str, Weights], Details]:
-        return self.mask.share_out(replies, old, new, self.ratios)
+        return self.sparsified.share_out(replies, old, new, self.ratios)
 
 
 class _RoundRobin(Reward):
@@ -265,11 +276,13 @@ def _closeness(local: Replies) -> dict[str, float]:
 
     :math:`d_i` is the Euclidean distance of update i from the average by images.
     """
+    # Row i of `differences` holds the coefficients, of all updates, that make update i less their
+    # average.
     shares = sample_shares(local)
-    mean = np.array([shares[client] for client in local.clients])
+    average = np.array([shares[client] for client in local.clients])
+    differences = np.eye(len(local)) - average
 
-    # Row i holds the factors of the updates in u_i - mean; G gives its squared length.
-    differences = np.eye(len(local)) - mean
+    # d_i^2 is the quadratic form of row i with the Gram matrix.
     squared = np.einsum("in,nm,im->i", differences, local.geometry.gram, differences)
     distances = np.sqrt(np.maximum(squared, 0.0))
     total = float(distances.sum()) or 1.0

@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import combinations
 
+import torch
+
 from monai_fairfl.errors import FederationError
 from monai_fairfl.games import Game, exact_shapley
+from monai_fairfl.games.game import Coalition
 from monai_fairfl.protocol.averages import sample_shares
 from monai_fairfl.protocol.messages import Measure, Request
 from monai_fairfl.protocol.replies import Replies
@@ -23,8 +26,6 @@ AT_ONCE = 8
 
 MOST_CLIENTS = 10
 """With more there would be more than 2^10 models to score in every round."""
-
-Coalition = frozenset[str]
 
 
 def all_coalitions(clients: Iterable[str]) -> list[Coalition]:
@@ -48,13 +49,27 @@ def coalition_model(strategy: Strategy, local: Replies, coalition: Coalition) ->
     """
     if not coalition:
         return strategy.weights
+    return model_of_members(strategy.weights, only_members(local, coalition), strategy.buffers)
+
+
+def only_members(replies: Replies, coalition: Coalition) -> Replies:
+    """The replies of the coalition's members."""
     others = {}
-    for reply in local:
+    for reply in replies:
         if reply.client not in coalition:
             others[reply.id] = "not of this coalition"
-    members = local.without(others)
-    averaged = members.average(sample_shares(members), strategy.buffers, strategy.weights)
-    return {**strategy.weights, **averaged}
+    return replies.without(others)
+
+
+def model_of_members(start: Weights, members: Replies, buffers: str) -> dict[str, torch.Tensor]:
+    """``start`` moved by the members' mean update, by images.
+
+    Args:
+        start: a whole model; what is not averaged stays as it is there.
+        members: their replies, at least one.
+        buffers: policy, see :meth:`Replies.average`.
+    """
+    return {**start, **members.average(sample_shares(members), buffers, start)}
 
 
 def coalition_values(

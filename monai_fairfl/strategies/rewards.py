@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.strategies.arguments import check_choice
@@ -29,10 +30,12 @@ class Sparsified(Reward):
     Args:
         beta: altruism, above 0: the larger, the more equal the rewards; ``math.inf``: the whole
             step for everybody.
-        ratio: ``"tanh"`` as above, or ``"share"``: :math:`\max(c_i, 0) / \max_j c_j`.
-        mask_scope: ``"layer"``: a share of every tensor; ``"global"``: of the model as one vector.
-        rounding: of D times the share: ``"ceil"`` or ``"floor"``.
-        leave_one: the authors' code: at most all entries but one of a tensor, even for the greatest
+        ratio: the formula of a client's ratio :math:`q_i / D`: ``"tanh"`` as above, or ``"share"``:
+            :math:`\max(c_i, 0) / \max_j c_j`.
+        mask_scope: what the mask, and so D, extends over: ``"layer"``: each tensor by itself;
+            ``"global"``: the model as one vector.
+        rounding: of :math:`q_i` to a whole number: ``"ceil"`` or ``"floor"``.
+        leave_one: the authors' code: :math:`q_i` is at most D - 1, even for the greatest
             contributor.
         rest: the other entries: ``"before"``, what the client had before training (CGSV), or
             ``"own"``, what it trained itself, so that a client that receives nothing trains alone
@@ -83,23 +86,27 @@ class Sparsified(Reward):
         return self.share_out(replies, old, new, self.ratios(present))
 
     def ratios(self, contributions: Mapping[str, float]) -> dict[str, float]:
-        """Client -> share of the step, in [0, 1]; the largest is 1.
+        r"""Client -> ratio :math:`q_i / D` before rounding, in [0, 1]; the largest is 1.
+
+        Where no contribution is above 0, every ratio is 1.
 
         >>> Sparsified(ratio="share").ratios({"A": 0.2, "B": 0.1, "C": -0.3})
         {'A': 1.0, 'B': 0.5, 'C': 0.0}
         """
         if self.ratio == "tanh" and self.beta == math.inf:
             return dict.fromkeys(contributions, 1.0)
-        worth = {}
+        # The numerators of the formula, where a contribution below 0 counts as 0.
+        numerators = {}
         for client, contribution in contributions.items():
-            value = float(contribution)
+            numerator = float(contribution)
             if self.ratio == "tanh":
-                value = math.tanh(self.beta * contribution)
-            worth[client] = max(value, 0.0)
-        largest = max(worth.values())
+                numerator = math.tanh(self.beta * contribution)
+            numerators[client] = max(numerator, 0.0)
+
+        largest = max(numerators.values())
         if largest == 0:
-            return dict.fromkeys(worth, 1.0)
-        return {client: value / largest for client, value in worth.items()}
+            return dict.fromkeys(numerators, 1.0)
+        return {client: numerator / largest for client, numerator in numerators.items()}
 
     def share_out(
         self, replies: Replies, old: Weights, new: Weights, ratios: Mapping[str, float]
@@ -110,47 +117,67 @@ class Sparsified(Reward):
             replies: of the exchange that trained.
             old: the previous global model.
             new: the next global model; ``new - old`` is the step that is shared out.
-            ratios: client -> share of the step's entries that it receives, in [0, 1].
+            ratios: client -> :math:`q_i / D` before rounding, in [0, 1].
         """
         names = replies.spec.parameters
-        steps = {name: new[name] - old[name] for name in names}
-        starts = {reply.client: replies.start(reply) for reply in replies}
+        step = {name: new[name] - old[name] for name in names}
+        models = {reply.client: self._without_step(replies, reply) for reply in replies}
 
-        # Without any entry of the step, a client has what `rest` names.
-        models: dict[str, dict[str, torch.Tensor]] = {}
-        for reply in replies:
-            if self.rest == "own":
-                models[reply.client] = replies.local(reply)
-            else:
-                models[reply.client] = {**starts[reply.client], **(reply.buffers or {})}
-
-        # The largest entries are chosen in each tensor, or in all as one vector.
+        # The masks choose in each tensor by itself, or in all tensors as one vector.
         if self.mask_scope == "global":
-            groups = [list(names)]
+            scopes = [list(names)]
         else:
-            groups = [[name] for name in names]
+            scopes = [[name] for name in names]
 
         received = dict.fromkeys(replies.clients, 0)
-        for group in groups:
-            step = torch.cat([steps[name].flatten() for name in group])
-            sizes = [steps[name].numel() for name in group]
-            counts = [self._count(ratios[client], step.numel()) for client in replies.clients]
-            masks = keep_largest(step, counts)
-            for client, mask in zip(replies.clients, masks, strict=True):
-                received[client] += int(mask.sum())
-                # In the chosen entries the client's start moves by the step.
-                for name, part in zip(group, mask.split(sizes), strict=True):
-                    moved = starts[client][name] + steps[name]
-                    chosen = part.view(moved.shape)
-                    models[client][name] = torch.where(chosen, moved, models[client][name])
+        for scope in scopes:
+            masks = self._masks({name: step[name] for name in scope}, ratios, replies.clients)
+            for reply in replies:
+                start = replies.start(reply)
+                model = models[reply.client]
+                for name, mask in masks[reply.client].items():
+                    # In the chosen entries, the client continues from its start plus the step.
+                    model[name] = torch.where(mask, start[name] + step[name], model[name])
+                    received[reply.client] += int(mask.sum())
 
-        total = sum(step.numel() for step in steps.values())
-        shares = {client: count / total for client, count in received.items()}
+        size = sum(tensor.numel() for tensor in step.values())
+        shares = {client: count / size for client, count in received.items()}
         return dict(models), {"kept": shares}
+
+    def _without_step(self, replies: Replies, reply: Reply) -> dict[str, torch.Tensor]:
+        """The client's next model where it receives no entry of the step: what `rest` names."""
+        if self.rest == "own":
+            return replies.local(reply)
+        return {**replies.start(reply), **(reply.buffers or {})}
+
+    def _masks(
+        self, step: Weights, ratios: Mapping[str, float], clients: Sequence[str]
+    ) -> dict[str, dict[str, torch.Tensor]]:
+        """Client -> tensor's name -> mask of its entries that the client receives (Eq. 4-5).
+
+        Args:
+            step: the tensors of one scope; D is the number of their entries.
+            ratios: client -> :math:`q_i / D` before rounding.
+            clients: those to make masks for.
+        """
+        vector = torch.cat([tensor.flatten() for tensor in step.values()])
+        sizes = [tensor.numel() for tensor in step.values()]
+
+        # q_i, and the mask of the q_i entries of largest magnitude.
+        counts = [self._count(ratios[client], vector.numel()) for client in clients]
+        vector_masks = keep_largest(vector, counts)
+
+        # Each mask is cut back into the shapes of the tensors.
+        masks: dict[str, dict[str, torch.Tensor]] = {}
+        for client, vector_mask in zip(clients, vector_masks, strict=True):
+            masks[client] = {}
+            for name, part in zip(step, vector_mask.split(sizes), strict=True):
+                masks[client][name] = part.view(step[name].shape)
+        return masks
 
     def _count(self, ratio: float, size: int) -> int:
         """q_i: how many of ``size`` entries a client receives (Eq. 4-5)."""
-        # Rounded, as 0.3 * 10 is a little above 3 in floating point.
+        # Rounded first, as 0.3 * 10 is a little above 3 in floating point.
         exact = round(ratio * size, 9)
         count = math.ceil(exact) if self.rounding == "ceil" else math.floor(exact)
         most = size - 1 if self.leave_one else size
@@ -238,9 +265,10 @@ def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tens
     magnitudes = values.detach().abs().cpu().numpy().reshape(-1)
     size = magnitudes.size
 
-    # After the partition, the smallest chosen entry of each mask is at its place in the order.
-    places = sorted({size - count for count in counts if 0 < count < size})
-    ordered = np.partition(magnitudes, places) if places else magnitudes
+    # In ascending order, the smallest of the `count` largest has the index size - count. The
+    # partition puts what a sort would put there to these indices, and needs no whole sort.
+    indices = sorted({size - count for count in counts if 0 < count < size})
+    partitioned = np.partition(magnitudes, indices) if indices else magnitudes
 
     masks = []
     for count in counts:
@@ -249,9 +277,11 @@ def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tens
         elif count >= size:
             mask = np.ones(size, dtype=bool)
         else:
-            smallest = ordered[size - count]
+            smallest = partitioned[size - count]
             mask = magnitudes > smallest
+            # Of the entries equal to the smallest, as many as are missing; lower indices first.
             ties = np.flatnonzero(magnitudes == smallest)
-            mask[ties[: count - int(mask.sum())]] = True
+            remaining = count - int(mask.sum())
+            mask[ties[:remaining]] = True
         masks.append(torch.from_numpy(mask).view(values.shape))
     return masks

@@ -4,12 +4,13 @@
 
 Ignite lets a caller add a handler and remove one that the caller has. It lets nobody list the
 handlers of an engine, switch some off for a while, put one in front of the others, or discard a run
-that was interrupted. A federated client needs all four. Each function here says which private
-attribute it uses, and why.
+that was interrupted. MONAI lets nobody read an engine's postprocessing. A federated client needs
+all five. Each function here says which private attribute it uses, and why.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,6 +64,20 @@ def handler_owner(handler: Handler) -> Any:
 def is_monai_output_step(handler: Handler) -> bool:
     """Whether ``handler`` is the step with which MONAI decollates or postprocesses the output."""
     return getattr(handler, "__qualname__", "").startswith(MONAI_OUTPUT_STEPS)
+
+
+def postprocessing_of(engine: Engine) -> Any:
+    """The transform that ``engine`` applies to its output; ``None`` where it has none.
+
+    Reads ``posttrans`` in the closure that MONAI's ``Workflow._register_postprocessing`` registers
+    as a handler: the engine stores the transform nowhere else.
+    """
+    for handler in handlers_of(engine):
+        if is_monai_output_step(handler):
+            variables = inspect.getclosurevars(handler).nonlocals
+            if "posttrans" in variables:
+                return variables["posttrans"]
+    return None
 
 
 def remove_handlers(engine: Engine, unwanted: Callable[[Handler], bool]) -> None:

@@ -160,10 +160,24 @@ def distinct_names(paths: Sequence[str]) -> list[str]:
     return [str(number) for number in range(len(paths))]
 
 
-def why_unreadable(error: BaseException) -> str:
+def load_saved(path: str | Path) -> Any:
+    """The content of a file of ``torch.save``, on the CPU: only tensors and plain values are read.
+
+    Raises:
+        ConfigError: when the file is missing, damaged or something else; it names the reason.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except DAMAGED as error:
+        raise ConfigError(
+            f"{path} is no state_dict of torch.save ({_why_unreadable(error)})"
+        ) from error
+
+
+def _why_unreadable(error: BaseException) -> str:
     """Why ``torch.load`` refuses a file, in one line.
 
-    >>> why_unreadable(pickle.UnpicklingError("Weights only load failed."))  # doctest: +ELLIPSIS
+    >>> _why_unreadable(pickle.UnpicklingError("Weights only load failed."))  # doctest: +ELLIPSIS
     'it is damaged, or holds more than tensors and plain values, such as a whole network: ...'
     """
     if isinstance(error, pickle.UnpicklingError):
@@ -193,12 +207,7 @@ def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
         ...
     monai_fairfl.errors.ConfigError: ...a.pt is no state_dict of torch.save but a list
     """
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except DAMAGED as error:
-        raise ConfigError(
-            f"{path} is no state_dict of torch.save ({why_unreadable(error)})"
-        ) from error
+    found = load_saved(path)
     if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
         found = found["model"]
     if not isinstance(found, Mapping):

@@ -18,6 +18,7 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.recording import RecordedRound, recorded_rounds
+from monai_fairfl.strategies.coalitions import model_of_members, only_members
 from monai_fairfl.valuation.finished import Evaluator, FinishedRun, RunValuation
 from monai_fairfl.valuation.utility import MeasuredModels
 
@@ -53,7 +54,7 @@ class MultiRound:
         _, start, replies = self._round
         if not coalition:
             return start
-        return _average(start, _only(replies, coalition), recorded.buffers)
+        return model_of_members(start, only_members(replies, coalition), recorded.buffers)
 
 
 class OneRound:
@@ -94,13 +95,13 @@ class OneRound:
         # Parameters: the initial ones, and every round's average of the members, in float64.
         parameters = {name: self.start[name].double() for name in last.spec.parameters}
         for replies in self._sums.values():
-            members = _only(replies, coalition)
+            members = only_members(replies, coalition)
             if members:
                 parameters = members.average(sample_shares(members), "local", parameters)
 
         # Buffers: the members' average of their last round.
-        members = _only(last.replies(), coalition)
-        model = dict(_average(last.start(), members, last.buffers))
+        members = only_members(last.replies(), coalition)
+        model = model_of_members(last.start(), members, last.buffers)
         for name, tensor in parameters.items():
             model[name] = tensor.to(self.start[name].dtype)
         return model
@@ -111,20 +112,6 @@ class OneRound:
             if coalition & set(recorded.clients):
                 return recorded
         return None
-
-
-def _only(replies: Replies, coalition: Coalition) -> Replies:
-    """The replies of the coalition's members."""
-    reasons = {}
-    for reply in replies:
-        if reply.client not in coalition:
-            reasons[reply.id] = "not of this coalition"
-    return replies.without(reasons)
-
-
-def _average(start: Weights, replies: Replies, buffers: str) -> Weights:
-    """``start`` with the average of the replies, by images, in the place of what it averages."""
-    return {**start, **replies.average(sample_shares(replies), buffers, start)}
 
 
 class Reconstruction(RunValuation):

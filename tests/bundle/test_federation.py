@@ -291,6 +291,7 @@ def test_a_mistake_on_the_command_line_ends_with_one_clear_line(
 ) -> None:
     done = run(command(three, tmp_path / "run", *arguments), tmp_path)
     assert done.returncode == 2 and says in done.stderr.splitlines()[-1]
+    assert (done.stdout + done.stderr).count(says) == 1
     assert "Traceback" not in done.stderr and not list((tmp_path / "run").glob("checkpoints/*"))
 
 
@@ -369,6 +370,16 @@ def test_strategies_are_checked_against_sites_and_evaluator() -> None:
     del train.config["validate"]["evaluator"]
     with pytest.raises(ConfigError, match="leave_one_out_error.*no validate#evaluator"):
         check_strategies([FedCE()], ["A", "B"], train)
+
+
+@pytest.mark.parametrize("setting", ["evaluate", "final"])
+def test_a_measurement_that_no_client_knows_is_refused_before_the_first_round(
+    setting: str, three: Path, tmp_path: Path
+) -> None:
+    misspelt = {setting: ["global_scor"]}
+    with pytest.raises(ConfigError, match=f"{setting} requires .*did you mean 'global_score'"):
+        federation(three, tmp_path / "run", FedAvg(), **misspelt).run()
+    assert not (tmp_path / "run").exists()
 
 
 def test_groups_are_of_sites_that_take_part_and_do_not_overlap() -> None:

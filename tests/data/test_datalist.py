@@ -96,11 +96,9 @@ def test_all_files_that_do_not_pair_are_named_at_once(tmp_path):
     with pytest.raises(DataError) as error:
         find_cases(tmp_path)
     text = str(error.value)
-    assert "Case00.nii.gz has no label; add Case00_segmentation.nii.gz" in text
+    assert "Case00.nii.gz has no mask; add Case00_segmentation.nii.gz" in text
     assert "Case01_segmentation.nii.gz has no image; add Case01.nii.gz" in text
-    assert (
-        "Case02 has 2 labels" in text and "Case02_Segmentation.nii" in text and "keep one" in text
-    )
+    assert "Case02 has 2 masks" in text and "Case02_Segmentation.nii" in text and "keep one" in text
 
 
 # contents

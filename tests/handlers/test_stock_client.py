@@ -88,8 +88,7 @@ def test_two_rounds_send_every_measurement_in_the_statistics(
         for k in weights
         if weights[k].is_floating_point()
     )
-    board("default").context = {}
-    # Nobody reports with which weight its update entered.
+    # Nobody reports with which weight its update entered; that of the round before is another one.
     client.train(ExchangeObject(weights=dict(mixed)))
     assert "fairfl/leave_one_out_error" not in client.get_weights().statistics
 
@@ -117,6 +116,21 @@ def test_measurements_are_sent_once_and_boards_are_apart() -> None:
     assert sent.statistics == {"current_epoch": 1, "fairfl/train_loss": 0.5}
     assert MeasurementsFilter("A")(ExchangeObject(statistics={})).statistics == {}
     assert MeasurementsFilter("B")(ExchangeObject(statistics={})).statistics == {}
+
+
+def test_a_context_lasts_until_weights_come_after_its_training() -> None:
+    incoming = ExchangeObject(weights={})
+    incoming["context"] = {"sam_rho": 0.1}
+    receive = MeasurementsFilter("rounds")
+    receive(incoming)
+    receive(ExchangeObject(weights={}))  # such as an evaluation before the training of the round
+    assert board("rounds").context == {"sam_rho": 0.1}
+
+    board("rounds").use_context()
+    MeasurementsFilter("rounds")(ExchangeObject(statistics={}))
+    assert board("rounds").context == {"sam_rho": 0.1}
+    receive(ExchangeObject(weights={}))
+    assert board("rounds").context == {}
 
 
 def test_a_board_ends_with_the_handlers_and_filters_that_have_it() -> None:

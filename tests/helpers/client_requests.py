@@ -17,10 +17,16 @@ from monai_fairfl.protocol.messages import Reply, Request
 NETWORK = {"size": TINY["size"], "channels": TINY["channels"]}
 
 
-def tiny_model() -> tuple[dict[str, torch.Tensor], Any]:
-    """Weights and specification of the bundle's network."""
+def tiny_model(**overrides: Any) -> tuple[dict[str, torch.Tensor], Any]:
+    """Weights and specification of the bundle's network.
+
+    Args:
+        **overrides: of the bundle's configuration, such as ``out_channels=2, softmax=True``; give
+            the client the same ones.
+    """
     torch.manual_seed(0)
-    weights, spec = initial_model(CHECKOUT / "bundles" / "prostate_mri_segmentation", NETWORK)
+    bundle = CHECKOUT / "bundles" / "prostate_mri_segmentation"
+    weights, spec = initial_model(bundle, {**NETWORK, **overrides})
     return dict(weights), spec
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from monai.data import DataLoader, Dataset
+from helpers.small_evaluators import cases_of, evaluator_of
 from monai.engines import SupervisedEvaluator
 from monai.inferers import Inferer, SimpleInferer, SliceInferer
 from monai.networks.nets import DynUNet, UNet
@@ -16,11 +16,8 @@ from monai_fairfl.measurements import features
 from monai_fairfl.measurements.features import network_inputs, paired_features, scored_layers
 
 
-def evaluator_of(volumes: list[torch.Tensor], inferer: Inferer) -> SupervisedEvaluator:
-    data = [{"image": volume, "label": volume} for volume in volumes]
-    return SupervisedEvaluator(
-        torch.device("cpu"), DataLoader(Dataset(data), 1), nn.Identity(), inferer=inferer
-    )
+def engine_of(volumes: list[torch.Tensor], inferer: Inferer) -> SupervisedEvaluator:
+    return evaluator_of(nn.Identity(), cases_of(volumes), inferer=inferer)
 
 
 def numbered(slices: int, first: int = 0, size: int = 4) -> torch.Tensor:
@@ -54,7 +51,7 @@ def by_layer(*arguments: Any) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
 
 def test_inputs_are_the_slices_that_the_bundles_inferer_cuts() -> None:
     inferer = SliceInferer(roi_size=(4, 4), sw_batch_size=3, spatial_dim=2)
-    images = network_inputs(evaluator_of([numbered(5), numbered(4, 5)], inferer))
+    images = network_inputs(engine_of([numbered(5), numbered(4, 5)], inferer))
     assert images.shape == (9, 1, 4, 4)
     assert sorted(images[:, 0, 0, 0].tolist()) == list(range(9))
 
@@ -62,7 +59,7 @@ def test_inputs_are_the_slices_that_the_bundles_inferer_cuts() -> None:
 @pytest.mark.parametrize(("slices", "most"), [(9, 4), (100, 10), (1000, 64), (64, 64)])
 def test_a_sample_is_evenly_spaced_bounded_and_the_same_each_time(slices: int, most: int) -> None:
     inferer = SliceInferer(roi_size=(4, 4), sw_batch_size=7, spatial_dim=2)
-    engine = evaluator_of([numbered(slices)], inferer)
+    engine = engine_of([numbered(slices)], inferer)
     chosen = network_inputs(engine, most)[:, 0, 0, 0]
     steps = chosen.diff()
     assert len(chosen) == most and chosen[0] == 0 and chosen[-1] >= slices * 0.85
@@ -71,12 +68,12 @@ def test_a_sample_is_evenly_spaced_bounded_and_the_same_each_time(slices: int, m
 
 
 def test_images_of_another_shape_are_left_out_and_none_at_all_is_an_error() -> None:
-    engine = evaluator_of(
+    engine = engine_of(
         [torch.zeros(1, 4, 4), torch.ones(1, 6, 6), torch.ones(1, 4, 4)], SimpleInferer()
     )
     assert network_inputs(engine)[:, 0, 0, 0].tolist() == [0, 1]
     with pytest.raises(ValueError, match="data list is empty"):
-        network_inputs(evaluator_of([], SimpleInferer()))
+        network_inputs(engine_of([], SimpleInferer()))
 
 
 @pytest.mark.parametrize("res_units", [0, 2])

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from monai.data import DataLoader, Dataset
-from monai.engines import SupervisedEvaluator
+from helpers.small_evaluators import evaluator_of
 from monai.handlers import HausdorffDistance, MeanDice, from_engine
 from torch import nn
 
@@ -39,7 +38,7 @@ class Two(nn.Module):
 def probe() -> Probe:
     torch.manual_seed(0)
     images = [{"image": torch.randn(4), "label": torch.zeros(1)} for _ in range(10)]
-    return Probe(SupervisedEvaluator(torch.device("cpu"), DataLoader(Dataset(images), 5), Two()))
+    return Probe(evaluator_of(Two(), images, batch_size=5))
 
 
 def weights(seed: int) -> dict[str, torch.Tensor]:
@@ -127,11 +126,9 @@ def test_cases_of_one_name_in_several_folders_all_count() -> None:
         return {"image": shown, "label": torch.ones(1, 4, 4)}
 
     metric = MeanDice(output_transform=from_engine(["pred", "label"]))
-    loader = DataLoader(Dataset(files, read), 1)
-    evaluator = SupervisedEvaluator(
-        torch.device("cpu"), loader, nn.Identity(), key_val_metric={"dice": metric}
+    probe = Probe(
+        evaluator_of(nn.Identity(), files, transform=read, key_val_metric={"dice": metric})
     )
-    probe = Probe(evaluator)
 
     assert probe.score({})["mean"] == Estimate(0.5, pytest.approx(0.3**0.5 / 6**0.5), 6)
     assert {name: scores["dice"] for name, scores in probe.cases.items()} == {
@@ -146,16 +143,10 @@ def test_a_distance_is_no_score() -> None:
     labels = {"near": torch.zeros(1, 1, 8, 8), "far": torch.zeros(1, 1, 8, 8)}
     labels["near"][..., 2:4, 2:4] = labels["far"][..., 5:7, 2:4] = 1
     items = [{"image": labels["near"][0], "label": label[0]} for label in labels.values()]
-    evaluator = SupervisedEvaluator(
-        torch.device("cpu"),
-        DataLoader(Dataset(items), 1),
-        nn.Identity(),
-        key_val_metric={
-            "distance": HausdorffDistance(
-                include_background=True, output_transform=from_engine(["pred", "label"])
-            )
-        },
+    distance = HausdorffDistance(
+        include_background=True, output_transform=from_engine(["pred", "label"])
     )
+    evaluator = evaluator_of(nn.Identity(), items, key_val_metric={"distance": distance})
     with pytest.raises(
         ValueError, match=r"key metric 'distance' is 3 for a case.*make such a metric the key_val"
     ):

@@ -1,13 +1,16 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""CONTRIBUTING.md's way to ship a strategy: what it asks for is there for every shipped one, and is
-enough.
+"""CONTRIBUTING.md's way to ship a strategy and a measurement: its steps are enough.
+
+What it asks for is there for every shipped strategy.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -44,8 +47,8 @@ def test_every_shipped_strategy_is_on_the_pages(name: str) -> None:
 
 
 def steps() -> str:
-    """The numbered list below "To ship it:"."""
-    return GUIDE.partition("To ship it:\n")[2].partition("`make test`")[0]
+    """The numbered list of a strategy, below "To ship it:"."""
+    return GUIDE.partition("To ship it:\n")[2].partition("`make format` puts")[0]
 
 
 def test_the_steps_name_the_files_that_are_followed_below() -> None:
@@ -70,6 +73,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(CHECKOUT / folder, copy / folder, ignore=leave_out)
     for name in ("README.md", "CONTRIBUTING.md", "pyproject.toml"):
         shutil.copy(CHECKOUT / name, copy / name)
+    (copy / "bundles").symlink_to(CHECKOUT / "bundles")
     return copy
 
 
@@ -80,19 +84,17 @@ def edit(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
-def run_tests(checkout: Path) -> str:
-    """What pytest says of the new strategy in ``checkout``."""
-    files = [
-        "tests/cli/test_program.py",
-        "tests/pages/test_contributing.py",
-        "monai_fairfl/strategies/inverse_loss.py",
-    ]
-    if (checkout / "tests" / "strategies" / "test_inverse_loss.py").exists():
-        files.append("tests/strategies/test_inverse_loss.py")
-    chosen = "InverseLoss or inverse_loss"
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files]
+def run_tests(checkout: Path, *arguments: str) -> str:
+    """The output of pytest in ``checkout``."""
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     done = warm_python.run(words, checkout, PYTHONPATH=str(checkout))
     return done.stdout
+
+
+def command_of_a_new_strategy() -> list[str]:
+    """The arguments of the command that runs what concerns a new strategy."""
+    [shown] = re.findall(r"^\.venv/bin/python -m pytest -q (.*?)\n```", GUIDE, re.DOTALL | re.M)
+    return shlex.split(shown.replace("\\\n", " "))
 
 
 @pytest.mark.slow
@@ -103,7 +105,7 @@ def test_the_steps_are_enough_and_pages_that_are_left_out_are_named(checkout: Pa
     line = "from .leave_one_out import LeaveOneOut as LeaveOneOut\n"
     named = "from .inverse_loss import InverseLoss as InverseLoss\n"
     edit(package / "__init__.pyi", line, named + line)
-    done = run_tests(checkout)
+    done = run_tests(checkout, "-k", "InverseLoss", "tests/pages/test_contributing.py")
     assert "add a row for InverseLoss" in done and "add `InverseLoss` to the table" in done
 
     # Step 3: the test.
@@ -112,7 +114,7 @@ def test_the_steps_are_enough_and_pages_that_are_left_out_are_named(checkout: Pa
     test = test.replace('"inverse_loss.', '"monai_fairfl.strategies.inverse_loss.')
     (checkout / "tests" / "strategies" / "test_inverse_loss.py").write_text(test)
 
-    # Steps 4 and 5: the pages.
+    # Steps 4 to 6: the pages.
     ditto = "| [Ditto](ditto.md) |"
     row = (
         "| [InverseLoss](inverse_loss.md) | training loss | 1 number | 1 | no | unusable labels |\n"
@@ -125,5 +127,52 @@ def test_the_steps_are_enough_and_pages_that_are_left_out_are_named(checkout: Pa
         "| `InverseLoss` | training losses |\n| `Ditto` | images;",
     )
 
-    done = run_tests(checkout)
-    assert re.search(r"^5 passed", done, re.MULTILINE), done[-3000:]
+    # Its two tests and doctest, the pages, the command's list, and the promises of all strategies.
+    done = run_tests(checkout, *command_of_a_new_strategy())
+    assert re.search(r"^6 passed", done, re.MULTILINE), done[-3000:]
+
+
+@pytest.mark.slow
+def test_the_steps_of_a_measurement_are_enough(checkout: Path) -> None:
+    # Steps 1 and 3: the functions and their tests.
+    examples = checkout / "docs" / "examples"
+    package = checkout / "monai_fairfl" / "measurements"
+    imports = ""
+    files = []
+    for name in ("prediction_entropy", "gradient_variance"):
+        shutil.copy(examples / f"{name}.py", package / f"{name}.py")
+        imports += f"from monai_fairfl.measurements.{name} import {name}\n"
+        test = (examples / f"test_{name}.py").read_text()
+        file = checkout / "tests" / "measurements" / f"test_{name}.py"
+        file.write_text(
+            test.replace(f"from {name} import", f"from monai_fairfl.measurements.{name} import")
+        )
+        files.append(str(file))
+
+    # Step 2: their lines of the table.
+    entries = re.findall(r'^   ("\w+": Entry\(.*\),)$', GUIDE, re.MULTILINE)
+    assert len(entries) == 2
+    table = package / "table.py"
+    line = "from monai_fairfl.measurements.probe import Probe\n"
+    edit(table, line, imports + line)
+    line = '    "global_loss": Entry('
+    edit(table, line, textwrap.indent("\n".join(entries), "    ") + "\n" + line)
+
+    ranges = re.findall(r'^   ("\w+": Range\(.*\),)$', GUIDE, re.MULTILINE)
+    assert len(ranges) == 2
+    line = '    "global_loss": LOSS,\n'
+    edit(
+        checkout / "monai_fairfl" / "protocol" / "measured.py",
+        line,
+        textwrap.indent("\n".join(ranges), "    ") + "\n" + line,
+    )
+
+    # Step 4: the test through a whole client.
+    step = GUIDE.partition("Add a test through a whole client to ")[2]
+    file = checkout / step.split("`")[1]
+    test = textwrap.dedent(step.partition("```python\n")[2].partition("   ```")[0])
+    file.write_text(f"{file.read_text()}\n\n{test}")
+
+    chosen = "prediction_entropy or gradient_variance or measured_on_request"
+    done = run_tests(checkout, "-k", chosen, *files, str(file))
+    assert re.search(r"^8 passed", done, re.MULTILINE), done[-3000:]

@@ -370,6 +370,22 @@ def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(tmp_path: P
     assert files_of(tmp_path / "parts")[0] == files_of(tmp_path / "whole")[0]
 
 
+def test_a_reason_that_all_clients_share_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    reason = "ValueError: this client cannot do 'beauty'"
+    refusing = Faulty(lambda request, reply: replace(reply, error=reason))
+    with pytest.raises(FederationError, match=r"missing: A, B, C \(error: ValueError") as error:
+        federation(tmp_path, carrier=refusing, retries=0).run()
+    assert str(error.value).count(reason) == 1
+
+    assert caplog.text.count(reason) == 1
+    assert f"client A does not count in this exchange: error: {reason}" in caplog.text
+    for client in ("B", "C"):
+        same = f"client {client} does not count in this exchange, for the same reason as A"
+        assert caplog.text.count(same) == 1
+
+
 def test_an_end_that_too_few_answer_is_tried_again_and_changes_no_bit(tmp_path: Path) -> None:
     federation(tmp_path / "plain").run()
     asked: list[str] = []

@@ -20,7 +20,7 @@ from helpers.driving import (
 )
 
 from monai_fairfl.strategies import CGSV, Sparsified
-from monai_fairfl.strategies.cgsv import _Shares
+from monai_fairfl.strategies.cgsv import _SparsifiedBy
 
 WORKED = GOLDEN["cgsv"]
 SECOND = dict(zip(CLIENTS, GOLDEN["fedce"]["updates_round1"], strict=True))
@@ -115,10 +115,11 @@ def test_baselines_of_the_reward() -> None:
     np.testing.assert_allclose(others["2"]["w"], np.array(COMMON["w0"]) + UPDATES["2"])  # type: ignore[index]
 
 
-def test_everybody_receives_the_whole_step_while_no_index_is_above_zero() -> None:
+def test_everybody_receives_the_whole_step_while_no_value_is_above_zero() -> None:
     """As the model is in early rounds, when no coalition's Dice is above 0."""
-    index = dict.fromkeys(CLIENTS, 0.0)
-    assert _Shares(Sparsified(), index).ratios == dict.fromkeys(CLIENTS, 1.0)
+    dice_values = dict.fromkeys(CLIENTS, 0.0)
+    reward = _SparsifiedBy(Sparsified(), dice_values)
+    assert reward.ratios == dict.fromkeys(CLIENTS, 1.0)
 
 
 def test_without_gamma_the_clients_own_steps_decide_the_length() -> None:

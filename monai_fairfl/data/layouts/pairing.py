@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from monai_fairfl.data.layouts.base import CaseFiles, all_named
@@ -46,19 +46,58 @@ def pair(images: Sequence[Path], masks: Sequence[Path], where: str) -> list[tupl
             case = case.removesuffix(suffix)
         masks_by_case.setdefault(case, []).append(path)
 
+    return pair_by_case(images_by_case, masks_by_case, where, _lacks_partner)
+
+
+def pair_by_case(
+    images: Mapping[str, Sequence[Path]],
+    masks: Mapping[str, Sequence[Path]],
+    where: str,
+    lacks_partner: Callable[[str, Path, str], str],
+) -> list[tuple[Path, Path]]:
+    """Pair the one image with the one mask of each case, sorted by case.
+
+    Args:
+        images: case -> its image files.
+        masks: case -> its mask files.
+        where: the site, for errors.
+        lacks_partner: takes a case, its file and what it lacks, ``"image"`` or ``"mask"``; returns
+            the problem and its fix in words.
+
+    Raises:
+        DataError: files that do not pair; the error names all of them.
+    """
     problems: list[str] = []
     pairs = []
-    for case in sorted(images_by_case.keys() | masks_by_case.keys()):
-        case_images = images_by_case.get(case, [])
-        case_masks = masks_by_case.get(case, [])
-        case_problems = _pairing_problems(case, case_images, case_masks)
+    for case in sorted(images.keys() | masks.keys()):
+        case_images = images.get(case, [])
+        case_masks = masks.get(case, [])
+        case_problems = []
+        if not case_masks:
+            case_problems.append(lacks_partner(case, case_images[0], "mask"))
+        if not case_images:
+            case_problems.append(lacks_partner(case, case_masks[0], "image"))
+        case_problems += _too_many(case, "images", case_images)
+        case_problems += _too_many(case, "masks", case_masks)
         if case_problems:
-            problems.extend(case_problems)
+            problems += case_problems
         else:
             pairs.append((case_images[0], case_masks[0]))
     if problems:
         raise DataError(f"{where}: {all_named(problems)}.")
     return pairs
+
+
+def _too_many(case: str, kind: str, files: Sequence[Path]) -> list[str]:
+    """The problem that a case has several files of one kind, or none."""
+    if len(files) <= 1:
+        return []
+    names = " and ".join(file.name for file in files)
+    return [f"{case} has {len(files)} {kind}, {names}; keep one"]
+
+
+def _lacks_partner(case: str, file: Path, kind: str) -> str:
+    return f"{file.parent.name}/{file.name} has no {kind}; add it, or remove the file"
 
 
 def _common_suffix(masks: Sequence[Path], image_stems: set[str], where: str) -> str:
@@ -86,24 +125,6 @@ def _suffix_of(mask_stem: str, image_stems: set[str]) -> str:
             suffix = mask_stem[end:]
             return suffix if _MASK_SUFFIX.fullmatch(suffix) else ""
     return ""
-
-
-def _pairing_problems(case: str, images: list[Path], masks: list[Path]) -> list[str]:
-    """Why the files of a case are not one image and one mask."""
-    problems = []
-    if not masks:
-        problems.append(_lacks_partner(images[0], "mask"))
-    elif not images:
-        problems.append(_lacks_partner(masks[0], "image"))
-    for kind, files in (("images", images), ("masks", masks)):
-        if len(files) > 1:
-            names = " and ".join(file.name for file in files)
-            problems.append(f"{case} has {len(files)} {kind}, {names}; keep one")
-    return problems
-
-
-def _lacks_partner(file: Path, kind: str) -> str:
-    return f"{file.parent.name}/{file.name} has no {kind}; add it, or remove the file"
 
 
 def as_cases(pairs: Sequence[tuple[Path, Path]]) -> list[CaseFiles]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from monai_fairfl.data.layouts.base import CaseFiles, Found
-from monai_fairfl.errors import DataError
+from monai_fairfl.data.layouts.base import Found
+from monai_fairfl.data.layouts.pairing import pair_by_case
 
 EXPECTS = "CaseNN.nii.gz beside CaseNN_segmentation.nii.gz"
 _NIFTI = re.compile(r"(?P<case>.+?)(?P<mask>_segmentation)?\.nii(\.gz)?", re.IGNORECASE)
@@ -27,19 +27,8 @@ def recognises(folder: Path) -> bool:
 def find(folder: Path) -> Found:
     """Pair the images with their masks."""
     images, masks = _images_and_masks(folder)
-    problems: list[str] = []
-    cases: list[CaseFiles] = []
-    for case in sorted(images.keys() | masks.keys()):
-        case_images = images.get(case, [])
-        case_masks = masks.get(case, [])
-        case_problems = _pairing_problems(case, case_images, case_masks)
-        if case_problems:
-            problems.extend(case_problems)
-        else:
-            cases.append({"image": str(case_images[0]), "label": str(case_masks[0])})
-    if problems:
-        raise DataError(f"{folder}: " + "; ".join(problems) + ".")
-    return Found(cases)
+    pairs = pair_by_case(images, masks, str(folder), _lacks_partner)
+    return Found([{"image": str(image), "label": str(mask)} for image, mask in pairs])
 
 
 def _images_and_masks(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
@@ -55,17 +44,6 @@ def _images_and_masks(folder: Path) -> tuple[dict[str, list[Path]], dict[str, li
     return images, masks
 
 
-def _pairing_problems(case: str, images: list[Path], masks: list[Path]) -> list[str]:
-    """Why the files of a case are not one image and one mask."""
-    problems = []
-    if not masks:
-        problems.append(
-            f"{images[0].name} has no label; add {case}_segmentation.nii.gz or remove the image"
-        )
-    elif not images:
-        problems.append(f"{masks[0].name} has no image; add {case}.nii.gz or remove the label")
-    for kind, files in (("image", images), ("label", masks)):
-        if len(files) > 1:
-            names = " and ".join(file.name for file in files)
-            problems.append(f"{case} has {len(files)} {kind}s, {names}; keep one")
-    return problems
+def _lacks_partner(case: str, file: Path, kind: str) -> str:
+    missing = f"{case}_segmentation.nii.gz" if kind == "mask" else f"{case}.nii.gz"
+    return f"{file.name} has no {kind}; add {missing}, or remove the file"

@@ -168,11 +168,12 @@ def _interval(
     high = max(members)
     outer = outermost_first[0]
     inner = outermost_first[1:]
-    is_dofe = background > DOFE_RIM >= outer > DOFE_CUP and all(
-        level <= DOFE_CUP for level in inner
-    )
+    is_dofe = background > DOFE_RIM >= outer > DOFE_CUP
+    is_dofe = is_dofe and all(level <= DOFE_CUP for level in inner)
+    if is_dofe and high == outer:
+        return [0, DOFE_RIM]
     if is_dofe:
-        return [0, DOFE_RIM if high == outer else DOFE_CUP]
+        return [0, DOFE_CUP]
 
     others = {*outermost_first, background} - set(members)
     if any(low <= level <= high for level in others):

@@ -26,6 +26,7 @@ import torch  # noqa: E402
 import yaml  # noqa: E402
 from cryptography import x509  # noqa: E402
 from helpers.checkout import files_of_the_project  # noqa: E402
+from helpers.page_tables import names_in_first_column  # noqa: E402
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey  # noqa: E402
 from nvflare.apis.fl_context import FLContext  # noqa: E402
 from nvflare.apis.workspace import Workspace  # noqa: E402
@@ -100,10 +101,7 @@ def test_each_participant_receives_what_the_page_says(provisioned: Path) -> None
         *HOSPITALS,
         "lead@example.org",
     }
-    table = PAGE.split("| in the kit of `alder`")[1].split("\n\n")[0]
-    named: list[str] = []
-    for row in table.splitlines()[2:]:
-        named += re.findall(r"`([^`]+)`", row.split("|")[1])
+    named = names_in_first_column(PAGE, "| in the kit of `alder`")
     assert len(named) == 10
     for site in HOSPITALS:
         for name in named:

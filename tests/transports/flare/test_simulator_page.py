@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("nvflare")
 
 from helpers.federations import CLIENTS, assert_same_run  # noqa: E402
+from helpers.page_tables import names_in_first_column  # noqa: E402
 
 from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
 from monai_fairfl.transports.flare.server.curves import curve_points  # noqa: E402
@@ -70,10 +71,7 @@ def test_the_script_gives_the_ledger_of_one_process(
 
 @pytest.mark.slow
 def test_results_lie_where_the_page_says(simulated: Path) -> None:
-    table = PAGE.split("| in `flare/FedCE/`")[1].split("\n\n")[0]
-    named: list[str] = []
-    for row in table.splitlines()[2:]:
-        named += re.findall(r"`([^`]+)`", row.split("|")[1])
+    named = names_in_first_column(PAGE, "| in `flare/FedCE/`")
     assert len(named) == 6
     for name in named:
         assert (simulated / name).exists(), name

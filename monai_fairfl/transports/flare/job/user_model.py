@@ -50,9 +50,7 @@ def initial_of(
                 "made, not at the server"
             ) from error
     spec = _with_parameters(read_spec(network), names)
-    state = {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
-    parameters, buffers = spec.split(state)
-    return {**parameters, **buffers}, spec
+    return spec.tensors_of(network), spec
 
 
 def _build(model: Mapping[str, Any] | None) -> nn.Module:

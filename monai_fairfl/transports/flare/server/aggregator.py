@@ -25,7 +25,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_opt.pt.fedce import FedCEConstants
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.guards import DEFAULT
+from monai_fairfl.guards import DEFAULT, BatchStatistics
 from monai_fairfl.protocol.averages import Aggregation, uniform
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -46,6 +46,9 @@ from monai_fairfl.transports.flare.server.script_messages import (
 from monai_fairfl.transports.flare.wire import Arriving, unreadable, waits_on_disk
 
 logger = logging.getLogger(__name__)
+
+GUARDS = tuple(guard for guard in DEFAULT if not isinstance(guard, BatchStatistics))
+"""Buffers are differences here, too, and a difference of variances may be negative."""
 
 BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -269,7 +272,7 @@ class FairFLAggregator(ModelAggregator):
         arrived = inbox.replies()
         for client, dropped in dropped_of([arrived]).items():
             logger.warning("client %s: measurements are left out: %s", client, dropped)
-        self._replies, _ = guarded(arrived, DEFAULT)
+        self._replies, _ = guarded(arrived, GUARDS)
         if not self._replies:
             self._fail({**self._replies.missing, **self._refused})
         return self._replies

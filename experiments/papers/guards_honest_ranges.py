@@ -1,0 +1,191 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Guards: what honest sites reach in every round of real trainings.
+
+A guard may be on by default only where its threshold is beyond all of these. No number comes from a
+guard's own code here: cosines with earlier rounds are of the whole updates, and not of sketches.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from reading import markdown, measurement
+from trainings import TRAININGS
+
+from monai_fairfl.guards import Guard, Verdict
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.strategies import FedAvg, FedCE, Strategy
+
+STUDIES = ()
+
+QUANTITIES = {
+    "length": "length / median of the others",
+    "in_common": "T (random numbers: 1)",
+    "nearest": "cosine with the nearest other",
+    "with_others": "cosine with the mean of the others",
+    "last_step": "cosine with the last step",
+    "another_previous": "cosine with another's previous update",
+    "own_previous": "cosine with its own previous update",
+    "variances": "ratio of variances",
+    "means": "shift of means",
+}
+"""Key -> title of a column."""
+
+
+class Watching(Guard):
+    """Notes where every honest update lies, and gives no verdict."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.number = 0
+        self.previous: dict[str, torch.Tensor] = {}
+        self.model: torch.Tensor | None = None
+
+    def __deepcopy__(self, memo: object) -> Watching:
+        """A federation copies its guards; this one is the same, so that its numbers can be read."""
+        return self
+
+    def check(self, replies: Replies) -> Mapping[int, Verdict]:
+        """Note this round's numbers."""
+        updates = {
+            reply.client: replies.matrix.rows[row].double() for row, reply in enumerate(replies)
+        }
+        columns = replies.matrix.columns
+        sent = replies.start(replies[0])
+        model = torch.cat([sent[name].flatten() for name in columns]).double()
+        for reply in replies:
+            found = {"round": self.number, "site": reply.client}
+            found.update(self._directions(reply.client, updates, model))
+            found["in_common"] = _in_common(replies, reply.client)
+            found.update(_statistics(replies, reply.client))
+            self.rows.append(found)
+        self.previous = {client: update.clone() for client, update in updates.items()}
+        self.model = model
+        self.number += 1
+        return {}
+
+    def _directions(
+        self, client: str, updates: Mapping[str, torch.Tensor], model: torch.Tensor
+    ) -> dict[str, float]:
+        own = updates[client]
+        others = [update for name, update in updates.items() if name != client]
+        lengths = [float(update.norm()) for update in others]
+        units = [update / update.norm() for update in others]
+        found = {
+            "length": float(own.norm()) / float(np.median(lengths)),
+            "nearest": max(_cosine(own, update) for update in others),
+            "with_others": _cosine(own, torch.stack(units).sum(0)),
+        }
+        agreements = []
+        for row, first in enumerate(units):
+            for second in units[row + 1 :]:
+                agreements.append(float(first @ second))
+        if agreements:
+            found["agreement_of_others"] = float(np.median(agreements))
+        if self.model is not None:
+            found["last_step"] = _cosine(own, model - self.model)
+            found["own_previous"] = _cosine(own, self.previous[client])
+            earlier = [update for name, update in self.previous.items() if name != client]
+            found["another_previous"] = max(_cosine(own, update) for update in earlier)
+        return found
+
+
+def _cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float(a @ b / (a.norm() * b.norm()).clamp(min=1e-30))
+
+
+def _in_common(replies: Replies, client: str) -> float:
+    """The mean, over other sites and layers, of parameters times squared cosine."""
+    clients = [reply.client for reply in replies]
+    row = clients.index(client)
+    layers: dict[str, list[torch.Tensor]] = {}
+    for name, columns in replies.matrix.columns.items():
+        layer = replies.spec.layers.get(name, name)
+        layers.setdefault(layer, []).append(replies.matrix.rows[:, columns].double())
+    terms = []
+    for parts in layers.values():
+        of_layer = torch.cat(parts, dim=1)
+        for other in range(len(clients)):
+            if other != row and of_layer[row].any() and of_layer[other].any():
+                cosine = _cosine(of_layer[row], of_layer[other])
+                terms.append(of_layer.shape[1] * cosine**2)
+    return float(np.mean(terms))
+
+
+def _statistics(replies: Replies, client: str) -> dict[str, float]:
+    """The distance of BatchNorm's statistics from those of the nearer half of the others."""
+    buffers = {reply.client: reply.buffers or {} for reply in replies}
+    own = buffers[client]
+    ratios = []
+    shifts = []
+    for other, of_other in buffers.items():
+        if other == client:
+            continue
+        ratio = 1.0
+        shift = 0.0
+        for name, variance in own.items():
+            if not name.endswith("running_var"):
+                continue
+            logarithm = torch.log((variance + 1e-5) / (of_other[name] + 1e-5)).abs().max()
+            ratio = max(ratio, float(logarithm.exp()))
+            mean = name.replace("running_var", "running_mean")
+            distance = (own[mean] - of_other[mean]).abs() / torch.sqrt(of_other[name] + 1e-5)
+            shift = max(shift, float(distance.max()))
+        ratios.append(ratio)
+        shifts.append(shift)
+    middle = (len(ratios) - 1) // 2
+    return {"variances": sorted(ratios)[middle], "means": sorted(shifts)[middle]}
+
+
+def strategy_of(name: str) -> Strategy:
+    """FedAvg where all sites are as they are, FedCE where one is small."""
+    if "small" in name:
+        return FedCE("sum")
+    return FedAvg()
+
+
+def measure(data: Path, runs: Path) -> dict[str, Any]:
+    """Train all federations, each with one watching guard."""
+    found = {}
+    for name, training in TRAININGS.items():
+        watching = Watching()
+        run_dir = runs / "guards" / name.replace(" ", "_").replace(",", "")
+        shutil.rmtree(run_dir, ignore_errors=True)
+        training.run(strategy_of(name), [watching], data, run_dir, final=())
+        print(name, len(watching.rows), flush=True)
+        found[name] = [_rounded(row) for row in watching.rows]
+    return found
+
+
+def _rounded(row: Mapping[str, Any]) -> dict[str, Any]:
+    rounded = dict(row)
+    for key, value in row.items():
+        if isinstance(value, float):
+            rounded[key] = float(f"{value:.4g}")
+    return rounded
+
+
+def table() -> str:
+    """A row per training: the number of client-rounds, and the extremes of each quantity."""
+    found = measurement("guards_honest_ranges")
+    rows = []
+    for name in TRAININGS:
+        of_training = found[name]
+        row = [name, strategy_of(name).name, str(len(of_training))]
+        for key in QUANTITIES:
+            values = [entry[key] for entry in of_training if key in entry]
+            row.append(_extremes(values))
+        rows.append(row)
+    return markdown(["training", "strategy", "client-rounds", *QUANTITIES.values()], rows)
+
+
+def _extremes(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    return f"{min(values):.3g} to {max(values):.3g}"

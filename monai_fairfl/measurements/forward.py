@@ -1,0 +1,57 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Gives an engine's batches to a network as the engine itself does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+from monai.engines import SupervisedEvaluator, SupervisedTrainer
+
+from monai_fairfl.measurements.batches import same_batches
+
+
+class PreparedBatch(NamedTuple):
+    """A batch as ``prepare_batch`` of an engine makes it.
+
+    Args:
+        inputs: images (B, C, ...), on the engine's device.
+        targets: labels, likewise.
+        args: what the network takes beside the images.
+        kwargs: the same by name.
+    """
+
+    inputs: torch.Tensor
+    targets: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def same_epoch(engine: SupervisedEvaluator | SupervisedTrainer) -> Iterator[Any]:
+    """Yields one epoch of the engine's batches, the same ones every time.
+
+    See :func:`~monai_fairfl.measurements.batches.same_batches`.
+    """
+    with same_batches(engine.data_loader) as loader:
+        yield from islice(loader, engine.state.epoch_length)
+
+
+def prepared(engine: SupervisedEvaluator | SupervisedTrainer, batch: Any) -> PreparedBatch:
+    """``batch`` on the engine's device, split into what the network and the loss take."""
+    inputs, targets, *further = engine.prepare_batch(
+        batch, engine.state.device, engine.non_blocking, **engine.to_kwargs
+    )
+    args, kwargs = further or ((), {})
+    return PreparedBatch(inputs, targets, args, kwargs)
+
+
+def inferred(
+    engine: SupervisedEvaluator | SupervisedTrainer,
+    batch: PreparedBatch,
+    network: Callable[..., Any],
+) -> Any:
+    """What the engine's inferer makes of ``batch`` with ``network``."""
+    return engine.inferer(batch.inputs, network, *batch.args, **batch.kwargs)
