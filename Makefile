@@ -7,8 +7,8 @@ READY := .venv/.ready
 
 # One thread per process: on small machines more threads are slower, and their number changes bits.
 export OMP_NUM_THREADS := 1
-# One file is one worker's, in the order that tests/conftest.py gives: the longest first.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# The longest files begin, and a worker that has none left takes tests of another.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 BUNDLE := bundles/prostate_mri_segmentation
 # The seed of the demo's images and of its training.

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.checkout import CHECKOUT, TINY
+from helpers.checkout import CHECKOUT
 from helpers.made_once import MadeOnce
 from hypothesis import HealthCheck, settings
 
@@ -61,7 +61,7 @@ def hospitals(made_once: MadeOnce) -> Path:
 
 
 # About how long a test takes that carries the marker, in seconds; one without takes QUICK.
-SECONDS = {"poc": 60.0, "simulator": 30.0, "slow": 3.0}
+SECONDS = {"poc": 60.0, "simulator": 30.0, "slow": 2.0}
 QUICK = 0.1
 
 
@@ -93,28 +93,3 @@ def realdata() -> Path:
         "no real images: set MONAI_FAIRFL_REALDATA to a folder with prostate/SITE/CaseNN.nii.gz "
         "and CaseNN_segmentation.nii.gz, or put it beside the checkout under the name realdata"
     )
-
-
-@pytest.fixture
-def prostate_client(hospitals: Path, tmp_path: Path):  # type: ignore[no-untyped-def]
-    """Maker of clients of the prostate bundle on tiny images:
-    ``prostate_client("elm", learning_rate=0.01)``.
-    """
-    from monai_fairfl.client.algo import FairMonaiAlgo
-
-    def make(
-        site: str = "alder", state: str = "state", bundle: str = "", **overrides: object
-    ) -> FairMonaiAlgo:
-        kwargs = {
-            "dataset_dir": str(hospitals / site),
-            "datalist_file": str(tmp_path / f"{site}.json"),
-            "ckpt_dir": str(tmp_path / site / "models"),
-            "output_dir": str(tmp_path / site / "eval"),
-            "device": "$torch.device('cpu')",
-            **TINY,
-            **overrides,
-        }
-        root = bundle or str(CHECKOUT / "bundles" / "prostate_mri_segmentation")
-        return FairMonaiAlgo(root, tmp_path / site / state, train_kwargs=kwargs, eval_kwargs=kwargs)
-
-    return make

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from helpers import warm_python
 
+# The server of a test worker needs four seconds to import its libraries.
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import atexit, os, sys, warnings
 import beside
@@ -24,12 +27,20 @@ print("bad", file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("warning", ["ignore", "error"])
 @pytest.mark.parametrize(
-    "ending", ["", "sys.exit(3)", "sys.exit('no such file')", "sys.exit(None)", "1 / 0"]
+    ("warning", "ending"),
+    [
+        ("ignore", ""),
+        ("ignore", "sys.exit(3)"),
+        ("ignore", "sys.exit('no such file')"),
+        ("ignore", "sys.exit(None)"),
+        ("ignore", "1 / 0"),
+        # The warning is an error, and the program never reaches its ending.
+        ("error", ""),
+    ],
 )
 def test_output_and_exit_status_are_those_of_a_new_interpreter(
-    ending: str, warning: str, tmp_path: Path
+    warning: str, ending: str, tmp_path: Path
 ) -> None:
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
     (tmp_path / "program.py").write_text(PROGRAM.format(ending=ending))

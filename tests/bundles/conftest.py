@@ -1,12 +1,16 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of several bundles share."""
+"""What tests of several bundles share: the bundles, two generated sites of each, small models."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
-from helpers.shipped_bundles import BUNDLES, Bundle
+from helpers.made_once import MadeOnce
+from helpers.shipped_bundles import BUNDLES, TRAIN, Bundle
 
 
 def _short_name(bundle: Bundle) -> str:
@@ -19,3 +23,46 @@ def bundle(request: pytest.FixtureRequest) -> Bundle:
     torch.set_num_threads(1)
     shipped: Bundle = request.param
     return shipped
+
+
+@pytest.fixture(scope="module")
+def sites(bundle: Bundle, made_once: MadeOnce) -> Path:
+    """Two generated sites of four cases each; read only."""
+    return made_once(f"sites_of_{bundle.name}", bundle.write)
+
+
+@pytest.fixture(scope="module")
+def site(sites: Path, bundle: Bundle) -> Path:
+    """The site whose cases carry all labels; read only."""
+    return sites / bundle.whole_sites(sites)[0]
+
+
+@pytest.fixture(scope="module")
+def one_image(bundle: Bundle, site: Path, made_once: MadeOnce) -> Path:
+    """A folder with the image of one case, for inference; read only."""
+
+    def copy_first_image(folder: Path) -> None:
+        for image in (site / bundle.images).glob("Case00.*"):
+            shutil.copy(image, folder)
+
+    return made_once(f"one_image_of_{bundle.name}", copy_first_image)
+
+
+@pytest.fixture(scope="module")
+def trained(bundle: Bundle, site: Path, made_once: MadeOnce) -> Path:
+    """The file of a model trained for two epochs on :func:`site`; read only."""
+
+    def train(folder: Path) -> None:
+        bundle.run(TRAIN, site, folder, max_epochs=2)
+
+    return made_once(f"trained_{bundle.name}", train) / "model.pt"
+
+
+@pytest.fixture(scope="module")
+def trained_long(bundle: Bundle, site: Path, made_once: MadeOnce) -> Path:
+    """The file of a model whose masks are neither empty nor full, from :func:`site`; read only."""
+
+    def train(folder: Path) -> None:
+        bundle.run(TRAIN, site, folder, max_epochs=60, val_interval=0, **bundle.quick_learning)
+
+    return made_once(f"trained_long_{bundle.name}", train) / "model.pt"

@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from helpers.checkout import CHECKOUT
 from helpers.driving import SPEC, vector
 
 from monai_fairfl.bundle import federation as federate
@@ -32,45 +34,60 @@ SCORES = {"A": [1.0, 0.0], "B": [0.0, 2.0], "C": [1.0, 1.0]}
 
 
 class LinearClient:
-    """Its update in round t is (t + 1) times its step, its score of w the inner product with its
-    own vector.
+    """A client that computes nothing.
+
+    Its update in round t is (t + 1) times its step, its score of w the inner product with its own
+    vector.
     """
 
     def __init__(self, name: str, asked: list[Request]):
-        self.name, self.asked = name, asked
+        self.name = name
+        self.asked = asked
 
     def answer(self, request: Request) -> Reply:
         self.asked.append(request)
         value = float(request.weights["w"] @ vector(SCORES[self.name]))
-        measured: dict[str, Measurement] = {
-            name: (
-                -value
-                if name == "global_loss"
-                else {"mean": Estimate(value, 0.1, IMAGES[self.name]), "rim": value / 2}
-            )
-            for name in request.measure
-        }
-        echo = {"id": request.id, "run": request.run, "round": request.round}
+        measured: dict[str, Measurement] = {}
+        for name in request.measure:
+            if name == "global_loss":
+                measured[name] = -value
+            else:
+                estimate = Estimate(value, 0.1, IMAGES[self.name])
+                measured[name] = {"mean": estimate, "rim": value / 2}
+        echo: dict[str, Any] = {"id": request.id, "run": request.run, "round": request.round}
         if request.task == "measure":
-            return Reply(request.client, None, 0, measured, **echo)  # type: ignore[arg-type]
+            return Reply(request.client, None, 0, measured, **echo)
         update = (request.round + 1) * vector(STEPS[self.name])
-        return Reply(request.client, {"w": update}, IMAGES[self.name], measured, **echo)  # type: ignore[arg-type]
+        return Reply(request.client, {"w": update}, IMAGES[self.name], measured, **echo)
 
 
 def in_place_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such clients answer for the sites of a :class:`BundleFederation`; everything else is the
-    command's own.
+    """Such clients answer for the sites of a :class:`BundleFederation`.
+
+    Everything else is the command's own.
     """
 
     def transport(self: BundleFederation, folder: Path, names: Sequence[str]) -> InProcess:
-        return InProcess(
-            {name: partial(LinearClient, letter, []) for name, letter in zip(names, "ABC")}
-        )
+        makers = {}
+        for name, letter in zip(names, "ABC"):
+            makers[name] = partial(LinearClient, letter, [])
+        return InProcess(makers)
 
     for name, (least, most) in LINEAR.items():
         monkeypatch.setitem(RANGES, name, Range(name, least, most))
     monkeypatch.setattr(BundleFederation, "_transport", transport)
     monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
+
+
+def bundle_federation(
+    sites: Path, run_dir: Path, strategies: Sequence[Strategy], **settings: Any
+) -> BundleFederation:
+    """Two rounds of the prostate bundle at three of the sites; see :func:`in_place_of_training`."""
+    settings = {"rounds": 2, "site_names": ["alder", "cedar", "rowan"], **settings}
+    bundle = CHECKOUT / "bundles" / "prostate_mri_segmentation"
+    return BundleFederation(
+        str(bundle), str(sites), list(strategies), run_dir=str(run_dir), **settings
+    )
 
 
 class LinearRun:
@@ -98,9 +115,10 @@ class LinearRun:
 
         class Lossy(InProcess):
             def exchange(self, requests, arrived, timeout=None):  # type: ignore[no-untyped-def]
-                super().exchange([r for r in requests if not run.lose(r)], arrived, timeout)
+                delivered = [request for request in requests if not run.lose(request)]
+                super().exchange(delivered, arrived, timeout)
 
-        return Lossy({name: (lambda n=name: LinearClient(n, self.asked)) for name in clients})  # type: ignore[misc]
+        return Lossy({name: partial(LinearClient, name, self.asked) for name in clients})
 
     def federate(
         self, folder: Path, clients: Sequence[str] = "ABC", strategy: Strategy | None = None
@@ -120,11 +138,9 @@ class LinearRun:
         return federation.strategy.weights
 
     def train(self, coalition: frozenset[str], strategy: Strategy | None, folder: Path) -> Weights:
-        return (
-            self.federate(folder, sorted(coalition), strategy)
-            if coalition
-            else {"w": vector(START)}
-        )
+        if not coalition:
+            return {"w": vector(START)}
+        return self.federate(folder, sorted(coalition), strategy)
 
     def finished(self) -> FinishedRun:
         panel = Panel(self.transport(), "ABC", expected=Expected(ranges={}))
@@ -133,10 +149,11 @@ class LinearRun:
 
 def model_of(coalition: Sequence[str], start: Sequence[float], factor: float) -> np.ndarray:
     """start + factor * mean of the members' steps by images."""
-    images = sum(IMAGES[c] for c in coalition)
-    return np.array(start) + sum(
-        (factor * IMAGES[c] / images * np.array(STEPS[c]) for c in coalition), np.zeros(2)
-    )
+    images = sum(IMAGES[client] for client in coalition)
+    step = np.zeros(2)
+    for client in coalition:
+        step = step + factor * IMAGES[client] / images * np.array(STEPS[client])
+    return np.array(start) + step
 
 
 def mean_score(weights: np.ndarray | torch.Tensor) -> float:

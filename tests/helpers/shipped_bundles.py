@@ -6,16 +6,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from monai.bundle import ConfigWorkflow
 
 from monai_fairfl.data import CLINICS, SITES, write_clinics, write_sites
 
 ROOT = Path(__file__).parents[2]
-TRAIN, EVALUATE, INFERENCE = ("train",), ("train", "evaluate"), ("inference",)
+
+# The configuration files of each workflow.
+TRAIN = ("train",)
+EVALUATE = ("train", "evaluate")
+INFERENCE = ("inference",)
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Bundle:
         images: folder of a site whose images inference reads.
         masks: pattern of the masks that inference writes.
         metrics: of ``evaluate.json``.
+        quick_learning: overrides for masks that are neither empty nor full after 60 epochs.
         partial: the one of the two sites that labels the first structure only.
     """
 
@@ -41,6 +47,7 @@ class Bundle:
     images: str
     masks: str
     metrics: frozenset[str]
+    quick_learning: Mapping[str, Any]
     partial: str | None = None
 
     @property
@@ -58,30 +65,41 @@ class Bundle:
         content: dict[str, Any] = json.loads((self.configs / f"{name}.json").read_text())
         return content
 
+    def whole_sites(self, root: Path) -> list[str]:
+        """Names of the written sites whose cases carry all labels."""
+        names = sorted(folder.name for folder in root.iterdir() if folder.is_dir())
+        return [name for name in names if name != self.partial]
+
+    def without_overrides(self) -> Bundle:
+        """The bundle of a user who names folders and a model, and no values."""
+        return replace(self, small={})
+
     def workflow(
         self, names: tuple[str, ...], data: Path, out: Path, **overrides: Any
     ) -> ConfigWorkflow:
         """The workflow of these config files at a small size, parsed and ready to run."""
         infer = "inference" in names
-        small = {k: v for k, v in self.small.items() if not infer or k in self.config("inference")}
-        folders = (
-            {"output_dir": str(out / "eval")}
-            if infer
-            else {"output_dir": str(out / "eval"), "ckpt_dir": str(out)}
-        )
+        overrides_of_size = dict(self.small)
+        folders = {"output_dir": str(out / "eval")}
+        if infer:
+            known = self.config("inference")
+            overrides_of_size = {key: self.small[key] for key in self.small if key in known}
+        else:
+            folders["ckpt_dir"] = str(out)
+        arguments = {
+            "bundle_root": str(self.root),
+            "dataset_dir": str(data),
+            "device": "cpu",
+            **overrides_of_size,
+            **folders,
+            **overrides,
+        }
         made = ConfigWorkflow(
             config_file=self.files(*names),
             meta_file=str(self.configs / "metadata.json"),
             logging_file=False,
             workflow_type="infer" if infer else "train",
-            **{
-                "bundle_root": str(self.root),
-                "dataset_dir": str(data),
-                "device": "cpu",
-                **small,
-                **folders,
-                **overrides,
-            },
+            **arguments,
         )
         made.initialize()
         return made
@@ -94,27 +112,45 @@ class Bundle:
         made.finalize()
         return made
 
+    def cause_of_failed_run(
+        self, names: tuple[str, ...], data: Path, out: Path, **overrides: Any
+    ) -> BaseException:
+        """The error that ends :meth:`run`; MONAI wraps it into a ``RuntimeError``."""
+        with pytest.raises(RuntimeError) as failed:
+            self.run(names, data, out, **overrides)
+        cause = failed.value.__cause__
+        assert cause is not None
+        return cause
 
-BUNDLES = (
-    Bundle(
-        "prostate_mri_segmentation",
-        lambda root: write_sites(root, sites=SITES[:2], size=(48, 48, 8), cases=4),
-        {"size": [32, 32], "channels": [4, 8, 16], "slices_per_volume": 4},
-        ("two_channel", "paper_setting", "corrupted_images"),
-        ".",
-        "*_pred.nii.gz",
-        frozenset({"val_mean_dice", "dice_slices", "hd95"}),
-    ),
-    Bundle(
-        "fundus_disc_cup_segmentation",
-        lambda root: write_clinics(
-            root, clinics=CLINICS[1:3], size=96, cases=4
-        ),  # the second labels the disc only
-        {"size": [32, 32], "channels": [4, 8, 16], "working_size": 64},
-        ("paper_setting", "corrupted_images"),
-        "images",
-        "*_pred.png",
-        frozenset({"val_mean_dice", "cup_to_disc_error"}),
-        partial="cypress",
-    ),
+
+def _write_two_hospitals(root: Path) -> list[str]:
+    return write_sites(root, sites=SITES[:2], size=(48, 48, 8), cases=4)
+
+
+def _write_two_clinics(root: Path) -> list[str]:
+    # The second labels the disc only.
+    return write_clinics(root, clinics=CLINICS[1:3], size=96, cases=4)
+
+
+PROSTATE = Bundle(
+    name="prostate_mri_segmentation",
+    write=_write_two_hospitals,
+    small={"size": [32, 32], "channels": [4, 8, 16], "slices_per_volume": 4},
+    overlays=("two_channel", "paper_setting", "corrupted_images"),
+    images=".",
+    masks="*_pred.nii.gz",
+    metrics=frozenset({"val_mean_dice", "dice_slices", "hd95"}),
+    quick_learning={"learning_rate": 0.01, "augmentation": [], "slices_per_volume": 8},
 )
+FUNDUS = Bundle(
+    name="fundus_disc_cup_segmentation",
+    write=_write_two_clinics,
+    small={"size": [32, 32], "channels": [4, 8, 16], "working_size": 64},
+    overlays=("paper_setting", "corrupted_images"),
+    images="images",
+    masks="*_pred.png",
+    metrics=frozenset({"val_mean_dice", "cup_to_disc_error"}),
+    quick_learning={"learning_rate": 0.01, "augmentation": [], "photographs_per_epoch": 2},
+    partial="cypress",
+)
+BUNDLES = (PROSTATE, FUNDUS)

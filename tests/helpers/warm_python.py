@@ -29,7 +29,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from helpers.checkout import CHECKOUT
 
-# What commands load sooner or later; a library that is not installed is skipped.
+# What commands load sooner or later; a library that is not installed is skipped. Every fork loads
+# this module, and with it pytest.
 LIBRARIES = [
     "fire",
     "highdicom",
@@ -39,6 +40,7 @@ LIBRARIES = [
     "monai.fl.client",
     "monai.fl.utils.filters",
     "nibabel",
+    "pytest",
     "rich.progress",
     "safetensors.torch",
     "scipy.stats",

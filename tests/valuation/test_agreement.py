@@ -1,5 +1,7 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
+"""How well contributions agree with a reference: published numbers, scipy, and intervals."""
+
 from __future__ import annotations
 
 import csv
@@ -12,6 +14,7 @@ from scipy import stats
 
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.statistics.intervals import Interval
 from monai_fairfl.valuation import (
     Fidelity,
     Game,
@@ -22,8 +25,10 @@ from monai_fairfl.valuation import (
     permutation_shapley,
 )
 
+# --- published numbers
+
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
-LOO = {"fundus": "fedce_table4_loo_fundus", "prostate": "fedce_table5_loo_prostate"}
+LEAVE_ONE_OUT = {"fundus": "fedce_table4_loo_fundus", "prostate": "fedce_table5_loo_prostate"}
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -33,30 +38,46 @@ def rows(name: str) -> list[dict[str, str]]:
 
 def published(task: str) -> Fidelity:
     """FedAvg's contributions are the shares of images; the reference is leave-one-out."""
-    clients = [row for row in rows(LOO[task]) if row["client"] != "none_removed"]
-    images = {row["client"]: float(row["training_samples"]) for row in clients}
-    drops = {row["client"]: float(row["performance_contribution_pct"]) / 100 for row in clients}
-    return fidelity({client: n / sum(images.values()) for client, n in images.items()}, drops)
+    images = {}
+    drops = {}
+    for row in rows(LEAVE_ONE_OUT[task]):
+        client = row["client"]
+        if client != "none_removed":
+            images[client] = float(row["training_samples"])
+            drops[client] = float(row["performance_contribution_pct"]) / 100
+    shares = {client: count / sum(images.values()) for client, count in images.items()}
+    return fidelity(shares, drops)
+
+
+def row_of_fedavg(task: str) -> dict[str, str]:
+    for row in rows("fedce_table3_contribution"):
+        if (row["task"], row["method"]) == (task, "FedAvg"):
+            return row
+    raise AssertionError(f"the table has no row of FedAvg for {task}")
 
 
 @pytest.mark.parametrize("task", ["fundus", "prostate"])
 def test_the_fedavg_rows_of_fedces_table_3(task: str) -> None:
-    (row,) = [
-        row
-        for row in rows("fedce_table3_contribution")
-        if (row["task"], row["method"]) == (task, "FedAvg")
-    ]
+    row = row_of_fedavg(task)
     found = published(task)
     assert found.pearson.estimate == pytest.approx(float(row["pearson_x100"]), abs=0.005)
     assert found.p_value == pytest.approx(float(row["p_value"]), abs=0.005)
     assert found.euclidean.estimate == pytest.approx(float(row["euclidean_fractions"]), abs=0.005)
-    # the printed fundus cosine, 0.26, contradicts the row's own distance
-    expected = {"fundus": 0.4587, "prostate": float(row["cosine"])}[task]
-    assert found.cosine.estimate == pytest.approx(expected, abs=0.005)
+    # The printed fundus cosine, 0.26, contradicts the row's own distance.
+    cosine = 0.4587 if task == "fundus" else float(row["cosine"])
+    assert found.cosine.estimate == pytest.approx(cosine, abs=0.005)
+
+
+# --- the measures
 
 
 def estimates(values: list[float], stderr: float | None = 0.0) -> dict[str, float | Estimate]:
+    """Client -> value, with the same standard error for all."""
     return {f"site{i}": Estimate(value, stderr, 10) for i, value in enumerate(values)}
+
+
+def measures(found: Fidelity) -> list[Interval]:
+    return [found.pearson, found.spearman, found.euclidean, found.cosine]
 
 
 SHARES = [0.35, 0.25, 0.05, 0.15, 0.20]
@@ -64,8 +85,9 @@ OTHER = [0.30, 0.32, 0.08, 0.10, 0.20]
 
 
 def test_measures_are_scipys_and_numpys() -> None:
-    found = fidelity(estimates(SHARES), estimates(OTHER))
-    x, y = np.array(SHARES), np.array(OTHER)
+    found = fidelity(estimates(SHARES), estimates(OTHER), draws=1)
+    x = np.array(SHARES)
+    y = np.array(OTHER)
     assert found.pearson.estimate == pytest.approx(100 * stats.pearsonr(x, y).statistic)
     assert found.spearman.estimate == pytest.approx(100 * stats.spearmanr(x, y).statistic)
     assert found.euclidean.estimate == pytest.approx(math.dist(SHARES, OTHER))
@@ -73,74 +95,54 @@ def test_measures_are_scipys_and_numpys() -> None:
 
 
 def test_equal_shares_are_ties_whatever_the_rounding() -> None:
-    rounded = [0.30000000000000004 - 0.1, 0.2, 0.6]  # the first two differ in the last bit
-    assert fidelity(
-        estimates(rounded), estimates([0.2, 0.2, 0.6])
-    ).spearman.estimate == pytest.approx(100)
+    # The first two differ in the last bit.
+    rounded = [0.30000000000000004 - 0.1, 0.2, 0.6]
+    found = fidelity(estimates(rounded), estimates([0.2, 0.2, 0.6]), draws=1)
+    assert found.spearman.estimate == pytest.approx(100)
+
+
+# --- intervals
 
 
 def test_intervals_widen_with_the_standard_errors_and_vanish_without() -> None:
     widths = []
     for stderr in (0.0, 0.01, 0.03):
         found = fidelity(estimates(SHARES, stderr), estimates(OTHER), draws=200)
-        parts = (found.pearson, found.spearman, found.euclidean, found.cosine)
-        assert all(part.low <= part.high for part in parts)
-        widths.append([part.high - part.low for part in parts])
-    assert widths[0] == pytest.approx([0] * 4, abs=1e-9)
-    assert all(
-        small < large
-        for i in (0, 2, 3)
-        for small, large in zip(np.transpose(widths)[i], np.transpose(widths)[i][1:])
-    )
+        for part in measures(found):
+            assert part.low <= part.high
+        widths.append([part.high - part.low for part in measures(found)])
+    none, small, large = widths
+    assert none == pytest.approx([0, 0, 0, 0], abs=1e-9)
+    # The rank correlation need not widen.
+    for i in (0, 2, 3):
+        assert none[i] < small[i] < large[i]
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95])
 def test_the_interval_of_a_distance_is_that_of_the_normal_distribution(level: float) -> None:
     """One value's error is all there is, and small: the distance is linear in it."""
     contributions = {"a": Estimate(0.6, 0.01), "b": Estimate(0.4, 0.0)}
-    found = fidelity(
-        contributions, {"a": Estimate(0.3, 0.0), "b": Estimate(0.7, 0.0)}, level, draws=1000
-    ).euclidean
+    reference = {"a": Estimate(0.3, 0.0), "b": Estimate(0.7, 0.0)}
+    found = fidelity(contributions, reference, level, draws=1000).euclidean
     half = stats.norm.ppf((1 + level) / 2) * math.sqrt(2) * 0.4 * 0.01
-    assert [found.estimate - found.low, found.high - found.estimate] == pytest.approx(
-        [half, half], rel=0.15
-    )
+    assert found.estimate - found.low == pytest.approx(half, rel=0.15)
+    assert found.high - found.estimate == pytest.approx(half, rel=0.15)
 
 
 def test_the_interval_holds_what_repeated_sampling_gives() -> None:
-    """Fidelity of sampled values of one game, valued afresh with many seeds."""
+    """Fidelity of sampled values of one game, valued again with many seeds."""
     worth = {"a": 5.0, "b": 3.0, "c": 2.0, "d": 1.0}
-    game = Game(worth, lambda s: sum(worth[player] for player in s) ** 0.5)
+    game = Game(worth, lambda coalition: sum(worth[player] for player in coalition) ** 0.5)
     exact = exact_shapley(game)
-    reported = fidelity(permutation_shapley(game, MaxSamples(40), seed=100), exact)
-    again = [
-        fidelity(permutation_shapley(game, MaxSamples(40), seed), exact, draws=1).pearson.estimate
-        for seed in range(40)
-    ]
-    inside = np.mean(
-        [reported.pearson.low <= value <= max(reported.pearson.high, 100) for value in again]
-    )
-    assert inside >= 0.9
-    assert 90 < reported.pearson.low < reported.pearson.high < 100
+    reported = fidelity(permutation_shapley(game, MaxSamples(40), seed=100), exact).pearson
+    assert 90 < reported.low < reported.high < 100
 
-
-def test_two_clients_have_a_distance_but_no_correlation() -> None:
-    found = fidelity(estimates([0.6, 0.4], 0.01), estimates([0.7, 0.3], 0.01), draws=50)
-    assert all(math.isnan(value) for value in (*found.pearson, *found.spearman, found.p_value))
-    assert (
-        found.euclidean.low
-        < found.euclidean.estimate
-        == pytest.approx(math.dist([0.6, 0.4], [0.7, 0.3]))
-    )
-
-
-@pytest.mark.parametrize("constant", [0, 1])
-def test_uniform_shares_have_no_correlation_but_a_distance(constant: int) -> None:
-    sides = [estimates(SHARES, 0.01), estimates([0.2] * 5, 0.01)]
-    found = fidelity(*(sides if constant else sides[::-1]))
-    assert all(math.isnan(value) for value in (*found.pearson, *found.spearman, found.p_value))
-    assert found.euclidean.estimate == pytest.approx(math.dist(SHARES, [0.2] * 5))
-    assert found.cosine.low < found.cosine.high
+    inside = []
+    for seed in range(40):
+        sampled = permutation_shapley(game, MaxSamples(40), seed)
+        value = fidelity(sampled, exact, draws=1).pearson.estimate
+        inside.append(reported.low <= value <= max(reported.high, 100))
+    assert np.mean(inside) >= 0.9
 
 
 def test_draws_in_which_nobody_is_worth_anything_do_not_spoil_the_interval() -> None:
@@ -149,33 +151,64 @@ def test_draws_in_which_nobody_is_worth_anything_do_not_spoil_the_interval() -> 
         "b": Estimate(0.005, 0.02, 9),
         "c": Estimate(-0.010, 0.02, 9),
     }
-    found = fidelity(
-        Valuation("permutation", values, 8, None, 0.005),
-        {"a": Estimate(0.6, 0.0), "b": Estimate(0.3, 0.0), "c": Estimate(0.1, 0.0)},
-        draws=100,
-    )
+    reference = {"a": Estimate(0.6, 0.0), "b": Estimate(0.3, 0.0), "c": Estimate(0.1, 0.0)}
+    valuation = Valuation("permutation", values, 8, None, 0.005)
+    found = fidelity(valuation, reference, draws=100)
     assert -100 <= found.pearson.low < found.pearson.high <= 100
 
 
 def test_rounded_shares_without_errors_have_an_interval_of_no_width_at_the_estimate() -> None:
+    # They sum to 0.99.
     found = fidelity(estimates([0.34, 0.25, 0.05, 0.15, 0.20]), estimates(OTHER), draws=5)
-    for part in (found.pearson, found.spearman, found.euclidean, found.cosine):
-        assert part.low == pytest.approx(part.estimate) == pytest.approx(part.high)
+    for part in measures(found):
+        assert part.low == pytest.approx(part.estimate)
+        assert part.high == pytest.approx(part.estimate)
 
 
 def test_unknown_errors_leave_the_interval_open() -> None:
-    for given in (estimates(SHARES, None), {f"site{i}": value for i, value in enumerate(SHARES)}):
+    without_errors = {f"site{i}": value for i, value in enumerate(SHARES)}
+    for given in (estimates(SHARES, None), without_errors):
         found = fidelity(given, estimates(OTHER))
-        assert math.isfinite(found.pearson.estimate) and math.isnan(found.pearson.low)
+        assert math.isfinite(found.pearson.estimate)
+        assert math.isnan(found.pearson.low)
+
+
+# --- where a correlation does not exist
+
+
+def require_no_correlation(found: Fidelity) -> None:
+    for value in (*found.pearson, *found.spearman, found.p_value):
+        assert math.isnan(value)
+
+
+def test_two_clients_have_a_distance_but_no_correlation() -> None:
+    found = fidelity(estimates([0.6, 0.4], 0.01), estimates([0.7, 0.3], 0.01), draws=50)
+    require_no_correlation(found)
+    assert found.euclidean.low < found.euclidean.estimate
+    assert found.euclidean.estimate == pytest.approx(math.dist([0.6, 0.4], [0.7, 0.3]))
+
+
+@pytest.mark.parametrize("constant", ["contributions", "reference"])
+def test_uniform_shares_have_no_correlation_but_a_distance(constant: str) -> None:
+    sides = [estimates(SHARES, 0.01), estimates([0.2] * 5, 0.01)]
+    if constant == "contributions":
+        sides.reverse()
+    found = fidelity(*sides, draws=50)
+    require_no_correlation(found)
+    assert found.euclidean.estimate == pytest.approx(math.dist(SHARES, [0.2] * 5))
+    assert found.cosine.low < found.cosine.high
+
+
+# --- what is compared
 
 
 def test_a_valuation_is_compared_by_its_shares_in_whatever_unit() -> None:
     values = {"a": Estimate(30.0, 1.0, 9), "b": Estimate(10.0, 1.0, 9), "c": Estimate(-5.0, 1.0, 9)}
     valuation = Valuation("permutation", values, 8, None, 35.0)
-    found = fidelity(
-        valuation, {"a": Estimate(0.75, 0.0), "b": Estimate(0.25, 0.0), "c": Estimate(0.0, 0.0)}
-    )
-    assert found.euclidean.estimate == 0 and found.cosine.estimate == pytest.approx(1)
+    reference = {"a": Estimate(0.75, 0.0), "b": Estimate(0.25, 0.0), "c": Estimate(0.0, 0.0)}
+    found = fidelity(valuation, reference, draws=200)
+    assert found.euclidean.estimate == 0
+    assert found.cosine.estimate == pytest.approx(1)
     assert 0 < found.euclidean.high < 0.2
 
 
@@ -187,7 +220,7 @@ def test_the_seed_decides_and_the_order_of_clients_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("contributions", "reference", "words"),
+    ("contributions", "reference", "message"),
     [
         ({"a": 0.5, "b": 0.5}, {"a": 0.5, "c": 0.5}, r"\['b', 'c'\]"),
         ({"a": 5.0, "b": 1.0}, {"a": 0.5, "b": 0.5}, "sum to 1"),
@@ -195,8 +228,10 @@ def test_the_seed_decides_and_the_order_of_clients_does_not() -> None:
         ({"a": 1.0}, {"a": 1.0}, "at least two"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(contributions, reference, words: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(FairFLError, match=words):
+def test_what_cannot_be_compared_is_refused(
+    contributions: dict[str, float], reference: dict[str, float], message: str
+) -> None:
+    with pytest.raises(FairFLError, match=message):
         fidelity(contributions, reference)
 
 

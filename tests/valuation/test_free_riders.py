@@ -1,5 +1,7 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
+"""Free riders: scores of one round, flags over rounds, and both from a run's ledger."""
+
 from __future__ import annotations
 
 import json
@@ -27,27 +29,29 @@ WEIGHTS = {"1": 0.311393, "2": 0.325217, "3": 0.363391}
 
 
 def by_client(values: list[float]) -> dict[str, float]:
-    return dict(zip("123", values))
+    """Client -> its number of the worked example."""
+    return dict(zip("123", values, strict=True))
+
+
+# --- scores of one round
 
 
 @pytest.mark.parametrize(("form", "key"), [("product", "product"), ("dissimilarity", "dissim")])
 def test_scores_meet_the_worked_example_from_the_gram_matrix_on(form: str, key: str) -> None:
     cosines = global_cosines(UPDATES @ UPDATES.T, WEIGHTS, "123")
     assert cosines == pytest.approx(by_client(EXAMPLE["cos_local_global"]), abs=2e-6)
-    scores = free_rider_scores(
-        cosines, by_client(EXAMPLE["global_err"]), by_client(EXAMPLE["local_err"]), form
-    )
+    global_errors = by_client(EXAMPLE["global_err"])
+    local_errors = by_client(EXAMPLE["local_err"])
+    scores = free_rider_scores(cosines, global_errors, local_errors, form)
     assert scores == pytest.approx(by_client(EXAMPLE[key]), abs=2e-6)
 
 
 def test_an_update_of_zero_has_cosine_zero() -> None:
-    assert global_cosines([[1.0, 0.0], [0.0, 0.0]], {"a": 0.5, "b": 0.5}, ["a", "b"]) == {
-        "a": 1.0,
-        "b": 0.0,
-    }
+    cosines = global_cosines([[1.0, 0.0], [0.0, 0.0]], {"a": 0.5, "b": 0.5}, ["a", "b"])
+    assert cosines == {"a": 1.0, "b": 0.0}
 
 
-def test_who_was_not_averaged_is_not_in_the_global_update() -> None:
+def test_a_client_that_was_not_averaged_is_not_in_the_global_update() -> None:
     assert global_cosines(np.eye(3), {"a": 1.0}, "abc") == {"a": 1.0, "b": 0.0, "c": 0.0}
 
 
@@ -57,27 +61,36 @@ def test_a_local_model_that_is_worse_than_the_global_one_scores_as_one_that_is_b
     assert scores == pytest.approx({"a": 0.1, "b": 0.1})
 
 
+# --- flags over rounds
+
+HIGH = {"a": 0.01, "b": 0.02, "c": 0.2}
+LOW = {"a": 0.01, "b": 0.02, "c": 0.02}
+
+
 def test_a_flag_needs_rounds_in_a_row() -> None:
-    high, low = {"a": 0.01, "b": 0.02, "c": 0.2}, {"a": 0.01, "b": 0.02, "c": 0.02}
-    assert flag_free_riders([high, high, low, high, high]) == {}
-    assert flag_free_riders([low, high, high, high, low]) == {"c": 3}
-    assert flag_free_riders([high, high], rounds=2) == {"c": 1}
+    assert flag_free_riders([HIGH, HIGH, LOW, HIGH, HIGH]) == {}
+    assert flag_free_riders([LOW, HIGH, HIGH, HIGH, LOW]) == {"c": 3}
+    assert flag_free_riders([HIGH, HIGH], rounds=2) == {"c": 1}
 
 
 def test_the_round_of_a_flag_is_the_first() -> None:
-    assert flag_free_riders([{"a": 0.01, "b": 0.02, "c": 0.2}] * 6) == {"c": 2}
+    assert flag_free_riders([HIGH] * 6) == {"c": 2}
 
 
 def test_the_threshold_is_five_times_the_median_of_the_others() -> None:
-    below, above = ({"a": 0.01, "b": 0.02, "c": 0.06, "d": 0.02 * 5 + step} for step in (0.0, 1e-9))
-    assert flag_free_riders([below] * 3) == {} and flag_free_riders([above] * 3) == {"d": 2}
+    others = {"a": 0.01, "b": 0.02, "c": 0.06}
+    at_threshold = {**others, "d": 0.02 * 5}
+    above = {**others, "d": 0.02 * 5 + 1e-9}
+    assert flag_free_riders([at_threshold] * 3) == {}
+    assert flag_free_riders([above] * 3) == {"d": 2}
     assert flag_free_riders([above] * 3, factor=6) == {}
 
 
 def test_absence_neither_adds_to_a_run_nor_ends_it() -> None:
-    high, away = {"a": 0.01, "b": 0.01, "c": 0.2}, {"a": 0.01, "b": 0.01}
-    assert flag_free_riders([high, away, high, away, away]) == {}
-    assert flag_free_riders([high, away, high, away, high]) == {"c": 4}
+    high = {"a": 0.01, "b": 0.01, "c": 0.2}
+    absent = {"a": 0.01, "b": 0.01}
+    assert flag_free_riders([high, absent, high, absent, absent]) == {}
+    assert flag_free_riders([high, absent, high, absent, high]) == {"c": 4}
 
 
 def test_nobody_stands_out_where_most_score_nothing() -> None:
@@ -90,28 +103,41 @@ def test_nobody_stands_out_where_most_score_nothing() -> None:
 
 
 def test_negative_products_make_nobody_else_suspicious() -> None:
-    assert flag_free_riders([{"a": -0.02, "b": -0.01, "c": 0.01, "d": -0.03}] * 3) == {}
-    assert flag_free_riders([{"a": -0.02, "b": -0.01, "c": 0.11, "d": -0.03}] * 3) == {"c": 2}
+    others = {"a": -0.02, "b": -0.01, "d": -0.03}
+    assert flag_free_riders([{**others, "c": 0.01}] * 3) == {}
+    assert flag_free_riders([{**others, "c": 0.11}] * 3) == {"c": 2}
+
+
+# --- scores and flags of a ledger
 
 
 def record(number: int, gram: np.ndarray | None = None, **changes: Any) -> dict[str, Any]:
-    measured = {
-        client: {
-            "global_score": {"mean": Estimate(1 - error, 0.01, 5), "gland": 1 - error},
-            "local_score": Estimate(1 - EXAMPLE["local_err"][i], None, 5),
+    """A round's record of the worked example; ``changes`` replace its fields."""
+    global_errors = by_client(EXAMPLE["global_err"])
+    local_errors = by_client(EXAMPLE["local_err"])
+    measured = {}
+    for client in "123":
+        received = 1 - global_errors[client]
+        measured[client] = {
+            "global_score": {"mean": Estimate(received, 0.01, 5), "gland": received},
+            "local_score": Estimate(1 - local_errors[client], None, 5),
         }
-        for i, (client, error) in enumerate(by_client(EXAMPLE["global_err"]).items())
-    }
-    matrix = UPDATES @ UPDATES.T if gram is None else gram
-    whole = {"clients": list("123"), "whole": matrix.tolist()}
+    if gram is None:
+        gram = UPDATES @ UPDATES.T
     return {
         "kind": "round",
         "round": number,
-        "gram": whole,
+        "gram": {"clients": list("123"), "whole": gram.tolist()},
         "aggregation": WEIGHTS,
         "measurements": measured,
         **changes,
     }
+
+
+def as_read(*records: dict[str, Any]) -> list[dict[str, Any]]:
+    """Records as they are after they were written as JSON."""
+    read: list[dict[str, Any]] = json.loads(json.dumps(records, default=vars))
+    return read
 
 
 def test_a_ledger_gives_scores_and_flags_and_rounds_without_measurements_are_skipped(
@@ -119,14 +145,11 @@ def test_a_ledger_gives_scores_and_flags_and_rounds_without_measurements_are_ski
 ) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.append({"kind": "start"})
-    for entry in (
-        record(0),
-        record(1, measurements={client: {"global_score": 0.5} for client in "123"}),
-        record(2, gram=None) | {"gram": None},
-        record(3),
-        record(4),
-    ):
-        ledger.append(entry)
+    ledger.append(record(0))
+    ledger.append(record(1, measurements={client: {"global_score": 0.5} for client in "123"}))
+    ledger.append({**record(2), "gram": None})
+    ledger.append(record(3))
+    ledger.append(record(4))
     ledger.append({"kind": "end"})
     found = free_rider_history(read_ledger(tmp_path / "ledger.jsonl"), form="dissimilarity")
     assert found.rounds == [0, 3, 4]
@@ -140,39 +163,63 @@ def test_a_round_that_only_one_client_measured_is_skipped() -> None:
     alone = record(1)
     for client in "12":
         del alone["measurements"][client]["local_score"]
-    records = json.loads(json.dumps([record(0), alone, record(2), record(3)], default=vars))
+    records = as_read(record(0), alone, record(2), record(3))
     found = free_rider_history(records, form="dissimilarity")
-    assert found.rounds == [0, 2, 3] and found.flagged == {"3": 3}
+    assert found.rounds == [0, 2, 3]
+    assert found.flagged == {"3": 3}
 
 
 def test_a_client_without_measurements_has_no_score_that_round() -> None:
     partial = record(1)
     del partial["measurements"]["2"]["local_score"]
-    records = json.loads(json.dumps([record(0), partial], default=vars))
-    found = free_rider_history(records)
-    assert found.scores["2"][1] is None and found.scores["1"][1] == found.scores["1"][0]
+    found = free_rider_history(as_read(record(0), partial))
+    assert found.scores["2"][1] is None
+    assert found.scores["1"][1] == found.scores["1"][0]
 
 
 def test_weights_per_layer_count_by_their_mean() -> None:
     layers = {
-        "conv": {c: 0.5 * w for c, w in WEIGHTS.items()},
-        "head": {c: 1.5 * w for c, w in WEIGHTS.items()},
+        "conv": {client: 0.5 * weight for client, weight in WEIGHTS.items()},
+        "head": {client: 1.5 * weight for client, weight in WEIGHTS.items()},
     }
-    plain, layered = (
-        json.loads(json.dumps([r], default=vars))
-        for r in (record(0), record(0, aggregation=layers))
-    )
-    expected = free_rider_history(plain).scores
-    assert {c: s[0] for c, s in free_rider_history(layered).scores.items()} == pytest.approx(
-        {c: s[0] for c, s in expected.items()}
-    )
+    plain = free_rider_history(as_read(record(0))).scores
+    layered = free_rider_history(as_read(record(0, aggregation=layers))).scores
+    assert set(layered) == set(plain)
+    for client in plain:
+        assert layered[client][0] == pytest.approx(plain[client][0])
 
 
 def test_rounds_without_the_measurements_or_an_average_have_no_scores() -> None:
-    found = free_rider_history(
-        [{"kind": "start"}, record(0, measurements={}), record(1, aggregation={})]
-    )
+    records = [{"kind": "start"}, record(0, measurements={}), record(1, aggregation={})]
+    found = free_rider_history(records)
     assert (found.rounds, found.scores, found.flagged) == ([], {}, {})
+
+
+def test_a_methods_factors_of_the_updates_are_in_the_global_one() -> None:
+    updates = {"1": [0.2, 0.1, -0.3, 0.4], "2": [0.1, -0.2, 0.2, 0.3], "3": [-3.0, 4.0, 1.0, -1.0]}
+    (result,) = play(CGSV(), [updates], [{}], [0.0] * 4)
+
+    # By hand: the cosine of each update with the step of the global model.
+    matrix = np.array(list(updates.values()))
+    step = result.weights["w"].numpy()
+    cosines = matrix @ step / np.linalg.norm(matrix, axis=1) / np.linalg.norm(step)
+
+    measured = {client: {"global_score": 0.5, "local_score": 0.6} for client in updates}
+    with_factors = record(
+        0,
+        matrix @ matrix.T,
+        aggregation=dict(result.aggregation),
+        details={name: dict(found) for name, found in result.details.items()},
+        measurements=measured,
+    )
+    assert with_factors["gram"]["clients"] == list(updates)
+    scores = free_rider_history([with_factors]).scores
+    found = [scores[client][0] for client in updates]
+    # The errors of the global and the local model differ by 0.1.
+    assert found == pytest.approx(0.1 * cosines)
+
+
+# --- what is refused
 
 
 def test_what_cannot_be_scored_is_refused() -> None:
@@ -184,21 +231,3 @@ def test_what_cannot_be_scored_is_refused() -> None:
         global_cosines(np.eye(3), {"a": 1.0}, ["a"])
     with pytest.raises(FairFLError, match="rounds"):
         flag_free_riders([], rounds=0)
-
-
-def test_a_methods_factors_of_the_updates_are_in_the_global_one() -> None:
-    updates = {"1": [0.2, 0.1, -0.3, 0.4], "2": [0.1, -0.2, 0.2, 0.3], "3": [-3.0, 4.0, 1.0, -1.0]}
-    strategy = CGSV()
-    (result,) = play(strategy, [updates], [{}], [0.0] * 4)
-    matrix = np.array(list(updates.values()))
-    step = result.weights["w"].numpy()
-    cosines = matrix @ step / np.linalg.norm(matrix, axis=1) / np.linalg.norm(step)
-    with_factors = {
-        **record(0, matrix @ matrix.T),
-        "aggregation": dict(result.aggregation),
-        "details": {name: dict(found) for name, found in result.details.items()},
-        "measurements": {client: {"global_score": 0.5, "local_score": 0.6} for client in updates},
-    }
-    with_factors["gram"]["clients"] = list(updates)
-    scores = free_rider_history([with_factors]).scores
-    assert [scores[client][0] for client in updates] == pytest.approx(0.1 * cosines)

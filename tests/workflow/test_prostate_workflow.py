@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""From DICOM series to masks, DICOM-SEG, volumes and overlays, through the prostate bundle's own
+"""From DICOM series to masks, DICOM-SEG, volumes and overlays, by the prostate bundle's own
 inference.json.
 """
 
@@ -24,24 +24,38 @@ pydicom = pytest.importorskip("pydicom")
 highdicom = pytest.importorskip("highdicom")
 
 from helpers import warm_python  # noqa: E402
+from helpers.checkout import CHECKOUT  # noqa: E402
 from helpers.dicom_series import affine_of, oblique, write_series  # noqa: E402
 
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model  # noqa: E402
 from monai_fairfl.model_files.recipe import save_model_file  # noqa: E402
 
-ROOT = Path(__file__).parents[2]
-BUNDLE = ROOT / "bundles" / "prostate_mri_segmentation"
+BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 SMALL: dict[str, Any] = {"size": [32, 32], "channels": [4, 8, 16]}
-GEOMETRY: dict[str, Any] = {"orientation": oblique(12, 25), "spacing": (0.8, 0.6), "step": 3.6}
+ORIENTATION = oblique(12, 25)
+# In mm: between rows and between columns, between slices, and where the first slice begins.
+SPACING = (0.8, 0.6)
+STEP = 3.6
 ORIGIN = (11.5, -37.25, 4.0)
+GEOMETRY: dict[str, Any] = {
+    "orientation": ORIENTATION,
+    "spacing": SPACING,
+    "step": STEP,
+    "origin": ORIGIN,
+}
+AFFINE = affine_of(ORIENTATION, SPACING, STEP, ORIGIN)
 
 
-def prostate(noise: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Slices, rows and columns with a bright ellipsoid, off the centre, and where it is."""
+def prostate() -> tuple[np.ndarray, np.ndarray]:
+    """An image with a bright ellipsoid off the centre, and where it is: slices, rows, columns."""
     z, y, x = np.indices((9, 44, 60))
-    blob = ((x - 27) / 10) ** 2 + ((y - 25) / 8) ** 2 + ((z - 5) / 3) ** 2 < 1
-    image = 200 * blob + np.random.default_rng(noise).normal(100, 5, blob.shape)
-    return image.astype(np.int16), blob
+    gland = ((x - 27) / 10) ** 2 + ((y - 25) / 8) ** 2 + ((z - 5) / 3) ** 2 < 1
+    noise = np.random.default_rng(0).normal(100, 5, gland.shape)
+    image = 200 * gland + noise
+    return image.astype(np.int16), gland
+
+
+IMAGE, GLAND = prostate()
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +75,8 @@ def bright(tmp_path: Path) -> dict[str, Any]:
     recipe = bundle_recipe(BUNDLE)
     assert recipe is not None
     return {
-        **recipe.values,  # the file has no recipe, so every value must be given
+        # The file has no recipe, so every value must be given.
+        **recipe.values,
         "network_def": {"_target_": "torch.nn.Identity"},
         "ckpt_path": str(tmp_path / "identity.pt"),
         "activation": {
@@ -76,51 +91,70 @@ def bright(tmp_path: Path) -> dict[str, Any]:
 
 def infer(data: Path, **settings: Any) -> int:
     """Run the bundle on a folder; its outputs lie in ``out`` beside it. Returns the exit code."""
-    made = ConfigWorkflow(
+    overrides = {
+        "bundle_root": str(BUNDLE),
+        "dataset_dir": str(data),
+        "output_dir": str(data.parent / "out"),
+        "device": "cpu",
+        **settings,
+    }
+    workflow = ConfigWorkflow(
         config_file=str(BUNDLE / "configs" / "inference.json"),
         meta_file=str(BUNDLE / "configs" / "metadata.json"),
         logging_file=False,
         workflow_type="infer",
-        **{
-            "bundle_root": str(BUNDLE),
-            "dataset_dir": str(data),
-            "output_dir": str(data.parent / "out"),
-        },
-        **{"device": "cpu", **settings},
+        **overrides,
     )
-    made.initialize()
+    workflow.initialize()
     try:
-        made.run()
+        workflow.run()
     except SystemExit as stopped:
         return int(stopped.code or 0)
     return 0
 
 
-def lines(out: Path) -> dict[str, dict[str, Any]]:
-    return {line["case"]: line for line in json.loads((out / "volumes.json").read_text())["cases"]}
+def cases_of(out: Path) -> dict[str, dict[str, Any]]:
+    """The table of a run: its cases by name."""
+    table = json.loads((out / "volumes.json").read_text())
+    return {case["case"]: case for case in table["cases"]}
+
+
+def read_mask(file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Voxels and affine."""
+    image = nib.Nifti1Image.from_filename(file)
+    return np.asanyarray(image.dataobj), image.affine
+
+
+# ---- the outputs of one series agree
 
 
 def check_outputs(case: dict[str, Any], sent: list[Any], out: Path) -> np.ndarray:
     """Check that all outputs of one series agree with it and with each other; return the mask."""
-    image = nib.Nifti1Image.from_filename(out / case["mask"])
-    mask = np.asanyarray(image.dataobj)
-    affine = affine_of(GEOMETRY["orientation"], GEOMETRY["spacing"], GEOMETRY["step"], ORIGIN)
-    np.testing.assert_allclose(image.affine, affine, atol=1e-4)
-    assert mask.shape == (sent[0].Columns, sent[0].Rows, len(sent)) and mask.dtype == np.uint8
-    assert case["millilitres"] == pytest.approx((mask > 0).sum() * 0.8 * 0.6 * 3.6 / 1000, abs=1e-3)
+    mask, affine = read_mask(out / case["mask"])
+    np.testing.assert_allclose(affine, AFFINE, atol=1e-4)
+    assert mask.shape == (sent[0].Columns, sent[0].Rows, len(sent))
+    assert mask.dtype == np.uint8
+
+    # The line of the table.
+    gland = mask > 0
+    voxel_ml = 0.8 * 0.6 * 3.6 / 1000
+    assert case["millilitres"] == pytest.approx(gland.sum() * voxel_ml, abs=1e-3)
     assert case["voxel_size_mm"] == pytest.approx([0.6, 0.8, 3.6], abs=1e-4)
-    assert case["slices_with_gland"] == int((mask > 0).any(axis=(0, 1)).sum())
+    assert case["slices_with_gland"] == int(gland.any(axis=(0, 1)).sum())
     assert case["series_instance_uid"] == sent[0].SeriesInstanceUID
+
+    # The DICOM-SEG: the mask of each image, and a reference to it.
     uids = [dataset.SOPInstanceUID for dataset in sent]
-    seg = highdicom.seg.segread(out / case["dicom_seg"])
-    frames = seg.get_pixels_by_source_instance(uids, combine_segments=False)[..., 0]
+    segmentation = highdicom.seg.segread(out / case["dicom_seg"])
+    frames = segmentation.get_pixels_by_source_instance(uids, combine_segments=False)[..., 0]
     np.testing.assert_array_equal(frames.transpose(2, 1, 0), mask)
-    (referenced,) = seg.ReferencedSeriesSequence
-    assert {item.ReferencedSOPInstanceUID for item in referenced.ReferencedInstanceSequence} == set(
-        uids
-    )
+    (series,) = segmentation.ReferencedSeriesSequence
+    referenced = {image.ReferencedSOPInstanceUID for image in series.ReferencedInstanceSequence}
+    assert referenced == set(uids)
+
     with Image.open(out / case["overlay"]) as overlay:
-        assert overlay.mode == "RGB" and max(overlay.size) <= 960
+        assert overlay.mode == "RGB"
+        assert max(overlay.size) <= 960
     return mask
 
 
@@ -128,64 +162,71 @@ def check_outputs(case: dict[str, Any], sent: list[Any], out: Path) -> np.ndarra
 def test_series_gives_mask_segmentation_volume_and_overlay_that_agree(
     order: tuple[int, ...] | None, model: Path, tmp_path: Path
 ) -> None:
-    sent = write_series(
-        tmp_path / "in" / "P1", prostate()[0], origin=ORIGIN, order=order, **GEOMETRY
-    )
+    out = tmp_path / "out"
+    sent = write_series(tmp_path / "in" / "P1", IMAGE, order=order, **GEOMETRY)
     assert infer(tmp_path / "in", ckpt_path=str(model)) == 0
-    mask = check_outputs(lines(tmp_path / "out")["P1"], sent, tmp_path / "out")
+    mask = check_outputs(cases_of(out)["P1"], sent, out)
     assert 0 < mask.mean() < 1
-    written = {"P1_pred.nii.gz", "P1_seg.dcm", "P1_overlay.png", "volumes.json", "model.json"}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == written
+    written = {path.name for path in out.iterdir()}
+    assert written == {
+        "P1_pred.nii.gz",
+        "P1_seg.dcm",
+        "P1_overlay.png",
+        "volumes.json",
+        "model.json",
+    }
 
 
 def test_gland_of_a_series_is_found_where_it_is(bright: dict[str, Any], tmp_path: Path) -> None:
-    image, blob = prostate()
-    sent = write_series(
-        tmp_path / "in", image, origin=ORIGIN, order=range(9, 0, -1), SeriesNumber=3, **GEOMETRY
-    )
+    out = tmp_path / "out"
+    sent = write_series(tmp_path / "in", IMAGE, order=range(9, 0, -1), SeriesNumber=3, **GEOMETRY)
     assert infer(tmp_path / "in", **bright) == 0
-    mask = check_outputs(lines(tmp_path / "out")["series3"], sent, tmp_path / "out")
-    truth = blob.transpose(2, 1, 0)
-    assert 2 * (mask * truth).sum() / (mask.sum() + truth.sum()) > 0.95
+    mask = check_outputs(cases_of(out)["series3"], sent, out)
+    truth = GLAND.transpose(2, 1, 0)
+    dice = 2 * (mask * truth).sum() / (mask.sum() + truth.sum())
+    assert dice > 0.95
 
 
 def test_series_and_its_nifti_copy_give_one_mask(model: Path, tmp_path: Path) -> None:
-    image, _ = prostate()
-    write_series(tmp_path / "in" / "series", image, origin=ORIGIN, **GEOMETRY)
-    affine = affine_of(GEOMETRY["orientation"], GEOMETRY["spacing"], GEOMETRY["step"], ORIGIN)
-    nib.save(nib.Nifti1Image(image.transpose(2, 1, 0), affine), tmp_path / "in" / "copy.nii.gz")
+    out = tmp_path / "out"
+    write_series(tmp_path / "in" / "series", IMAGE, **GEOMETRY)
+    copy = nib.Nifti1Image(IMAGE.transpose(2, 1, 0), AFFINE)
+    nib.save(copy, tmp_path / "in" / "copy.nii.gz")
     assert infer(tmp_path / "in", ckpt_path=str(model)) == 0
-    cases = lines(tmp_path / "out")
-    masks = [
-        nib.Nifti1Image.from_filename(tmp_path / "out" / case["mask"]).get_fdata()
-        for case in cases.values()
-    ]
-    np.testing.assert_array_equal(*masks)
-    assert masks[0].any() and cases["copy"]["millilitres"] == cases["series"]["millilitres"]
+
+    cases = cases_of(out)
+    assert sorted(cases) == ["copy", "series"]
+    mask_of_series, _ = read_mask(out / cases["series"]["mask"])
+    mask_of_copy, _ = read_mask(out / cases["copy"]["mask"])
+    np.testing.assert_array_equal(mask_of_copy, mask_of_series)
+    assert mask_of_copy.any()
+    assert cases["copy"]["millilitres"] == cases["series"]["millilitres"]
     assert "dicom_seg" not in cases["copy"]
+
+
+# ---- a good series among faulty ones
 
 
 def write_mixture(root: Path) -> dict[str, str]:
     """A hospital's export: one good series among faulty ones. Returns the faults by case."""
-    image, _ = prostate()
-    write_series(root / "P1" / "STUDY" / "T2", image, origin=ORIGIN, **GEOMETRY)
-    write_series(
-        root / "P1" / "STUDY" / "LOC", image[:3], ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"]
-    )
-    write_series(root / "P2", image, Modality="CT", SeriesNumber=1, names="ct{}.dcm")
-    write_series(
-        root / "P2", image, places=[0, 1, 2, 3, 5, 6, 7, 8, 9], SeriesNumber=2, names="a{}.dcm"
-    )
-    write_series(
-        root / "P2",
-        image,
-        places=[0, 1, 2, 3, 4.5, 5.5, 6.5, 7.5, 8.5],
-        SeriesNumber=3,
-        names="b{}.dcm",
-    )
+    write_series(root / "P1" / "STUDY" / "T2", IMAGE, **GEOMETRY)
+
+    localiser = ["ORIGINAL", "PRIMARY", "LOCALIZER"]
+    write_series(root / "P1" / "STUDY" / "LOC", IMAGE[:3], ImageType=localiser)
+
+    # Three series in one folder: of another modality, with a gap, and with an uneven step.
+    folder = root / "P2"
+    gap = [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    uneven = [0, 1, 2, 3, 4.5, 5.5, 6.5, 7.5, 8.5]
+    write_series(folder, IMAGE, Modality="CT", SeriesNumber=1, names="ct{}.dcm")
+    write_series(folder, IMAGE, places=gap, SeriesNumber=2, names="a{}.dcm")
+    write_series(folder, IMAGE, places=uneven, SeriesNumber=3, names="b{}.dcm")
+
     (root / "P3").mkdir()
     (root / "P3" / "IM1.dcm").write_bytes(b"no DICOM")
-    nib.save(nib.Nifti1Image(np.full((9, 9, 5), np.nan, np.float32), np.eye(4)), root / "P4.nii.gz")
+
+    not_finite = np.full((9, 9, 5), np.nan, np.float32)
+    nib.save(nib.Nifti1Image(not_finite, np.eye(4)), root / "P4.nii.gz")
     return {
         "P1_STUDY_LOC": "LOCALIZER",
         "P2_series1": "modality CT",
@@ -197,17 +238,16 @@ def write_mixture(root: Path) -> dict[str, str]:
 
 
 def check_mixture(out: Path, faults: dict[str, str]) -> None:
-    cases = lines(out)
+    cases = cases_of(out)
     good = cases.pop("P1_STUDY_T2")
-    assert (
-        good["status"] == "segmented"
-        and (out / good["mask"]).is_file()
-        and (out / good["dicom_seg"]).is_file()
-    )
+    assert good["status"] == "segmented"
+    assert (out / good["mask"]).is_file()
+    assert (out / good["dicom_seg"]).is_file()
     assert cases.keys() == faults.keys()
     for name, fault in faults.items():
+        assert cases[name]["status"] == "skipped", name
         (problem,) = cases[name]["problems"]
-        assert cases[name]["status"] == "skipped" and fault in problem, name
+        assert fault in problem, name
 
 
 def test_faulty_series_are_skipped_with_a_reason_and_the_good_one_is_segmented(
@@ -221,53 +261,57 @@ def test_faulty_series_are_skipped_with_a_reason_and_the_good_one_is_segmented(
 def test_a_folder_of_faulty_series_ends_with_code_2_and_a_table(
     model: Path, tmp_path: Path
 ) -> None:
-    write_series(tmp_path / "in" / "P1", prostate()[0], Modality="CT")
+    write_series(tmp_path / "in" / "P1", IMAGE, Modality="CT")
     assert infer(tmp_path / "in", ckpt_path=str(model)) == 2
-    assert lines(tmp_path / "out")["P1"]["status"] == "skipped"
+    assert cases_of(tmp_path / "out")["P1"]["status"] == "skipped"
 
 
-def command(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    """The command of the README, in the bundle's folder; ``before`` runs in the same interpreter
-    first.
-    """
-    if not before:
-        return warm_python.run(["-m", "monai.bundle", *arguments], BUNDLE)
-    start = f"{before}; import runpy; runpy.run_module('monai.bundle', run_name='__main__')"
+# ---- the command of the README
+
+
+def readme_words(data: Path, model: Path) -> list[str]:
+    """The README's command after ``python -m monai.bundle``, on this data with this model."""
+    start = "python -m monai.bundle "
+    mark = "configs/inference.json --bundle_root . --dataset_dir"
+    text = (BUNDLE / "docs" / "README.md").read_text()
+    line = next(line for line in text.splitlines() if mark in line)
+    paths = {"IMAGES": str(data), "OUT": str(data.parent / "out"), "models/model.pt": str(model)}
+    words = [paths.get(word, word) for word in line.removeprefix(start).split()]
+    return [*words, "--device", "cpu"]
+
+
+def run_readme(data: Path, model: Path) -> subprocess.CompletedProcess[str]:
+    """Run the README's command in the bundle's folder."""
+    return warm_python.run(["-m", "monai.bundle", *readme_words(data, model)], BUNDLE)
+
+
+def run_readme_without_dicom(data: Path, model: Path) -> subprocess.CompletedProcess[str]:
+    """The same in an interpreter in which pydicom and highdicom cannot be imported."""
+    code = (
+        "import runpy, sys\n"
+        "sys.modules['pydicom'] = sys.modules['highdicom'] = None\n"
+        "runpy.run_module('monai.bundle', run_name='__main__')\n"
+    )
     return subprocess.run(
-        [sys.executable, "-c", start, *arguments],
+        [sys.executable, "-c", code, *readme_words(data, model)],
         cwd=BUNDLE,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)},
         capture_output=True,
         text=True,
         timeout=120,
     )
 
 
-def readme(data: Path, model: Path) -> list[str]:
-    """The arguments of the README's command, with this data, this model and its small network."""
-    text = (BUNDLE / "docs" / "README.md").read_text()
-    line = next(
-        line
-        for line in text.splitlines()
-        if "configs/inference.json --bundle_root . --dataset_dir" in line
-    )
-    places = {"IMAGES": str(data), "OUT": str(data.parent / "out"), "models/model.pt": str(model)}
-    arguments = [
-        places.get(word, word) for word in line.removeprefix("python -m monai.bundle ").split()
-    ]
-    return [*arguments, "--device", "cpu"]
-
-
 @pytest.mark.slow
-def test_command_of_the_readme_takes_an_export_to_masks_and_says_what_it_skipped(
+def test_command_of_the_readme_takes_an_export_to_masks_and_prints_what_it_skipped(
     model: Path, tmp_path: Path
 ) -> None:
     faults = write_mixture(tmp_path / "in")
-    done = command(*readme(tmp_path / "in", model))
+    done = run_readme(tmp_path / "in", model)
     assert done.returncode == 3, done.stderr[-2000:]
     check_mixture(tmp_path / "out", faults)
+    printed = (done.stdout + done.stderr).splitlines()
     for name, fault in faults.items():
-        printed = (done.stdout + done.stderr).splitlines()
         (line,) = [line for line in printed if f"{name}: " in line]
         assert fault in line
     assert "Traceback" not in done.stderr
@@ -277,20 +321,20 @@ def test_command_of_the_readme_takes_an_export_to_masks_and_says_what_it_skipped
 def test_command_of_the_readme_ends_with_code_0_when_all_went_well(
     model: Path, tmp_path: Path
 ) -> None:
-    sent = write_series(tmp_path / "in" / "P1", prostate()[0], origin=ORIGIN, **GEOMETRY)
-    done = command(*readme(tmp_path / "in", model))
+    sent = write_series(tmp_path / "in" / "P1", IMAGE, **GEOMETRY)
+    done = run_readme(tmp_path / "in", model)
     assert done.returncode == 0, done.stderr[-2000:]
-    check_outputs(lines(tmp_path / "out")["P1"], sent, tmp_path / "out")
+    check_outputs(cases_of(tmp_path / "out")["P1"], sent, tmp_path / "out")
 
 
 @pytest.mark.slow
 def test_nifti_needs_neither_pydicom_nor_highdicom(model: Path, tmp_path: Path) -> None:
-    image, _ = prostate()
-    write_series(tmp_path / "in" / "P1", image)
-    nib.save(nib.Nifti1Image(image.transpose(2, 1, 0), np.eye(4)), tmp_path / "in" / "P2.nii.gz")
-    absent = "import sys; sys.modules['pydicom'] = sys.modules['highdicom'] = None"
-    done = command(*readme(tmp_path / "in", model), before=absent)
+    write_series(tmp_path / "in" / "P1", IMAGE)
+    copy = nib.Nifti1Image(IMAGE.transpose(2, 1, 0), np.eye(4))
+    nib.save(copy, tmp_path / "in" / "P2.nii.gz")
+    done = run_readme_without_dicom(tmp_path / "in", model)
     assert done.returncode == 3, done.stderr[-2000:]
-    cases = lines(tmp_path / "out")
-    assert cases["P2"]["status"] == "segmented" and (tmp_path / "out" / "P2_pred.nii.gz").is_file()
+    cases = cases_of(tmp_path / "out")
+    assert cases["P2"]["status"] == "segmented"
+    assert (tmp_path / "out" / "P2_pred.nii.gz").is_file()
     assert "pip install 'monai-fairfl[dicom]'" in cases["DICOM"]["problems"][0]

@@ -1,0 +1,131 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What is found before anything is trained: too few images, too many sites, unfit models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from helpers.driving import SPEC, vector
+from helpers.linear_federation import START, bundle_federation, in_place_of_training
+from helpers.shipped_bundles import FUNDUS, PROSTATE
+
+from monai_fairfl.bundle import federation as federate
+from monai_fairfl.bundle.configuration import train_config
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.preflight import check_images, check_strategies
+from monai_fairfl.data import CLINICS, write_clinics
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedCI, FedGA, FedLWR
+
+# --- too few images
+
+
+@pytest.fixture(scope="module")
+def clinics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two clinics of three photographs each: one trains, one validates."""
+    root = tmp_path_factory.mktemp("clinics")
+    write_clinics(root, clinics=CLINICS[:2], size=64, cases=3)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("variant", "data", "advises_paper"),
+    [
+        ("recommended", "validation", True),
+        ("released", "validation", True),
+        ("paper", "training", False),
+    ],
+)
+def test_too_few_images_for_cka_are_found_before_any_strategy_is_trained(
+    variant: str, data: str, advises_paper: bool, clinics: Path, tmp_path: Path
+) -> None:
+    strategies = [FedAvg(), FedLWR(variant=variant)]
+    given = BundleFederation(
+        str(FUNDUS.root),
+        str(clinics),
+        strategies,
+        rounds=1,
+        run_dir=str(tmp_path / "run"),
+        overrides={"size": [32, 32], "channels": [4, 8], "working_size": 64},
+        report=False,
+    )
+    with pytest.raises(ConfigError) as refused:
+        given.run()
+    message = str(refused.value)
+    assert message.startswith(strategies[1].name)
+    first, second = sorted(site.name for site in clinics.iterdir() if site.is_dir())
+    expected = (
+        f"at least 4 different {data} images of a site, and {first} has 1, {second} has 1: "
+        f"add {data} cases"
+    )
+    assert expected in message
+    assert ("variant='paper'" in message) == advises_paper
+    assert "similarity='cosine'" in message
+    assert not (tmp_path / "run").exists()
+
+
+def counter(images: Mapping[str, int], counted: list[str]) -> Callable[[str], Mapping[str, int]]:
+    """Counts these images of the sites, and notes of which data."""
+
+    def count(data: str) -> Mapping[str, int]:
+        counted.append(data)
+        return images
+
+    return count
+
+
+def test_a_site_with_too_few_images_is_a_warning_where_enough_others_can_measure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counted: list[str] = []
+    strategies = [FedAvg(), FedLWR(), FedLWR(clip=(0.1, 0.9))]
+    check_images(strategies, counter({"elm": 2, "fir": 4, "oak": 9}, counted))
+    assert counted == ["validation"], "the images are counted once"
+    warning = "elm has 2: such a site measures nothing, and counts as the mean of the others"
+    assert warning in caplog.text
+    assert "fir" not in caplog.text
+    assert "oak" not in caplog.text
+
+
+def test_too_few_sites_with_enough_images_are_refused() -> None:
+    message = "FedLWR needs at least 4 different validation images of a site, and elm"
+    with pytest.raises(ConfigError, match=message):
+        check_images([FedLWR()], counter({"elm": 2, "fir": 3, "oak": 9}, []))
+
+
+def test_images_are_counted_only_for_a_strategy_that_needs_some() -> None:
+    counted: list[str] = []
+    strategies = [FedAvg(), FedCE(), FedLWR(similarity="cosine")]
+    check_images(strategies, counter({"elm": 1, "oak": 1}, counted))
+    assert not counted
+
+
+# --- sites and models
+
+
+def test_more_sites_than_a_method_can_take_are_refused() -> None:
+    train = train_config(PROSTATE.root, {})
+    many = [f"site {number}" for number in range(11)]
+    with pytest.raises(ConfigError, match="FedCI can take at most 10 sites in a round, found 11"):
+        check_strategies([FedAvg(), FedCI()], many, train)
+    with pytest.raises(ConfigError, match="CGSV-contribution_index can take at most 10"):
+        check_strategies([CGSV(reward="contribution_index")], many, train)
+    check_strategies([FedCI(), CGSV()], many, train, per_round=10)
+    check_strategies([FedGA(), CGSV()], many, train)
+
+
+def test_a_model_that_a_method_cannot_train_is_refused_before_another_is_trained(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place_of_training(monkeypatch)
+    spec = ModelSpec(("w",), buffers=("mean",), layers={**SPEC.layers, "mean": "fc"})
+    model = {"w": vector(START), "mean": vector([0.0])}
+    monkeypatch.setattr(federate, "initial_model", lambda *_: (model, spec))
+    given = bundle_federation(hospitals, tmp_path / "run", [FedAvg(), FedCE()], buffers="samples")
+    with pytest.raises(ConfigError, match="FedCE .*use buffers 'aggregation' or 'local'"):
+        given.run()
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,124 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""``monai-fairfl verify`` and ``report``: both read finished runs."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from helpers.command_line import run_json, write_run
+from helpers.driving import SPEC, LeastSquares, vector
+
+from monai_fairfl.cli import main
+from monai_fairfl.report.collect import find_runs
+from monai_fairfl.run_folder.ledger import Ledger
+from monai_fairfl.server.federation import Federation
+from monai_fairfl.strategies import FedAvg, Standalone
+from monai_fairfl.transports.in_process import InProcess
+
+
+def edit_first_round(ledger: Path) -> None:
+    text = ledger.read_text()
+    ledger.write_text(text.replace('"round":0', '"round":7'))
+
+
+def test_verify_reports_rounds_and_head_of_an_intact_chain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run")
+    found = run_json(capsys, "verify", run)["runs"][str(run)]
+    assert found["rounds"] == 2
+    assert found["finished"] is True
+    assert found["head"] == Ledger(run / "ledger.jsonl").head
+
+
+def test_verify_refuses_an_edited_ledger(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run")
+    edit_first_round(run / "ledger.jsonl")
+    error = run_json(capsys, "verify", run, code=2)["error"]
+    assert "line 3 does not follow line 2" in error
+
+
+def test_verify_looks_at_every_strategy_of_a_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "FedAvg")
+    write_run(tmp_path / "FedCE")
+    assert len(run_json(capsys, "verify", tmp_path)["runs"]) == 2
+
+
+def test_verify_looks_at_a_run_and_at_those_in_its_folders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outer = write_run(tmp_path / "run")
+    inner = write_run(outer / "FedCE")
+    found = run_json(capsys, "verify", outer)["runs"]
+    assert sorted(found) == [str(outer), str(inner)]
+    # The report is of the outer run alone.
+    assert find_runs([outer]) == [outer]
+
+    edit_first_round(inner / "ledger.jsonl")
+    error = run_json(capsys, "verify", outer, code=2)["error"]
+    assert f"{inner / 'ledger.jsonl'}: line 3 does not" in error
+
+
+def test_verify_does_not_read_valuations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "valuations").mkdir()
+    (run / "valuations" / "x.json").write_text("{}")
+    assert str(run) in run_json(capsys, "verify", run)["runs"]
+    error = run_json(capsys, "report", run, code=2)["error"]
+    assert "x.json is damaged" in error
+
+
+@pytest.mark.parametrize("command", ["report", "verify"])
+def test_a_folder_without_a_run_is_an_error(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = run_json(capsys, command, tmp_path, code=2)["error"]
+    assert "no run" in error
+
+
+@pytest.mark.parametrize("command", ["report", "verify"])
+def test_a_folder_that_does_not_exist_is_not_called_empty(
+    command: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    error = run_json(capsys, command, "runs/fedce", code=2)["error"]
+    assert error.startswith(f"runs/fedce does not exist (looked for {tmp_path}/runs/fedce)")
+
+    write_run(tmp_path / "run")
+    error = run_json(capsys, command, "run/ledger.jsonl", code=2)["error"]
+    assert error.startswith("run/ledger.jsonl is a file: give the folder")
+
+
+def test_report_has_a_sentence_for_every_client_and_names_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for strategy in (FedAvg(), Standalone()):
+        clients = {"A": partial(LeastSquares, [1.0]), "B": partial(LeastSquares, [2.0])}
+        federation = Federation(
+            strategy,
+            InProcess(clients),
+            2,
+            lambda: ({"w": vector([0.0])}, SPEC),
+            run_dir=tmp_path / strategy.name,
+        )
+        federation.run()
+    found = run_json(capsys, "report", tmp_path, "--out", tmp_path / "out")
+    assert sorted(found["sentences"]) == ["A", "B"]
+    assert Path(found["html"]).is_file()
+    assert Path(found["json"]).is_file()
+
+    run = tmp_path / "FedAvg"
+    assert main(["report", str(run)]) == 0
+    assert f"Report: {run / 'report.html'}" in capsys.readouterr().out

@@ -1,0 +1,169 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A federation of three least-squares clients, whose replies a test may lose, change or watch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from helpers.driving import SPEC, LeastSquares
+
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.server.federation import Federation
+from monai_fairfl.server.observer import Observer
+from monai_fairfl.strategies import FedCE, Strategy
+from monai_fairfl.transports.in_process import InProcess
+
+TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0], "C": [2.0, 2.0]}
+ROUNDS = 4
+
+Fault = Callable[[Request, Reply], Reply | Sequence[Reply] | None]
+
+
+def clients(names: Sequence[str] = "ABC") -> dict[str, Callable[[], LeastSquares]]:
+    """Client -> its maker."""
+    makers = {}
+    for name in names:
+        makers[name] = lambda target=TARGETS[name]: LeastSquares(target)
+    return makers
+
+
+def initial() -> tuple[Weights, ModelSpec]:
+    """A model that the run's seed decides."""
+    return {"w": torch.randn(2, dtype=torch.float64)}, SPEC
+
+
+def federation(
+    folder: Path, strategy: Strategy | None = None, transport: Any = None, **settings: Any
+) -> Federation:
+    """A federation in ``folder/run``: of FedCE, and of all clients, where nothing else is given."""
+    settings = {"rounds": ROUNDS, **settings}
+    return Federation(
+        strategy or FedCE("sum"),
+        transport or InProcess(clients()),
+        initial=initial,
+        run_dir=folder / "run",
+        **settings,
+    )
+
+
+def ledger_file(folder: Path) -> Path:
+    return folder / "run" / "ledger.jsonl"
+
+
+def ledger_bytes(folder: Path) -> bytes:
+    """The ledger of :func:`federation`; it holds the hash of every model."""
+    return ledger_file(folder).read_bytes()
+
+
+def global_weights(folder: Path) -> torch.Tensor:
+    """The vector that is the global model of :func:`federation`."""
+    weights: torch.Tensor = torch.load(folder / "run" / "models" / "global.pt")["w"]
+    return weights
+
+
+# --- transports with faults
+
+
+class Faulty(InProcess):
+    """Loses or changes replies: ``fault(request, reply)`` returns what arrives, or ``None``."""
+
+    def __init__(self, fault: Fault, names: Sequence[str] = "ABC"):
+        super().__init__(clients(names))
+        self.fault = fault
+
+    def exchange(
+        self,
+        requests: Sequence[Request],
+        arrived: Callable[[Reply], None],
+        timeout: float | None = None,
+    ) -> None:
+        by_id = {request.id: request for request in requests}
+
+        def pass_on(reply: Reply) -> None:
+            result = self.fault(by_id[reply.id], reply)
+            if result is None:
+                return
+            arriving = [result] if isinstance(result, Reply) else result
+            for each in arriving:
+                arrived(each)
+
+        super().exchange(requests, pass_on, timeout)
+
+
+def losing(lost: Callable[[Request], bool]) -> Faulty:
+    """All clients; the replies to these requests are lost."""
+    return Faulty(lambda request, reply: None if lost(request) else reply)
+
+
+def changing(chosen: Callable[[Request], bool], **fields: Any) -> Faulty:
+    """All clients; the replies to these requests have other fields."""
+    return Faulty(lambda request, reply: replace(reply, **fields) if chosen(request) else reply)
+
+
+def watching(seen: Callable[[Request], object]) -> Faulty:
+    """All clients; ``seen`` is called with each request that is answered."""
+
+    def watch(request: Request, reply: Reply) -> Reply:
+        seen(request)
+        return reply
+
+    return Faulty(watch)
+
+
+def nobody() -> Faulty:
+    """Clients of whom nothing may be asked."""
+
+    def fail(request: Request) -> None:
+        raise AssertionError(f"{request.client} was asked")
+
+    return watching(fail)
+
+
+# --- observers
+
+
+class Listening(Observer):
+    """Passes the records that are added and those that are replayed to functions."""
+
+    def __init__(
+        self,
+        added: Callable[[Any], Any] = lambda record: None,
+        replayed: Callable[[Any], Any] = lambda record: None,
+    ):
+        self.added = added
+        self.replayed = replayed
+
+    def record_added(self, record: Any) -> None:
+        self.added(record)
+
+    def record_replayed(self, record: Any) -> None:
+        self.replayed(record)
+
+
+def stopped_in_round(number: int, folder: Path, **settings: Any) -> Federation:
+    """A federation that is stopped when the record of this round is written."""
+
+    def stop(record: Any) -> None:
+        if record.get("round") == number:
+            stopped.stop()
+
+    stopped = federation(folder, observer=Listening(stop), **settings)
+    return stopped
+
+
+def concluded_in_round(number: int, folder: Path) -> Federation:
+    """A federation that is concluded when the record of this round is written."""
+
+    def conclude(record: Any) -> None:
+        if record.get("round") == number:
+            concluded.conclude()
+
+    concluded = federation(folder, observer=Listening(conclude))
+    return concluded

@@ -1,0 +1,64 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Settings, strategies and names of clients that no run can begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.driving import LeastSquares
+from helpers.least_squares_federation import federation
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.strategies import FedAvg
+from monai_fairfl.transports.in_process import InProcess
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rounds": 0}, "rounds must be a whole number of at least 1, got 0"),
+        ({"rounds": "two"}, "'two'"),
+        ({"buffers": "mean"}, "'mean'"),
+        ({"threads": 0}, "threads"),
+        ({"min_clients": True}, "min_clients"),
+        ({"clients_per_round": 0}, "clients_per_round must be a whole number of at least 2, got 0"),
+        (
+            {"clients_per_round": 0, "min_clients": 1},
+            "clients_per_round must be a whole number of at least 1, got 0",
+        ),
+        (
+            {"clients_per_round": 2, "min_clients": 3},
+            "clients_per_round must be a whole number of at least 3, got 2",
+        ),
+        ({"clients_per_round": 2.5}, "2.5"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(
+    tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        federation(tmp_path, **settings)
+
+
+def test_something_else_than_a_strategy_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="got str"):
+        federation(tmp_path, "FedAvg")  # type: ignore[arg-type]
+
+
+def two_clients(name: str) -> InProcess:
+    return InProcess({client: lambda: LeastSquares([0.0, 1.0]) for client in ("A", name)})
+
+
+@pytest.mark.parametrize("name", ["z" * 65, "-x", "a/b"])
+def test_clients_names_stay_short_and_plain(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="client name .*1 to 64 letters"):
+        federation(tmp_path, FedAvg(), two_clients(name)).run()
+
+
+@pytest.mark.parametrize("name", ["global", "best"])
+def test_a_client_has_no_name_of_the_federations_models(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"cannot be called '{name}'.*rename"):
+        federation(tmp_path, transport=two_clients(name)).run()

@@ -1,0 +1,163 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A run that was stopped, killed or finished is resumed: to the same bits, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.driving import crash_before_checkpoint
+from helpers.least_squares_federation import (
+    TARGETS,
+    Listening,
+    clients,
+    concluded_in_round,
+    federation,
+    global_weights,
+    ledger_bytes,
+    nobody,
+    stopped_in_round,
+    watching,
+)
+
+from monai_fairfl.errors import FederationError
+from monai_fairfl.protocol.messages import Request
+from monai_fairfl.strategies import FedAvg, FedCE, Standalone, Strategy
+from monai_fairfl.transports.in_process import InProcess
+
+# --- to the same bits
+
+
+@pytest.mark.parametrize("strategy", [FedAvg, FedCE, Standalone])
+@pytest.mark.parametrize("stop_in", [0, 2])
+def test_stopping_and_resuming_gives_the_same_bits(
+    tmp_path: Path, strategy: type[Strategy], stop_in: int
+) -> None:
+    federation(tmp_path / "whole", strategy()).run()
+
+    def stop(request: Request) -> None:
+        if request.round == stop_in:
+            first.stop()
+
+    first = federation(tmp_path / "parts", strategy(), watching(stop))
+    assert not first.run().finished
+    assert federation(tmp_path / "parts", strategy()).run(resume=True).finished
+    assert ledger_bytes(tmp_path / "whole") == ledger_bytes(tmp_path / "parts")
+    assert torch.equal(global_weights(tmp_path / "whole"), global_weights(tmp_path / "parts"))
+
+
+def test_a_crash_between_ledger_and_checkpoint_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    federation(tmp_path / "whole").run()
+    crash_before_checkpoint(federation(tmp_path / "parts"), 2)
+    federation(tmp_path / "parts").run(resume=True)
+    assert ledger_bytes(tmp_path / "whole") == ledger_bytes(tmp_path / "parts")
+
+
+def test_a_damaged_newest_checkpoint_resumes_from_the_previous_one_to_the_same_bits(
+    tmp_path: Path,
+) -> None:
+    federation(tmp_path / "whole").run()
+
+    def stop(request: Request) -> None:
+        if request.round == 2:
+            stopped.stop()
+
+    stopped = federation(tmp_path / "parts", transport=watching(stop))
+    stopped.run()
+    checkpoint = tmp_path / "parts" / "run" / "checkpoints" / "round-0002"
+    (checkpoint / "model.safetensors").write_bytes(b"")
+    federation(tmp_path / "parts").run(resume=True)
+    assert ledger_bytes(tmp_path / "whole") == ledger_bytes(tmp_path / "parts")
+
+
+def test_a_stop_is_asked_of_one_run_and_not_of_the_next(tmp_path: Path) -> None:
+    stopped = federation(tmp_path)
+    stopped.stop()
+    assert stopped.run().rounds == []
+    assert len(stopped.run(resume=True).rounds) == 4
+
+
+# --- a finished run
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
+    federation(tmp_path).run()
+    finished = ledger_bytes(tmp_path)
+    assert federation(tmp_path).run(resume=True).finished
+    assert ledger_bytes(tmp_path) == finished
+
+
+def test_resuming_a_finished_run_leaves_its_end_and_asks_nobody(tmp_path: Path) -> None:
+    ended = federation(tmp_path).run()
+    resumed = federation(tmp_path, transport=nobody()).run(resume=True)
+    assert resumed.records == ended.records
+
+
+def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
+    federation(tmp_path / "parts", rounds=2).run()
+    federation(tmp_path / "parts", rounds=4).run(resume=True)
+    federation(tmp_path / "whole", rounds=4).run()
+    assert ledger_bytes(tmp_path / "parts") == ledger_bytes(tmp_path / "whole")
+
+
+def test_a_finished_run_that_is_resumed_with_other_settings_leaves_its_end(tmp_path: Path) -> None:
+    federation(tmp_path).run()
+    finished = ledger_bytes(tmp_path)
+    with pytest.raises(FederationError, match="begun with seed"):
+        federation(tmp_path, seed=7, rounds=9).run(resume=True)
+    assert ledger_bytes(tmp_path) == finished
+
+
+def test_a_finished_run_reports_clients_that_were_not_part_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    two = InProcess(clients("AB"))
+    federation(tmp_path, FedAvg(), two).run()
+    assert len(federation(tmp_path, FedAvg(), two).run(resume=True).rounds) == 4
+    assert not caplog.messages
+
+    assert list(TARGETS) == ["A", "B", "C"]
+    federation(tmp_path, FedAvg()).run(resume=True)
+    (message,) = caplog.messages
+    assert "is finished, without C: name more rounds" in message
+
+    federation(tmp_path, FedAvg(), rounds=5).run(resume=True)
+    assert len(caplog.messages) == 1
+
+
+# --- a concluded run
+
+
+def test_a_concluded_run_ends_with_the_present_round_as_if_no_more_were_planned(
+    tmp_path: Path,
+) -> None:
+    history = concluded_in_round(1, tmp_path / "concluded").run()
+    assert history.finished
+    assert [record["kind"] for record in history.records] == ["start", "round", "round", "end"]
+    scores = history.records[-1]["scores"]
+    assert set(scores) == set(TARGETS)
+    for client, scored in scores.items():
+        assert set(scored["own"]) == {"score"}, client
+
+    federation(tmp_path / "planned", rounds=2).run()
+    assert ledger_bytes(tmp_path / "concluded") == ledger_bytes(tmp_path / "planned")
+
+
+def test_resuming_a_concluded_run_leaves_its_end_and_asks_nobody_unless_more_rounds_are_wanted(
+    tmp_path: Path,
+) -> None:
+    ended = concluded_in_round(1, tmp_path).run()
+    resumed = federation(tmp_path, transport=nobody()).run(resume=True)
+    assert resumed.records == ended.records
+    assert len(federation(tmp_path, rounds=5).run(resume=True).rounds) == 5
+
+
+def test_replayed_records_may_conclude_the_run_before_its_next_round(tmp_path: Path) -> None:
+    stopped_in_round(1, tmp_path / "parts").run()
+    conclude = Listening(replayed=lambda record: resumed.conclude())
+    resumed = federation(tmp_path / "parts", observer=conclude)
+    assert resumed.run(resume=True).finished
+    federation(tmp_path / "planned", rounds=2).run()
+    assert ledger_bytes(tmp_path / "parts") == ledger_bytes(tmp_path / "planned")
