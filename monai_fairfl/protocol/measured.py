@@ -17,7 +17,9 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Estimate, Measurement
 
 ROUNDING = 1e-6
-"""Part of a range by which rounding may carry a value out of it."""
+"""Part of a range by which rounding may carry a value out of it; of 100 at most, so that counts of
+a million cases are not rounded by one.
+"""
 
 MOST_NAME = 128
 """Characters of a measurement's name, or of the name of a class or layer in it."""
@@ -64,7 +66,7 @@ class Range:
 
     def holds(self, value: float) -> bool:
         """Whether ``value`` is in the range, but for rounding."""
-        slack = ROUNDING * (self.most - self.least)
+        slack = ROUNDING * min(self.most - self.least, 100.0)
         return self.least - slack <= value <= self.most + slack
 
     def __str__(self) -> str:

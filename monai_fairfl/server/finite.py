@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from monai_fairfl.errors import FederationError
@@ -70,7 +72,8 @@ def _suspect(name: str, local: Replies) -> str:
         if sent is None:
             sent = (reply.buffers or {}).get(name)
         if sent is not None and sent.numel():
-            largest[reply.client] = float(sent.double().abs().max())
+            entry = float(sent.double().abs().max())
+            largest[reply.client] = math.inf if math.isnan(entry) else entry
     if not largest:
         return ""
     client = max(largest, key=lambda name: largest[name])
