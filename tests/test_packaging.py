@@ -170,6 +170,7 @@ sys.exit(main(['flare-policy', '--json']))
     assert done.returncode == 2 and "pip install 'monai-fairfl[nvflare]'" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_server_of_nvflare_does_not_load_monai(tmp_path: Path) -> None:
     loaded = modules_after("import monai_fairfl.transports.flare.server.controller", tmp_path)
     assert "nvflare" in loaded and not {"monai", "ignite", "nibabel", "plotly"} & loaded

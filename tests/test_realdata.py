@@ -18,6 +18,7 @@ from monai_fairfl.data import check_cases, find_sites
 from monai_fairfl.run_folder.ledger import read_ledger
 
 
+@pytest.mark.slow
 def test_real_sites_pass_the_preflight(realdata: Path) -> None:
     for site in find_sites(realdata / "prostate"):
         summary = check_cases(realdata / "prostate" / site)

@@ -70,6 +70,7 @@ def finished(run_dir: Path) -> dict[str, bool]:
 # --- the other strategies go on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "reason", "traceback"),
     [
@@ -105,6 +106,7 @@ def test_the_other_strategies_run_after_one_has_failed_and_the_report_names_it(
     assert (logged.exc_info is not None) == traceback
 
 
+@pytest.mark.slow
 def test_resume_tries_again_what_failed_from_where_it_stopped(sites: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     with pytest.raises(FederationError, match="1 of 2 strategies failed"):

@@ -42,6 +42,7 @@ def test_schema_refuses_metadata_without_a_required_field(
         verify_metadata(meta_file=str(tmp_path / "metadata.json"), filepath=str(SCHEMA))
 
 
+@pytest.mark.slow
 def test_every_property_of_the_workflows_is_defined_and_wired(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:

@@ -145,6 +145,7 @@ def test_a_list_that_leaves_the_faulty_case_out_trains_without_the_check(
 # --- evaluation
 
 
+@pytest.mark.slow
 def test_evaluation_and_inference_write_scores_masks_and_overlays(
     bundle: Bundle, site: Path, trained: Path, tmp_path: Path
 ) -> None:

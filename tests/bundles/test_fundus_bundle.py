@@ -54,6 +54,7 @@ def test_each_structure_keeps_its_largest_part_and_the_cup_lies_in_the_disc(name
     assert disc.sum() == 16 * 16 and cup.sum() == 8 * 12 and not (cup > disc).any()
 
 
+@pytest.mark.slow
 def test_masks_and_scores_are_on_the_photographs_own_pixels(tmp_path: Path) -> None:
     """Of a stereo pair the left view is outlined; masks have the size of the file."""
     (clinic,) = (clinic for clinic in CLINICS if clinic.stereo)

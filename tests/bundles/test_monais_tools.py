@@ -55,6 +55,7 @@ def test_monais_client_trains_sends_and_evaluates(
     algo.finalize()
 
 
+@pytest.mark.slow
 def test_data_statistics_of_a_site_come_from_the_bundle(
     bundle: Bundle, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

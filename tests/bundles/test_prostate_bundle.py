@@ -218,6 +218,7 @@ def test_learning_rate_decays_to_its_floor_and_resumes(site: Path, tmp_path: Pat
     assert rates == pytest.approx([0.1, 0.075, 0.05, 0.025, 0.025, 0.025])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlay", ["two_channel", "paper_setting"])
 def test_a_model_of_an_overlay_needs_no_overlay_to_evaluate_and_infer(
     overlay: str, site: Path, tmp_path: Path
@@ -323,6 +324,7 @@ def test_masks_lie_on_the_grid_and_affine_of_their_volume(
     assert dice(np.asanyarray(mask.dataobj), blob) > 0.95
 
 
+@pytest.mark.slow
 def test_evaluation_scores_the_saved_masks_against_the_untouched_labels(
     site: Path, trained: Path, tmp_path: Path
 ) -> None:

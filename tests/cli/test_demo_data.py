@@ -20,6 +20,7 @@ def test_demo_data_writes_six_hospitals(tmp_path: Path, capsys: pytest.CaptureFi
         assert nib.load(tmp_path / site / "Case00.nii.gz").shape == (24, 24, 6)
 
 
+@pytest.mark.slow
 def test_demo_data_writes_the_hospitals_of_the_demo_with_their_splits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

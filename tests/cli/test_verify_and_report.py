@@ -101,6 +101,7 @@ def test_a_folder_that_does_not_exist_is_not_called_empty(
     assert error.startswith("run/ledger.jsonl is a file: give the folder")
 
 
+@pytest.mark.slow
 def test_report_has_a_sentence_for_every_client_and_names_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -124,6 +124,7 @@ def test_an_update_that_a_filter_lost_is_an_error_that_names_it(
     assert not client.states.has("r", 0)
 
 
+@pytest.mark.slow
 def test_pre_filters_see_what_came_in_and_all_that_follows_is_of_what_they_return(
     prostate_client: Maker, weights: Weights
 ) -> None:

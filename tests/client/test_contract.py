@@ -37,6 +37,7 @@ Maker = Callable[..., Any]
 Weights = dict[str, torch.Tensor]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides", [{"val_interval": 0}, {"val_interval": 1}, {"norm": "instance"}]
 )

@@ -24,6 +24,7 @@ Maker = Callable[..., Any]
 Weights = dict[str, torch.Tensor]
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize(
     ("model_type", "file"),

@@ -40,6 +40,7 @@ def test_a_measurement_whose_name_would_date_it_wrongly_is_refused(
 # ---- training: SAM, FedProx
 
 
+@pytest.mark.slow
 def test_sharpness_aware_training_changes_the_update_and_counts_each_step_once(
     prostate_client: Maker, weights: Weights, undisturbed: list[Reply]
 ) -> None:
@@ -63,6 +64,7 @@ def length_of_update(reply: Reply) -> float:
     return float(torch.linalg.vector_norm(flat))
 
 
+@pytest.mark.slow
 def test_a_proximal_term_shortens_the_update(prostate_client: Maker, weights: Weights) -> None:
     # One step would show nothing: it begins at the received weights, where the term is zero.
     epochs = 4.0
@@ -108,6 +110,7 @@ def test_sharpness_is_positive_and_grows_with_the_radius(
     assert sharpness() == middle
 
 
+@pytest.mark.slow
 def test_measuring_between_rounds_leaves_the_next_training_as_it_was(
     prostate_client: Maker, weights: Weights
 ) -> None:

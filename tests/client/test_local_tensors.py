@@ -43,6 +43,7 @@ def shared(weights: Weights, spec: ModelSpec, norms: set[str]) -> Weights:
     return {name: tensor for name, tensor in weights.items() if name not in local}
 
 
+@pytest.mark.slow
 def test_local_normalisation_stays_at_the_site_across_rounds_and_processes(
     prostate_client: Maker, shared: Weights, spec: ModelSpec, tmp_path: Path
 ) -> None:
@@ -64,6 +65,7 @@ def test_local_normalisation_stays_at_the_site_across_rounds_and_processes(
     assert any(not torch.equal(first[name], second[name]) for name in own)
 
 
+@pytest.mark.slow
 def test_received_weights_are_measured_with_the_sites_own_tensors(
     prostate_client: Maker, weights: Weights, shared: Weights, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ Maker = Callable[..., FairMonaiAlgo]
 Weights = dict[str, torch.Tensor]
 
 
+@pytest.mark.slow
 def test_the_usual_training_is_bit_equal_with_and_without_a_personal_model(
     prostate_client: Maker, weights: Weights
 ) -> None:
@@ -59,6 +60,7 @@ def test_the_personal_model_has_its_own_statistics(
         assert stored["local"][name] == 1
 
 
+@pytest.mark.slow
 def test_a_stronger_pull_leaves_the_personal_model_nearer_to_the_global_one(
     prostate_client: Maker, weights: Weights, spec: ModelSpec, tmp_path: Path
 ) -> None:
@@ -102,6 +104,7 @@ def test_the_personal_model_goes_on_to_the_bit_in_a_new_process_and_in_a_repeate
     assert equal_states(stored_state(tmp_path, 2, "lasting"), final)
 
 
+@pytest.mark.slow
 def test_personal_scores_are_of_the_newest_personal_model_and_nothing_of_it_is_sent(
     prostate_client: Maker, weights: Weights, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def test_every_hospital_tests_eight_cases_and_the_unusual_one_trains_two(written
         assert sum(len(part) for part in images.values()) == len(every)  # no case is in two parts
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes(written: Path, tmp_path: Path) -> None:
     write_demo(tmp_path / "same", seed=0, size=SMALL)
     write_demo(tmp_path / "other", seed=1, size=SMALL, workers=2)

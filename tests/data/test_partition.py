@@ -55,6 +55,7 @@ def names_of(n: int) -> list[str]:
 # partitions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @given(
     n=st.integers(1, 80), clients=st.integers(1, 12), seed=st.integers(0, 99), shuffled=st.randoms()

@@ -33,6 +33,7 @@ def height(mask: np.ndarray) -> int:
     return int(np.ptp(np.flatnonzero(mask.any(axis=1)))) + 1
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_threads(tmp_path):
     write_clinics(tmp_path / "a", clinics=CLINICS[:2], seed=5, size=SMALL, cases=2)
     write_clinics(tmp_path / "b", clinics=CLINICS[:2], seed=5, size=SMALL, cases=2, workers=3)
@@ -53,6 +54,7 @@ def test_a_clinic_does_not_depend_on_the_other_clinics(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_every_format_reads_back_as_colour_with_a_grey_mask_of_the_same_size(tmp_path):
     names = write_clinics(tmp_path, clinics=CLINICS[::-1], size=SMALL, cases=1)
     assert names == ["acacia", "beech", "cypress", "dogwood", "ebony", "fir"]
@@ -87,6 +89,7 @@ def test_masks_name_disc_and_cup_and_the_cup_only_where_the_clinic_labels_it():
     assert np.array_equal(labelled > 0, only_disc == 255)
 
 
+@pytest.mark.slow
 def test_the_cup_lies_inside_the_disc_and_both_have_the_size_of_human_ones():
     ratios, millimetres = [], SPOTLESS.fov / SPOTLESS.frame / 96
     for number in range(12):
@@ -158,6 +161,7 @@ def test_a_stereo_pair_shows_one_eye_twice_and_its_cup_displaced():
     assert make_photograph(replace(EBONY, stereo=False), 0, size=96)[0].shape == (96, 96, 3)
 
 
+@pytest.mark.slow
 def test_clinics_differ_in_colour_and_sharpness():
     colours, sharpness = {}, {}
     for clinic in CLINICS:
@@ -217,6 +221,7 @@ def test_frame_cuts_the_field_of_view_and_the_vignette_darkens_its_rim():
     assert dark[5, 48, 0] / plain[5, 48, 0] == pytest.approx(1 - 0.4 * (42.5 / 46.1) ** 2, abs=0.02)
 
 
+@pytest.mark.slow
 def test_uneven_light_is_smooth_and_of_the_spread_it_says():
     dim = replace(SPOTLESS, red=0.5, green=0.5, blue=0.5, frame=1.45)
     logs = []
@@ -230,6 +235,7 @@ def test_uneven_light_is_smooth_and_of_the_spread_it_says():
     assert np.abs(np.diff(logs, axis=2)).max() < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "clinic", [ACACIA, BEECH, CYPRESS, DOGWOOD], ids=lambda clinic: clinic.suffix
 )

@@ -75,6 +75,7 @@ def test_glove_game_of_one_left_glove_and_several_right_ones(right: int) -> None
     assert list(found.values()) == pytest.approx([1 / (n * (n - 1))] * right)
 
 
+@pytest.mark.slow
 def test_the_security_councils_votes() -> None:
     """Five vetoes and ten other members, nine votes needed: the published Shapley-Shubik index."""
     veto, others = [f"veto{i}" for i in range(5)], [f"other{i}" for i in range(10)]

@@ -66,6 +66,7 @@ def test_another_anchor_may_be_named() -> None:
     assert torch.allclose(fitted(Proximal(MU, anchor)), ridge(5.0), atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_tensor_that_the_anchor_does_not_name_is_not_pulled() -> None:
     plain = torch.linalg.lstsq(X, Y).solution.T
     assert torch.allclose(fitted(Proximal(MU, {}), epochs=3000), plain, atol=1e-6)

@@ -49,6 +49,7 @@ def same(one: dict[str, Any], two: dict[str, Any]) -> bool:
     return all(torch.equal(one[k], two[k]) for k in one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "name"), [(0.0, "grad_perturbed"), (0.1, "gsam_grad_alpha0_1")])
 def test_one_step_on_a_quadratic_is_the_golden_direction(alpha: float, name: str) -> None:
     network = Point(QUADRATIC["w"])

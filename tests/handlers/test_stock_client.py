@@ -133,6 +133,7 @@ def test_a_context_lasts_until_weights_come_after_its_training() -> None:
     assert board("rounds").context == {}
 
 
+@pytest.mark.slow
 def test_a_board_ends_with_the_handlers_and_filters_that_have_it() -> None:
     handler = TrainLoss("short")
     assert handler.board is not None

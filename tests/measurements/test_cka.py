@@ -89,6 +89,7 @@ def test_turning_shifting_and_scaling_features_changes_nothing(seed: int, scale:
     assert cka(1e-6 * one, 1e-6 * two) == pytest.approx(cka(one, two), abs=1e-9)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1000))
 def test_the_unbiased_criterion_is_the_mean_over_quadruples(seed: int) -> None:
     one, two = random_features(seed, 5, 3) + 2, random_features(seed + 1, 5, 2)

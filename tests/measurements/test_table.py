@@ -67,6 +67,7 @@ def features(probe: Probe, state: dict[str, torch.Tensor]) -> dict[str, torch.Te
     return {"first": first, "second": first @ state["second.weight"].T + state["second.bias"]}
 
 
+@pytest.mark.slow
 def test_cka_and_cosine_of_each_layer_are_those_of_its_features(probe: Probe) -> None:
     local, anchor = weights(1), weights(2)
     ours, theirs = features(probe, local), features(probe, anchor)
@@ -81,6 +82,7 @@ def test_cka_and_cosine_of_each_layer_are_those_of_its_features(probe: Probe) ->
     assert value_of(cosine) == pytest.approx((cosine["first"] + cosine["second"]) / 2)
 
 
+@pytest.mark.slow
 def test_layers_without_variation_follow_the_rule_and_diverged_ones_are_left_out(
     probe: Probe,
 ) -> None:
@@ -114,6 +116,7 @@ def test_too_few_images_are_not_measured(
     assert (values is not None) == is_measured
 
 
+@pytest.mark.slow
 def test_cka_counts_different_images(probe: Probe) -> None:
     data = probe.engine.data_loader.dataset.data  # type: ignore[union-attr]
     data[:] = [*data[:3], *data[:3], *data[:3], data[0]]

@@ -105,6 +105,7 @@ def test_a_comparison_of_other_strategies_is_refused_before_anything_is_written(
     assert content(compared) == used
 
 
+@pytest.mark.slow
 def test_a_folder_that_holds_single_runs_below_may_hold_one_itself(
     sites: Path, tmp_path: Path
 ) -> None:

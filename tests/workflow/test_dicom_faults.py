@@ -131,6 +131,7 @@ FAULTS: dict[str, tuple[Writer, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faulty_series_is_skipped_with_its_fault_and_the_others_go_on(
     fault: str, tmp_path: Path

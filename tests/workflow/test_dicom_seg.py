@@ -31,6 +31,7 @@ MASK = np.random.default_rng(2).random((14, 10, 6)) > 0.5
 MASK[..., 0] = False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orientation", [oblique(), SAGITTAL], ids=["oblique", "sagittal"])
 @pytest.mark.parametrize("mask", [MASK, np.zeros_like(MASK)], ids=["gland", "no gland"])
 def test_mask_comes_back_pixel_by_pixel_on_every_image_of_the_series(

@@ -76,6 +76,7 @@ def test_photographs_get_overlays_too(tmp_path: Path) -> None:
     np.testing.assert_array_equal(picture[plain], sampled[plain])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["RGBA", "P", "L"])
 def test_photographs_of_every_mode_get_the_overlay_of_their_colours(
     mode: str, tmp_path: Path

@@ -76,6 +76,7 @@ def parts_of_the_federation(modules: list[str]) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_name_of_the_workflow_loads_without_the_federation() -> None:
     modules = modules_after(FACE)
     assert "monai_fairfl.workflow.volumes" in modules

@@ -147,6 +147,7 @@ def test_one_port_and_mutual_tls_for_everybody(provisioned: Path) -> None:
     assert lead["connection_security"] == "mtls"
 
 
+@pytest.mark.slow
 def test_a_second_provision_keeps_all_certificates(tmp_path: Path) -> None:
     project = provision(tmp_path)
     assert provision(tmp_path) == project
@@ -319,6 +320,7 @@ print(json.dumps(texts))
 """
 
 
+@pytest.mark.slow
 def test_nvflares_commands_and_their_flags_exist(tmp_path: Path) -> None:
     theirs = [words for words in commands() if words[0] == "nvflare"]
     for text in re.findall(r"`(nvflare [^`]+)`", PAGE.replace("\n", " ")):

@@ -155,6 +155,7 @@ def test_a_strategy_is_given_by_name_or_by_configuration(tmp_path: Path) -> None
         assert meta["name"] == f"{BUNDLE}-{name}"
 
 
+@pytest.mark.slow
 def test_the_simulators_command_shows_the_servers_report_and_leaves_it_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,6 +116,7 @@ def test_a_site_that_asks_again_for_its_task_does_not_stop_the_job(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout", [0.3, 1.4])
 def test_who_is_late_is_late_at_a_deadline_between_two_seconds_too(
     job: tuple[FlareTransport, list[Site]], timeout: float

@@ -111,6 +111,7 @@ def test_a_site_whose_files_fail_the_check_never_takes_part_unchecked(
         assert "labels are empty" in str(ask(site, round=number).error)
 
 
+@pytest.mark.slow
 def test_files_are_checked_once_and_not_again_when_a_process_goes_on_from_the_sites_state(
     hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
