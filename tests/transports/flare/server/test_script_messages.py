@@ -146,6 +146,17 @@ def test_metrics_are_measurements_and_the_key_metric_scores_the_received_model(
     )
 
 
+@pytest.mark.parametrize("error", [85.0, -0.5, float("inf")])
+def test_an_error_outside_of_zero_to_one_does_not_count(
+    error: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy, weights = started(FedCE())
+    model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": error})
+    reply = ScriptMessages(strategy).reply_of(model, asked(weights))
+    assert reply.error is None and "leave_one_out_error" not in reply.measurements
+    assert f"client elm: fedce_minus_val is {error:g}, outside of 0 to 1" in caplog.text
+
+
 def leave_one_out_error(
     strategy: Strategy, weights: Mapping[str, torch.Tensor], mean: float
 ) -> float:
