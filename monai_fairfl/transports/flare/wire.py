@@ -40,8 +40,6 @@ REPLY_FIELDS = (
 )
 MOST_CLASSES = 100_000
 """Classes of an output layer."""
-MOST_TEXT = 1000
-"""Characters of an error or of a run's name that are read."""
 
 
 def register_tensors() -> None:
@@ -156,8 +154,7 @@ def reply_of(model: FLModel, request: Request) -> Reply:
 
 def unreadable(request: Request, error: Exception) -> Reply:
     """Return the reply of a client whose answer could not be read."""
-    words = str(error)[:MOST_TEXT]
-    return failed(request, f"its answer cannot be read ({type(error).__name__}: {words})")
+    return failed(request, f"its answer cannot be read ({type(error).__name__}: {error})")
 
 
 def _read_reply(model: FLModel, request: Request) -> Reply:
@@ -238,7 +235,7 @@ def _check_size(what: str, value: Any, most: int) -> None:
 
 
 def _text(value: Any, what: str) -> str:
-    """Return a text that a client sent, as far as it is read."""
+    """Return a text that a client sent; the check of the reply shortens what it quotes of it."""
     if not isinstance(value, str):
         raise TypeError(f"{what} is a {type(value).__name__}, not a text")
-    return value[:MOST_TEXT]
+    return value
