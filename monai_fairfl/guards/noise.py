@@ -22,7 +22,7 @@ class Noise(Guard):
 
     is about 1 for noise, over the layers l with :math:`s_l` parameters. An honest hospital's update
     may be at a right angle to all others on the whole, but not in every layer: in real trainings
-    its T was never below 49. The sign of a cosine does not count, so that a hospital whose images
+    its T was never below 33. The sign of a cosine does not count, so that a hospital whose images
     ask for the opposite is as safe as one that agrees.
 
     Nobody is judged where the others have little in common either.

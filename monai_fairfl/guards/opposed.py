@@ -28,7 +28,7 @@ class Opposed(Guard):
 
     Args:
         cosine: at or below which an update is opposed. In real trainings of at least five sites an
-            honest cosine was never below 0.17 where the others agreed.
+            honest cosine was never below -0.12 where the others agreed.
         agreement: least median cosine among the others.
     """
 
