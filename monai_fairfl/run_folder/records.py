@@ -17,7 +17,7 @@ from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.geometry import Geometry
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights, is_of_own_model
+from monai_fairfl.protocol.values import Weights, is_of_own_model, joined_notes
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.base import RoundResult, Strategy
@@ -242,6 +242,17 @@ def not_finite_of(exchanges: Sequence[Replies]) -> dict[str, list[str]]:
     return found
 
 
+def dropped_of(exchanges: Sequence[Replies]) -> dict[str, dict[str, str]]:
+    """client -> measurement -> why it was dropped; of several replies, the first reason."""
+    found: dict[str, dict[str, str]] = {}
+    for replies in exchanges:
+        for id, of_reply in sorted(replies.dropped.items()):
+            client = replies.requests[id].client
+            for name, reason in of_reply.items():
+                found.setdefault(client, {}).setdefault(name, reason)
+    return found
+
+
 def trained_by(
     records: Sequence[Mapping[str, Any]], clients: Sequence[str], per_round: int | None
 ) -> bool:
@@ -277,6 +288,8 @@ def round_record(
     verdicts: Mapping[str, Sequence[Verdict]],
     strategy: Strategy,
     digests: Mapping[str, str],
+    server_notes: Mapping[str, str] | None = None,
+    facts: Mapping[str, Mapping[str, int]] | None = None,
 ) -> dict[str, Any]:
     """One round: who was asked and answered, measurements, Gram matrix, weights, contributions.
 
@@ -294,6 +307,8 @@ def round_record(
         verdicts: client -> verdicts of the guards.
         strategy: that played the round.
         digests: client -> SHA-256 of the update that arrived, as the client stated it.
+        server_notes: client -> what the server replaced in its replies.
+        facts: client -> fact -> number, of those that became known in this round.
     """
     local = training_of(exchanges)
     measured: dict[str, dict[str, Any]] = {}
@@ -327,6 +342,9 @@ def round_record(
         judged[client] = "; ".join(f"{verdict.action}: {verdict.reason}" for verdict in of_client)
         details_of_verdicts[client] = [asdict(verdict) for verdict in of_client]
     rewards = result.rewards or {}
+    notes = dict(result.notes)
+    for client, note in (server_notes or {}).items():
+        notes[client] = joined_notes(notes.get(client), note)
     return {
         "kind": "round",
         "round": number,
@@ -339,10 +357,12 @@ def round_record(
         "aggregation": result.aggregation,
         "contributions": result.contributions,
         "details": result.details,
-        "notes": result.notes,
+        "notes": notes,
         "measurements": measured,
         "of_round": of_round,
         "not_finite": not_finite_of(exchanges),
+        "dropped": dropped_of(exchanges),
+        "facts": facts or {},
         "samples": {reply.client: reply.num_samples for reply in local},
         "cases": {reply.client: reply.num_cases for reply in local},
         "steps": {reply.client: reply.num_steps for reply in local},
@@ -396,6 +416,8 @@ def end_record(
     replies: Replies,
     best: Mapping[str, float],
     weights: Weights,
+    notes: Mapping[str, str] | None = None,
+    facts: Mapping[str, Mapping[str, int]] | None = None,
 ) -> dict[str, Any]:
     """The end of a run.
 
@@ -405,13 +427,18 @@ def end_record(
         replies: to the closing requests.
         best: round and score of the best global model.
         weights: the last global model.
+        notes: client -> what the server replaced in its replies.
+        facts: sizes of data sets that became known by them.
     """
     return {
         "kind": "end",
         "scores": scores,
         "of_round": _rounds_of_end(scores, rounds_done - 1),
         "missing": replies.missing,
+        "notes": notes or {},
         "not_finite": not_finite_of([replies]),
+        "dropped": dropped_of([replies]),
+        "facts": facts or {},
         "best": best,
         "model": digest_of(weights),
     }
