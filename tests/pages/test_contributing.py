@@ -133,7 +133,8 @@ def test_the_steps_are_enough_and_pages_that_are_left_out_are_named(checkout: Pa
 
     # Its two tests and doctest, the pages, the command's list, and the promises of all strategies.
     done = run_tests(checkout, *command_of_a_new_strategy())
-    assert re.search(r"^7 passed", done, re.MULTILINE), done[-3000:]
+    passed = re.search(r"^(\d+) passed", done, re.MULTILINE)
+    assert passed is not None and int(passed[1]) >= 7, done[-3000:]
 
 
 @pytest.mark.slow
