@@ -37,10 +37,11 @@ from monai_fairfl.run_folder.records import (
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.server.closing import closing_requests, closing_scores, scores_of_global_model
 from monai_fairfl.server.exchange import Transport
+from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.global_models import GlobalModels
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.progress import Progress
-from monai_fairfl.server.round import PlayedRound, RoundPlayer, drawn_clients
+from monai_fairfl.server.round import MeasuredEnd, PlayedRound, RoundPlayer, drawn_clients
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.utils.files import locked, safe_name
@@ -172,6 +173,7 @@ class Federation:
             self.guards,
             self.models.withheld,
             progress,
+            Facts(self.settings.samples, self.ledger.records),
         )
         for number in range(done, self.rounds):
             if self._conclude_asked.is_set():
@@ -218,6 +220,14 @@ class Federation:
                     f"a client cannot be called {name!r}: models/{name}.pt is the federation's; "
                     "rename it"
                 )
+        unknown = sorted(set(self.settings.samples) - set(clients))
+        if unknown:
+            logger.warning(
+                "samples names %s, and the clients are %s: correct the name, unless the client "
+                "comes later",
+                ", ".join(unknown),
+                ", ".join(clients),
+            )
         needed = max(self.strategy.min_clients, self.settings.min_clients)
         if len(clients) < needed:
             raise FederationError(
@@ -271,6 +281,7 @@ class Federation:
         # The opening, and rounds 0 to r. What follows was written after the checkpoint, or is the
         # end of a run that now has more rounds.
         records_done = checkpoint.round + 2
+        self._check_ledger(checkpoint, records_done)
         ended = [record["kind"] for record in self.ledger.records[records_done:]] == ["end"]
         planned = checkpoint.state.get("rounds", checkpoint.round + 1)
         over = ended and self.rounds <= planned
@@ -289,6 +300,29 @@ class Federation:
         self.models.best = dict(checkpoint.state["best"])
         for record in self.ledger.records:
             self.observer.record_replayed(record)
+
+    def _check_ledger(self, checkpoint: Checkpoint, records_done: int) -> None:
+        """Refuse to go on from a ledger that is not the one of the checkpoint.
+
+        An intact chain does not show a ledger that was rewritten as a whole, or cut at its end.
+
+        Raises:
+            FederationError: naming the round, and what to do.
+        """
+        written = checkpoint.state.get("ledger_head")
+        heads = self.ledger.heads[:records_done]
+        if len(heads) < records_done:
+            problem = f"it has {len(heads)} records, and the checkpoint was written after "
+            problem += f"{records_done}: records were cut off"
+        elif heads[-1] != written:
+            problem = f"its head after that round is {heads[-1]}, and the checkpoint has {written}"
+            problem += ": one of its records was changed"
+        else:
+            return
+        raise FederationError(
+            f"{self.ledger.path} does not fit the checkpoint of round {checkpoint.round}; "
+            f"{problem}. Restore the ledger from a copy, or choose another run_dir"
+        )
 
     def _warn_of_new_clients(
         self, clients: Sequence[str], records: Sequence[Mapping[str, Any]]
@@ -323,7 +357,7 @@ class Federation:
                 self.run_dir, number, self.global_models.weights, updates, self.settings.buffers
             )
         self._use(self.global_models.after(played.result))
-        self.ledger.append(_record_of(number, played))
+        self.ledger.append(_record_of(number, played, self.strategy))
         self.checkpoints.save(self._checkpoint(number))
         self.observer.record_added(self.ledger.records[-1])
         seconds = time.monotonic() - begun
@@ -336,6 +370,7 @@ class Federation:
             "guards": [guard.state_dict() for guard in self.guards],
             "best": self.models.best,
             "rounds": self.rounds,
+            "ledger_head": self.ledger.head,
         }
         return Checkpoint(number, self.global_models.weights, self.global_models.rewards, state)
 
@@ -365,16 +400,19 @@ class Federation:
         final = self.settings.final
         done = sum(record["kind"] == "round" for record in records)
 
-        replies = Replies([], [], self.strategy.spec)
+        end = MeasuredEnd(Replies([], [], self.strategy.spec))
         if final:
             requests = closing_requests(self.global_models, personal, clients, final)
-            replies = player.measure_at_end(requests, done, self.ledger.head)
-        scores = closing_scores(replies, personal, final)
+            end = player.measure_at_end(requests, done, self.ledger.head)
+        scores = closing_scores(end.replies, personal, final)
         self._write_best(done - 1, scores_of_global_model(scores, self.global_models), "score")
         self.models.write(self.global_models.weights, self.global_models.rewards)
+        weights = self.global_models.weights
         self._record(
-            end_record(done, scores, replies, self.models.best, self.global_models.weights)
+            end_record(done, scores, end.replies, self.models.best, weights, end.notes, end.facts)
         )
+        if final:
+            player.announce_end(clients, done, self.ledger.head)
 
     def _load_guards(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Set what the guards remember, in their order."""
@@ -392,5 +430,15 @@ class Federation:
         self.observer.record_added(self.ledger.records[-1])
 
 
-def _record_of(number: int, played: PlayedRound) -> dict[str, Any]:
-    return round_record(number, played.clients, played.result, played.exchanges, played.verdicts)
+def _record_of(number: int, played: PlayedRound, strategy: Strategy) -> dict[str, Any]:
+    return round_record(
+        number,
+        played.clients,
+        played.result,
+        played.exchanges,
+        played.verdicts,
+        strategy,
+        played.digests,
+        played.notes,
+        played.facts,
+    )

@@ -5,17 +5,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import joined_notes
+from monai_fairfl.run_folder.records import stated_digests, training_of
 from monai_fairfl.server.exchange import (
     Inbox,
     TooFewClients,
@@ -25,6 +28,8 @@ from monai_fairfl.server.exchange import (
     only_trained,
     require_min_clients,
 )
+from monai_fairfl.server.facts import Facts
+from monai_fairfl.server.finite import require_finite
 from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.server.sharing import divided, parts_of_groups
@@ -32,6 +37,11 @@ from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.utils.random_state import seed_of
 
 T = TypeVar("T")
+
+SECONDS_TO_ANNOUNCE = 60.0
+"""How long the clients have to take the last head; nothing depends on their answers."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -43,12 +53,34 @@ class PlayedRound:
         result: of the strategy.
         exchanges: the replies of each exchange, in order.
         verdicts: client -> verdicts of the guards.
+        digests: client -> SHA-256 of the update that arrived, as the client stated it; also of
+            those that no strategy saw.
+        notes: client -> what the server replaced in its replies.
+        facts: client -> fact -> number, of those that became known in this round.
     """
 
     clients: Sequence[str]
     result: RoundResult
     exchanges: Sequence[Replies]
     verdicts: Verdicts
+    digests: Mapping[str, str]
+    notes: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MeasuredEnd:
+    """What the closing requests of a run brought.
+
+    Args:
+        replies: to them.
+        notes: client -> what the server replaced in its replies.
+        facts: client -> fact -> number, of those that became known by them.
+    """
+
+    replies: Replies
+    notes: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def drawn_clients(clients: Sequence[str], settings: RunSettings, number: int) -> list[str]:
@@ -72,6 +104,7 @@ class RoundPlayer:
         guards: checks of every exchange's updates, in order.
         withheld: names of the tensors that are not sent: they stay each client's own.
         progress: is notified of every answer.
+        facts: sizes of the clients' data sets, as far as they are known.
     """
 
     def __init__(
@@ -83,6 +116,7 @@ class RoundPlayer:
         guards: Sequence[Guard],
         withheld: Collection[str],
         progress: Progress,
+        facts: Facts,
     ):
         self.run = run
         self.strategy = strategy
@@ -91,8 +125,14 @@ class RoundPlayer:
         self.guards = guards
         self.withheld = withheld
         self.progress = progress
+        self.facts = facts
+        self.expected = settings.expected(strategy.ranges)
+        # client -> what was replaced in its replies, in the present round.
+        self._notes: dict[str, str] = {}
         # Requests of a round are numbered from 0, over all of its exchanges and attempts.
         self._next_id = 0
+        # What the clients of this round stated of their updates, see PlayedRound.
+        self._digests: dict[str, str] = {}
         # Memory of the update matrix, used again every round.
         self._storage: torch.Tensor | None = None
 
@@ -113,18 +153,40 @@ class RoundPlayer:
 
     def measure_at_end(
         self, requests: Sequence[Request], rounds_done: int, ledger_head: str
-    ) -> Replies:
+    ) -> MeasuredEnd:
         """The replies to the closing requests of a run, tried again like a round.
 
         Raises:
             FederationError: when too few clients answer, also when it is tried again.
         """
 
-        def measure() -> Replies:
+        def measure() -> MeasuredEnd:
+            known = self.facts.copy()
             replies, _ = self._exchange(requests, rounds_done, ledger_head, first=False)
-            return replies
+            return MeasuredEnd(replies, self._notes, self.facts.since(known))
 
         return self._with_retries("the end", rounds_done, measure)
+
+    def announce_end(self, clients: Sequence[str], rounds_done: int, ledger_head: str) -> None:
+        """Send every client the head of the whole ledger, which only now is known.
+
+        A client that does not take it is no error: the run has ended.
+
+        Args:
+            clients: that are sent it.
+            rounds_done: number of rounds of the run.
+            ledger_head: digest of the ledger after its end record.
+        """
+        requests = []
+        for client in clients:
+            request = Measure(client, {}, (), {"ended": 1})
+            requests.append(self._stamped(request, rounds_done, ledger_head, first=False))
+            self._next_id += 1
+        seconds = min(self.settings.timeout or SECONDS_TO_ANNOUNCE, SECONDS_TO_ANNOUNCE)
+        try:
+            self.transport.exchange(requests, _ignore, seconds)
+        except Exception as error:  # whatever a transport raises
+            logger.warning("not every client was sent the last head of the ledger: %s", error)
 
     def _with_retries(self, what: str, rounds_done: int, attempt: Callable[[], T]) -> T:
         """Return ``attempt()``; undo and repeat it while too few clients answer.
@@ -133,15 +195,18 @@ class RoundPlayer:
             FederationError: when all retries failed; it names the way to resume.
         """
         snapshot = json.dumps(self.strategy.state_dict())
+        known = self.facts.copy()
         failures = 0
         # Ids go on over the attempts, so that a late reply to a previous one answers no request:
         # it may be of another model.
         self._next_id = 0
         while True:
+            self._notes = {}
             try:
                 return attempt()
             except TooFewClients as reason:
                 self.strategy.load_state_dict(json.loads(snapshot))
+                self.facts.restore(known)
                 failures += 1
                 if failures > self.settings.retries:
                     raise FederationError(
@@ -151,9 +216,11 @@ class RoundPlayer:
 
     def _play_once(self, number: int, clients: Sequence[str], ledger_head: str) -> PlayedRound:
         """Drive the strategy's generator through one round."""
+        known = self.facts.copy()
         generator = self.strategy.round(clients)
         exchanges: list[Replies] = []
         verdicts: dict[str, list[Verdict]] = {}
+        self._digests = {}
         try:
             requests = next(generator)
             while True:
@@ -164,9 +231,13 @@ class RoundPlayer:
                     verdicts.setdefault(client, []).extend(of_client)
                 requests = generator.send(replies)
         except StopIteration as stop:
+            self._require_finite(stop.value, exchanges, number)
             self._let_guards_remember(exchanges)
             result = divided(stop.value, parts_of_groups(verdicts))
-            return PlayedRound(clients, result, exchanges, verdicts)
+            new_facts = self.facts.since(known)
+            return PlayedRound(
+                clients, result, exchanges, verdicts, self._digests, self._notes, new_facts
+            )
         finally:
             generator.close()
 
@@ -178,6 +249,22 @@ class RoundPlayer:
                 continue
             for guard in self.guards:
                 guard.remember(trained)
+
+    def _require_finite(
+        self, result: RoundResult, exchanges: Sequence[Replies], number: int
+    ) -> None:
+        """Refuse models that are not finite before anything of the round is stored.
+
+        Raises:
+            FederationError: naming the tensor, the client and the way to go on.
+        """
+        try:
+            require_finite(result, self.strategy.weights, training_of(exchanges))
+        except FederationError as reason:
+            raise FederationError(
+                f"round {number}: {reason}. Nothing of it was recorded; {number} rounds are done. "
+                "Look at that site's training, and run the same command with --resume True"
+            ) from None
 
     def _exchange(
         self, requests: Sequence[Request], number: int, ledger_head: str, first: bool
@@ -198,13 +285,23 @@ class RoundPlayer:
             self._next_id += 1
         storage = self._storage if first else None
         inbox = Inbox(
-            stamped, self.strategy.spec, self.strategy.weights, self.progress.answered, storage
+            stamped,
+            self.strategy.spec,
+            self.strategy.weights,
+            self.progress.answered,
+            storage,
+            self.expected,
+            self.settings.most_samples,
         )
         if first:
             self._storage = inbox.storage
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)
-        replies, verdicts = guarded(inbox.replies(), self.guards)
+        arrived = inbox.replies()
+        self._digests.update(stated_digests(arrived))
+        for client, note in self.facts.fix(arrived).items():
+            self._notes[client] = joined_notes(self._notes.get(client), note)
+        replies, verdicts = guarded(arrived, self.guards)
         require_min_clients(replies, self.settings.min_clients, verdicts)
         return replies, verdicts
 
@@ -232,3 +329,7 @@ class RoundPlayer:
             seed=seed_of(self.settings.seed, request.client, number),
             ledger_head=ledger_head,
         )
+
+
+def _ignore(reply: Reply) -> None:
+    """Take in a reply that nothing depends on."""

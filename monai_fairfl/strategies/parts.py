@@ -15,7 +15,13 @@ from typing import Any, ClassVar
 
 import torch
 
-from monai_fairfl.protocol.averages import Aggregation, normalise, sample_shares, uniform
+from monai_fairfl.protocol.averages import (
+    Aggregation,
+    normalise,
+    sample_shares,
+    uniform,
+    unit_of_powers,
+)
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.strategies.arguments import non_default_arguments
@@ -66,17 +72,19 @@ class Proportional(Weighting):
     def __call__(
         self, replies: Replies, contributions: Mapping[str, float | Estimate]
     ) -> dict[str, float]:
-        powers = {}
+        positive = {}
         for client in replies.clients:
-            contribution = max(float(contributions[client]), 0.0)
-            powers[client] = contribution**self.power
-        return normalise(powers)
+            positive[client] = max(float(contributions[client]), 0.0)
+        unit = unit_of_powers(positive, self.power)
+        return normalise(
+            {client: (value / unit) ** self.power for client, value in positive.items()}
+        )
 
 
 class Average(ABC):
     """How updates and weights become the next global model."""
 
-    uses_weights: ClassVar[bool] = True
+    uses_weights: bool = True
     """Whether the strategy's weights play a part; else the ledger has equal ones."""
 
     @abstractmethod

@@ -92,6 +92,22 @@ def test_a_site_answers_under_its_own_name_whoever_was_asked() -> None:
     assert request_of(request_model(request(), 5), "oak").client == "oak"
 
 
+def test_the_digest_that_a_site_states_arrives_and_may_be_absent() -> None:
+    stated = reply_model(reply(digest="ab" * 32))
+    assert reply_of(carried(stated), request()).digest == "ab" * 32
+    of_an_earlier_version = reply_model(reply())
+    del of_an_earlier_version.meta["fairfl"]["digest"]
+    found = reply_of(carried(of_an_earlier_version), request())
+    assert (found.digest, found.error) == ("", None)
+
+
+def test_the_last_message_arrives_without_a_model() -> None:
+    last = Request("elm", "measure", {}, (), {"ended": 1}, run="r", round=2, ledger_head="cd")
+    found = request_of(carried(request_model(last, 5)), "elm")
+    assert {**vars(found), "weights": 0} == {**vars(last), "weights": 0}
+    assert dict(found.weights) == {}
+
+
 numbers = st.floats(allow_nan=True) | st.integers(-5, 5)
 estimates = st.builds(Estimate, st.floats(), st.none() | st.floats(0, 1), st.integers(1, 9))
 measurements = st.dictionaries(
@@ -142,6 +158,48 @@ def test_an_answer_that_cannot_be_read_is_an_error_of_its_client(model: FLModel)
     found = reply_of(model, request())
 
     assert found.client == "elm" and "cannot be read" in str(found.error) and found.id == 3
+
+
+def nested(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"mean": 0.5}
+    for _ in range(depth):
+        found = {"mean": found}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("measurements", {"score": nested(50_000)}, "'score' is nested deeper than one level"),
+        ("measurements", {"score": {str(n): 0.5 for n in range(10_001)}}, "more than 10000"),
+        ("measurements", {str(n): 0.5 for n in range(10_001)}, "more than 10000"),
+        ("measurements", {"score": [0.5] * 100}, "'score' has 100 entries, at most 3"),
+        ("measurements", {"x" * 129: 0.5}, "name is no text of at most 128"),
+        ("measurements", {"score": {"x" * 129: 0.5}}, "name is no text of at most 128"),
+        ("measurements", [0.5], "a list, not a mapping"),
+        ("labelled", [True] * 100_001, "labelled has 100001 entries"),
+        ("run", {"a": "mapping"}, "run is a dict, not a text"),
+    ],
+)
+def test_a_reply_that_is_too_large_or_too_deep_is_an_error_of_its_client_alone(
+    field: str, value: Any, says: str
+) -> None:
+    """Fault 51: nothing is made of a bomb."""
+    model = reply_model(reply())
+    model.meta["fairfl"][field] = value
+    found = reply_of(model, request())
+
+    assert found.client == "elm" and "cannot be read" in str(found.error)
+    assert says in str(found.error) and len(str(found.error)) < 300
+
+
+def test_a_long_text_is_cut_before_it_reaches_the_ledger() -> None:
+    """Of a client that failed, and of one that answers another run's request."""
+    million = "x" * 1_000_000
+    for model in (reply_model(reply(error=million)), reply_model(reply(run=million))):
+        inbox = Inbox([request()], SPEC, SENT)
+        inbox.arrived(reply_of(model, request()))
+        assert len(inbox.replies().missing["elm"]) < 1200
 
 
 @pytest.mark.parametrize("value", [b"encrypted", object()], ids=["bytes", "object"])

@@ -32,7 +32,10 @@ from monai_fairfl.protocol.averages import Aggregation, uniform
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.run_folder.records import dropped_of
 from monai_fairfl.server.exchange import Inbox, guarded
+from monai_fairfl.server.finite import require_finite
+from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.server.sharing import divided, parts_of_groups
 from monai_fairfl.strategies import Average, Strategy, Weighting, compose
 from monai_fairfl.transports.flare.guarding import config_of_shipped, shipped_guards
@@ -41,9 +44,10 @@ from monai_fairfl.transports.flare.server.one_exchange import one_exchange, try_
 from monai_fairfl.transports.flare.server.script_messages import (
     measurements_of,
     reply_from,
+    settings_for_scripts,
     usable_weight,
 )
-from monai_fairfl.transports.flare.wire import Arriving, waits_on_disk
+from monai_fairfl.transports.flare.wire import Arriving, unreadable, waits_on_disk
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +91,8 @@ class FairFLAggregator(ModelAggregator):
         guards: checks of the results, in order: guards of this package, their names or
             configurations; ``None``: the default ones.
         average: in place of the weighted mean.
+        ranges: measurement -> (least, most), in place of its range in
+            :data:`monai_fairfl.protocol.RANGES`: for a loss that is negative or above 100.
 
     Raises:
         ConfigError: when the strategy needs more than this workflow has, or a guard is unknown; it
@@ -99,6 +105,7 @@ class FairFLAggregator(ModelAggregator):
         trainable_param_names: list[str] | None = None,
         key_metric: str = "accuracy",
         weighting: Weighting | None = None,
+        ranges: Mapping[str, Sequence[float]] | None = None,
         guards: Given = None,
         average: Average | None = None,
     ):
@@ -116,12 +123,17 @@ class FairFLAggregator(ModelAggregator):
         self._guards = copy.deepcopy(shipped_guards(guards))
         parts = strategy.parts
         compose(strategy, self.weighting, parts.reward, parts.training, self.average)
+        self.ranges = ranges
 
         trial = try_round(strategy)
         gives_own_models = trial is not None and trial.rewards is not None
         if gives_own_models or strategy.parts.reward is not None:
             _refuse_own_models(strategy)
 
+        settings = RunSettings.of(
+            "FairFLAggregator", {"rounds": 1, **settings_for_scripts({"ranges": ranges or {}})}
+        )
+        self._expected = settings.expected(strategy.ranges)
         self._sent: Mapping[str, torch.Tensor] | None = None
         self._results: dict[str, FLModel] = {}
         self._refused: dict[str, str] = {}
@@ -169,7 +181,8 @@ class FairFLAggregator(ModelAggregator):
         """Return the step of the global model.
 
         Raises:
-            FederationError: when no result of the round can be used; it names the reason for each.
+            FederationError: when no result of the round can be used, or their average is not
+                finite; it names the reason for each.
         """
         if not self._results:
             self._fail(self._refused)
@@ -180,6 +193,7 @@ class FairFLAggregator(ModelAggregator):
         result = one_exchange(self.strategy, sorted(self._results), self._replies_to)
         if result.rewards is not None:
             _refuse_own_models(self.strategy)
+        require_finite(result, self._origin, self._replies)
 
         for guard in self._guards:
             guard.remember(self._with_sent(self._replies))
@@ -269,13 +283,13 @@ class FairFLAggregator(ModelAggregator):
         for number, request in enumerate(requests):
             stamped.append(replace(request, id=number, weights=self._origin))
         spec = self.strategy.spec
-        inbox = Inbox(stamped, spec, self._origin, _log_refusal)
+        inbox = Inbox(stamped, spec, self._origin, _log_refusal, expected=self._expected)
         for request in stamped:
-            model = self._results[request.client]
-            measurements = measurements_of(model, request.client, self.strategy, self.key_metric)
-            inbox.arrived(reply_from(model, request, spec, measurements))
+            inbox.arrived(self._reply_to(request))
 
         arrived = inbox.replies()
+        for client, dropped in dropped_of([arrived]).items():
+            logger.warning("client %s: measurements are left out: %s", client, dropped)
         guards = self._guards
         if not self._knows_sent():
             # Of statistics, differences alone say nothing: those of a variance may be negative.
@@ -313,6 +327,15 @@ class FairFLAggregator(ModelAggregator):
             buffers = {name: sent[name] + change for name, change in (reply.buffers or {}).items()}
             absolute.append(replace(reply, buffers=buffers))
         return _same_exchange(replies, absolute, requests)
+
+    def _reply_to(self, request: Request) -> Reply:
+        """Return one result as a reply; one that cannot be read has an error."""
+        model = self._results[request.client]
+        try:
+            measurements = measurements_of(model, request.client, self.strategy, self.key_metric)
+            return reply_from(model, request, self.strategy.spec, measurements)
+        except (TypeError, ValueError, OverflowError) as error:
+            return unreadable(request, error)
 
     def _like_results(self, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """Return arrays where the clients sent arrays, else tensors."""
@@ -376,7 +399,16 @@ def _same_exchange(
     before: Replies, replies: Sequence[Reply], requests: Sequence[Request]
 ) -> Replies:
     """An exchange with changed replies and requests, which have the same ids and updates."""
-    return Replies(replies, requests, before.spec, before.missing, before.matrix, before.not_finite)
+    return Replies(
+        replies,
+        requests,
+        before.spec,
+        before.missing,
+        before.matrix,
+        before.not_finite,
+        before.expected,
+        before.dropped,
+    )
 
 
 def _refuse_own_models(strategy: Strategy) -> NoReturn:
