@@ -76,9 +76,10 @@ class FairFLAggregator(ModelAggregator):
 
     Results may come in any order, as ``DIFF`` or ``FULL``; the same results give the same bits. One
     that is malformed is left out, and the guards judge the others as in any federation; the log
-    reports both. What the strategy remembers
-    is in the file ``fairfl_aggregator.json`` of the job's run directory, for a server that is
-    started again, and for you; clients do not receive it.
+    reports both. Where the server does not know the model that it sent, statistics of batches and
+    repeated steps are not judged. What strategy and guards remember is in the file
+    ``fairfl_aggregator.json`` of the job's run directory, for a server that is started again, and
+    for you; clients do not receive it.
 
     Args:
         strategy: one of ``monai_fairfl.strategies``, or your own.
