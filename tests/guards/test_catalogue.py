@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from monai_fairfl.cli import main
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards import DEFAULT, NonFinite, TooLong, catalogue
 from monai_fairfl.strategies import FedAvg
@@ -69,3 +70,12 @@ def test_every_guard_has_a_page_and_a_place_in_the_table() -> None:
 def test_a_strategy_is_no_guard() -> None:
     with pytest.raises(ConfigError, match="guard"):
         catalogue.guards_of([FedAvg()])  # type: ignore[list-item]
+
+
+def test_the_command_lists_guards_and_shows_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["guards"]) == 0
+    assert "TooLong(times=6.0)" in capsys.readouterr().out
+    assert main(["guards", "Replayed"]) == 0
+    assert '"_target_": "monai_fairfl.guards.Replayed", "cosine": 0.9' in capsys.readouterr().out
+    assert main(["guards", "Replay"]) == 2
+    assert "did you mean 'Replayed'" in capsys.readouterr().err
