@@ -134,6 +134,7 @@ def test_what_finished_is_valued_where_another_strategy_failed(sites: Path, tmp_
     assert not (run_dir / "Failing" / "valuations").exists()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_command_ends_with_an_error_code_and_the_name_of_what_failed(
     hospitals: Path, tmp_path: Path

@@ -312,6 +312,7 @@ def test_a_copy_of_the_bundle_trains_evaluates_and_infers_from_the_command_line(
     assert "--dataset_dir" in nothing.stderr.splitlines()[-1], nothing.stderr[-3000:]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_copy_of_the_bundle_federates_from_the_command_line(
     bundle: Bundle, sites: Path, tmp_path: Path

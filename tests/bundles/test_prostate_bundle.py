@@ -410,6 +410,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return warm_python.run(["-m", "monai.bundle", *arguments], BUNDLE)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_commands_train_evaluate_and_infer(site: Path, tmp_path: Path) -> None:
     common = [

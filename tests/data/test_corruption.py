@@ -234,6 +234,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_another_process_damages_alike(capsys):
     other = subprocess.run(

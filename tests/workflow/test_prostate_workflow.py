@@ -328,6 +328,7 @@ def test_command_of_the_readme_ends_with_code_0_when_all_went_well(
     check_outputs(cases_of(tmp_path / "out")["P1"], sent, tmp_path / "out")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_nifti_needs_neither_pydicom_nor_highdicom(model: Path, tmp_path: Path) -> None:
     write_series(tmp_path / "in" / "P1", IMAGE)
