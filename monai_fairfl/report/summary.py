@@ -18,6 +18,7 @@ from monai_fairfl.report.cautions import (
     sites_without_test_scores,
     suspicious_sites,
     unknown_gain,
+    withdrawn_sites,
 )
 from monai_fairfl.report.comparison import DDOF, LEFT_BEHIND, collaboration, gains, left_behind
 from monai_fairfl.report.details import details_of
@@ -106,6 +107,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         )
         if yardstick.why_none is not None and first_standalone is not None:
             warnings.append(unknown_gain(run, yardstick.why_none))
+        warnings.extend(withdrawn_sites(run))
         warnings.extend(outdated_valuations(run))
         warnings.extend(suspicious_sites(run, strategies[run.name].flagged))
 
