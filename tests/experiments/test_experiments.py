@@ -144,6 +144,7 @@ def rounding_shifts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: floa
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "marked"), [(0.0, False), (0.001, False), (0.003, True)])
 def test_uniform_weights_are_compared_with_the_fedavg_that_was_trained_beside_them(
     shift: float, marked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -187,6 +187,7 @@ def test_gland_of_a_series_is_found_where_it_is(bright: dict[str, Any], tmp_path
     assert dice > 0.95
 
 
+@pytest.mark.slow
 def test_series_and_its_nifti_copy_give_one_mask(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     write_series(tmp_path / "in" / "series", IMAGE, **GEOMETRY)
