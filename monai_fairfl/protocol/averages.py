@@ -83,7 +83,8 @@ def capped(weights: Mapping[str, float], most: float) -> dict[str, float]:
             found[client] = limit
         for client in free:
             if sum_of_free > 0:
-                found[client] = weights[client] * rest / sum_of_free
+                # The quotient first: the product of a tiny weight may be 0.
+                found[client] = weights[client] / sum_of_free * rest
             else:
                 found[client] = rest / len(free)
 
