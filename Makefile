@@ -49,7 +49,7 @@ test-all: lint ## lint, then every test: about 15 minutes
 test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with mTLS on loopback
 	$(PYTEST) -m "poc or simulator"
 
-test-quick: $(READY) ## the tests of less than about a third of a second: about a minute
+test-quick: $(READY) ## the tests of less than about a fifth of a second: about a minute
 	$(PYTEST) -m "not slow"
 
 lint: $(READY) ## check format, imports, style, types and who imports whom

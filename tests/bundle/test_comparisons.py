@@ -227,6 +227,7 @@ def test_the_runs_of_a_comparison_share_their_guards(sites: Path, tmp_path: Path
     assert read_ledger(folder / "CGSV" / "ledger.jsonl")[0]["guards"] == ["NonFinite"]
 
 
+@pytest.mark.slow
 def test_a_run_without_named_guards_has_the_default_ones(sites: Path, tmp_path: Path) -> None:
     run(sites, tmp_path / "run", [FedAvg()])
     opening = read_ledger(tmp_path / "run" / "ledger.jsonl")[0]

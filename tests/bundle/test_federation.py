@@ -140,6 +140,7 @@ def test_ctrl_c_ends_after_the_round_and_says_how_to_go_on(three: Path, tmp_path
     assert records[-1]["kind"] == "round"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -32,6 +32,7 @@ def clinics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "data", "advises_paper"),
     [

@@ -53,6 +53,7 @@ def test_training_writes_the_best_model(bundle: Bundle, site: Path, tmp_path: Pa
         assert 0 <= value <= 1, name
 
 
+@pytest.mark.slow
 def test_without_validation_the_last_epochs_model_is_stored(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:

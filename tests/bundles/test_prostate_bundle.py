@@ -233,6 +233,7 @@ def test_a_model_of_an_overlay_needs_no_overlay_to_evaluate_and_infer(
     assert all(set(np.unique(voxels(mask))) <= {0, 1} for mask in masks)
 
 
+@pytest.mark.slow
 def test_paper_setting_is_that_of_the_paper(site: Path, tmp_path: Path) -> None:
     overlay = config("paper_setting")
     channels = {

@@ -95,6 +95,7 @@ def test_the_command_that_trains_a_bundle_records_its_files(
 # --- exports
 
 
+@pytest.mark.slow
 def test_exports_carry_the_recipe(
     bundle: Bundle, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_model_without_recipe_is_not_exported(
     assert not (tmp_path / "b.ts").exists()
 
 
+@pytest.mark.slow
 def test_a_network_that_the_training_changed_is_not_exported_as_the_bundles_own(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_network_that_the_training_changed_is_not_exported_as_the_bundles_own(
 # --- two recipes, and recipes of other versions
 
 
+@pytest.mark.slow
 def test_the_recipe_inside_counts_and_another_beside_it_is_reported(
     bundle: Bundle,
     one_image: Path,

@@ -56,6 +56,7 @@ def test_a_value_that_differs_from_the_training_is_an_error_that_names_both(
     assert not masks(bundle, tmp_path)
 
 
+@pytest.mark.slow
 def test_values_that_a_hospital_gives_by_hand_are_used_and_recorded(
     bundle: Bundle, one_image: Path, trained: Path, tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ def inferers_size(bundle: Bundle) -> str:
     return "size"
 
 
+@pytest.mark.slow
 def test_overlap_and_mirrored_looks_may_differ_and_are_recorded(
     one_image: Path, bundle: Bundle, trained: Path, tmp_path: Path
 ) -> None:
@@ -204,6 +206,7 @@ def test_a_wrong_bundle_root_does_not_switch_the_checks_off(
 # --- a model without a recipe, or no model file at all
 
 
+@pytest.mark.slow
 def test_for_a_model_without_recipe_every_missing_value_is_listed(
     bundle: Bundle, site: Path, one_image: Path, trained: Path, tmp_path: Path
 ) -> None:

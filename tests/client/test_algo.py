@@ -50,6 +50,7 @@ def test_a_reply_is_well_formed_and_counts_images_cases_and_steps(
     assert any(change.abs().max() > 0 for change in reply.update.values())
 
 
+@pytest.mark.slow
 def test_a_case_that_comes_several_times_in_an_epoch_is_counted_once(
     prostate_client: Maker, weights: Weights
 ) -> None:
@@ -100,6 +101,7 @@ def test_what_the_server_never_sent_is_not_reported_as_unchanged(
     assert set(client.get_weights().weights) == set(spec.parameters)
 
 
+@pytest.mark.slow
 def test_buffers_that_are_not_sent_stay_the_clients_own(
     prostate_client: Maker, weights: Weights, spec: ModelSpec, tmp_path: Path
 ) -> None:
@@ -180,6 +182,7 @@ def test_a_request_to_a_client_that_only_evaluates_is_refused(
         train(client, weights)
 
 
+@pytest.mark.slow
 def test_a_bundle_whose_schedule_reads_the_score_is_refused_each_time(
     prostate_client: Maker, weights: Weights
 ) -> None:

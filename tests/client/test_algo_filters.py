@@ -44,6 +44,7 @@ def test_the_sites_own_privacy_filter_acts_on_the_update(
         assert torch.equal(remembered[name], weights[name])
 
 
+@pytest.mark.slow
 def test_a_post_weight_filter_may_return_arrays(
     prostate_client: Maker, weights: Weights, spec: ModelSpec, undisturbed: list[Reply]
 ) -> None:
@@ -92,6 +93,7 @@ def bytes_of_text(update: Weights) -> dict[str, bytes]:
     return dict.fromkeys(update, b"encoded")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "error"),
     [

@@ -36,6 +36,7 @@ def two_steps(
     return [train(client, weights, number) for number in range(2)]
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_is_an_error_and_not_a_shorter_epoch_and_a_retry_trains_all_of_it(
     prostate_client: Maker, weights: Weights, two_steps: list[Reply]
 ) -> None:

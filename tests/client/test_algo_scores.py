@@ -50,6 +50,7 @@ def test_a_measured_and_an_unmeasured_training_are_bit_equal(
     assert same(measured.buffers, undisturbed[0].buffers)
 
 
+@pytest.mark.slow
 def test_probes_leave_best_checkpoint_metrics_random_state_and_weights_alone(
     prostate_client: Maker, weights: Weights, tmp_path: Path
 ) -> None:

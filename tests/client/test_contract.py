@@ -76,6 +76,7 @@ def test_the_same_seed_gives_the_same_weights_statistics_and_metrics(
     assert "val_mean_dice" in metrics[1]
 
 
+@pytest.mark.slow
 @both
 def test_a_training_counts_its_steps_and_goes_on_from_the_last(
     built: Maker, weights: Weights, kind: type[MonaiAlgo]

@@ -69,6 +69,7 @@ def test_a_checkpoint_of_several_states_is_sent_by_its_key_or_whole(
     assert same(sent["ema"], states["ema"])
 
 
+@pytest.mark.slow
 def test_the_best_model_of_an_earlier_run_is_returned_by_the_stock_client_and_refused_by_ours(
     built: Maker, weights: Weights, bundle: Path
 ) -> None:

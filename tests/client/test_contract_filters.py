@@ -129,6 +129,7 @@ def test_a_post_weight_filter_changes_the_stock_clients_network_and_not_ours(bui
     assert changed == {MonaiAlgo: True, FairMonaiAlgo: False}
 
 
+@pytest.mark.slow
 def test_a_pre_filter_changes_the_stock_senders_weights_and_not_those_of_ours(
     built: Maker, weights: Weights
 ) -> None:
@@ -164,6 +165,7 @@ def test_arrays_of_a_post_weight_filter_leave_ours_as_tensors(
     assert same(client.get_weights().weights, plain)
 
 
+@pytest.mark.slow
 def test_a_filter_without_return_is_named_by_ours(built: Maker, weights: Weights) -> None:
     def forgetful(data: ExchangeObject, extra: Extra) -> None:
         data.statistics = {}

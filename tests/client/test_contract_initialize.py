@@ -41,6 +41,7 @@ def test_a_second_initialize_moves_the_stock_clients_bundle_and_not_ours(
     assert roots == {MonaiAlgo: "app/app/bundle", FairMonaiAlgo: "app/bundle"}
 
 
+@pytest.mark.slow
 def test_an_initialize_that_failed_can_be_repeated_when_the_bundle_is_mended(
     built: Maker, weights: Weights, tmp_path: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

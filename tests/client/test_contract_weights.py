@@ -65,6 +65,7 @@ def test_stock_differences_to_the_live_network_are_zero_and_ours_are_not(built: 
     assert differs == {MonaiAlgo: False, FairMonaiAlgo: True}
 
 
+@pytest.mark.slow
 def test_a_partial_model_is_scored_by_the_stock_client_and_refused_by_ours(
     built: Maker, weights: Weights
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_partial_model_is_scored_by_the_stock_client_and_refused_by_ours(
             ask(ExchangeObject(weights=dict(partial)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["train", "evaluate"])
 def test_no_weights_at_all_are_an_error_in_words(built: Maker, method: str) -> None:
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'keys'"):

@@ -510,6 +510,7 @@ def chain(cases: list[dict[str, str]], *after: Any) -> Compose:
     )
 
 
+@pytest.mark.slow
 def test_photographs_are_damaged_alike_with_and_without_cache_and_in_workers(photographs):
     plain = Dataset(photographs, chain(photographs[:4]))
     cached = CacheDataset(

@@ -98,6 +98,7 @@ def test_the_unusual_hospital_is_seen_in_its_images(seen: Sign) -> None:
     assert mean["willow"] > 1.4 * max(alike)
 
 
+@pytest.mark.slow
 def test_no_image_of_the_demonstration_is_clipped() -> None:
     for site in DEMO_SITES:
         for number in range(4):

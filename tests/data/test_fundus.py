@@ -67,6 +67,7 @@ def test_labels_without_values_and_unknown_structures_are_refused() -> None:
         LabelStructuresd("label", STRUCTURES, {"dics": [1, 1]})
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=20))
 def test_nested_structures_lie_inside_each_other_and_the_outer_one_is_kept(
     pixels: list[tuple[bool, bool]],
@@ -164,6 +165,7 @@ def test_a_black_photograph_stays_finite() -> None:
     assert torch.isfinite(NormaliseFieldd("image")({"image": torch.zeros(3, 8, 8)})["image"]).all()
 
 
+@pytest.mark.slow
 @given(
     st.integers(5, 40),
     st.integers(5, 40),

@@ -31,6 +31,7 @@ def test_values_and_affine_are_monais_own(shape: Sequence[int], size: Sequence[i
     torch.testing.assert_close(ours.affine, theirs.affine)
 
 
+@pytest.mark.slow
 def test_a_camera_s_photograph_keeps_its_detail_and_its_label_is_monais() -> None:
     photograph, label = torch.rand(3, 1200, 900), (torch.rand(1, 1200, 900) > 0.5).float()
     settings = {

@@ -25,6 +25,7 @@ def contents(root: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_threads(tmp_path):
     write_sites(tmp_path / "a", sites=SITES[:2], seed=5, size=SMALL, cases=2)
     write_sites(tmp_path / "b", sites=SITES[:2], seed=5, size=SMALL, cases=2, workers=3)
@@ -78,6 +79,7 @@ def test_sizes_are_as_uneven_as_the_federation_of_fedce():
     assert len({site.name for site in SITES}) == 6
 
 
+@pytest.mark.slow
 def test_glands_are_one_piece_of_believable_size_and_taper_towards_the_apex():
     from scipy.ndimage import label
 

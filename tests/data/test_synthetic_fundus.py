@@ -44,6 +44,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_number_of_threads(tmp_p
     assert a["acacia/images/Case00.png"] != a["acacia/images/Case01.png"]
 
 
+@pytest.mark.slow
 def test_a_clinic_does_not_depend_on_the_other_clinics(tmp_path):
     write_clinics(tmp_path / "both", clinics=CLINICS[:2], size=SMALL, cases=1)
     write_clinics(tmp_path / "one", clinics=CLINICS[1:2], size=SMALL, cases=1)
@@ -106,6 +107,7 @@ def test_the_cup_lies_inside_the_disc_and_both_have_the_size_of_human_ones():
     assert 0.22 < min(ratios) < 0.45 and 0.6 < max(ratios) < 0.83
 
 
+@pytest.mark.slow
 def test_the_disc_is_brighter_than_the_retina_and_the_cup_brighter_than_the_rim():
     for number in range(4):
         image, mask = make_photograph(SPOTLESS, number, size=96)
@@ -130,6 +132,7 @@ def test_left_and_right_eyes_occur_and_the_macula_is_the_darker_side():
     assert set(sides) == {-1, 1}
 
 
+@pytest.mark.slow
 def test_dark_vessels_leave_the_disc_upwards_and_downwards():
     for number in range(4):
         image, mask = make_photograph(SPOTLESS, number, size=96)

@@ -68,6 +68,7 @@ def test_no_table_or_figure_calls_the_loss_weighted_average_q_fedavg() -> None:
     assert not [line for line in shown if "qfedavg" in line.lower().replace("-", "")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["missing", "another number"])
 def test_a_missing_or_changed_file_is_noticed(
     change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -163,6 +164,7 @@ def test_uniform_weights_are_compared_with_the_fedavg_that_was_trained_beside_th
     assert f" {gain:+.3f} (" in gains["| FedCE"]  # its own FedAvg is the first one
 
 
+@pytest.mark.slow
 def test_a_study_without_all_folds_of_uniform_weights_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

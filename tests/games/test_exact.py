@@ -95,6 +95,7 @@ def test_a_single_player_gets_everything() -> None:
     assert shapley_values([0.25, 0.75]).tolist() == [0.5]
 
 
+@pytest.mark.slow
 @given(TABLES)
 def test_the_formula_over_coalitions_is_the_mean_over_permutations(table: np.ndarray) -> None:
     np.testing.assert_allclose(shapley_values(table), by_permutations(table), atol=1e-12)
@@ -119,6 +120,7 @@ def test_linearity(table: np.ndarray, data: st.DataObject) -> None:
     np.testing.assert_allclose(shapley_values(a * table + b * other), expected, atol=1e-9)
 
 
+@pytest.mark.slow
 @given(TABLES, st.data())
 def test_a_player_who_changes_nothing_gets_nothing(table: np.ndarray, data: st.DataObject) -> None:
     null = data.draw(st.integers(0, players_of(table) - 1))
@@ -126,6 +128,7 @@ def test_a_player_who_changes_nothing_gets_nothing(table: np.ndarray, data: st.D
     assert shapley_values(table[without])[null] == 0
 
 
+@pytest.mark.slow
 @given(TABLES, st.data())
 def test_players_who_can_replace_each_other_get_the_same(
     table: np.ndarray, data: st.DataObject
@@ -138,6 +141,7 @@ def test_players_who_can_replace_each_other_get_the_same(
     assert values[i] == pytest.approx(values[j], abs=1e-9)
 
 
+@pytest.mark.slow
 @given(TABLES, st.randoms(use_true_random=False))
 def test_values_follow_the_players_when_they_are_renamed(table: np.ndarray, random) -> None:  # type: ignore[no-untyped-def]
     n = players_of(table)

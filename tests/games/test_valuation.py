@@ -119,6 +119,7 @@ def test_rank_stability_is_the_kendall_correlation_with_redrawn_values_at_its_le
     assert rank_stability(estimates) == pytest.approx(agree, abs=0.02)
 
 
+@pytest.mark.slow
 def test_rank_stability_is_at_most_the_kendall_correlation_of_independent_errors() -> None:
     rng = np.random.default_rng(1)
     values, errors = rng.random(6), 0.2 * rng.random(6)

@@ -95,6 +95,7 @@ def test_a_clipped_update_has_the_others_length_and_its_clients_weight(tmp_path:
         assert ATTACKER not in record["missing"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [FedAvg, FedCE])
 def test_copies_share_one_weight_and_one_credit(tmp_path: Path, strategy: type[Strategy]) -> None:
     history = federation(tmp_path / "run", ATTACKS["copy"], strategy()).run()
@@ -134,6 +135,7 @@ def test_a_flag_is_recorded_and_changes_no_bit(tmp_path: Path) -> None:
         assert record["aggregation"] == other["aggregation"]
 
 
+@pytest.mark.slow
 def test_without_attack_default_guards_change_no_bit(tmp_path: Path) -> None:
     guarded = federation(tmp_path / "run").run()
     plain = federation(tmp_path / "plain", guards=()).run()
@@ -153,6 +155,7 @@ class StopsAt(Observer):
             self.federation.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["replay of the last step", "copy"])
 def test_a_run_that_was_stopped_and_resumed_has_the_same_ledger(tmp_path: Path, name: str) -> None:
     whole = federation(tmp_path / "whole" / "run", ATTACKS[name]).run()

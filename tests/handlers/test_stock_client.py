@@ -55,6 +55,7 @@ def clean_board() -> None:
     board("default").values, board("default").context = {}, {}
 
 
+@pytest.mark.slow
 def test_two_rounds_send_every_measurement_in_the_statistics(
     hospitals: Path, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_two_rounds_send_every_measurement_in_the_statistics(
     assert "fairfl/leave_one_out_error" not in client.get_weights().statistics
 
 
+@pytest.mark.slow
 def test_handlers_disturb_neither_the_training_nor_the_checkpoints(
     hospitals: Path, tmp_path: Path
 ) -> None:
@@ -177,6 +179,7 @@ def test_attach_and_detach_leave_the_engine_as_it_was(hospitals: Path, tmp_path:
         assert sum(len(entries) for entries in engine._event_handlers.values()) == count
 
 
+@pytest.mark.slow
 def test_losses_and_sharpness_can_be_sent_too_and_disturb_nothing(
     hospitals: Path, tmp_path: Path
 ) -> None:

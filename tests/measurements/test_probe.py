@@ -80,6 +80,7 @@ def test_outputs_are_those_that_the_evaluator_scores() -> None:
         assert torch.equal(output, expected)
 
 
+@pytest.mark.slow
 def test_random_transforms_give_both_models_the_same_images() -> None:
     probe = probe_of(transform=RandGaussianNoised("image", prob=1.0))
     first = list(probe.outputs(weights(1.0, -1.0)))

@@ -39,6 +39,7 @@ def test_norm_and_products_are_over_all_tensors_as_one_vector() -> None:
     assert torch.allclose(torch.cat(gsam_direction(parts, parts_perturbed, 0.3)), together)
 
 
+@pytest.mark.slow
 @given(NUMBERS, NUMBERS, st.floats(0, 2))
 def test_the_direction_keeps_the_part_along_the_perturbed_gradient(
     clean: torch.Tensor, perturbed: torch.Tensor, alpha: float

@@ -125,6 +125,7 @@ def test_cka_counts_different_images(probe: Probe) -> None:
     assert measured("feature_cosine", probe, weights(1), weights(2)) is not None
 
 
+@pytest.mark.slow
 def test_the_networks_weights_are_as_before(probe: Probe) -> None:
     before = {k: v.clone() for k, v in probe.engine.network.state_dict().items()}
     measured("cka", probe, weights(1), weights(2))

@@ -36,6 +36,7 @@ def is_answered(run: Path, **question: object) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", catalogue.shipped())
 def test_each_strategys_row_of_the_page_is_true(name: str, tmp_path: Path) -> None:
     assert name in rows(), f"add {name} to the table of strategies in docs/ledger.md"

@@ -108,6 +108,7 @@ def test_bands_of_a_standard_error_surround_contributions_that_have_one(page: El
     assert all(trace["hoverinfo"] == "skip" for trace in bands)
 
 
+@pytest.mark.slow
 def test_names_from_outside_are_text_everywhere(write_run: WriteRun, tmp_path: Path) -> None:
     scores = dict.fromkeys(EVIL, 0.5)
     record = {

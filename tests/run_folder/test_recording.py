@@ -65,6 +65,7 @@ def test_nothing_is_recorded_unasked(tmp_path: Path) -> None:
         recorded_rounds(tmp_path)
 
 
+@pytest.mark.slow
 def test_recorded_updates_survive_a_crash_and_a_repeated_round_replaces_its_own(
     tmp_path: Path,
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_single_run_never_replaces_the_report_of_a_comparison(
     assert content(compared) == used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_comparison_never_replaces_the_report_of_a_single_run(
     resume: bool, sites: Path, tmp_path: Path
@@ -116,6 +117,7 @@ def test_a_folder_that_holds_single_runs_below_may_hold_one_itself(
     assert len(history.rounds) == 2
 
 
+@pytest.mark.slow
 def test_a_damaged_configuration_is_named(sites: Path, tmp_path: Path) -> None:
     run(sites, tmp_path / "run", [FedAvg()], rounds=1)
     (tmp_path / "run" / "config.json").write_text('{"strategies": [')

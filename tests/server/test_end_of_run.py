@@ -53,6 +53,7 @@ def test_a_client_that_scores_only_its_own_model_is_named_and_no_model_is_the_be
 # --- too few replies
 
 
+@pytest.mark.slow
 def test_an_end_that_too_few_answer_is_tried_again_and_changes_no_bit(tmp_path: Path) -> None:
     federation(tmp_path / "plain").run()
     asked: list[str] = []
@@ -68,6 +69,7 @@ def test_an_end_that_too_few_answer_is_tried_again_and_changes_no_bit(tmp_path: 
     assert len(asked) == 6
 
 
+@pytest.mark.slow
 def test_an_end_that_too_few_answer_for_good_stops_the_run_and_can_be_resumed(
     tmp_path: Path,
 ) -> None:

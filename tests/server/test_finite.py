@@ -28,6 +28,7 @@ def poisoned(request: Request, reply: Reply) -> Reply:
     return replace(reply, update={"w": vector([math.nan, 1.0])})
 
 
+@pytest.mark.slow
 def test_the_round_fails_with_tensor_and_client_and_nothing_of_it_is_recorded(
     tmp_path: Path,
 ) -> None:

@@ -40,6 +40,7 @@ def test_a_used_folder_is_refused_and_so_are_other_settings_on_resume(tmp_path: 
 # --- its lock
 
 
+@pytest.mark.slow
 def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_path: Path) -> None:
     refused: list[str] = []
 

@@ -230,6 +230,7 @@ def test_one_site_has_a_mean_but_no_sample_deviation() -> None:
 SCORES = st.lists(st.floats(0, 1).map(lambda x: round(x, 6)), min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @given(SCORES, st.randoms(use_true_random=False), st.floats(0.01, 1))
 def test_jain_lies_between_one_nth_and_one_whatever_scale_and_order(
     scores: list[float], random: Random, scale: float

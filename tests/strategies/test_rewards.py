@@ -17,6 +17,7 @@ from monai_fairfl.strategies.rewards import Mixed, Sparsified, keep_largest
 finite = st.floats(-1e3, 1e3, allow_nan=False, width=32)
 
 
+@pytest.mark.slow
 @given(
     arrays(np.float32, st.integers(1, 40), elements=finite),
     st.lists(st.integers(0, 40), min_size=1, max_size=5),

@@ -158,6 +158,7 @@ def check_outputs(case: dict[str, Any], sent: list[Any], out: Path) -> np.ndarra
     return mask
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [None, (3, 9, 1, 7, 5, 2, 8, 6, 4)], ids=["in order", "shuffled"])
 def test_series_gives_mask_segmentation_volume_and_overlay_that_agree(
     order: tuple[int, ...] | None, model: Path, tmp_path: Path
@@ -177,6 +178,7 @@ def test_series_gives_mask_segmentation_volume_and_overlay_that_agree(
     }
 
 
+@pytest.mark.slow
 def test_gland_of_a_series_is_found_where_it_is(bright: dict[str, Any], tmp_path: Path) -> None:
     out = tmp_path / "out"
     sent = write_series(tmp_path / "in", IMAGE, order=range(9, 0, -1), SeriesNumber=3, **GEOMETRY)
@@ -251,6 +253,7 @@ def check_mixture(out: Path, faults: dict[str, str]) -> None:
         assert fault in problem, name
 
 
+@pytest.mark.slow
 def test_faulty_series_are_skipped_with_a_reason_and_the_good_one_is_segmented(
     model: Path, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ def names(images: list[str], masks: list[str]) -> list[tuple[str, str]]:
     return [(image.name, mask.name) for image, mask in pairs]
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(
     stems=st.lists(

@@ -52,6 +52,7 @@ def test_codings_in_use_are_read(coding: tuple[int, ...], expected: dict[str, li
             assert np.array_equal((masks[0] >= low) & (masks[0] <= high), drawn)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @example(coding=(0, 128, 255), quality=53, radius=24.0, ratio=0.7890625)
 @given(

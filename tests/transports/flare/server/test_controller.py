@@ -88,6 +88,7 @@ def job() -> Iterator[tuple[FlareTransport, list[Site]]]:
         tasks.finalize_run(context)
 
 
+@pytest.mark.slow
 def test_a_site_that_asks_again_for_its_task_does_not_stop_the_job(
     job: tuple[FlareTransport, list[Site]],
 ) -> None:

@@ -306,6 +306,7 @@ def federation(
     return Federation(strategy, transport, rounds, initial, run_dir=folder, **settings)
 
 
+@pytest.mark.slow
 def test_four_rounds_equal_nvflares_fedce(tmp_path: Path) -> None:
     """Weights, parameters, BatchNorm statistics, and the weight that every client receives."""
     ours = {name: Site(name) for name in CLIENTS}
@@ -364,6 +365,7 @@ def test_a_script_that_stops_answering_leaves_the_others_in_the_federation(tmp_p
     assert sites["poplar"].weights[-1] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
     [Standalone(), CGSV(), FairFed(), ShapFed(output_layer="head")],
