@@ -27,6 +27,7 @@ from monai_fairfl.utils.files import (
     tensors_as_bytes,
     write_folder,
 )
+from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Checkpoints:
         for folder in self._newest_first():
             try:
                 checkpoint = _read(folder)
-            except (OSError, ValueError, KeyError, SafetensorError) as error:
+            except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
                 damaged.append(folder)
                 problems.append(f"{folder.name}: {error}")
                 logger.warning(
@@ -117,7 +118,7 @@ class Checkpoints:
 
 
 def _read(folder: Path) -> Checkpoint:
-    manifest = json.loads((folder / MANIFEST).read_bytes())
+    manifest = object_of_json((folder / MANIFEST).read_bytes())
     if manifest["format"] > FORMAT:
         raise FederationError(
             f"checkpoint {folder} has format {manifest['format']}, this version reads up to "
@@ -129,5 +130,5 @@ def _read(folder: Path) -> Checkpoint:
         if name.startswith("rewards/"):
             rewards[Path(name).stem] = load_tensors(data)
     weights = load_tensors(files["model.safetensors"])
-    state = json.loads(files["strategy.json"])
+    state = object_of_json(files["strategy.json"])
     return Checkpoint(manifest["round"], weights, rewards, state)
