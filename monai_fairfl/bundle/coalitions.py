@@ -61,6 +61,10 @@ class CoalitionTraining:
                 return trained
 
         per_round = self.settings.clients_per_round or len(coalition)
+        samples = {}
+        for site, count in self.settings.samples.items():
+            if site in coalition:
+                samples[site] = count
         federation = self.federation(
             strategy,
             folder,
@@ -69,6 +73,7 @@ class CoalitionTraining:
             evaluate=(),
             final=(),
             record_updates=False,
+            samples=samples,
         )
         with stopping_on_signals(federation.stop):
             if not federation.run(resume=True).finished:

@@ -475,7 +475,8 @@ class BundleFederation:
         retrained = self.run_dir / "valuations" / f"retrained-{self._digest_of_training()}"
         with quiet():
             for history in histories:
-                panel = Panel(self._transport(history.run_dir, self.names), self.names)
+                transport = self._transport(history.run_dir, self.names)
+                panel = Panel(transport, self.names, expected=self.settings.expected({}))
                 run = FinishedRun(history.run_dir, self.names, panel, train, retrained)
                 try:
                     for valuation in self.valuations:

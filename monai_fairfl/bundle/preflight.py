@@ -17,6 +17,7 @@ from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, did_you_mean
 from monai_fairfl.measurements.table import MEASUREMENTS
+from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.importing import load_by_path
@@ -162,14 +163,15 @@ def check_groups(
 
 
 def check_measurements(names: Iterable[str], asking: str) -> None:
-    """Refuse a measurement that no client knows, before every client refuses it.
+    """Refuse a measurement that no client knows or that has no range, before every client does.
 
     Args:
         names: of the measurements.
         asking: who asks for them, such as a strategy's name.
 
     Raises:
-        ConfigError: naming the measurement, and a known one that looks like it.
+        ConfigError: naming the measurement, and a known one that looks like it, or where its range
+            belongs.
 
     >>> check_measurements(["global_scor"], "evaluate")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -183,6 +185,12 @@ def check_measurements(names: Iterable[str], asking: str) -> None:
                 f"{asking} requires {name!r}, which no client measures: correct the name, or "
                 "import the module that adds it to MEASUREMENTS with the strategy, or under "
                 f"federate.json's imports{did_you_mean(name, known)}"
+            )
+        if name not in RANGES:
+            raise ConfigError(
+                f"{asking} requires {name!r}, which has no range: declare it where it is added to "
+                f"MEASUREMENTS, as in RANGES[{name!r}] = Range('Dice', 0, 1), both from "
+                "monai_fairfl.protocol"
             )
 
 

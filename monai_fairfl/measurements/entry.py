@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.protocol.values import OWN_MODEL_PREFIXES, Measurement, Weights, is_of_own_model
 
 
@@ -71,15 +72,19 @@ class Entry:
                 raise ConfigError(f"a measurement's {name} must be one of {allowed}, got {value!r}")
 
     def check_name(self, name: str) -> None:
-        """Refuse a name by which the server would take the value for one of another round's model.
+        """Refuse a name that the server would misunderstand, or whose range nobody declared.
+
+        By its beginning the server knows which round's model a value is of, by its range which
+        values are impossible.
 
         Args:
             name: of this entry in the table.
 
         Raises:
-            ConfigError: naming the measurement, and how its name must begin.
+            ConfigError: naming the measurement, and how its name must begin or where its range
+                belongs.
 
-        >>> Entry("trained", print).check_name("local_worst_class")
+        >>> Entry("trained", print).check_name("local_score")
         >>> Entry("trained", print).check_name("worst_class")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
@@ -96,6 +101,12 @@ class Entry:
             raise ConfigError(
                 f"measurement {name!r} is of the received model: its name must not begin with one "
                 f"of {OWN_MODEL_PREFIXES}, because the ledger names a score's round by it"
+            )
+        if name not in RANGES:
+            raise ConfigError(
+                f"measurement {name!r} has no range, so no server could refuse an impossible "
+                f"value: declare it, as in RANGES[{name!r}] = Range('Dice', 0, 1), both from "
+                "monai_fairfl.protocol"
             )
 
     def data_for(self, context: Context) -> str:

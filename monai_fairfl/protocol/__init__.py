@@ -3,6 +3,7 @@
 """Messages between server and clients, and the arithmetic of replies: no I/O, no MONAI.
 
 - ``messages``: requests and replies; ``checks``: which replies are refused;
+- ``measured``: unit and range of every measurement;
 - ``values``: numbers with their uncertainty; ``model_spec``: what each tensor of a model is;
 - ``replies``: the replies of one exchange, and their averages; ``averages``: weights of sum one;
 - ``geometry``: inner products of the updates.

@@ -10,6 +10,9 @@ from .checks import refusal as refusal
 from .checks import usable_measurements as usable_measurements
 from .geometry import Geometry as Geometry
 from .geometry import UpdateMatrix as UpdateMatrix
+from .measured import RANGES as RANGES
+from .measured import Expected as Expected
+from .measured import Range as Range
 from .messages import CONTEXT_KEYS as CONTEXT_KEYS
 from .messages import Measure as Measure
 from .messages import Reply as Reply

@@ -40,7 +40,30 @@ def normalise(values: Mapping[str, float], floor: float = 0.0) -> dict[str, floa
     total = sum(clipped.values())
     if total <= 0:
         return uniform(clipped)
+    if math.isinf(total):
+        # Each score is finite, and their sum is too large for a float.
+        largest = max(clipped.values())
+        return normalise({client: value / largest for client, value in clipped.items()})
     return {client: value / total for client, value in clipped.items()}
+
+
+def unit_of_powers(values: Mapping[str, float], power: float) -> float:
+    """The unit in which the powers of ``values`` can be added up: 1, if floats can hold them.
+
+    Else it is the largest value: a loss of 100 to the power 200 is too large for a float, and one
+    of 0.01 is too small. Shares of the powers do not depend on the unit.
+
+    >>> unit_of_powers({"A": 2.0, "B": 3.0}, 2), unit_of_powers({"A": 2.0, "B": 100.0}, 200)
+    (1.0, 100.0)
+    """
+    try:
+        total = sum(value**power for value in values.values())
+    except OverflowError:
+        total = math.inf
+    largest = max(values.values())
+    if 0 < total < math.inf or largest <= 0:
+        return 1.0
+    return largest
 
 
 def uniform(clients: Iterable[str]) -> dict[str, float]:

@@ -4,26 +4,51 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from monai_fairfl.protocol.measured import is_finite
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Estimate, Measurement, Weights
+from monai_fairfl.protocol.values import Measurement, Weights
 
 LEAST_COUNTS = {"num_samples": 1, "num_cases": 0, "num_steps": 0}
 """The counts of a reply that trained, and the least value of each."""
 
+MOST_SAMPLES = 1_000_000
+"""Images of one site in one local epoch, and its cases, that are believed."""
 
-def refusal(request: Request, reply: Reply, spec: ModelSpec) -> str | None:
+MOST_STEPS = 1_000_000_000
+"""Optimizer steps of one round that are believed."""
+
+MOST_TEXT = 1000
+"""Characters of a reason, which a client's reply may have made long."""
+
+
+def refusal(
+    request: Request, reply: Reply, spec: ModelSpec, most_samples: int = MOST_SAMPLES
+) -> str | None:
     """Why ``reply`` must not reach a strategy; ``None`` where it may.
 
     Only the form is checked here. Values of an update are checked by the guards, measurements by
     :class:`~monai_fairfl.protocol.replies.Replies`.
 
+    Args:
+        request: that it answers.
+        reply: of a client.
+        spec: the model's tensors.
+        most_samples: images of one site in one local epoch, and cases, that are believed.
+
     >>> refusal(Request("A", "measure", {}, id=3), Reply("A", None, 1, id=2), ModelSpec(()))
     'answers request 2 of run  round -1, asked was request 3 of run  round -1'
     """
+    reason = _refusal(request, reply, spec, most_samples)
+    if reason is not None and len(reason) > MOST_TEXT:
+        return reason[:MOST_TEXT] + "..."
+    return reason
+
+
+def _refusal(request: Request, reply: Reply, spec: ModelSpec, most_samples: int) -> str | None:
+    """As :func:`refusal`, in as many words as it takes."""
     if reply.error is not None:
         return f"error: {reply.error}"
     if (reply.id, reply.run, reply.round) != (request.id, request.run, request.round):
@@ -35,10 +60,9 @@ def refusal(request: Request, reply: Reply, spec: ModelSpec) -> str | None:
         if reply.update is not None:
             return "measured, and sent an update that was not asked for"
         return None
-    for name, least in LEAST_COUNTS.items():
-        count = getattr(reply, name)
-        if not isinstance(count, int) or isinstance(count, bool) or count < least:
-            return f"{name} must be a whole number of at least {least}, got {count!r}"
+    problem = _problem_of_counts(reply, most_samples)
+    if problem is not None:
+        return problem
     if reply.update is None:
         return "trained but sent no update"
     if reply.labelled:
@@ -89,38 +113,39 @@ def _difference(
     return None
 
 
+def _problem_of_counts(reply: Reply, most_samples: int) -> str | None:
+    """What is wrong with the counts of a reply that trained; ``None`` where nothing is."""
+    for name, least in LEAST_COUNTS.items():
+        count = getattr(reply, name)
+        if not isinstance(count, int) or isinstance(count, bool) or count < least:
+            return f"{name} must be a whole number of at least {least}, got {count!r}"
+    for name in ("num_samples", "num_cases"):
+        count = getattr(reply, name)
+        if count > most_samples:
+            return (
+                f"{name} is {_in_words(count)}, and most_samples allows a site {most_samples}: "
+                "correct the site's count, or raise most_samples"
+            )
+    if reply.num_steps > MOST_STEPS:
+        return f"num_steps is {_in_words(reply.num_steps)}, and at most {MOST_STEPS} are believed"
+    return None
+
+
+def _in_words(count: int) -> str:
+    """A count as a text; one of thousands of digits, which Python refuses to write, by its size."""
+    return str(count) if count.bit_length() <= 64 else f"a number of {count.bit_length()} bits"
+
+
 def usable_measurements(reply: Reply) -> tuple[dict[str, Measurement], list[str]]:
     """The finite measurements of a reply, and the names of the others, which never enter a mean.
 
-    A measurement is a plain number, an :class:`Estimate` of one, or a mapping of these that holds
-    ``"mean"``; what is anything else counts as not finite.
+    A measurement is a plain number, an :class:`~monai_fairfl.protocol.Estimate` of one, or a
+    mapping of these that holds ``"mean"``; what is anything else counts as not finite. Names and
+    ranges are not checked here,
+    see :class:`~monai_fairfl.protocol.measured.Expected`.
 
     >>> usable_measurements(Reply("A", None, 1, {"score": float("nan"), "train_loss": 0.3}))
     ({'train_loss': 0.3}, ['score'])
     """
-    usable = {name: value for name, value in reply.measurements.items() if _is_finite(value)}
+    usable = {name: value for name, value in reply.measurements.items() if is_finite(value)}
     return usable, sorted(set(reply.measurements) - set(usable))
-
-
-def _is_finite(value: object) -> bool:
-    """Whether a measurement is finite, and so is everything in it."""
-    if isinstance(value, Mapping):
-        return "mean" in value and all(_is_estimate(item) for item in value.values())
-    return _is_estimate(value)
-
-
-def _is_estimate(value: object) -> bool:
-    if not isinstance(value, Estimate):
-        return _is_number(value)
-    has_stderr = value.stderr is None or _is_number(value.stderr)
-    return _is_number(value.value) and has_stderr and isinstance(value.n, int)
-
-
-def _is_number(value: object) -> bool:
-    """Whether ``value`` is a finite number, and no truth value."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer too large for a float
-        return False

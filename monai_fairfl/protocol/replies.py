@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from monai_fairfl.protocol.averages import Aggregation, sample_shares, uniform, weighted_mean
-from monai_fairfl.protocol.checks import usable_measurements
 from monai_fairfl.protocol.geometry import Geometry, UpdateMatrix
+from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 
+EXPECTED = Expected()
 LEAST_SHARE = 1e-300  # in place of 0 where nobody who labels a class has any weight
 
 
@@ -25,8 +26,9 @@ class Replies(list[Reply]):
     """Replies of one exchange, sorted by (client, id), checked and guarded.
 
     This is the one place where measurements are checked: whatever engine brought a reply, those
-    that are malformed or not finite are dropped here and listed in :attr:`not_finite`. Whoever
-    reads ``reply.measurements`` of a reply in this list needs no check of its own.
+    that are malformed or not finite are dropped here and listed in :attr:`not_finite`; those that
+    are outside of their range, or that nobody asked for, are listed in :attr:`dropped` with the
+    reason. Whoever reads ``reply.measurements`` of a reply in this list needs no check of its own.
 
     Args:
         replies: in any order.
@@ -35,12 +37,16 @@ class Replies(list[Reply]):
         missing: client -> why it is absent ("timeout", "refused: ...", "error: ...").
         matrix: the updates as rows in the order of the sorted replies; built here when not given.
         not_finite: id of a reply -> names of measurements that were dropped from it earlier.
+        expected: the measurements that are taken.
+        dropped: id of a reply -> name -> why that measurement was dropped from it earlier.
 
-    >>> request = Request("A", "measure", {})
-    >>> reply = Reply("A", None, 1, {"score": float("nan"), "train_loss": 0.3})
-    >>> replies = Replies([reply], [request], ModelSpec(()))
+    >>> request = Request("A", "measure", {}, ("score", "local_score", "train_loss"))
+    >>> sent = {"score": float("nan"), "local_score": 85.0, "train_loss": 0.3}
+    >>> replies = Replies([Reply("A", None, 1, sent)], [request], ModelSpec(()))
     >>> replies[0].measurements, replies.not_finite
     ({'train_loss': 0.3}, {0: ['score']})
+    >>> replies.dropped[0]["local_score"]
+    '85, outside of 0 to 1 (Dice): the setting ranges allows others'
     """
 
     def __init__(
@@ -51,16 +57,23 @@ class Replies(list[Reply]):
         missing: Mapping[str, str] | None = None,
         matrix: UpdateMatrix | None = None,
         not_finite: Mapping[int, list[str]] | None = None,
+        expected: Expected = EXPECTED,
+        dropped: Mapping[int, Mapping[str, str]] | None = None,
     ):
         super().__init__()
-        self.not_finite = dict(not_finite or {})
-        for reply in sorted(replies, key=lambda reply: (reply.client, reply.id)):
-            usable, dropped = usable_measurements(reply)
-            if dropped:
-                reply = replace(reply, measurements=usable)
-                self.not_finite[reply.id] = dropped
-            self.append(reply)
         self.requests = {request.id: request for request in requests}
+        self.expected = expected
+        self.not_finite = dict(not_finite or {})
+        self.dropped = dict(dropped or {})
+        for reply in sorted(replies, key=lambda reply: (reply.client, reply.id)):
+            found = expected.checked(reply, self.requests.get(reply.id))
+            if found.not_finite:
+                self.not_finite[reply.id] = found.not_finite
+            if found.dropped:
+                self.dropped[reply.id] = found.dropped
+            if len(found.usable) < len(reply.measurements):
+                reply = replace(reply, measurements=found.usable)
+            self.append(reply)
         self.spec = spec
         self.missing = dict(missing or {})
         self._matrix = matrix
@@ -78,7 +91,9 @@ class Replies(list[Reply]):
         """The client's own trained model: what it was sent plus its update, and its own buffers."""
         model = dict(self.start(reply))
         for name, change in (reply.update or {}).items():
-            model[name] = model[name] + change
+            # An update in the matrix may have a longer type than the model.
+            start = model[name]
+            model[name] = (start + change).to(start.dtype)
         model.update(reply.buffers or {})
         return model
 
@@ -126,8 +141,27 @@ class Replies(list[Reply]):
                 rows.append(row)
         remaining = [self[row] for row in rows]
         matrix = None if self._matrix is None else self._matrix.select(rows)
+        return self.rebuilt(remaining, missing, matrix)
+
+    def rebuilt(
+        self, replies: Iterable[Reply], missing: Mapping[str, str], matrix: UpdateMatrix | None
+    ) -> Replies:
+        """Some of the replies of the same exchange; what was dropped of any stays on record.
+
+        Args:
+            replies: some of these.
+            missing: client -> why it is absent.
+            matrix: the updates of ``replies`` that trained, in their order.
+        """
         return Replies(
-            remaining, self.requests.values(), self.spec, missing, matrix, self.not_finite
+            replies,
+            self.requests.values(),
+            self.spec,
+            missing,
+            matrix,
+            self.not_finite,
+            self.expected,
+            self.dropped,
         )
 
     def scaled(self, factors: Mapping[int, float]) -> Replies:
@@ -175,14 +209,7 @@ class Replies(list[Reply]):
 
     def _with(self, replies: Sequence[Reply]) -> Replies:
         """Other replies in the same order, whose inner products are computed again."""
-        return Replies(
-            replies,
-            self.requests.values(),
-            self.spec,
-            self.missing,
-            self.matrix,
-            self.not_finite,
-        )
+        return self.rebuilt(replies, self.missing, self.matrix)
 
     def average(
         self,

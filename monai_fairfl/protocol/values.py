@@ -66,6 +66,19 @@ def is_of_own_model(measurement: str) -> bool:
     return measurement.startswith(OWN_MODEL_PREFIXES)
 
 
+def joined_notes(earlier: str | None, text: str) -> str:
+    """Two notes on one client as one; a text that is already there is not repeated.
+
+    >>> joined_notes(joined_notes("late", "no score"), "late")
+    'late; no score'
+    """
+    if not earlier:
+        return text
+    if text == earlier or text in earlier.split("; "):
+        return earlier
+    return f"{earlier}; {text}"
+
+
 def to_json(value: Any) -> Any:
     """Measurements and contributions as plain JSON.
 

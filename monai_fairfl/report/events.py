@@ -14,6 +14,7 @@ KINDS = {
     "guards": "guard",
     "notes": "note",
     "not_finite": "not finite",
+    "dropped": "dropped",
 }
 """Key of a ledger's record -> the kind of event, in the report's words."""
 
@@ -49,4 +50,6 @@ def events_of(run: Run) -> Iterator[Event]:
             for site, reason in sorted((record.get(key) or {}).items()):
                 if key == "not_finite":
                     reason = "dropped measurements: " + ", ".join(reason)
+                if key == "dropped":
+                    reason = "; ".join(f"{name}: {why}" for name, why in reason.items())
                 yield Event(run.name, number, site, kind, str(reason))

@@ -15,7 +15,7 @@ from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights, is_of_own_model
+from monai_fairfl.protocol.values import Weights, is_of_own_model, joined_notes
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.base import RoundResult, Strategy
@@ -230,6 +230,17 @@ def not_finite_of(exchanges: Sequence[Replies]) -> dict[str, list[str]]:
     return found
 
 
+def dropped_of(exchanges: Sequence[Replies]) -> dict[str, dict[str, str]]:
+    """client -> measurement -> why it was dropped; of several replies, the first reason."""
+    found: dict[str, dict[str, str]] = {}
+    for replies in exchanges:
+        for id, of_reply in sorted(replies.dropped.items()):
+            client = replies.requests[id].client
+            for name, reason in of_reply.items():
+                found.setdefault(client, {}).setdefault(name, reason)
+    return found
+
+
 def trained_by(
     records: Sequence[Mapping[str, Any]], clients: Sequence[str], per_round: int | None
 ) -> bool:
@@ -263,8 +274,13 @@ def round_record(
     result: RoundResult,
     exchanges: Sequence[Replies],
     verdicts: Mapping[str, Sequence[Verdict]],
+    server_notes: Mapping[str, str] | None = None,
+    facts: Mapping[str, Mapping[str, int]] | None = None,
 ) -> dict[str, Any]:
     """One round: who was asked and answered, measurements, Gram matrix, weights, contributions.
+
+    ``notes`` are the strategy's and the server's, ``facts`` the sizes of data sets that became
+    known in this round.
 
     ``of_round`` names the round whose resulting model each measurement is of: ``global_score`` of
     the model received, which is the result of the round before. Scores of the models of coalitions
@@ -298,6 +314,9 @@ def round_record(
         judged[client] = "; ".join(f"{verdict.action}: {verdict.reason}" for verdict in of_client)
         details_of_verdicts[client] = [asdict(verdict) for verdict in of_client]
     rewards = result.rewards or {}
+    notes = dict(result.notes)
+    for client, note in (server_notes or {}).items():
+        notes[client] = joined_notes(notes.get(client), note)
     return {
         "kind": "round",
         "round": number,
@@ -308,10 +327,12 @@ def round_record(
         "aggregation": result.aggregation,
         "contributions": result.contributions,
         "details": result.details,
-        "notes": result.notes,
+        "notes": notes,
         "measurements": measured,
         "of_round": of_round,
         "not_finite": not_finite_of(exchanges),
+        "dropped": dropped_of(exchanges),
+        "facts": facts or {},
         "samples": {reply.client: reply.num_samples for reply in local},
         "cases": {reply.client: reply.num_cases for reply in local},
         "steps": {reply.client: reply.num_steps for reply in local},
@@ -328,6 +349,8 @@ def end_record(
     replies: Replies,
     best: Mapping[str, float],
     weights: Weights,
+    notes: Mapping[str, str] | None = None,
+    facts: Mapping[str, Mapping[str, int]] | None = None,
 ) -> dict[str, Any]:
     """The end of a run.
 
@@ -337,13 +360,18 @@ def end_record(
         replies: to the closing requests.
         best: round and score of the best global model.
         weights: the last global model.
+        notes: client -> what the server replaced in its replies.
+        facts: sizes of data sets that became known by them.
     """
     return {
         "kind": "end",
         "scores": scores,
         "of_round": _rounds_of_end(scores, rounds_done - 1),
         "missing": replies.missing,
+        "notes": notes or {},
         "not_finite": not_finite_of([replies]),
+        "dropped": dropped_of([replies]),
+        "facts": facts or {},
         "best": best,
         "model": digest_of(weights),
     }

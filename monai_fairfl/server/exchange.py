@@ -13,8 +13,9 @@ from typing import Protocol
 import torch
 
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol.checks import refusal
+from monai_fairfl.protocol.checks import MOST_SAMPLES, refusal
 from monai_fairfl.protocol.geometry import UpdateMatrix
+from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -61,6 +62,8 @@ class Inbox:
         notify: called with (client, reason or ``None``) for every reply that is taken in or
             refused.
         storage: the :attr:`storage` of an earlier inbox whose replies are no longer needed.
+        expected: the measurements that are taken; ``None``: those of the package, in their ranges.
+        most_samples: images of one site in one local epoch that are believed.
     """
 
     def __init__(
@@ -70,10 +73,15 @@ class Inbox:
         reference: Weights,
         notify: Callable[[str, str | None], None] = lambda client, reason: None,
         storage: torch.Tensor | None = None,
+        expected: Expected | None = None,
+        most_samples: int = MOST_SAMPLES,
     ):
         self.requests = {request.id: request for request in requests}
         self.spec = spec
+        self.reference = reference
         self.notify = notify
+        self.expected = expected or Expected()
+        self.most_samples = most_samples
         # One row of the matrix for each training request, in the order of (client, id).
         training = sorted((r.client, r.id) for r in requests if r.task == "train")
         self._row = {id: row for row, (_, id) in enumerate(training)}
@@ -105,14 +113,27 @@ class Inbox:
             if late or foreign or second:
                 return
             assert request is not None
-            reason = refusal(request, reply, self.spec)
+            reason = refusal(request, reply, self.spec, self.most_samples)
             if reason is None:
-                self._replies[reply.id] = self._in_its_row(reply)
+                self._replies[reply.id] = self._in_its_row(self._in_models_types(reply))
             else:
                 if not reason.startswith("error"):
                     reason = f"refused: {reason}"
                 self._refused[reply.id] = reason
             self.notify(reply.client, reason)
+
+    def _in_models_types(self, reply: Reply) -> Reply:
+        """``reply`` with buffers in the model's types, whatever a client computes in.
+
+        An average has the type of its first tensor, which would be the first client's.
+        """
+        if reply.buffers is None:
+            return reply
+        buffers = {}
+        for name, buffer in reply.buffers.items():
+            expected = self.reference.get(name)
+            buffers[name] = buffer if expected is None else buffer.to(expected.dtype)
+        return replace(reply, buffers=buffers)
 
     def _in_its_row(self, reply: Reply) -> Reply:
         """``reply`` with its update in the matrix, if it has one."""
@@ -136,7 +157,12 @@ class Inbox:
                 rows = sorted(row for id, row in self._row.items() if id in self._replies)
                 matrix = self._matrix.select(rows)
             return Replies(
-                self._replies.values(), self.requests.values(), self.spec, missing, matrix
+                self._replies.values(),
+                self.requests.values(),
+                self.spec,
+                missing,
+                matrix,
+                expected=self.expected,
             )
 
 
@@ -208,14 +234,7 @@ def _some_of(replies: Replies, some: Sequence[Reply]) -> Replies:
     The matrix stays: its rows are of the replies that trained, in their sorted order, and both
     callers leave that order as it is.
     """
-    return Replies(
-        some,
-        replies.requests.values(),
-        replies.spec,
-        replies.missing,
-        replies.matrix,
-        replies.not_finite,
-    )
+    return replies.rebuilt(some, replies.missing, replies.matrix)
 
 
 def require_min_clients(replies: Replies, least: int, verdicts: Verdicts) -> None:

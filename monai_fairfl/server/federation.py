@@ -37,10 +37,11 @@ from monai_fairfl.run_folder.records import (
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.server.closing import closing_requests, closing_scores, scores_of_global_model
 from monai_fairfl.server.exchange import Transport
+from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.global_models import GlobalModels
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.progress import Progress
-from monai_fairfl.server.round import PlayedRound, RoundPlayer, drawn_clients
+from monai_fairfl.server.round import MeasuredEnd, PlayedRound, RoundPlayer, drawn_clients
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.utils.files import locked, safe_name
@@ -172,6 +173,7 @@ class Federation:
             self.guards,
             self.models.withheld,
             progress,
+            Facts(self.settings.samples, self.ledger.records),
         )
         for number in range(done, self.rounds):
             if self._conclude_asked.is_set():
@@ -218,6 +220,14 @@ class Federation:
                     f"a client cannot be called {name!r}: models/{name}.pt is the federation's; "
                     "rename it"
                 )
+        unknown = sorted(set(self.settings.samples) - set(clients))
+        if unknown:
+            logger.warning(
+                "samples names %s, and the clients are %s: correct the name, unless the client "
+                "comes later",
+                ", ".join(unknown),
+                ", ".join(clients),
+            )
         needed = max(self.strategy.min_clients, self.settings.min_clients)
         if len(clients) < needed:
             raise FederationError(
@@ -365,15 +375,16 @@ class Federation:
         final = self.settings.final
         done = sum(record["kind"] == "round" for record in records)
 
-        replies = Replies([], [], self.strategy.spec)
+        end = MeasuredEnd(Replies([], [], self.strategy.spec))
         if final:
             requests = closing_requests(self.global_models, personal, clients, final)
-            replies = player.measure_at_end(requests, done, self.ledger.head)
-        scores = closing_scores(replies, personal, final)
+            end = player.measure_at_end(requests, done, self.ledger.head)
+        scores = closing_scores(end.replies, personal, final)
         self._write_best(done - 1, scores_of_global_model(scores, self.global_models), "score")
         self.models.write(self.global_models.weights, self.global_models.rewards)
+        weights = self.global_models.weights
         self._record(
-            end_record(done, scores, replies, self.models.best, self.global_models.weights)
+            end_record(done, scores, end.replies, self.models.best, weights, end.notes, end.facts)
         )
 
     def _load_guards(self, states: Sequence[Mapping[str, Any]]) -> None:
@@ -393,4 +404,12 @@ class Federation:
 
 
 def _record_of(number: int, played: PlayedRound) -> dict[str, Any]:
-    return round_record(number, played.clients, played.result, played.exchanges, played.verdicts)
+    return round_record(
+        number,
+        played.clients,
+        played.result,
+        played.exchanges,
+        played.verdicts,
+        played.notes,
+        played.facts,
+    )

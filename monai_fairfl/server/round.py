@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -16,6 +16,7 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import joined_notes
 from monai_fairfl.run_folder.records import training_of
 from monai_fairfl.server.exchange import (
     Inbox,
@@ -25,6 +26,8 @@ from monai_fairfl.server.exchange import (
     guarded,
     require_min_clients,
 )
+from monai_fairfl.server.facts import Facts
+from monai_fairfl.server.finite import require_finite
 from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.server.sharing import divided, parts_of_groups
@@ -43,12 +46,31 @@ class PlayedRound:
         result: of the strategy.
         exchanges: the replies of each exchange, in order.
         verdicts: client -> verdicts of the guards.
+        notes: client -> what the server replaced in its replies.
+        facts: client -> fact -> number, of those that became known in this round.
     """
 
     clients: Sequence[str]
     result: RoundResult
     exchanges: Sequence[Replies]
     verdicts: Verdicts
+    notes: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MeasuredEnd:
+    """What the closing requests of a run brought.
+
+    Args:
+        replies: to them.
+        notes: client -> what the server replaced in its replies.
+        facts: client -> fact -> number, of those that became known by them.
+    """
+
+    replies: Replies
+    notes: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def drawn_clients(clients: Sequence[str], settings: RunSettings, number: int) -> list[str]:
@@ -72,6 +94,7 @@ class RoundPlayer:
         guards: checks of every exchange's updates, in order.
         withheld: names of the tensors that are not sent: they stay each client's own.
         progress: is notified of every answer.
+        facts: sizes of the clients' data sets, as far as they are known.
     """
 
     def __init__(
@@ -83,6 +106,7 @@ class RoundPlayer:
         guards: Sequence[Guard],
         withheld: Collection[str],
         progress: Progress,
+        facts: Facts,
     ):
         self.run = run
         self.strategy = strategy
@@ -91,6 +115,10 @@ class RoundPlayer:
         self.guards = guards
         self.withheld = withheld
         self.progress = progress
+        self.facts = facts
+        self.expected = settings.expected(strategy.ranges)
+        # client -> what was replaced in its replies, in the present round.
+        self._notes: dict[str, str] = {}
         # Requests of a round are numbered from 0, over all of its exchanges and attempts.
         self._next_id = 0
         # Memory of the update matrix, used again every round.
@@ -113,16 +141,17 @@ class RoundPlayer:
 
     def measure_at_end(
         self, requests: Sequence[Request], rounds_done: int, ledger_head: str
-    ) -> Replies:
+    ) -> MeasuredEnd:
         """The replies to the closing requests of a run, tried again like a round.
 
         Raises:
             FederationError: when too few clients answer, also when it is tried again.
         """
 
-        def measure() -> Replies:
+        def measure() -> MeasuredEnd:
+            known = self.facts.copy()
             replies, _ = self._exchange(requests, rounds_done, ledger_head, first=False)
-            return replies
+            return MeasuredEnd(replies, self._notes, self.facts.since(known))
 
         return self._with_retries("the end", rounds_done, measure)
 
@@ -133,15 +162,18 @@ class RoundPlayer:
             FederationError: when all retries failed; it names the way to resume.
         """
         snapshot = json.dumps(self.strategy.state_dict())
+        known = self.facts.copy()
         failures = 0
         # Ids go on over the attempts, so that a late reply to a previous one answers no request:
         # it may be of another model.
         self._next_id = 0
         while True:
+            self._notes = {}
             try:
                 return attempt()
             except TooFewClients as reason:
                 self.strategy.load_state_dict(json.loads(snapshot))
+                self.facts.restore(known)
                 failures += 1
                 if failures > self.settings.retries:
                     raise FederationError(
@@ -151,6 +183,7 @@ class RoundPlayer:
 
     def _play_once(self, number: int, clients: Sequence[str], ledger_head: str) -> PlayedRound:
         """Drive the strategy's generator through one round."""
+        known = self.facts.copy()
         generator = self.strategy.round(clients)
         exchanges: list[Replies] = []
         verdicts: dict[str, list[Verdict]] = {}
@@ -164,12 +197,30 @@ class RoundPlayer:
                     verdicts.setdefault(client, []).extend(of_client)
                 requests = generator.send(replies)
         except StopIteration as stop:
+            self._require_finite(stop.value, exchanges, number)
             for guard in self.guards:
                 guard.remember(training_of(exchanges))
             result = divided(stop.value, parts_of_groups(verdicts))
-            return PlayedRound(clients, result, exchanges, verdicts)
+            new_facts = self.facts.since(known)
+            return PlayedRound(clients, result, exchanges, verdicts, self._notes, new_facts)
         finally:
             generator.close()
+
+    def _require_finite(
+        self, result: RoundResult, exchanges: Sequence[Replies], number: int
+    ) -> None:
+        """Refuse models that are not finite before anything of the round is stored.
+
+        Raises:
+            FederationError: naming the tensor, the client and the way to go on.
+        """
+        try:
+            require_finite(result, self.strategy.weights, training_of(exchanges))
+        except FederationError as reason:
+            raise FederationError(
+                f"round {number}: {reason}. Nothing of it was recorded; {number} rounds are done. "
+                "Look at that site's training, and run the same command with --resume True"
+            ) from None
 
     def _exchange(
         self, requests: Sequence[Request], number: int, ledger_head: str, first: bool
@@ -190,13 +241,22 @@ class RoundPlayer:
             self._next_id += 1
         storage = self._storage if first else None
         inbox = Inbox(
-            stamped, self.strategy.spec, self.strategy.weights, self.progress.answered, storage
+            stamped,
+            self.strategy.spec,
+            self.strategy.weights,
+            self.progress.answered,
+            storage,
+            self.expected,
+            self.settings.most_samples,
         )
         if first:
             self._storage = inbox.storage
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)
-        replies, verdicts = guarded(inbox.replies(), self.guards)
+        arrived = inbox.replies()
+        for client, note in self.facts.fix(arrived).items():
+            self._notes[client] = joined_notes(self._notes.get(client), note)
+        replies, verdicts = guarded(arrived, self.guards)
         require_min_clients(replies, self.settings.min_clients, verdicts)
         return replies, verdicts
 

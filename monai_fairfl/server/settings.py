@@ -10,6 +10,8 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import BUFFER_POLICIES
+from monai_fairfl.protocol.checks import MOST_SAMPLES
+from monai_fairfl.protocol.measured import RANGES, Expected, Range
 from monai_fairfl.utils.settings import Settings, marked, setting
 
 RECORDED = "recorded"
@@ -47,6 +49,14 @@ class RunSettings(Settings):
             models a round on disk.
         groups: name -> clients that the report shows the mean of, such as those whose images were
             corrupted.
+        ranges: measurement -> (least, most), in place of its range in
+            :data:`monai_fairfl.protocol.RANGES`: for a loss that is negative or above 100.
+        samples: client -> images of one local epoch. These count from the first round on, whatever
+            the client reports. Of all other clients the first number that they report counts.
+        most_samples: images of one site in one local epoch that are believed; a reply with more is
+            refused.
+        unasked: take measurements that no request asked for, too: for clients that are scripts and
+            choose their own names.
 
     Raises:
         ConfigError: when a value is out of range; it names setting, value and range.
@@ -73,9 +83,14 @@ class RunSettings(Settings):
     local_norm: bool = setting(False, RECORDED, COMPARED)
     record_updates: bool = setting(False)
     groups: Mapping[str, Sequence[str]] = setting({}, RECORDED, COMPARED)
+    ranges: Mapping[str, Sequence[float]] = setting({}, RECORDED, COMPARED)
+    samples: Mapping[str, int] = setting({}, RECORDED, COMPARED)
+    most_samples: int = setting(MOST_SAMPLES)
+    unasked: bool = setting(False)
 
     def __post_init__(self) -> None:
         least = {"rounds": 1, "min_clients": 1, "retries": 0, "threads": 1, "keep": 2}
+        least["most_samples"] = 1
         if self.clients_per_round is not None:
             least["clients_per_round"] = self.min_clients
         for name, minimum in least.items():
@@ -98,6 +113,32 @@ class RunSettings(Settings):
             object.__setattr__(self, name, tuple(measurements))
         groups = {name: list(clients) for name, clients in (self.groups or {}).items()}
         object.__setattr__(self, "groups", groups)
+        ranges = {name: _two_numbers(name, given) for name, given in (self.ranges or {}).items()}
+        object.__setattr__(self, "ranges", ranges)
+        object.__setattr__(self, "samples", self._checked_samples())
+
+    def _checked_samples(self) -> dict[str, int]:
+        samples = dict(self.samples or {})
+        for client, count in samples.items():
+            is_whole = isinstance(count, int) and not isinstance(count, bool)
+            if not is_whole or not 1 <= count <= self.most_samples:
+                raise ConfigError(
+                    f"samples of {client!r} must be a whole number from 1 to most_samples, which "
+                    f"is {self.most_samples}, got {count!r}"
+                )
+        return samples
+
+    def expected(self, of_strategy: Mapping[str, Range]) -> Expected:
+        """The measurements that a server takes.
+
+        Args:
+            of_strategy: measurement -> range, where the strategy declares one. The run's own
+                setting counts before it, the package's table after it.
+        """
+        ranges = {**RANGES, **of_strategy}
+        for name, (least, most) in self.ranges.items():
+            ranges[name] = Range(ranges[name].unit if name in ranges else name, least, most)
+        return Expected(ranges, self.unasked)
 
     def keywords(self) -> dict[str, Any]:
         """Every setting by its name, as ``Federation`` takes them."""
@@ -113,3 +154,19 @@ class RunSettings(Settings):
     def compared(self) -> dict[str, Any]:
         """The settings that all runs of a comparison share."""
         return marked(self, COMPARED)
+
+
+def _two_numbers(name: str, given: Sequence[float]) -> list[float]:
+    """The range of a measurement as the settings hold it.
+
+    Raises:
+        ConfigError: when it is none.
+    """
+    try:
+        least, most = (float(number) for number in given)
+        Range(name, least, most)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"ranges: {name!r} must have two finite numbers, such as [-1, 1], got {given!r}"
+        ) from error
+    return [least, most]

@@ -84,14 +84,20 @@ def project_to_simplex(point: Mapping[str, float]) -> dict[str, float]:
 
     >>> project_to_simplex({"A": 0.8, "B": 0.6, "C": -1.0})
     {'A': 0.6, 'B': 0.4, 'C': 0.0}
+    >>> project_to_simplex({"A": 1e30, "B": 0.5})
+    {'A': 1.0, 'B': 0.0}
     """
     # If the k largest coordinates stay above 0, these lowered by the threshold sum to 1: it is
     # their sum less 1, divided by k.
     descending = np.sort(list(point.values()))[::-1]
     thresholds = (np.cumsum(descending) - 1) / np.arange(1, len(descending) + 1)
 
-    # The true k is the largest whose k-th coordinate is above its threshold.
+    # The true k is the largest whose k-th coordinate is above its threshold. The first one is,
+    # unless it is so large that 1 is lost in rounding; a shift by it leaves the nearest point.
     possible = np.flatnonzero(descending > thresholds)
+    if not possible.size:
+        largest = float(descending[0])
+        return project_to_simplex({client: value - largest for client, value in point.items()})
     threshold = float(thresholds[possible[-1]])
 
     projected = {}

@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.averages import Aggregation
+from monai_fairfl.protocol.measured import Range
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, Weights, value_of
+from monai_fairfl.protocol.values import Estimate, Weights, joined_notes, value_of
 from monai_fairfl.strategies.arguments import check_choice as check_choice
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.parts import Parts, Reward
@@ -86,6 +87,9 @@ class Strategy(ABC):
 
     requires: ClassVar[frozenset[str]] = frozenset()
     """Measurements without which the method does not work."""
+
+    ranges: ClassVar[Mapping[str, Range]] = {}
+    """Measurement -> its range, of those that the package does not know."""
 
     min_clients: ClassVar[int] = 1
     """Fewest clients of a round for which the method makes sense."""
@@ -317,11 +321,7 @@ class Strategy(ABC):
 
     def note(self, client: str, text: str) -> None:
         """Add a note on ``client`` to this round's record, beside earlier ones of the round."""
-        earlier = self._notes.get(client)
-        if not earlier:
-            self._notes[client] = text
-        elif earlier != text:
-            self._notes[client] = f"{earlier}; {text}"
+        self._notes[client] = joined_notes(self._notes.get(client), text)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs but the models; JSON."""

@@ -165,13 +165,21 @@ class FedLWR(Strategy):
         What a client did not measure is the mean of the others, and noted.
         """
         low, high = self._limits()
+        layers_of_model = set(self.spec.layers.values())
         found: ByLayer = {}
         for reply in compared:
             layers = reply.measurements.get(self.measurement)
             if not isinstance(layers, Mapping):
                 continue
+            unknown = sorted(set(layers) - layers_of_model - {"mean"})
+            if unknown:
+                self.note(
+                    reply.client,
+                    f"{self.measurement} of {unknown[0]!r} does not count: the model has no such "
+                    "layer",
+                )
             for layer, value in layers.items():
-                if layer != "mean":
+                if layer in layers_of_model and layer != "mean":
                     similarity = min(max(float(value), low), high)
                     found.setdefault(layer, {})[reply.client] = 1 - similarity
         if not found:
@@ -236,6 +244,11 @@ class FedLWR(Strategy):
             if kernel.ndim > 1:
                 widths[self.spec.layers[name]] = min(kernel.shape[:2])
         candidates = [layer for layer in scored if layer in widths]
+        if not candidates:
+            raise FederationError(
+                f"{self.name} takes the weights of the widest layer, and no client measured "
+                f"{self.measurement!r} of a convolution or linear layer: name one (encoder_layer)"
+            )
         return max(candidates, key=lambda layer: widths[layer])
 
 

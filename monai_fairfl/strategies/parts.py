@@ -13,7 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from monai_fairfl.protocol.averages import normalise, sample_shares, uniform
+from monai_fairfl.protocol.averages import (
+    normalise,
+    sample_shares,
+    uniform,
+    unit_of_powers,
+)
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.strategies.arguments import non_default_arguments
@@ -64,11 +69,13 @@ class Proportional(Weighting):
     def __call__(
         self, replies: Replies, contributions: Mapping[str, float | Estimate]
     ) -> dict[str, float]:
-        powers = {}
+        positive = {}
         for client in replies.clients:
-            contribution = max(float(contributions[client]), 0.0)
-            powers[client] = contribution**self.power
-        return normalise(powers)
+            positive[client] = max(float(contributions[client]), 0.0)
+        unit = unit_of_powers(positive, self.power)
+        return normalise(
+            {client: (value / unit) ** self.power for client, value in positive.items()}
+        )
 
 
 class Reward(ABC):

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.protocol.averages import normalise
+from monai_fairfl.protocol.averages import normalise, unit_of_powers
 from monai_fairfl.protocol.messages import Train
+from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
 LEAST_LOSS = 1e-10  # added to every loss, so that its power is defined where it is 0
@@ -65,11 +66,12 @@ class QFedAvg(Strategy):
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]
-        losses = self.measured(local, "global_loss")
-        self._require_not_negative(losses)
+        losses = self._losses(local)
 
         # The powers F_k^q, divided by their sum, are the weights of the average.
         losses = {client: loss + LEAST_LOSS for client, loss in losses.items()}
+        unit = unit_of_powers(losses, self.q)
+        losses = {client: loss / unit for client, loss in losses.items()}
         powers = {client: loss**self.q for client, loss in losses.items()}
         weights = normalise(powers)
         if self.form == "loss_weighted":
@@ -81,7 +83,7 @@ class QFedAvg(Strategy):
         curvatures = []
         for client, norm in zip(local.clients, local.geometry.norms, strict=True):
             squared_norm = (lipschitz * norm) ** 2
-            slope = self.q * losses[client] ** (self.q - 1)
+            slope = self.q * losses[client] ** (self.q - 1) / unit
             curvatures.append(slope * squared_norm + lipschitz * powers[client])
 
         # The server's step, sum_k F_k^q Delta w_k / sum_k h_k, is the weighted average of the
@@ -90,10 +92,25 @@ class QFedAvg(Strategy):
         scale = dict.fromkeys(local.clients, float(factor))
         return self.finish(local, weights, weights, scale=scale)
 
-    def _require_not_negative(self, losses: Mapping[str, float]) -> None:
-        for client, loss in losses.items():
-            if loss < 0:
-                raise FederationError(
-                    f"QFedAvg takes powers of losses, and the loss of {client!r} is {loss:.4g}: "
-                    "use a loss that is never below 0, such as 1 - Dice for -Dice"
-                )
+    def _losses(self, local: Replies) -> dict[str, float]:
+        """The loss of every client; one below 0 counts as absent.
+
+        Raises:
+            FederationError: when no loss is at least 0.
+        """
+        known = self.known(local, "global_loss")
+        usable = {client: loss for client, loss in known.items() if loss >= 0}
+        if not usable:
+            client, loss = min(known.items(), key=lambda found: found[1])
+            raise FederationError(
+                f"QFedAvg takes powers of losses, and the loss of {client!r} is {loss:.4g}: "
+                "use a loss that is never below 0, such as 1 - Dice for -Dice"
+            )
+        mean = sum(usable.values()) / len(usable)
+        losses = {}
+        for client in local.clients:
+            if client not in usable:
+                reported = f"{known[client]:.4g}, below 0" if client in known else "absent"
+                self.note(client, f"global_loss {reported}, {mean:.6g} used: mean of the others")
+            losses[client] = usable.get(client, mean)
+        return losses

@@ -259,6 +259,9 @@ def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tens
     >>> keep_largest(torch.tensor([1.0, -3.0, 2.0]), [2, 0])
     [tensor([False,  True,  True]), tensor([False, False, False])]
     """
+    # NumPy has no bfloat16. Float32 holds every half-precision number exactly.
+    if values.dtype in (torch.bfloat16, torch.float16):
+        values = values.float()
     magnitudes = values.detach().abs().cpu().numpy().reshape(-1)
     size = magnitudes.size
 

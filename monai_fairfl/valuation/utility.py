@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.games.game import Coalition
+from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.messages import Measure
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Estimate, Measurement, Weights, to_json, value_of
@@ -123,10 +124,18 @@ class Panel:
         clients: all of them must answer for every model, also those outside of the coalition that
             trained it.
         timeout: seconds a model may take; ``None``: no limit.
+        expected: the measurements that are taken; ``None``: those of the package, in their ranges.
     """
 
-    def __init__(self, transport: Transport, clients: Sequence[str], timeout: float | None = None):
+    def __init__(
+        self,
+        transport: Transport,
+        clients: Sequence[str],
+        timeout: float | None = None,
+        expected: Expected | None = None,
+    ):
         self.transport = transport
+        self.expected = expected
         self.clients = sorted(clients)
         self.timeout = timeout
         self._next_id = 0
@@ -135,23 +144,28 @@ class Panel:
         """client -> its ``measurement`` of ``weights``.
 
         Raises:
-            FederationError: naming a client that did not answer, or whose answer is not finite.
+            FederationError: naming a client that did not answer, or whose answer is not finite or
+                outside of its range.
         """
         requests = []
         for client in self.clients:
             request = Measure(client, weights, (measurement,))
             requests.append(replace(request, id=self._next_id, run="valuation", round=0))
             self._next_id += 1
-        inbox = Inbox(requests, ModelSpec(()), {})
+        inbox = Inbox(requests, ModelSpec(()), {}, expected=self.expected)
         self.transport.exchange(requests, inbox.arrived, self.timeout)
         replies = inbox.replies()
         measured = {}
+        reasons = dict(replies.missing)
         for reply in replies:
             if measurement in reply.measurements:
                 measured[reply.client] = reply.measurements[measurement]
+            dropped = replies.dropped.get(reply.id, {})
+            if measurement in dropped:
+                reasons[reply.client] = f"it is {dropped[measurement]}"
         for client in self.clients:
             if client not in measured:
-                reason = replies.missing.get(
+                reason = reasons.get(
                     client, "it sent no finite value: check its data and its evaluator"
                 )
                 raise FederationError(

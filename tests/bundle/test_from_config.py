@@ -17,7 +17,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.server.settings import RunSettings
 
 BUNDLES = sorted((CHECKOUT / "bundles").glob("*/configs/federate.json"))
-BY_HAND = {"final", "timeout"}
+BY_HAND = {"final", "timeout", "unasked"}
 """Settings of a run that are no top-level keys: --federation#NAME sets them."""
 
 

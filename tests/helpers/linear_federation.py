@@ -17,6 +17,7 @@ from helpers.driving import SPEC, vector
 
 from monai_fairfl.bundle import federation as federate
 from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.protocol.measured import RANGES, Expected, Range
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Estimate, Measurement, Weights
 from monai_fairfl.server.federation import Federation
@@ -27,6 +28,8 @@ from monai_fairfl.valuation import FinishedRun, Panel
 START = [1.0, -1.0]
 STEPS = {"A": [0.4, 0.0], "B": [0.0, 0.3], "C": [0.2, 0.1]}
 IMAGES = {"A": 10, "B": 20, "C": 10}
+LINEAR = {name: [-1000, 1000] for name in ("score", "test_score", "global_score", "global_loss")}
+"""Inner products, in place of Dice: ranges of these measurements."""
 SCORES = {"A": [1.0, 0.0], "B": [0.0, 2.0], "C": [1.0, 1.0]}
 
 
@@ -70,6 +73,8 @@ def in_place_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
             makers[name] = partial(LinearClient, letter, [])
         return InProcess(makers)
 
+    for name, (least, most) in LINEAR.items():
+        monkeypatch.setitem(RANGES, name, Range(name, least, most))
     monkeypatch.setattr(BundleFederation, "_transport", transport)
     monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
 
@@ -127,6 +132,7 @@ class LinearRun:
             run_dir=folder,
             min_clients=1,
             record_updates=True,
+            ranges=LINEAR,
         )
         federation.run(resume=True)
         return federation.strategy.weights
@@ -137,7 +143,7 @@ class LinearRun:
         return self.federate(folder, sorted(coalition), strategy)
 
     def finished(self) -> FinishedRun:
-        panel = Panel(self.transport(), "ABC")
+        panel = Panel(self.transport(), "ABC", expected=Expected(ranges={}))
         return FinishedRun(self.folder, list("ABC"), panel, self.train, self.folder / "retrained")
 
 

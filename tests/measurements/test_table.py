@@ -10,16 +10,27 @@ from helpers.small_evaluators import evaluator_of
 from monai.handlers import HausdorffDistance, MeanDice, from_engine
 from torch import nn
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements.cka import cka as cka_of_features
 from monai_fairfl.measurements.entry import Memory
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
+from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.protocol.values import Estimate, value_of
 
 
 @pytest.mark.parametrize("name", MEASUREMENTS)
 def test_the_name_of_every_measurement_shows_whose_model_it_is_of(name: str) -> None:
     MEASUREMENTS[name].check_name(name)
+
+
+@pytest.mark.parametrize("name", MEASUREMENTS)
+def test_a_measurement_without_a_range_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(RANGES, name)
+    with pytest.raises(ConfigError, match=f"measurement '{name}' has no range.*Range"):
+        MEASUREMENTS[name].check_name(name)
 
 
 class Two(nn.Module):

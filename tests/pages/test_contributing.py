@@ -158,6 +158,15 @@ def test_the_steps_of_a_measurement_are_enough(checkout: Path) -> None:
     line = '    "global_loss": Entry('
     edit(table, line, textwrap.indent("\n".join(entries), "    ") + "\n" + line)
 
+    ranges = re.findall(r'^   ("\w+": Range\(.*\),)$', GUIDE, re.MULTILINE)
+    assert len(ranges) == 2
+    line = '    "global_loss": LOSS,\n'
+    edit(
+        checkout / "monai_fairfl" / "protocol" / "measured.py",
+        line,
+        textwrap.indent("\n".join(ranges), "    ") + "\n" + line,
+    )
+
     # Step 4: the test through a whole client.
     step = GUIDE.partition("Add a test through a whole client to ")[2]
     file = checkout / step.split("`")[1]

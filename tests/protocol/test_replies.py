@@ -145,6 +145,10 @@ def test_normalise_names_the_client_of_a_bad_score(bad: float) -> None:
         normalise({"A": 1.0, "B": bad})
 
 
+def test_scores_whose_sum_is_too_large_for_a_float_are_shares_all_the_same() -> None:
+    assert normalise({"A": 1.5e308, "B": 1.5e308, "C": 0.0}) == {"A": 0.5, "B": 0.5, "C": 0.0}
+
+
 def test_normalise_floors_and_falls_back_to_uniform() -> None:
     assert normalise({"A": -5.0, "B": 3.0}, floor=1.0) == {"A": 0.25, "B": 0.75}
     assert normalise({"A": 0.0, "B": 0.0}) == {"A": 0.5, "B": 0.5}

@@ -22,9 +22,9 @@ def update(*values: float) -> dict[str, torch.Tensor]:
 
 def mixed() -> list[Request]:
     asked = [
-        Train("A", MODEL),
-        Measure("A", MODEL, ("score",)),
-        Train("B", MODEL),
+        Train("A", MODEL, ("global_loss",)),
+        Measure("A", MODEL, ("score", "global_loss")),
+        Train("B", MODEL, ("global_loss",)),
         Train("C", MODEL),
     ]
     return [Request(r.client, r.task, r.weights, r.measure, id=i) for i, r in enumerate(asked)]
@@ -59,13 +59,17 @@ def test_who_was_to_measure_and_sends_an_update_is_refused_with_the_reason() -> 
 
 def test_measurements_that_are_not_finite_are_dropped_on_arrival_and_stay_on_record() -> None:
     inbox = Inbox(mixed(), SPEC, MODEL)
-    inbox.arrived(Reply("A", None, 0, {"score": float("nan"), "loss": 0.5}, id=1))
-    inbox.arrived(Reply("A", update(1.0, 0.0), 1, {"loss": float("inf")}, id=0))
-    inbox.arrived(Reply("B", update(float("nan"), 0.0), 1, {"loss": 0.25}, id=2))
+    inbox.arrived(Reply("A", None, 0, {"score": float("nan"), "global_loss": 0.5}, id=1))
+    inbox.arrived(Reply("A", update(1.0, 0.0), 1, {"global_loss": float("inf")}, id=0))
+    inbox.arrived(Reply("B", update(float("nan"), 0.0), 1, {"global_loss": 0.25}, id=2))
     arrived = inbox.replies()
-    assert [reply.measurements for reply in arrived] == [{}, {"loss": 0.5}, {"loss": 0.25}]
-    assert arrived.not_finite == {0: ["loss"], 1: ["score"]}
+    assert [reply.measurements for reply in arrived] == [
+        {},
+        {"global_loss": 0.5},
+        {"global_loss": 0.25},
+    ]
+    assert arrived.not_finite == {0: ["global_loss"], 1: ["score"]}
 
     replies, verdicts = guarded(arrived, DEFAULT)  # which builds the list again without B
     assert list(verdicts) == ["B"]
-    assert replies.not_finite == {0: ["loss"], 1: ["score"]}
+    assert replies.not_finite == {0: ["global_loss"], 1: ["score"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from helpers.driving import (
     COMMON,
     GOLDEN,
@@ -17,7 +18,7 @@ from helpers.driving import (
 )
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.strategies import QFedAvg
+from monai_fairfl.strategies import QFedAvg, qfedavg
 
 WORKED = GOLDEN["qffl"]
 LOSSES = reported("global_loss", WORKED["losses"])
@@ -60,6 +61,40 @@ def test_arguments_out_of_range_are_refused(arguments: dict[str, object]) -> Non
         QFedAvg(**arguments)  # type: ignore[arg-type]
 
 
-def test_a_negative_loss_is_refused_by_name() -> None:
+def test_one_clients_negative_loss_counts_as_absent_and_negative_losses_alone_are_refused() -> None:
+    (result,) = play(
+        QFedAvg(form="loss_weighted"),
+        [UPDATES],
+        [reported("global_loss", [0.1, -0.8, 0.3])],
+        COMMON["w0"],
+    )
+    assert result.aggregation == pytest.approx({"1": 1 / 6, "2": 1 / 3, "3": 1 / 2})
+    assert result.notes == {
+        "2": "global_loss -0.8, below 0, 0.2 used: mean of the others",
+    }
     with pytest.raises(FederationError, match="loss of '2' is -0.8: .*1 - Dice"):
-        play(QFedAvg(), [UPDATES], [reported("global_loss", [0.1, -0.8, 0.2])], COMMON["w0"])
+        play(QFedAvg(), [UPDATES], [reported("global_loss", [-0.1, -0.8, -0.2])], COMMON["w0"])
+
+
+@pytest.mark.parametrize("losses", [[100.0, 1.0, 2.0], [1e-3, 2e-3, 1e-4]])
+@pytest.mark.parametrize("form", ["lipschitz", "loss_weighted"])
+def test_powers_too_large_or_too_small_for_a_float_leave_the_weights_to_the_largest_loss(
+    form: str, losses: list[float]
+) -> None:
+    (result,) = play(
+        QFedAvg(q=200.0, form=form), [UPDATES], [reported("global_loss", losses)], COMMON["w0"]
+    )
+    largest = str(1 + losses.index(max(losses)))
+    assert result.aggregation[largest] == pytest.approx(1) and result.weights["w"].isfinite().all()
+
+
+def test_the_step_does_not_depend_on_the_unit_of_the_powers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """h_k and F_k^q are divided by the same power, so that their ratio stays."""
+    given = [UPDATES], [reported("global_loss", [0.3, 0.8, 0.5])], COMMON["w0"]
+    (plain,) = play(QFedAvg(q=2.0), *given)
+    monkeypatch.setattr(qfedavg, "unit_of_powers", lambda losses, power: max(losses.values()))
+    (scaled,) = play(QFedAvg(q=2.0), *given)
+    torch.testing.assert_close(scaled.weights["w"], plain.weights["w"])
+    assert scaled.details["scale"] == pytest.approx(plain.details["scale"])

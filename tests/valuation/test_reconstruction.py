@@ -18,6 +18,7 @@ from helpers.driving import vector
 from helpers.linear_federation import START, LinearRun, mean_score, model_of
 
 from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -208,7 +209,8 @@ def test_a_client_that_cannot_score_is_named_and_nothing_is_lost(run: LinearRun)
 
 
 def without_c(run: LinearRun) -> FinishedRun:
-    return replace(run.finished(), clients=["A", "B"], panel=Panel(run.transport("AB"), "AB"))
+    panel = Panel(run.transport("AB"), "AB", expected=Expected(ranges={}))
+    return replace(run.finished(), clients=["A", "B"], panel=panel)
 
 
 def test_models_are_scored_by_the_same_clients_also_after_one_left(run: LinearRun) -> None:

@@ -75,6 +75,7 @@ def test_a_panel_asks_all_clients_for_the_one_measurement_and_nothing_else(tmp_p
     [
         ({"error": "no GPU"}, "error: no GPU"),
         ({"measurements": {"score": float("nan")}}, "no finite value"),
+        ({"measurements": {"score": 85.0}}, "it is 85, outside of 0 to 1"),
     ],
 )
 def test_a_client_that_fails_is_named_with_its_reason(
@@ -110,8 +111,8 @@ def test_an_answer_that_comes_late_is_not_taken_for_one_about_the_next_model() -
 
     panel = Panel(Slow(), ["A"])
     with pytest.raises(FederationError, match="timeout"):
-        panel.measure({"w": vector([1.0])}, "score")
-    assert panel.measure({"w": vector([2.0])}, "score") == {"A": 2.0}
+        panel.measure({"w": vector([0.25])}, "score")
+    assert panel.measure({"w": vector([0.5])}, "score") == {"A": 0.5}
 
 
 def test_what_was_measured_is_read_back_and_a_line_cut_short_is_not(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
+from monai_fairfl.protocol.measured import MOST_NAME, MOST_VALUES
 from monai_fairfl.protocol.messages import Reply, Request, failed
 from monai_fairfl.protocol.values import Estimate, Measurement
 
@@ -37,6 +38,8 @@ REPLY_FIELDS = (
     "round",
     "error",
 )
+MOST_CLASSES = 100_000
+"""Classes of an output layer."""
 
 
 def register_tensors() -> None:
@@ -145,7 +148,7 @@ def reply_of(model: FLModel, request: Request) -> Reply:
     """
     try:
         return _read_reply(model, request)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         return unreadable(request, error)
 
 
@@ -159,9 +162,11 @@ def _read_reply(model: FLModel, request: Request) -> Reply:
     plain = meta[META]
     if plain["error"] is not None:
         # A client that failed to read the request knows no id of it.
-        return failed(request, str(plain["error"]))
+        return failed(request, _text(plain["error"], "error"))
 
     fields = {name: plain[name] for name in REPLY_FIELDS}
+    fields["run"] = _text(plain["run"], "run")
+    _check_size("labelled", plain["labelled"], MOST_CLASSES)
     fields["labelled"] = tuple(map(bool, plain["labelled"]))
     update = None
     if model.params is not None:
@@ -169,9 +174,10 @@ def _read_reply(model: FLModel, request: Request) -> Reply:
     buffers = None
     if BUFFERS in meta:
         buffers = dict(Arriving(meta[BUFFERS]))
+    _check_measurements(plain["measurements"])
     measurements = {}
     for name, value in plain["measurements"].items():
-        measurements[str(name)] = _measurement(value)
+        measurements[name] = _measurement(value)
     return Reply(request.client, update, measurements=measurements, buffers=buffers, **fields)
 
 
@@ -187,7 +193,49 @@ def _plain(value: Measurement) -> Any:
 def _measurement(value: Any) -> Measurement:
     """Invert :func:`_plain`."""
     if isinstance(value, Mapping):
-        return {str(name): _measurement(item) for name, item in value.items()}  # type: ignore[misc]
+        return {name: _measurement(item) for name, item in value.items()}  # type: ignore[misc]
     if isinstance(value, (list, tuple)):
         return Estimate(*value)
+    return value
+
+
+def _check_measurements(found: Any) -> None:
+    """Refuse measurements that are too many or too deep, before anything is made of them.
+
+    A measurement is a number, a list of an estimate's three, or a mapping of these.
+
+    Raises:
+        ValueError: naming what is too large; for this client only.
+    """
+    if not isinstance(found, Mapping):
+        raise TypeError(f"measurements are a {type(found).__name__}, not a mapping")
+    values = 0
+    for name, value in found.items():
+        _check_name(name)
+        parts = value if isinstance(value, Mapping) else {"mean": value}
+        values += max(len(parts), 1)
+        if values > MOST_VALUES:
+            raise ValueError(f"it has more than {MOST_VALUES} measurements")
+        for part, number in parts.items():
+            _check_name(part)
+            if isinstance(number, Mapping):
+                raise ValueError(f"measurement {name!r} is nested deeper than one level")
+            if isinstance(number, (list, tuple)):
+                _check_size(f"measurement {name!r}", number, 3)
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or len(name) > MOST_NAME:
+        raise ValueError(f"a measurement's name is no text of at most {MOST_NAME} characters")
+
+
+def _check_size(what: str, value: Any, most: int) -> None:
+    if len(value) > most:
+        raise ValueError(f"{what} has {len(value)} entries, at most {most} are read")
+
+
+def _text(value: Any, what: str) -> str:
+    """Return a text that a client sent; the check of the reply shortens what it quotes of it."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a {type(value).__name__}, not a text")
     return value

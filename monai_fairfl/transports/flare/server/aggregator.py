@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -25,23 +25,30 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_opt.pt.fedce import FedCEConstants
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.guards import DEFAULT
+from monai_fairfl.guards import DEFAULT, BatchStatistics
 from monai_fairfl.protocol.averages import Aggregation, uniform
-from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.run_folder.records import dropped_of
 from monai_fairfl.server.exchange import Inbox, guarded
+from monai_fairfl.server.finite import require_finite
+from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Strategy, Weighting, compose
 from monai_fairfl.transports.flare.server.aggregator_state import AggregatorState
 from monai_fairfl.transports.flare.server.one_exchange import one_exchange, try_round
 from monai_fairfl.transports.flare.server.script_messages import (
     measurements_of,
     reply_from,
+    settings_for_scripts,
     usable_weight,
 )
-from monai_fairfl.transports.flare.wire import Arriving, waits_on_disk
+from monai_fairfl.transports.flare.wire import Arriving, unreadable, waits_on_disk
 
 logger = logging.getLogger(__name__)
+
+GUARDS = tuple(guard for guard in DEFAULT if not isinstance(guard, BatchStatistics))
+"""Buffers are differences here, too, and a difference of variances may be negative."""
 
 BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -79,6 +86,8 @@ class FairFLAggregator(ModelAggregator):
         key_metric: the entry of ``metrics`` that scores the received model, ``global_score`` for
             strategies.
         weighting: in place of the strategy's own, see :func:`~monai_fairfl.strategies.compose`.
+        ranges: measurement -> (least, most), in place of its range in
+            :data:`monai_fairfl.protocol.RANGES`: for a loss that is negative or above 100.
 
     Raises:
         ConfigError: when the strategy needs more than this workflow has; it is named.
@@ -90,6 +99,7 @@ class FairFLAggregator(ModelAggregator):
         trainable_param_names: list[str] | None = None,
         key_metric: str = "accuracy",
         weighting: Weighting | None = None,
+        ranges: Mapping[str, Sequence[float]] | None = None,
     ):
         super().__init__()
         if not isinstance(strategy, Strategy):
@@ -99,6 +109,7 @@ class FairFLAggregator(ModelAggregator):
         self.trainable_param_names = trainable_param_names
         self.key_metric = key_metric
         self.weighting = weighting or strategy.parts.weighting
+        self.ranges = ranges
         compose(strategy, self.weighting, strategy.parts.reward, strategy.parts.training)
 
         trial = try_round(strategy)
@@ -106,6 +117,10 @@ class FairFLAggregator(ModelAggregator):
         if gives_own_models or strategy.parts.reward is not None:
             _refuse_own_models(strategy)
 
+        settings = RunSettings.of(
+            "FairFLAggregator", {"rounds": 1, **settings_for_scripts({"ranges": ranges or {}})}
+        )
+        self._expected = settings.expected(strategy.ranges)
         self._sent: Mapping[str, torch.Tensor] | None = None
         self._results: dict[str, FLModel] = {}
         self._refused: dict[str, str] = {}
@@ -153,7 +168,8 @@ class FairFLAggregator(ModelAggregator):
         """Return the step of the global model.
 
         Raises:
-            FederationError: when no result of the round can be used; it names the reason for each.
+            FederationError: when no result of the round can be used, or their average is not
+                finite; it names the reason for each.
         """
         if not self._results:
             self._fail(self._refused)
@@ -164,6 +180,7 @@ class FairFLAggregator(ModelAggregator):
         result = one_exchange(self.strategy, sorted(self._results), self._replies_to)
         if result.rewards is not None:
             _refuse_own_models(self.strategy)
+        require_finite(result, self._origin, self._replies)
 
         number = self._round_number()
         self._state.write(number, result, {**self._replies.missing, **self._refused})
@@ -248,16 +265,26 @@ class FairFLAggregator(ModelAggregator):
         for number, request in enumerate(requests):
             stamped.append(replace(request, id=number, weights=self._origin))
         spec = self.strategy.spec
-        inbox = Inbox(stamped, spec, self._origin, _log_refusal)
+        inbox = Inbox(stamped, spec, self._origin, _log_refusal, expected=self._expected)
         for request in stamped:
-            model = self._results[request.client]
-            measurements = measurements_of(model, request.client, self.strategy, self.key_metric)
-            inbox.arrived(reply_from(model, request, spec, measurements))
+            inbox.arrived(self._reply_to(request))
 
-        self._replies, _ = guarded(inbox.replies(), DEFAULT)
+        arrived = inbox.replies()
+        for client, dropped in dropped_of([arrived]).items():
+            logger.warning("client %s: measurements are left out: %s", client, dropped)
+        self._replies, _ = guarded(arrived, GUARDS)
         if not self._replies:
             self._fail({**self._replies.missing, **self._refused})
         return self._replies
+
+    def _reply_to(self, request: Request) -> Reply:
+        """Return one result as a reply; one that cannot be read has an error."""
+        model = self._results[request.client]
+        try:
+            measurements = measurements_of(model, request.client, self.strategy, self.key_metric)
+            return reply_from(model, request, self.strategy.spec, measurements)
+        except (TypeError, ValueError, OverflowError) as error:
+            return unreadable(request, error)
 
     def _like_results(self, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """Return arrays where the clients sent arrays, else tensors."""

@@ -30,7 +30,10 @@ from monai_fairfl.transports.flare.initial_files import (
 from monai_fairfl.transports.flare.policy import NEEDS
 from monai_fairfl.transports.flare.server.early_stopping import EarlyStop
 from monai_fairfl.transports.flare.server.job_observer import JobObserver
-from monai_fairfl.transports.flare.server.script_messages import ScriptMessages
+from monai_fairfl.transports.flare.server.script_messages import (
+    ScriptMessages,
+    settings_for_scripts,
+)
 from monai_fairfl.transports.flare.server.task_transport import FlareTransport
 from monai_fairfl.transports.flare.workspace import folder_of_run, storage_folder
 
@@ -165,6 +168,8 @@ class FairFLController(ModelController):
         )
 
         settings = {"final": ("score", "test_score"), **(self.federation or {})}
+        if self.scripts is not None:
+            settings = settings_for_scripts(settings)
         federation = Federation(
             strategy,
             FlareTransport(self, self.num_rounds, messages),

@@ -7,6 +7,7 @@ Such a script uses NVFlare's Client API and knows nothing of this package.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -17,11 +18,38 @@ from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.fedce import FedCEConstants
 
+from monai_fairfl.protocol.measured import RANGES, UNDECLARED
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Measurement, Weights
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.flare import wire
+
+logger = logging.getLogger(__name__)
+
+
+SCRIPT_RANGES = {
+    # A script's key metric has the unit that the script gives it, and the sign of its mode.
+    "global_score": [UNDECLARED.least, UNDECLARED.most],
+    # The number that a script sends is checked on arrival. This one is what leads to it.
+    "leave_one_out_error": [UNDECLARED.least, UNDECLARED.most],
+}
+"""Measurement -> least and largest value, where these differ from those of the package's sites."""
+
+
+def settings_for_scripts(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a federation whose clients are scripts.
+
+    They choose the names of their metrics, and the unit of the key metric.
+
+    Args:
+        given: settings of the user's, which count before these.
+
+    >>> settings_for_scripts({"ranges": {"global_score": [0, 100]}})["ranges"]["global_score"]
+    [0, 100]
+    """
+    ranges = {**SCRIPT_RANGES, **(given.get("ranges") or {})}
+    return {"unasked": True, **given, "ranges": ranges}
 
 
 class ScriptMessages:
@@ -112,7 +140,7 @@ def reply_from(
 def measurements_of(
     model: FLModel, client: str, strategy: Strategy, key_metric: str = "accuracy", sign: float = 1.0
 ) -> dict[str, float]:
-    """Return what a script measured, without numbers that are not finite.
+    """Return what a script measured, without numbers that are not finite, or impossible.
 
     Its ``metrics`` keep their names. The key metric is also ``global_score``, and
     ``fedce_minus_val`` is ``leave_one_out_error``: NVFlare's scripts send the mean of their errors
@@ -130,9 +158,20 @@ def measurements_of(
         numbers["global_score"] = sign * numbers[key_metric]
     mean_error = (model.meta or {}).get(FedCEConstants.MINUS_MODEL_SCORE)
     if mean_error is not None:
-        numbers["leave_one_out_error"] = strategy.value_from_mean(
-            client, "leave_one_out_error", float(mean_error)
-        )
+        mean = float(mean_error)
+        allowed = RANGES["leave_one_out_error"]
+        if allowed.holds(mean):
+            numbers["leave_one_out_error"] = strategy.value_from_mean(
+                client, "leave_one_out_error", mean
+            )
+        else:
+            logger.warning(
+                "client %s: %s is %g, outside of %s, and does not count",
+                client,
+                FedCEConstants.MINUS_MODEL_SCORE,
+                mean,
+                allowed,
+            )
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
@@ -186,6 +225,9 @@ def _number(value: Any) -> float:
     if isinstance(value, (torch.Tensor, np.ndarray)):
         has_one_element = math.prod(value.shape) == 1
         return float(value) if has_one_element else math.nan
-    if isinstance(value, (int, float, np.number)):
+    if not isinstance(value, (int, float, np.number)):
+        return math.nan
+    try:
         return float(value)
-    return math.nan
+    except OverflowError:  # an integer too large for a float
+        return math.nan

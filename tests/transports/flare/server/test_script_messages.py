@@ -28,7 +28,10 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType  # noqa: E4
 from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa: E402
 
 from monai_fairfl.transports.flare.job.user_model import initial_of  # noqa: E402
-from monai_fairfl.transports.flare.server.script_messages import ScriptMessages  # noqa: E402
+from monai_fairfl.transports.flare.server.script_messages import (  # noqa: E402
+    ScriptMessages,
+    settings_for_scripts,
+)
 from monai_fairfl.transports.flare.wire import META, reply_model  # noqa: E402
 
 pytestmark = pytest.mark.nvflare
@@ -141,6 +144,17 @@ def test_metrics_are_measurements_and_the_key_metric_scores_the_received_model(
     assert measured == pytest.approx(
         {"dice": 0.7, "loss": 0.5, "n": 3.0, "global_score": score, "leave_one_out_error": 0.25}
     )
+
+
+@pytest.mark.parametrize("error", [85.0, -0.5, float("inf")])
+def test_an_error_outside_of_zero_to_one_does_not_count(
+    error: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy, weights = started(FedCE())
+    model = FLModel(ParamsType.DIFF, dict(weights), meta={"fedce_minus_val": error})
+    reply = ScriptMessages(strategy).reply_of(model, asked(weights))
+    assert reply.error is None and "leave_one_out_error" not in reply.measurements
+    assert f"client elm: fedce_minus_val is {error:g}, outside of 0 to 1" in caplog.text
 
 
 def leave_one_out_error(
@@ -288,7 +302,8 @@ def federation(
         return initial_of(Net())
 
     transport = InProcessScripts(script, strategy, **options)
-    return Federation(strategy, transport, rounds, initial, run_dir=folder, final=(), evaluate=())
+    settings = settings_for_scripts({"final": (), "evaluate": ()})
+    return Federation(strategy, transport, rounds, initial, run_dir=folder, **settings)
 
 
 def test_four_rounds_equal_nvflares_fedce(tmp_path: Path) -> None:
