@@ -54,12 +54,14 @@ class Scene:
 
     victim: str
     number: int = -1
+    asked: Update = field(default_factory=dict)
     previous: dict[str, torch.Tensor] = field(default_factory=dict)
     present: dict[str, torch.Tensor] = field(default_factory=dict)
     updates: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
 
     def sent(self, request: Request) -> None:
-        """Take in what a client is sent to train."""
+        """Take in what a client is sent, to train or to measure."""
+        self.asked = request.weights
         if request.task == "train" and request.round != self.number:
             self.number = request.round
             self.previous = self.present
@@ -171,14 +173,34 @@ def many_samples(reply: Reply, update: Update, scene: Scene, chance: np.random.G
     return replace(reply, num_samples=1_000_000_000)
 
 
-def reported(numbers: Mapping[str, float], otherwise: float) -> Change:
-    """Other numbers than it measured: by the measurement's name, or ``otherwise``."""
+def enormous_reports(
+    reply: Reply, update: Update, scene: Scene, chance: np.random.Generator
+) -> Reply:
+    """A thousand million for everything that it measured."""
+    return replace(reply, measurements=dict.fromkeys(reply.measurements, 1e9))
 
-    def change(reply: Reply, update: Update, scene: Scene, chance: np.random.Generator) -> Reply:
-        measured = {name: numbers.get(name, otherwise) for name in reply.measurements}
-        return replace(reply, measurements=measured)
 
-    return change
+def false_reports(reply: Reply, update: Update, scene: Scene, chance: np.random.Generator) -> Reply:
+    """What pays best within the range of a measurement.
+
+    A model of a coalition gets a Dice of 1 where it holds the attacker's update, and else 0.
+    """
+    measured = {name: PLAUSIBLE.get(name, 0.5) for name in reply.measurements}
+    if update:
+        scene.updates["attacker"] = dict(update)
+    elif "score" in measured:
+        measured["score"] = float(_holds(scene, scene.updates["attacker"]))
+    return replace(reply, measurements=measured)
+
+
+def _holds(scene: Scene, update: Update) -> bool:
+    """Whether the model in question moved along ``update`` more than by chance."""
+    along = 0.0
+    for name, tensor in update.items():
+        moved = scene.asked[name].double() - scene.present[name].double()
+        along += float((moved * tensor.double()).sum())
+    # A coalition of two moves by half of it, and one of others by as much as they agree with it.
+    return along / length_of(update) ** 2 > 0.55
 
 
 @dataclass(frozen=True)
@@ -218,8 +240,8 @@ ATTACKS: dict[str, Attack] = {
     "a site that sinks another": Attack(sinking),
     "BatchNorm statistics": Attack(impossible_statistics),
     "num_samples 1e9": Attack(many_samples),
-    "report of 1e9": Attack(reported({}, 1e9), reports=True),
-    "plausible false report": Attack(reported(PLAUSIBLE, 0.5), reports=True),
+    "report of 1e9": Attack(enormous_reports, reports=True),
+    "plausible false report": Attack(false_reports, reports=True),
 }
 
 

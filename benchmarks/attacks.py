@@ -21,7 +21,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -349,7 +349,7 @@ def verdicts_on(rounds: Sequence[Mapping[str, Any]], clients: Sequence[str]) -> 
     for record in rounds:
         for client in clients:
             reason = record["missing"].get(client, "")
-            noted = client in record["not_finite"] or client in record.get("out_of_range", {})
+            noted = client in record["not_finite"] or client in record.get("dropped", {})
             if client in record["guards"] or reason.startswith("refused") or noted:
                 found.append(record["round"])
     return found
@@ -372,6 +372,12 @@ class Outcome:
     false_alarms: int
 
 
+@cache
+def honest_rounds(run: Runner, sites: Sequence[str], seed: int) -> Records:
+    """The same federation without an attack; run once for all attacks."""
+    return run(clients_of(sites, None, seed, False), seed)
+
+
 def outcome(run: Runner, name: str, seeds: Sequence[int]) -> Outcome:
     """Run an attack with each seed, beside the same federation without it."""
     attack = ATTACKS[name]
@@ -386,7 +392,7 @@ def outcome(run: Runner, name: str, seeds: Sequence[int]) -> Outcome:
     caught = 0
     false_alarms = 0
     for seed in seeds:
-        honest = run(clients_of(honest_sites_of(attack), None, seed, False), seed)
+        honest = honest_rounds(run, honest_sites_of(attack), seed)
         attacked = run(clients_of(SITES, attack, seed, False), seed)
         hospitals = attackers_of(attack)[: attack.hospitals]
         if attack.hospitals < attack.sites:
@@ -439,11 +445,15 @@ def print_outlier(
             free = unguarded[name](clients_of(SITES, None, seed, True), seed)
             with_guards, _ = mean_shares(rounds, [ATTACKER])
             without, _ = mean_shares(free, [ATTACKER])
-            ratios.append(with_guards / without)
             shares_without.append(without)
+            if without > 0:
+                ratios.append(with_guards / without)
             verdicts += len(verdicts_on(rounds, SITES))
         mean = float(np.mean(shares_without))
-        print(f"| {name} | {mean:.3f} | {min(ratios):.3f} | {verdicts} |", flush=True)
+        lowest = "–"
+        if ratios:
+            lowest = f"{min(ratios):.3f}"
+        print(f"| {name} | {mean:.3f} | {lowest} | {verdicts} |", flush=True)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about finished runs and the strategies: ``report``, ``verify`` and ``strategies``.
+"""Commands about finished runs and the strategies: ``report`` and ``strategies``.
 
 Of each command the arguments come first, then the function that it calls.
 """
@@ -11,7 +11,6 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from monai_fairfl.cli.command import Add, Answer
 
@@ -19,7 +18,6 @@ from monai_fairfl.cli.command import Add, Answer
 def add_commands(add: Add) -> None:
     """Add the commands of this module to the program."""
     _add_report(add)
-    _add_verify(add)
     _add_strategies(add)
 
 
@@ -57,54 +55,6 @@ def report(args: argparse.Namespace) -> Answer:
 def _common_folder(folders: Sequence[str]) -> str:
     """Return the only folder itself, or the innermost one that holds all."""
     return os.path.commonpath([Path(folder).absolute() for folder in folders])
-
-
-# --- verify
-
-
-def _add_verify(add: Add) -> None:
-    command = add("verify", verify, "verify runs/first")
-    command.add_argument(
-        "run_dir",
-        metavar="RUN_DIR",
-        help="run_dir of a federation; runs in its folders are checked, too",
-    )
-
-
-def verify(args: argparse.Namespace) -> Answer:
-    """Check the chain of a run's ledger.
-
-    An intact chain shows that nothing before its last record was damaged or changed by itself.
-    """
-    from monai_fairfl.report.collect import find_runs
-
-    folder = Path(args.run_dir)
-    inner_runs = [file.parent for file in sorted(folder.glob("*/ledger.jsonl"))]
-    runs = {}
-    for path in find_runs([folder, *inner_runs]):
-        runs[str(path)] = _summary_of_run(path)
-    lines = [_line_of_run(path, run) for path, run in runs.items()]
-    return Answer({"runs": runs}, "\n".join(lines))
-
-
-def _summary_of_run(path: Path) -> dict[str, Any]:
-    """Count the rounds of a run whose chain is intact."""
-    from monai_fairfl.report.collect import read_records
-    from monai_fairfl.run_folder.ledger import head_of
-
-    kinds = [record["kind"] for record in read_records(path)]
-    return {
-        "rounds": kinds.count("round"),
-        "finished": "end" in kinds,
-        "head": head_of(path / "ledger.jsonl"),
-    }
-
-
-def _line_of_run(path: str, run: dict[str, Any]) -> str:
-    finished = "not finished"
-    if run["finished"]:
-        finished = "finished"
-    return f"{path}: the chain is intact, {run['rounds']} rounds, {finished}, head {run['head']}"
 
 
 # --- strategies

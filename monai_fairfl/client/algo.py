@@ -18,6 +18,7 @@ from monai.utils import ensure_tuple
 from monai_fairfl.client.case_lists import Overlap, overlap_of
 from monai_fairfl.client.filters import filtered_update, received_weights
 from monai_fairfl.client.mended_algo import MendedMonaiAlgo
+from monai_fairfl.client.receipts import Receipts
 from monai_fairfl.client.state import ClientState, Past
 from monai_fairfl.client.trainer_state import load_state, state_of, with_new_optimizer
 from monai_fairfl.client.training import (
@@ -33,6 +34,7 @@ from monai_fairfl.measurements.training_probe import TrainingProbe
 from monai_fairfl.model_files.recipe import ModelRecipe, digests_of_files, save_model_file
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.run_folder.ledger import digest_of
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +74,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
     ):
         super().__init__(bundle_root, state_dir, all_handlers=all_handlers, **arguments)
         self.states = ClientState(state_dir)
+        self.receipts = Receipts(state_dir)
         # Test cases that are used for something else besides; None: the test is one.
         self._test_overlap: Overlap | None = None
         # (run, round) whose state the trainer has; None: unknown.
@@ -92,8 +95,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
 
         Order: the site's pre-filters, measurements of the received weights, training (with
         ``train_loss``), measurements of the trained ones, Ditto's personal model and its
-        measurements, the site's post-weight filters on the update, then the state file. Tensors
-        that the request does not send are this client's own.
+        measurements, the site's post-weight filters on the update, then the state file and the
+        receipt. Tensors that the request does not send are this client's own.
 
         Raises:
             ValueError: for what the client does not know, since an old client must not silently
@@ -102,6 +105,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             ConfigError: when a filter of the site returns no whole update.
             TransportAborted: when ``abort`` ended the training or a measurement.
         """
+        if request.context.get("ended", 0):
+            return self._answer_end(request)
         self.initialize({ExtraItems.CLIENT_NAME: request.client})
         # An engine may have built the client without a name.
         self.client_name = request.client
@@ -113,12 +118,27 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         received = self._with_own(request.weights, past, "local")
         measurements = self._measure("received", request, received, past)
         if request.task == "measure":
-            return self._answer_measuring(request, received, past, measurements)
-        return self._answer_training(request, received, past, measurements)
+            reply = self._answer_measuring(request, received, past, measurements)
+        else:
+            reply = self._answer_training(request, received, past, measurements)
+        return self._with_receipt(request, reply)
 
     def local_epochs_of(self, request: Request) -> int:
         """Epochs of this request's training."""
         return int(request.context.get("local_epochs", self.local_epochs))
+
+    def _answer_end(self, request: Request) -> Reply:
+        """Store the head of the whole ledger; the run asks for nothing more."""
+        self.receipts.add(request, "")
+        return Reply(request.client, None, 0, id=request.id, run=request.run, round=request.round)
+
+    def _with_receipt(self, request: Request, reply: Reply) -> Reply:
+        """Store what was sent and received, and state the update's digest in the reply."""
+        digest = ""
+        if reply.update is not None:
+            digest = digest_of({**reply.update, **(reply.buffers or {})})
+        self.receipts.add(request, digest)
+        return replace(reply, digest=digest)
 
     def _answer_measuring(
         self,

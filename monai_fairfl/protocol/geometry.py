@@ -123,6 +123,8 @@ class Geometry:
         self.matrix = matrix
         self.spec = spec
         self.labelled = labelled
+        self.known_classes: dict[str, np.ndarray] = {}
+        """Output layer -> Gram matrices of its classes, of every layer that was asked for."""
 
     @cached_property
     def layers(self) -> Mapping[str, np.ndarray]:
@@ -147,6 +149,12 @@ class Geometry:
                 layers have.
         """
         module, axis = self._output_layer(output_layer)
+        if module not in self.known_classes:
+            self.known_classes[module] = self._class_grams(module, axis)
+        return self.known_classes[module]
+
+    def _class_grams(self, module: str, axis: int) -> np.ndarray:
+        """Gram matrices of the class rows of one layer, whose classes are on ``axis``."""
         weight = f"{module}.weight".lstrip(".")
         bias = f"{module}.bias".lstrip(".")
         rows = [_flat(self.matrix.by_class(weight, axis))]

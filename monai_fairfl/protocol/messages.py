@@ -23,6 +23,8 @@ CONTEXT_KEYS: dict[str, str] = {
     "site (FedBN).",
     "closing": "At 1 the request ends a run: the site stores each case's score, and the model that "
     "it uses if only it has all of it.",
+    "ended": "At 1 the run has ended and the request asks for nothing: it brings the head of the "
+    "whole ledger, which the site stores.",
     "cka_training": "At 1 features are of training images, not of validation images.",
     "cka_unbiased": "At 1 CKA is computed by the unbiased mini-batch estimator.",
 }
@@ -107,6 +109,8 @@ class Reply:
         labelled: for each class of the output layer, whether this site labels it in any training
             case; a class that it does not label was not trained here. Empty: all are labelled.
         error: why the client could not answer; all else is then ignored.
+        digest: SHA-256 of update and buffers as the client sent them, 64 hexadecimal digits; the
+            ledger records it. Empty: the client states none.
     """
 
     client: str
@@ -121,6 +125,7 @@ class Reply:
     run: str = ""
     round: int = -1
     error: str | None = None
+    digest: str = ""
 
 
 def failed(request: Request, error: str) -> Reply:

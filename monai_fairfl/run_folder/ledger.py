@@ -36,14 +36,19 @@ class Ledger:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.records: list[dict[str, Any]] = []
-        self.head = ""
+        self.heads: list[str] = []
         if self.path.exists():
             self._open()
 
     def _open(self) -> None:
         lines = _whole_lines(self.path)
-        self.records, self.head = _verified(lines, self.path)
+        self.records, self.heads = _verified(lines, self.path)
         write_atomically(self.path, b"".join(lines))
+
+    @property
+    def head(self) -> str:
+        """SHA-256 of the last record's line; empty where there is no record."""
+        return self.heads[-1] if self.heads else ""
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record, flushed to disk before returning."""
@@ -52,7 +57,7 @@ class Ledger:
         line = f"{text}\n".encode()
         append_line(self.path, line)
         self.records.append(json.loads(line))
-        self.head = hashlib.sha256(line).hexdigest()
+        self.heads.append(hashlib.sha256(line).hexdigest())
 
     def keep(self, count: int) -> None:
         """Drop all records but the first ``count``: a run resumes from an earlier checkpoint."""
@@ -60,13 +65,23 @@ class Ledger:
         if self.path.exists():
             lines = self.path.read_bytes().splitlines(keepends=True)[:count]
         write_atomically(self.path, b"".join(lines))
-        self.records, self.head = _verified(lines, self.path)
+        self.records, self.heads = _verified(lines, self.path)
 
 
 def head_of(path: str | Path) -> str:
     """SHA-256 of a ledger's last whole line: it also shows records that were cut off at the end."""
-    _, head = _verified(_whole_lines(Path(path)), Path(path))
-    return head
+    heads = heads_of(path)
+    return heads[-1] if heads else ""
+
+
+def heads_of(path: str | Path) -> list[str]:
+    """SHA-256 of each whole line of a ledger: the head that it had after each record.
+
+    Raises:
+        FederationError: when the chain is broken, see :func:`read_ledger`.
+    """
+    _, heads = _verified(_whole_lines(Path(path)), Path(path))
+    return heads
 
 
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:
@@ -88,9 +103,10 @@ def _whole_lines(path: Path) -> list[bytes]:
     return lines
 
 
-def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], str]:
-    """The records of a ledger whose chain is intact, and the SHA-256 of the last line."""
+def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The records of a ledger whose chain is intact, and the SHA-256 of each line."""
     records = []
+    heads = []
     head = ""
     for number, line in enumerate(lines, 1):
         try:
@@ -109,7 +125,8 @@ def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], str
             )
         records.append(record)
         head = hashlib.sha256(line).hexdigest()
-    return records, head
+        heads.append(head)
+    return records, heads
 
 
 def number_in(value: Any) -> float | None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,12 +14,17 @@ from typing import Any
 from monai_fairfl import __version__
 from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.guards import Guard, Verdict
+from monai_fairfl.protocol.geometry import Geometry
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights, is_of_own_model, joined_notes
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.base import RoundResult, Strategy
+from monai_fairfl.strategies.configuration import configuration_of
+
+DIGEST = re.compile(r"[0-9a-f]{64}")
+"""A SHA-256, as a client states it of its update."""
 
 FORMAT = 3
 """Number of the format of ledgers and ``config.json``, which grows when a run of an earlier version
@@ -37,6 +43,9 @@ def opening_record(
 ) -> dict[str, Any]:
     """What a run began with; a resumed run must begin with the same.
 
+    ``configuration`` and ``spec`` are what the numbers of every round follow from, together with
+    the round's record: the strategy can be made again of them.
+
     Args:
         run: the run's name.
         strategy: that was started.
@@ -53,6 +62,7 @@ def opening_record(
         "run": run,
         "strategy": type(strategy).__name__,
         "name": strategy.name,
+        "configuration": configuration_of(strategy),
         "guards": [
             "-".join([type(guard).__name__, *non_default_arguments(guard)]) for guard in guards
         ],
@@ -60,6 +70,8 @@ def opening_record(
         **settings,
         "parameters": sum(weights[name].numel() for name in spec.parameters),
         "layers": list(dict.fromkeys(spec.layers.values())),
+        "spec": spec.to_json(),
+        "shapes": {name: list(tensor.shape) for name, tensor in weights.items()},
         "model": digest_of(weights),
     }
 
@@ -274,17 +286,29 @@ def round_record(
     result: RoundResult,
     exchanges: Sequence[Replies],
     verdicts: Mapping[str, Sequence[Verdict]],
+    strategy: Strategy,
+    digests: Mapping[str, str],
     server_notes: Mapping[str, str] | None = None,
     facts: Mapping[str, Mapping[str, int]] | None = None,
 ) -> dict[str, Any]:
     """One round: who was asked and answered, measurements, Gram matrix, weights, contributions.
 
-    ``notes`` are the strategy's and the server's, ``facts`` the sizes of data sets that became
-    known in this round.
-
     ``of_round`` names the round whose resulting model each measurement is of: ``global_score`` of
     the model received, which is the result of the round before. Scores of the models of coalitions
-    are none of a client's own: what a method makes of them is in ``details``.
+    are none of a client's own, so they are not among the ``measurements``. ``exchanges`` holds
+    whatever the strategy was sent, for a replay: every request in its order, and what was measured
+    for it.
+
+    Args:
+        number: of the round, from 0.
+        clients: that were asked.
+        result: of the strategy.
+        exchanges: the replies of each exchange, in order, as the strategy saw them.
+        verdicts: client -> verdicts of the guards.
+        strategy: that played the round.
+        digests: client -> SHA-256 of the update that arrived, as the client stated it.
+        server_notes: client -> what the server replaced in its replies.
+        facts: client -> fact -> number, of those that became known in this round.
     """
     local = training_of(exchanges)
     measured: dict[str, dict[str, Any]] = {}
@@ -307,7 +331,11 @@ def round_record(
 
     gram = None
     if _trained(local):
-        gram = {"clients": local.clients, "whole": local.geometry.gram.tolist()}
+        gram = {
+            "clients": local.clients,
+            "whole": local.geometry.gram.tolist(),
+            "classes": _class_grams(local.geometry),
+        }
     judged: dict[str, str] = {}
     details_of_verdicts: dict[str, list[dict[str, Any]]] = {}
     for client, of_client in verdicts.items():
@@ -321,6 +349,8 @@ def round_record(
         "kind": "round",
         "round": number,
         "clients": list(clients),
+        "known_clients": list(strategy.clients),
+        "planned_rounds": strategy.rounds_planned,
         "missing": missing,
         "guards": judged,
         "verdicts": details_of_verdicts,
@@ -337,10 +367,47 @@ def round_record(
         "cases": {reply.client: reply.num_cases for reply in local},
         "steps": {reply.client: reply.num_steps for reply in local},
         "labelled": {reply.client: list(reply.labelled) for reply in local if reply.labelled},
+        "digests": digests,
+        "exchanges": [_exchange_record(replies) for replies in exchanges],
         "gram": gram,
         "model": digest_of(result.weights),
         "rewards": {client: digest_of(model) for client, model in rewards.items()},
     }
+
+
+def _class_grams(geometry: Geometry) -> dict[str, list[Any]]:
+    """Output layer -> Gram matrices of its classes.
+
+    These are of the layer that makes the logits, and of every other one that the strategy read.
+    """
+    output = geometry.spec.output
+    if output is not None and f"{output[0]}.weight".lstrip(".") in geometry.matrix.columns:
+        geometry.classes()
+    return {layer: grams.tolist() for layer, grams in geometry.known_classes.items()}
+
+
+def stated_digests(replies: Replies) -> dict[str, str]:
+    """client -> SHA-256 of its update, as it stated it; a text of another form does not count."""
+    found = {}
+    for reply in replies:
+        if reply.update is not None and DIGEST.fullmatch(str(reply.digest)):
+            found[reply.client] = reply.digest
+    return found
+
+
+def _exchange_record(replies: Replies) -> list[dict[str, Any]]:
+    """Every request of an exchange, in the order in which the strategy made them.
+
+    ``measured`` is ``None`` where the strategy saw no reply.
+    """
+    measured = {reply.id: reply.measurements for reply in replies}
+    entries = []
+    for id in sorted(replies.requests):
+        request = replies.requests[id]
+        entries.append(
+            {"client": request.client, "task": request.task, "measured": measured.get(id)}
+        )
+    return entries
 
 
 def end_record(

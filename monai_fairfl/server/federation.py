@@ -281,6 +281,7 @@ class Federation:
         # The opening, and rounds 0 to r. What follows was written after the checkpoint, or is the
         # end of a run that now has more rounds.
         records_done = checkpoint.round + 2
+        self._check_ledger(checkpoint, records_done)
         ended = [record["kind"] for record in self.ledger.records[records_done:]] == ["end"]
         planned = checkpoint.state.get("rounds", checkpoint.round + 1)
         over = ended and self.rounds <= planned
@@ -299,6 +300,29 @@ class Federation:
         self.models.best = dict(checkpoint.state["best"])
         for record in self.ledger.records:
             self.observer.record_replayed(record)
+
+    def _check_ledger(self, checkpoint: Checkpoint, records_done: int) -> None:
+        """Refuse to go on from a ledger that is not the one of the checkpoint.
+
+        An intact chain does not show a ledger that was rewritten as a whole, or cut at its end.
+
+        Raises:
+            FederationError: naming the round, and what to do.
+        """
+        written = checkpoint.state.get("ledger_head")
+        heads = self.ledger.heads[:records_done]
+        if len(heads) < records_done:
+            problem = f"it has {len(heads)} records, and the checkpoint was written after "
+            problem += f"{records_done}: records were cut off"
+        elif heads[-1] != written:
+            problem = f"its head after that round is {heads[-1]}, and the checkpoint has {written}"
+            problem += ": one of its records was changed"
+        else:
+            return
+        raise FederationError(
+            f"{self.ledger.path} does not fit the checkpoint of round {checkpoint.round}; "
+            f"{problem}. Restore the ledger from a copy, or choose another run_dir"
+        )
 
     def _warn_of_new_clients(
         self, clients: Sequence[str], records: Sequence[Mapping[str, Any]]
@@ -333,7 +357,7 @@ class Federation:
                 self.run_dir, number, self.global_models.weights, updates, self.settings.buffers
             )
         self._use(self.global_models.after(played.result))
-        self.ledger.append(_record_of(number, played))
+        self.ledger.append(_record_of(number, played, self.strategy))
         self.checkpoints.save(self._checkpoint(number))
         self.observer.record_added(self.ledger.records[-1])
         seconds = time.monotonic() - begun
@@ -346,6 +370,7 @@ class Federation:
             "guards": [guard.state_dict() for guard in self.guards],
             "best": self.models.best,
             "rounds": self.rounds,
+            "ledger_head": self.ledger.head,
         }
         return Checkpoint(number, self.global_models.weights, self.global_models.rewards, state)
 
@@ -386,6 +411,8 @@ class Federation:
         self._record(
             end_record(done, scores, end.replies, self.models.best, weights, end.notes, end.facts)
         )
+        if final:
+            player.announce_end(clients, done, self.ledger.head)
 
     def _load_guards(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Set what the guards remember, in their order."""
@@ -403,13 +430,15 @@ class Federation:
         self.observer.record_added(self.ledger.records[-1])
 
 
-def _record_of(number: int, played: PlayedRound) -> dict[str, Any]:
+def _record_of(number: int, played: PlayedRound, strategy: Strategy) -> dict[str, Any]:
     return round_record(
         number,
         played.clients,
         played.result,
         played.exchanges,
         played.verdicts,
+        strategy,
+        played.digests,
         played.notes,
         played.facts,
     )

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,10 +15,10 @@ import torch
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import joined_notes
-from monai_fairfl.run_folder.records import training_of
+from monai_fairfl.run_folder.records import stated_digests, training_of
 from monai_fairfl.server.exchange import (
     Inbox,
     TooFewClients,
@@ -36,6 +37,11 @@ from monai_fairfl.utils.random_state import seed_of
 
 T = TypeVar("T")
 
+SECONDS_TO_ANNOUNCE = 60.0
+"""How long the clients have to take the last head; nothing depends on their answers."""
+
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class PlayedRound:
@@ -46,6 +52,8 @@ class PlayedRound:
         result: of the strategy.
         exchanges: the replies of each exchange, in order.
         verdicts: client -> verdicts of the guards.
+        digests: client -> SHA-256 of the update that arrived, as the client stated it; also of
+            those that no strategy saw.
         notes: client -> what the server replaced in its replies.
         facts: client -> fact -> number, of those that became known in this round.
     """
@@ -54,6 +62,7 @@ class PlayedRound:
     result: RoundResult
     exchanges: Sequence[Replies]
     verdicts: Verdicts
+    digests: Mapping[str, str]
     notes: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
@@ -121,6 +130,8 @@ class RoundPlayer:
         self._notes: dict[str, str] = {}
         # Requests of a round are numbered from 0, over all of its exchanges and attempts.
         self._next_id = 0
+        # What the clients of this round stated of their updates, see PlayedRound.
+        self._digests: dict[str, str] = {}
         # Memory of the update matrix, used again every round.
         self._storage: torch.Tensor | None = None
 
@@ -155,6 +166,27 @@ class RoundPlayer:
 
         return self._with_retries("the end", rounds_done, measure)
 
+    def announce_end(self, clients: Sequence[str], rounds_done: int, ledger_head: str) -> None:
+        """Send every client the head of the whole ledger, which only now is known.
+
+        A client that does not take it is no error: the run has ended.
+
+        Args:
+            clients: that are sent it.
+            rounds_done: number of rounds of the run.
+            ledger_head: digest of the ledger after its end record.
+        """
+        requests = []
+        for client in clients:
+            request = Measure(client, {}, (), {"ended": 1})
+            requests.append(self._stamped(request, rounds_done, ledger_head, first=False))
+            self._next_id += 1
+        seconds = min(self.settings.timeout or SECONDS_TO_ANNOUNCE, SECONDS_TO_ANNOUNCE)
+        try:
+            self.transport.exchange(requests, _ignore, seconds)
+        except Exception as error:  # whatever a transport raises
+            logger.warning("not every client was sent the last head of the ledger: %s", error)
+
     def _with_retries(self, what: str, rounds_done: int, attempt: Callable[[], T]) -> T:
         """Return ``attempt()``; undo and repeat it while too few clients answer.
 
@@ -187,6 +219,7 @@ class RoundPlayer:
         generator = self.strategy.round(clients)
         exchanges: list[Replies] = []
         verdicts: dict[str, list[Verdict]] = {}
+        self._digests = {}
         try:
             requests = next(generator)
             while True:
@@ -202,7 +235,9 @@ class RoundPlayer:
                 guard.remember(training_of(exchanges))
             result = divided(stop.value, parts_of_groups(verdicts))
             new_facts = self.facts.since(known)
-            return PlayedRound(clients, result, exchanges, verdicts, self._notes, new_facts)
+            return PlayedRound(
+                clients, result, exchanges, verdicts, self._digests, self._notes, new_facts
+            )
         finally:
             generator.close()
 
@@ -254,6 +289,7 @@ class RoundPlayer:
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)
         arrived = inbox.replies()
+        self._digests.update(stated_digests(arrived))
         for client, note in self.facts.fix(arrived).items():
             self._notes[client] = joined_notes(self._notes.get(client), note)
         replies, verdicts = guarded(arrived, self.guards)
@@ -284,3 +320,7 @@ class RoundPlayer:
             seed=seed_of(self.settings.seed, request.client, number),
             ledger_head=ledger_head,
         )
+
+
+def _ignore(reply: Reply) -> None:
+    """Take in a reply that nothing depends on."""

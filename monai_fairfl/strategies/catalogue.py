@@ -62,10 +62,10 @@ def quantity(strategy: str, name: str) -> Quantity | None:
     known = shipped()
     if strategy in known and name in known[strategy].quantities:
         return known[strategy].quantities[name]
-    return _shared_quantities().get(name)
+    return shared_quantities().get(name)
 
 
-def _shared_quantities() -> dict[str, Quantity]:
+def shared_quantities() -> dict[str, Quantity]:
     """The quantities that a record of any strategy may hold."""
     found = {"scale": SCALE}
     for name in strategies.__all__:

@@ -15,6 +15,7 @@ from helpers.driving import SPEC, LeastSquares
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
+from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import FedCE, Strategy
@@ -60,6 +61,15 @@ def ledger_file(folder: Path) -> Path:
 def ledger_bytes(folder: Path) -> bytes:
     """The ledger of :func:`federation`; it holds the hash of every model."""
     return ledger_file(folder).read_bytes()
+
+
+def records_less_the_plan(folder: Path) -> list[dict[str, Any]]:
+    """The records of :func:`federation` without how many rounds were planned, and so unchained."""
+    records = read_ledger(ledger_file(folder))
+    for record in records:
+        record.pop("planned_rounds", None)
+        record.pop("previous")
+    return records
 
 
 def global_weights(folder: Path) -> torch.Tensor:

@@ -25,7 +25,7 @@ from helpers.least_squares_federation import (
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.messages import Measure, Reply, Request, Train
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run_folder.ledger import head_of, read_ledger
 from monai_fairfl.strategies import FedAvg, FedCE, FedCI, LeaveOneOut, Rounds, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.utils.random_state import seed_of
@@ -87,9 +87,16 @@ def test_requests_are_stamped_and_the_first_exchange_measures_the_received_model
     assert len({(request.client, request.seed) for request in training}) == 12
     assert len({request.ledger_head for request in training}) == 4
 
-    closing = [request for request in seen if request.task == "measure"]
+    measuring = [request for request in seen if request.task == "measure"]
+    closing, last = measuring[:3], measuring[3:]
     assert [request.measure for request in closing] == [("score",)] * 3
-    assert {request.round for request in closing} == {4}
+    assert {request.round for request in measuring} == {4}
+
+    # When the end is on record, everybody is sent the last head, and asked for nothing.
+    assert [request.client for request in last] == list(TARGETS)
+    for request in last:
+        assert (request.context, dict(request.weights), request.measure) == ({"ended": 1}, {}, ())
+        assert request.ledger_head == head_of(ledger_file(tmp_path))
 
 
 def test_clients_are_sampled_by_seed_and_round(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from helpers.least_squares_federation import (
     global_weights,
     ledger_bytes,
     nobody,
+    records_less_the_plan,
     stopped_in_round,
     watching,
 )
@@ -99,7 +100,8 @@ def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
     federation(tmp_path / "parts", rounds=2).run()
     federation(tmp_path / "parts", rounds=4).run(resume=True)
     federation(tmp_path / "whole", rounds=4).run()
-    assert ledger_bytes(tmp_path / "parts") == ledger_bytes(tmp_path / "whole")
+    whole = records_less_the_plan(tmp_path / "whole")
+    assert records_less_the_plan(tmp_path / "parts") == whole
 
 
 def test_a_finished_run_that_is_resumed_with_other_settings_leaves_its_end(tmp_path: Path) -> None:
@@ -142,7 +144,8 @@ def test_a_concluded_run_ends_with_the_present_round_as_if_no_more_were_planned(
         assert set(scored["own"]) == {"score"}, client
 
     federation(tmp_path / "planned", rounds=2).run()
-    assert ledger_bytes(tmp_path / "concluded") == ledger_bytes(tmp_path / "planned")
+    planned = records_less_the_plan(tmp_path / "planned")
+    assert records_less_the_plan(tmp_path / "concluded") == planned
 
 
 def test_resuming_a_concluded_run_leaves_its_end_and_asks_nobody_unless_more_rounds_are_wanted(
@@ -160,4 +163,5 @@ def test_replayed_records_may_conclude_the_run_before_its_next_round(tmp_path: P
     resumed = federation(tmp_path / "parts", observer=conclude)
     assert resumed.run(resume=True).finished
     federation(tmp_path / "planned", rounds=2).run()
-    assert ledger_bytes(tmp_path / "parts") == ledger_bytes(tmp_path / "planned")
+    planned = records_less_the_plan(tmp_path / "planned")
+    assert records_less_the_plan(tmp_path / "parts") == planned

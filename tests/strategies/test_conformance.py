@@ -14,6 +14,7 @@ import pytest
 from helpers.checkout import CHECKOUT, TINY
 
 from monai_fairfl import strategies as shipped
+from monai_fairfl.audit import check_receipts, read_receipts, replay
 from monai_fairfl.bundle.federation import initial_model
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.protocol.messages import Reply, Request
@@ -168,6 +169,14 @@ def test_every_strategy_keeps_the_promises_of_all(
     for name_of_quantity in second["details"]:
         assert catalogue.quantity(type(whole.strategy).__name__, name_of_quantity) is not None
 
+    # All numbers follow from the ledger alone, and the sites' receipts fit it to its end.
+    replayed = replay(tmp_path / "whole" / "run")
+    assert (replayed.rounds, replayed.differences) == (2, ())
+    for site in SITES:
+        receipts = read_receipts(tmp_path / "whole" / site / "receipts.jsonl")
+        proof = check_receipts(tmp_path / "whole" / "run", receipts)
+        assert (proof.covered, proof.problems) == (4, ())
+
     # Each client receives only its own numbers, and its own model.
     for request in whole.transport.asked:  # type: ignore[attr-defined]
         assert all(isinstance(value, (int, float)) for value in request.context.values())
@@ -196,6 +205,7 @@ def test_normalisation_may_stay_at_the_sites(
     history = run.run()
     spec = run.strategy.spec
     withheld = set(spec.local) if "local_norm" in settings else set(spec.buffers)
+    assert replay(tmp_path / "run").differences == ()
     assert withheld and not any(withheld & set(r.weights) for r in run.transport.asked)  # type: ignore[attr-defined]
 
     # The server has no whole model, each site has one.

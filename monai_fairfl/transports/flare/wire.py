@@ -131,6 +131,7 @@ def reply_model(reply: Reply) -> FLModel:
     """
     plain = {name: getattr(reply, name) for name in REPLY_FIELDS}
     plain["labelled"] = list(reply.labelled)
+    plain["digest"] = reply.digest
     plain["measurements"] = {name: _plain(value) for name, value in reply.measurements.items()}
     meta: dict[str, Any] = {META: plain}
     number = max(reply.round, 0)
@@ -168,6 +169,8 @@ def _read_reply(model: FLModel, request: Request) -> Reply:
     fields["run"] = _text(plain["run"], "run")
     _check_size("labelled", plain["labelled"], MOST_CLASSES)
     fields["labelled"] = tuple(map(bool, plain["labelled"]))
+    # A site with an earlier version of this package states none.
+    fields["digest"] = str(plain.get("digest", ""))
     update = None
     if model.params is not None:
         update = Arriving(model.params)

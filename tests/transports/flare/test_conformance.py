@@ -32,6 +32,7 @@ from nvflare.app_common.filters.percentile_privacy import PercentilePrivacy  # n
 from nvflare.app_common.filters.svt_privacy import SVTPrivacy  # noqa: E402
 from nvflare.recipe.sim_env import SimEnv  # noqa: E402
 
+from monai_fairfl.audit import check_receipts, read_receipts, replay  # noqa: E402
 from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.nvflare]
@@ -72,6 +73,29 @@ def test_the_simulator_does_what_one_process_does(
     report = json.loads((results / "report.json").read_text())
     (found,) = report["strategies"].values()
     assert found["not_judged"].endswith("a full run of the bundle has 240 (60 rounds of 4)")
+
+
+@pytest.mark.simulator
+def test_sites_store_receipts_that_prove_the_servers_ledger(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MONAI_FAIRFL_HOME", str(tmp_path / "stored"))
+    recipe("FedLWR", hospitals).execute(
+        SimEnv(clients=CLIENTS, workspace_root=str(tmp_path / "there"))
+    )
+    (run,) = (path.parent for path in (tmp_path / "stored").rglob("ledger.jsonl"))
+    files = sorted((tmp_path / "stored").rglob("receipts.jsonl"))
+    assert [file.parents[1].name for file in files] == CLIENTS
+
+    records = read_ledger(run / "ledger.jsonl")
+    for file in files:
+        receipts = read_receipts(file)
+        # Two phases in each round, the closing measurement, and the last head.
+        assert len(receipts) == 2 * ROUNDS + 2 and receipts[-1].ended
+        proof = check_receipts(run, receipts)
+        assert (proof.covered, proof.problems) == (len(records), ())
+    assert all(sorted(record["digests"]) == CLIENTS for record in records[1:-1])
+    assert replay(run).largest < 1e-9
 
 
 @pytest.mark.simulator

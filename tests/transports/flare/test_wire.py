@@ -92,6 +92,22 @@ def test_a_site_answers_under_its_own_name_whoever_was_asked() -> None:
     assert request_of(request_model(request(), 5), "oak").client == "oak"
 
 
+def test_the_digest_that_a_site_states_arrives_and_may_be_absent() -> None:
+    stated = reply_model(reply(digest="ab" * 32))
+    assert reply_of(carried(stated), request()).digest == "ab" * 32
+    of_an_earlier_version = reply_model(reply())
+    del of_an_earlier_version.meta["fairfl"]["digest"]
+    found = reply_of(carried(of_an_earlier_version), request())
+    assert (found.digest, found.error) == ("", None)
+
+
+def test_the_last_message_arrives_without_a_model() -> None:
+    last = Request("elm", "measure", {}, (), {"ended": 1}, run="r", round=2, ledger_head="cd")
+    found = request_of(carried(request_model(last, 5)), "elm")
+    assert {**vars(found), "weights": 0} == {**vars(last), "weights": 0}
+    assert dict(found.weights) == {}
+
+
 numbers = st.floats(allow_nan=True) | st.integers(-5, 5)
 estimates = st.builds(Estimate, st.floats(), st.none() | st.floats(0, 1), st.integers(1, 9))
 measurements = st.dictionaries(

@@ -1,0 +1,13 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a ledger proves: receipts of the sites, and its numbers computed again.
+
+- ``receipts``: whether a ledger is the one whose heads the sites were sent;
+- ``recorded``: the replies of a round as a strategy saw them, made of the ledger alone;
+- ``replaying``: every weight and contribution, computed again by the strategy's own code;
+- ``counterfactual``: the same for a run without one site, or by another strategy.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

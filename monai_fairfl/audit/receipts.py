@@ -1,0 +1,265 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a ledger is still the one whose heads the sites were sent.
+
+Each record holds the SHA-256 of the line before. So the chain alone shows a record that was changed
+by itself, and not a ledger whose later hashes were mended, whose end was cut off, or that was
+written again as a whole. A head that was stored elsewhere shows all of these, up to the record that
+it is of. Nothing shows a change of what was written after the newest stored head.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.run_folder.ledger import heads_of, read_ledger
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One line of a site's ``receipts.jsonl``, as :mod:`monai_fairfl.client.receipts` writes it.
+
+    Args:
+        client: whose it is.
+        run: name of the run.
+        round: of the request, from 0; the number of rounds for the closing ones.
+        head: of the ledger, that came with the request.
+        update: SHA-256 of the update that the client sent; ``None`` where it sent none.
+        ended: whether the request only brought the head of the whole ledger.
+    """
+
+    client: str
+    run: str
+    round: int
+    head: str
+    update: str | None
+    ended: bool
+
+    @property
+    def records(self) -> int:
+        """Number of records of which ``head`` is the last one's: the opening is the first."""
+        return self.round + 2 if self.ended else self.round + 1
+
+    def __str__(self) -> str:
+        what = "the end" if self.ended else f"round {self.round}"
+        return f"{self.client}'s receipt of {what}"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What stored heads show of a ledger.
+
+    Args:
+        records: number of its records.
+        covered: number of records, from the first, that the newest fitting head covers.
+        problems: what does not fit, in the order of the rounds; empty where everything does.
+        notes: what a reader should know and is no problem.
+    """
+
+    records: int
+    covered: int
+    problems: Sequence[str]
+    notes: Sequence[str] = ()
+
+
+def check_head(run_dir: str | Path, head: str) -> Proof:
+    """Compare a ledger with a head that was stored elsewhere.
+
+    Args:
+        run_dir: of the run.
+        head: SHA-256, 64 hexadecimal digits, as ``monai-fairfl verify`` prints it.
+
+    Raises:
+        FederationError: when the ledger's chain is broken; it names the line.
+        ConfigError: when ``head`` is no SHA-256.
+    """
+    head = head.strip().lower()
+    if len(head) != 64 or set(head) - set("0123456789abcdef"):
+        raise ConfigError(
+            f"a head has 64 hexadecimal digits, got {head!r}: give it as verify printed it, whole"
+        )
+    heads = heads_of(Path(run_dir) / "ledger.jsonl")
+    if head in heads:
+        return Proof(len(heads), heads.index(head) + 1, ())
+    problem = (
+        f"no record has the head {head}: the ledger was changed, or cut off, at or before the "
+        "record that this head was of"
+    )
+    return Proof(len(heads), 0, (problem,))
+
+
+def read_receipts(file: str | Path) -> list[Receipt]:
+    """The receipts in a site's file, in the order in which they were written.
+
+    A line that a crash cut short does not count, and is logged.
+
+    Raises:
+        ConfigError: when there is no such file, or a line is no receipt; it is named.
+    """
+    path = Path(file)
+    if not path.is_file():
+        raise ConfigError(
+            f"{path} is no file: give the receipts.jsonl in a site's private folder, "
+            "sites/SITE/state of the run, or fairfl/SITE/state of the site's NVFlare workspace"
+        )
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            plain = json.loads(line)
+        except ValueError:
+            logger.warning("%s, line %d was cut short and does not count", path, number)
+            continue
+        found.append(_receipt(plain, f"{path}, line {number}"))
+    return found
+
+
+def _receipt(plain: Any, where: str) -> Receipt:
+    """One receipt, checked for its form."""
+    if not isinstance(plain, dict):
+        raise ConfigError(f"{where} is no receipt: {plain!r:.60}")
+    update = plain.get("update")
+    receipt = Receipt(
+        plain.get("client", ""),
+        plain.get("run", ""),
+        plain.get("round", -1),
+        plain.get("head", ""),
+        update,
+        plain.get("ended", False) is True,
+    )
+    texts = (receipt.client, receipt.run, receipt.head, update or "")
+    has_round = isinstance(receipt.round, int) and receipt.round >= 0
+    if not has_round or not all(isinstance(text, str) for text in texts):
+        raise ConfigError(
+            f"{where} is no receipt: client, run and head must be texts, and round a "
+            f"whole number, got {plain!r:.200}"
+        )
+    return receipt
+
+
+def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
+    """Compare a ledger with the receipts of its sites.
+
+    Two things must hold: the head of each receipt is that of the ledger before the receipt's round,
+    and the update that the ledger records for a client is one that the client sent in that round.
+
+    Args:
+        run_dir: of the run.
+        receipts: of one site or of several; those of other runs do not count.
+
+    Raises:
+        FederationError: when the ledger's chain is broken; it names the line.
+        ConfigError: when no receipt is of this run.
+    """
+    path = Path(run_dir) / "ledger.jsonl"
+    records = read_ledger(path)
+    heads = heads_of(path)
+    run = records[0].get("run") if records else None
+    own = [receipt for receipt in receipts if receipt.run == run]
+    if not own:
+        others = sorted({receipt.run for receipt in receipts})
+        raise ConfigError(f"no receipt is of run {run!r} ({path.parent}); they are of {others}")
+    own = sorted(own, key=lambda receipt: (receipt.records, receipt.client))
+
+    fitting = []
+    problems = []
+    notes = []
+    for receipt in own:
+        if receipt.head == _head_after(heads, receipt.records):
+            fitting.append(receipt)
+        elif receipt.ended and _went_on_after(receipt, receipts):
+            notes.append(f"{receipt} is of an end after which the run went on for more rounds")
+        else:
+            problems.append(receipt)
+    covered = max((receipt.records for receipt in fitting), default=0)
+    texts = [*_heads_that_do_not_fit(problems, fitting, heads), *_other_updates(own, records)]
+    return Proof(len(records), covered, tuple(texts), tuple(notes))
+
+
+def _went_on_after(end: Receipt, receipts: Sequence[Receipt]) -> bool:
+    """Whether the client was asked again after the end, so that the end record was replaced.
+
+    Args:
+        end: a receipt of an end.
+        receipts: all of them, those of a client in the order in which they were written.
+    """
+    later = False
+    for receipt in receipts:
+        if receipt is end:
+            later = True
+        elif later and not receipt.ended and (receipt.client, receipt.run) == (end.client, end.run):
+            return True
+    return False
+
+
+def _head_after(heads: Sequence[str], count: int) -> str | None:
+    """The head after the first ``count`` records; ``None`` where there are fewer."""
+    return heads[count - 1] if count <= len(heads) else None
+
+
+def _heads_that_do_not_fit(
+    problems: Sequence[Receipt], fitting: Sequence[Receipt], heads: Sequence[str]
+) -> list[str]:
+    """One text for each receipt whose head is not the ledger's, the earliest first."""
+    texts = []
+    for receipt in problems:
+        earlier = [other.records for other in fitting if other.records < receipt.records]
+        first = max(earlier, default=0)
+        changed = _name_of_records(first, receipt.records, receipt.ended)
+        if receipt.records > len(heads):
+            texts.append(
+                f"{receipt} does not fit: the ledger had {receipt.records} records then, and has "
+                f"{len(heads)} now: records were cut off at its end"
+            )
+        elif receipt.head in heads:
+            place = heads.index(receipt.head)
+            texts.append(
+                f"{receipt} does not fit: its head is that of {_name_of_record(place)}, which was "
+                "the last record then: records were added or left out before it"
+            )
+        else:
+            texts.append(
+                f"{receipt} does not fit: {changed} was changed after {receipt.client} received "
+                "the head"
+            )
+    return texts
+
+
+def _name_of_record(place: int) -> str:
+    return "the opening" if place == 0 else f"the record of round {place - 1}"
+
+
+def _name_of_records(first: int, count: int, ended: bool) -> str:
+    """The records from place ``first`` to the last of ``count``, which may be the end."""
+    last = "the end" if ended else _name_of_record(count - 1)
+    if count - first <= 1:
+        return last
+    return f"something from {_name_of_record(first)} to {last}"
+
+
+def _other_updates(own: Sequence[Receipt], records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One text for each update on record that its client did not send, by its receipts."""
+    sent: dict[tuple[str, int], set[str]] = {}
+    clients = set()
+    for receipt in own:
+        clients.add(receipt.client)
+        if receipt.update is not None:
+            sent.setdefault((receipt.client, receipt.round), set()).add(receipt.update)
+    texts = []
+    for record in records:
+        for client, digest in record.get("digests", {}).items():
+            number = record["round"]
+            known = sent.get((client, number), set())
+            if client in clients and digest not in known:
+                texts.append(
+                    f"the record of round {number} names an update of {client} that is in none of "
+                    f"{client}'s receipts of that round: {digest}"
+                )
+    return texts

@@ -1,0 +1,353 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Every weight and contribution of a run, computed again from its ledger alone.
+
+The opening record names the strategy and its arguments, each round's record what the strategy was
+sent: who answered, what was measured, how many images counted, and the inner products of the
+updates. The strategy is made again, and its own :meth:`~monai_fairfl.strategies.Strategy.round`
+computes the numbers; there is no second implementation. So a replay shows that the recorded numbers
+follow from the recorded inputs. It does not show that these inputs are true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.audit.recorded import (
+    NoTensors,
+    NotInLedgerError,
+    RecordedReplies,
+    RecordedRequest,
+    RecordedRound,
+    model_without_numbers,
+    recorded_rounds,
+)
+from monai_fairfl.errors import FederationError, in_words
+from monai_fairfl.guards import Verdict
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Weights, to_json
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.server.sharing import divided, parts_of_groups
+from monai_fairfl.strategies.base import RoundResult, Strategy
+from monai_fairfl.strategies.catalogue import shared_quantities
+from monai_fairfl.strategies.configuration import strategy_from
+from monai_fairfl.strategies.parts import Details, Reward
+
+TOLERANCE = 1e-9
+"""Largest difference that counts as none, relative for numbers above 1."""
+
+COMPARED = ("aggregation", "contributions", "details")
+"""Entries of a round's record that are computed again."""
+
+Answer = Callable[[int, Sequence[Request]], Sequence[RecordedRequest]]
+"""Number of an exchange and its requests -> what the ledger has of each request, in order."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a replay found.
+
+    Args:
+        rounds: number of rounds.
+        numbers: how many numbers were computed again.
+        largest: the largest difference; infinite where one of both numbers is absent.
+        where: the place of that difference; empty where there is none.
+        differences: text for each number that differs by more than :data:`TOLERANCE`.
+    """
+
+    rounds: int
+    numbers: int
+    largest: float
+    where: str
+    differences: Sequence[str]
+
+
+class LedgerRun:
+    """A run as its ledger has it: strategies can be played on it.
+
+    Args:
+        run_dir: of the run; it may be running, resumed or finished.
+
+    Raises:
+        FederationError: when the ledger's chain is broken.
+        NotInLedgerError: when an earlier version wrote the ledger.
+    """
+
+    def __init__(self, run_dir: str | Path):
+        self.run_dir = Path(run_dir)
+        records = read_ledger(self.run_dir / "ledger.jsonl")
+        if not records:
+            raise NotInLedgerError(f"the ledger of {run_dir} is empty")
+        self.opening = records[0]
+        self.rounds = recorded_rounds(records)
+        try:
+            self.spec = ModelSpec.from_json(self.opening["spec"])
+        except (KeyError, TypeError, IndexError) as error:
+            raise FederationError(
+                f"the opening of {run_dir}'s ledger is no record of a run ({error!r}): restore the "
+                "ledger from a copy"
+            ) from error
+
+    def strategy(self, allow_import: bool = False) -> Strategy:
+        """The run's own strategy, made again and started.
+
+        Args:
+            allow_import: whether a class outside this package may be imported.
+
+        Raises:
+            NotInLedgerError: when the ledger does not hold its arguments.
+            ConfigError: when it would have to be imported, and may not.
+        """
+        configuration = self.opening["configuration"]
+        if configuration is None:
+            raise NotInLedgerError(
+                f"the ledger does not hold the arguments of {self.opening['name']}: its "
+                "constructor must store each argument, a plain value, in an attribute of the same "
+                "name"
+            )
+        return self.started(strategy_from(configuration, allow_import))
+
+    def started(self, strategy: Strategy) -> Strategy:
+        """``strategy``, ready to play this run's rounds.
+
+        Rewards make models, and no contribution depends on them, so none are made.
+
+        Args:
+            strategy: new.
+
+        Raises:
+            ConfigError: when it cannot train the run's model.
+        """
+        strategy.buffers = self.opening["buffers"]
+        strategy.parts = replace(strategy.parts, reward=_NoReward())
+        model = model_without_numbers(self.opening["shapes"])
+        strategy.start(model, self.opening["clients"], self.spec)
+        return strategy
+
+
+class _NoReward(Reward):
+    """Makes no models: everybody keeps what it had."""
+
+    def __call__(
+        self, replies: Replies, old: Weights, new: Weights, contributions: object
+    ) -> tuple[dict[str, Weights], Details]:
+        return {}, {}
+
+
+def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
+    """Compute every weight, contribution and quantity of a run again, and compare.
+
+    Args:
+        run_dir: of the run; it may be running, resumed or finished.
+        allow_import: whether a strategy outside this package may be imported: that runs its code.
+
+    Raises:
+        NotInLedgerError: when the ledger lacks what the method needs; the text names both.
+        ConfigError: when a strategy outside this package would have to be imported.
+        FederationError: when the chain is broken, or the method cannot play a recorded round.
+    """
+    run = LedgerRun(run_dir)
+    strategy = run.strategy(allow_import)
+    not_computed = _quantities_of_rewards(run.opening["configuration"], allow_import)
+    comparison = _Comparison()
+    for recorded in run.rounds:
+        result = play(strategy, recorded, _as_recorded(recorded))
+        computed = {name: to_json(getattr(result, name)) for name in COMPARED}
+        expected = {name: recorded.record[name] for name in COMPARED}
+        expected["details"] = _without(expected["details"], not_computed)
+        comparison.add(f"round {recorded.number}", expected, computed)
+    return comparison.found(len(run.rounds))
+
+
+class _Comparison:
+    """Compares recorded with computed numbers, and remembers the largest difference."""
+
+    def __init__(self) -> None:
+        self.numbers = 0
+        self.largest = 0.0
+        self.where = ""
+        self.differences: list[str] = []
+
+    def add(self, where: str, recorded: Any, computed: Any) -> None:
+        """Compare every number of two mappings with each other."""
+        for place, one, two in _pairs(recorded, computed, where):
+            self.numbers += 1
+            difference = _distance(one, two)
+            if difference > self.largest:
+                self.largest = difference
+                self.where = place
+            if difference > TOLERANCE:
+                self.differences.append(f"{place}: recorded {one}, computed {two}")
+
+    def found(self, rounds: int) -> Replayed:
+        """The result, for a run of so many rounds."""
+        return Replayed(rounds, self.numbers, self.largest, self.where, tuple(self.differences))
+
+
+def play(strategy: Strategy, recorded: RecordedRound, answer: Answer) -> RoundResult:
+    """Play one round of a ledger.
+
+    Args:
+        strategy: started, in the state before the round; it is in the state after it then.
+        recorded: the round.
+        answer: finds what the ledger has of the requests of an exchange.
+
+    Returns:
+        Its result without models; weights and contributions are those that the round's record
+        holds, clients that count as one divided.
+
+    Raises:
+        NotInLedgerError: when the ledger lacks what the method needs.
+        FederationError: when the method fails on what the ledger holds.
+    """
+    strategy.clients = sorted(recorded.known_clients)
+    strategy.rounds_planned = recorded.planned
+    generator = strategy.round(recorded.clients)
+    next_id = 0
+    try:
+        requests = next(generator)
+        for number in range(len(recorded.exchanges) + 1):
+            numbered = []
+            for request in requests:
+                numbered.append(replace(request, id=next_id, round=recorded.number))
+                next_id += 1
+            replies = _replies(numbered, answer(number, numbered), recorded, strategy.spec)
+            requests = generator.send(replies)
+    except StopIteration as stop:
+        result: RoundResult = stop.value
+        return divided(result, parts_of_groups(_shared(recorded.record)))
+    except NotInLedgerError as error:
+        name = type(strategy).__name__
+        raise NotInLedgerError(f"{name}, round {recorded.number}: {error}") from error
+    except Exception as error:  # whatever a strategy raises of a record that does not fit it
+        raise FederationError(
+            f"{type(strategy).__name__} cannot play round {recorded.number} as it is recorded: "
+            f"{in_words(error)}"
+        ) from error
+    finally:
+        generator.close()
+    raise AssertionError("an answer is refused where the ledger has no further exchange")
+
+
+def _as_recorded(recorded: RecordedRound) -> Answer:
+    """Answers the run's own strategy: exchange by exchange, request by request."""
+
+    def answer(number: int, requests: Sequence[Request]) -> Sequence[RecordedRequest]:
+        if number >= len(recorded.exchanges):
+            raise FederationError(
+                f"the method asks {number + 1} times in this round, the ledger has "
+                f"{len(recorded.exchanges)} exchanges"
+            )
+        entries = recorded.exchanges[number]
+        asked = [(request.client, request.task) for request in requests]
+        found = [(entry.client, entry.task) for entry in entries]
+        if asked != found:
+            raise FederationError(
+                f"in exchange {number} the method asks {asked}, and the ledger has {found}"
+            )
+        return entries
+
+    return answer
+
+
+def _replies(
+    requests: Sequence[Request],
+    entries: Sequence[RecordedRequest],
+    recorded: RecordedRound,
+    spec: ModelSpec,
+) -> RecordedReplies:
+    """The replies to the requests of one exchange, as the ledger has them."""
+    replies = []
+    missing = {}
+    for request, entry in zip(requests, entries, strict=True):
+        client = request.client
+        if entry.measured is None:
+            missing[client] = recorded.record["missing"].get(client, "absent")
+            continue
+        reply = Reply(client, None, 0, entry.measured, id=request.id, round=request.round)
+        if entry.task == "train":
+            reply = replace(
+                reply,
+                update=NoTensors("the updates themselves"),
+                buffers=NoTensors("the clients' buffers"),
+                num_samples=recorded.samples[client],
+                num_cases=recorded.record["cases"][client],
+                num_steps=recorded.record["steps"][client],
+                labelled=tuple(recorded.labelled.get(client, ())),
+            )
+        replies.append(reply)
+    grams = None
+    trained = [reply.client for reply in replies if reply.update is not None]
+    if trained and recorded.training is not None and recorded.grams is not None:
+        grams = recorded.grams.of(sorted(trained))
+    return RecordedReplies(replies, requests, spec, missing, grams)
+
+
+def _shared(record: Mapping[str, Any]) -> dict[str, list[Verdict]]:
+    """client -> the verdicts by which it counts as one with others."""
+    found: dict[str, list[Verdict]] = {}
+    for client, verdicts in record["verdicts"].items():
+        for plain in verdicts:
+            if plain["action"] == "share":
+                group = tuple(plain["group"])
+                verdict = Verdict("share", plain["reason"], factor=plain["factor"], group=group)
+                found.setdefault(client, []).append(verdict)
+    return found
+
+
+def _quantities_of_rewards(configuration: Mapping[str, Any], allow_import: bool) -> set[str]:
+    """Names of the details that only a reward gives, which no replay makes."""
+    names = set(shared_quantities()) - {"scale"}
+    reward = strategy_from(configuration, allow_import).parts.reward
+    if reward is not None:
+        names |= set(reward.quantities)
+    return names
+
+
+def _without(details: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: values for name, values in details.items() if name not in names}
+
+
+def _pairs(recorded: Any, computed: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
+    """Every single value of both, with its place; ``None`` where one of both has none."""
+    if isinstance(recorded, Mapping) or isinstance(computed, Mapping):
+        one = recorded if isinstance(recorded, Mapping) else {}
+        two = computed if isinstance(computed, Mapping) else {}
+        for key in sorted({*one, *two}):
+            yield from _pairs(one.get(key), two.get(key), f"{where}, {key}")
+    else:
+        yield where, recorded, computed
+
+
+def _distance(recorded: Any, computed: Any) -> float:
+    """How far two values are apart: 0 where they are the same, infinite where one is no number."""
+    if recorded == computed:
+        return 0.0
+    if not _is_number(recorded) or not _is_number(computed):
+        return float("inf")
+    scale = max(1.0, abs(recorded))
+    return abs(float(recorded) - float(computed)) / scale
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def weight_of(aggregation: Mapping[str, Any], client: str) -> float | None:
+    """A client's weight in a round, its mean over layers where the weights are by layer.
+
+    >>> weight_of({"A": 0.25, "B": 0.75}, "A"), weight_of({"fc": {"A": 0.5}}, "B")
+    (0.25, None)
+    >>> weight_of({"conv": {"A": 0.5}, "fc": {"A": 1.0}}, "A")
+    0.75
+    """
+    by_layer = [of for of in aggregation.values() if isinstance(of, Mapping)]
+    if not by_layer:
+        return aggregation.get(client)
+    weights = [of[client] for of in by_layer if client in of]
+    return sum(weights) / len(weights) if weights else None

@@ -1,0 +1,314 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Commands about what a ledger proves: ``verify`` and ``what-if``.
+
+Of each command the arguments come first, then the function that it calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.cli.command import Add, Answer
+
+NOT_RIGHT = 2
+"""Exit code of what was checked and is not right."""
+
+
+def add_commands(add: Add) -> None:
+    """Add the commands of this module to the program."""
+    _add_verify(add)
+    _add_what_if(add)
+
+
+# --- verify
+
+
+def _add_verify(add: Add) -> None:
+    command = add(
+        "verify",
+        verify,
+        "verify runs/first\n"
+        "verify runs/first --receipt runs/first/sites/*/state/receipts.jsonl\n"
+        "verify runs/first --replay",
+    )
+    command.add_argument(
+        "run_dir",
+        metavar="RUN_DIR",
+        help="run_dir of a federation; runs in its folders are checked, too",
+    )
+    command.add_argument(
+        "--head", metavar="SHA256", help="a head of the ledger that was stored elsewhere"
+    )
+    command.add_argument(
+        "--receipt",
+        nargs="+",
+        metavar="FILE",
+        help="receipts.jsonl of one site or of several; receipts of other runs do not count",
+    )
+    command.add_argument(
+        "--replay",
+        action="store_true",
+        help="compute every weight and contribution again, from what the ledger says of the "
+        "replies, and compare",
+    )
+    _add_allow_import(command)
+
+
+def _add_allow_import(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--allow-import",
+        action="store_true",
+        help="import a strategy outside this package that the ledger names: this runs its code",
+    )
+
+
+def verify(args: argparse.Namespace) -> Answer:
+    """Check the chain of a run's ledger, and what stored heads and its own numbers show.
+
+    An intact chain shows that nothing before its last record was damaged or changed by itself. A
+    head or a receipt that was stored elsewhere shows every change up to the record that it is of,
+    and nothing of what was written later. A replay shows whether the recorded weights and
+    contributions follow from the recorded replies. docs/ledger.md describes all three.
+    """
+    from monai_fairfl.errors import ConfigError
+    from monai_fairfl.report.collect import find_runs
+
+    folder = Path(args.run_dir)
+    inner_runs = [file.parent for file in sorted(folder.glob("*/ledger.jsonl"))]
+    paths = find_runs([folder, *inner_runs])
+    if args.head and len(paths) > 1:
+        names = ", ".join(str(path) for path in paths)
+        raise ConfigError(f"a head is of one run: name its folder, one of {names}")
+    paths_with_receipts = _with_receipts(paths, args.receipt)
+
+    runs = {}
+    lines = []
+    is_right = True
+    for path in paths:
+        run = _summary_of_run(path)
+        lines.append(_line_of_run(str(path), run))
+        if args.head:
+            run["stored_head"] = _proof_by_head(path, args.head)
+        if path in paths_with_receipts:
+            run["receipts"] = _proof_by_receipts(path, args.receipt)
+        if args.replay:
+            run["replay"] = _replayed(path, args.allow_import)
+        for kind in ("stored_head", "receipts", "replay"):
+            if kind in run:
+                lines += run[kind].pop("lines")
+                is_right = is_right and not run[kind]["problems"]
+        runs[str(path)] = run
+    return Answer({"runs": runs}, "\n".join(lines), 0 if is_right else NOT_RIGHT)
+
+
+def _summary_of_run(path: Path) -> dict[str, Any]:
+    """Count the rounds of a run whose chain is intact."""
+    from monai_fairfl.report.collect import read_records
+    from monai_fairfl.run_folder.ledger import head_of
+
+    kinds = [record["kind"] for record in read_records(path)]
+    return {
+        "rounds": kinds.count("round"),
+        "finished": "end" in kinds,
+        "head": head_of(path / "ledger.jsonl"),
+    }
+
+
+def _line_of_run(path: str, run: Mapping[str, Any]) -> str:
+    finished = "not finished"
+    if run["finished"]:
+        finished = "finished"
+    return f"{path}: the chain is intact, {run['rounds']} rounds, {finished}, head {run['head']}"
+
+
+def _with_receipts(paths: Sequence[Path], files: Sequence[str] | None) -> list[Path]:
+    """The runs that some receipt is of.
+
+    Raises:
+        ConfigError: when receipts are given, and none is of any of these runs.
+    """
+    from monai_fairfl.audit import read_receipts
+    from monai_fairfl.errors import ConfigError
+    from monai_fairfl.report.collect import read_records
+
+    if not files:
+        return []
+    names: set[str] = set()
+    for file in files:
+        names.update(receipt.run for receipt in read_receipts(file))
+    found = [path for path in paths if read_records(path)[0].get("run") in names]
+    if not found:
+        raise ConfigError(
+            f"no receipt is of {', '.join(map(str, paths))}; they are of runs {sorted(names)}"
+        )
+    return found
+
+
+def _proof_by_head(path: Path, head: str) -> dict[str, Any]:
+    from monai_fairfl.audit import check_head
+
+    return _proof(asdict(check_head(path, head)), "the stored head")
+
+
+def _proof_by_receipts(path: Path, files: Sequence[str]) -> dict[str, Any]:
+    from monai_fairfl.audit import check_receipts, read_receipts
+
+    receipts = []
+    for file in files:
+        receipts += read_receipts(file)
+    return _proof(asdict(check_receipts(path, receipts)), "the newest fitting receipt")
+
+
+def _proof(proof: dict[str, Any], by_what: str) -> dict[str, Any]:
+    """What stored heads show, with the lines of the text."""
+    lines = [f"  {note}" for note in proof["notes"]]
+    lines += [f"  NOT RIGHT: {problem}" for problem in proof["problems"]]
+    covered, records = proof["covered"], proof["records"]
+    if not proof["problems"]:
+        text = f"  {by_what} covers {covered} of {records} records"
+        if covered < records:
+            text += f"; nothing shows a change of the last {records - covered}"
+        lines.append(text)
+    return {**proof, "lines": lines}
+
+
+def _replayed(path: Path, allow_import: bool) -> dict[str, Any]:
+    from monai_fairfl.audit import replay
+    from monai_fairfl.errors import FairFLError
+
+    try:
+        found = replay(path, allow_import)
+    except FairFLError as error:
+        # Of several runs the others go on.
+        return {"refused": str(error), "problems": [str(error)], "lines": [f"  NO REPLAY: {error}"]}
+    largest = found.largest if found.largest != float("inf") else None
+    lines = [f"  NOT RIGHT: {difference}" for difference in found.differences]
+    text = f"  replay: {found.numbers} numbers of {found.rounds} rounds computed again"
+    text += f", largest difference {found.largest:.3g}"
+    if found.largest > 0:
+        text += f" ({found.where})"
+    lines.append(text)
+    return {
+        "rounds": found.rounds,
+        "numbers": found.numbers,
+        "largest_difference": largest,
+        "where": found.where,
+        "problems": list(found.differences),
+        "lines": lines,
+    }
+
+
+# --- what-if
+
+
+def _add_what_if(add: Add) -> None:
+    command = add(
+        "what-if",
+        what_if,
+        "what-if runs/fedce --without birch\n"
+        "what-if runs/fedce --strategy FedCE mode=sum\n"
+        "what-if runs/fedce --strategy FedAvg --without birch --json",
+    )
+    command.add_argument("run_dir", metavar="RUN_DIR", help="run_dir of a federation")
+    command.add_argument("--without", metavar="SITE", help="leave this site out of every round")
+    command.add_argument(
+        "--strategy",
+        nargs="+",
+        metavar=("NAME", "ARGUMENT=VALUE"),
+        help="ask this strategy, with these arguments, in place of the run's own",
+    )
+    _add_allow_import(command)
+
+
+def what_if(args: argparse.Namespace) -> Answer:
+    """Compute a run's weights again without a site, or by another strategy, without training.
+
+    The answer: the weights and contributions that follow from the updates and measurements in the
+    ledger, which stay as they were. Of the first round it is what would have happened. From the
+    second round on other weights would have made other models, and so other updates; the answer
+    says nothing of these. A question that needs what the ledger does not hold is refused. Weights
+    in the table are means over rounds, contributions are of the last round.
+    """
+    from monai_fairfl.audit import what_if as answer_of
+    from monai_fairfl.audit.counterfactual import MEANING
+
+    strategy = None
+    if args.strategy:
+        strategy = _strategy(args.strategy[0], args.strategy[1:])
+    found = answer_of(args.run_dir, args.without, strategy, args.allow_import)
+    data = {**asdict(found), "meaning": MEANING}
+    return Answer(data, _table(data))
+
+
+def _strategy(name: str, words: Sequence[str]) -> Any:
+    """The strategy of a name or dotted path, with arguments such as ``mode=sum``."""
+    from monai_fairfl.errors import ConfigError, in_words
+    from monai_fairfl.strategies import catalogue
+
+    arguments = {}
+    for word in words:
+        argument, separator, text = word.partition("=")
+        if not separator:
+            raise ConfigError(
+                f"{word!r} is no argument of a strategy: write ARGUMENT=VALUE, such as mode=sum"
+            )
+        arguments[argument] = _value(text)
+    kind = catalogue.find(name)
+    try:
+        return kind(**arguments)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} cannot be made with {arguments}: {in_words(error)}") from error
+
+
+def _value(text: str) -> Any:
+    """A word as JSON, or as a text.
+
+    >>> _value("0.5"), _value("sum"), _value("null")
+    (0.5, 'sum', None)
+    """
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _table(data: Mapping[str, Any]) -> str:
+    """The answer for a terminal."""
+    question = data["question"]
+    title = f"{question['strategy']}, {len(data['rounds'])} rounds"
+    if "without" in question:
+        title += f", without {question['without']}"
+    rows = [("site", "weight", "what-if", "contribution", "what-if")]
+    for site, numbers in data["sites"].items():
+        weight, contribution = numbers["weight"], numbers["contribution"]
+        rows.append(
+            (
+                site,
+                _number(weight["recorded"]),
+                _number(weight["what_if"]),
+                _number(contribution["recorded"]),
+                _number(contribution["what_if"]),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [title]
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells))
+    lines.append(f"These are {data['meaning']}.")
+    if data["first_round_is_exact"]:
+        lines.append("The first round would have been just so.")
+    else:
+        lines.append(f"The first round, too, might have been another one: {data['why_not']}.")
+    return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"

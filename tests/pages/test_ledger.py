@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What ``docs/ledger.md`` says of each strategy is what the commands do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from helpers.checkout import CHECKOUT
+from helpers.tiny_networks import federation
+
+from monai_fairfl.audit import NotInLedgerError, replay, what_if
+from monai_fairfl.strategies import FedAvg, catalogue
+
+PAGE = (CHECKOUT / "docs" / "ledger.md").read_text()
+
+
+def rows() -> dict[str, list[str]]:
+    """Strategy -> the cells of its row, in the table of strategies."""
+    found = {}
+    section = PAGE.partition("## Which strategies")[2]
+    for line in re.findall(r"^\| `.*$", section, re.MULTILINE):
+        names, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        for name in re.findall(r"`(\w+)`", names):
+            found[name] = cells
+    return found
+
+
+def is_answered(run: Path, **question: object) -> bool:
+    try:
+        what_if(run, **question)  # type: ignore[arg-type]
+    except NotInLedgerError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", catalogue.shipped())
+def test_each_strategys_row_of_the_page_is_true(name: str, tmp_path: Path) -> None:
+    assert name in rows(), f"add {name} to the table of strategies in docs/ledger.md"
+    replayed, without, of_another = rows()[name]
+    strategy = catalogue.shipped()[name]
+    federation(strategy(), tmp_path / "own", rounds=2).run()
+    own = tmp_path / "own" / "run"
+    assert replayed == "yes" and replay(own).differences == ()
+    assert is_answered(own, without="elm") == without.startswith("yes")
+    assert is_answered(own, strategy=strategy())
+
+    federation(FedAvg(), tmp_path / "fedavg", rounds=2).run()
+    answered = is_answered(tmp_path / "fedavg" / "run", strategy=strategy())
+    assert answered == of_another.startswith("yes")
