@@ -225,7 +225,9 @@ Runner = Callable[[Mapping[str, Client], int], Records]
 """Runs a federation of these clients with this seed."""
 
 
-def with_federation(strategy: Callable[[], Strategy], guards: Sequence[Guard]) -> Runner:
+def with_federation(
+    strategy: Callable[[], Strategy], guards: Sequence[Guard], rounds: int = ROUNDS
+) -> Runner:
     """Our federation."""
 
     def run(clients: Mapping[str, Client], seed: int) -> Records:
@@ -235,7 +237,7 @@ def with_federation(strategy: Callable[[], Strategy], guards: Sequence[Guard]) -
         with tempfile.TemporaryDirectory() as folder:
             run_dir = Path(folder) / "run"
             federation = Federation(
-                strategy(), InProcess(makers), ROUNDS, initial, guards, run_dir, seed=seed, final=()
+                strategy(), InProcess(makers), rounds, initial, guards, run_dir, seed=seed, final=()
             )
             return federation.run().rounds
 

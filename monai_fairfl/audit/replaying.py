@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from monai_fairfl.audit.recorded import (
     NoTensors,
     NotInLedgerError,
@@ -27,6 +29,7 @@ from monai_fairfl.audit.recorded import (
 )
 from monai_fairfl.errors import FederationError, in_words
 from monai_fairfl.guards import Verdict
+from monai_fairfl.protocol.averages import Aggregation
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -36,7 +39,7 @@ from monai_fairfl.server.sharing import divided, parts_of_groups
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.catalogue import shared_quantities
 from monai_fairfl.strategies.configuration import strategy_from
-from monai_fairfl.strategies.parts import Details, Reward
+from monai_fairfl.strategies.parts import Average, Details, Reward
 
 TOLERANCE = 1e-9
 """Largest difference that counts as none, relative for numbers above 1."""
@@ -124,10 +127,34 @@ class LedgerRun:
             ConfigError: when it cannot train the run's model.
         """
         strategy.buffers = self.opening["buffers"]
-        strategy.parts = replace(strategy.parts, reward=_NoReward())
+        average = strategy.parts.average
+        if average is not None:
+            average = _NoAverage(average.uses_weights)
+        strategy.parts = replace(strategy.parts, reward=_NoReward(), average=average)
         model = model_without_numbers(self.opening["shapes"])
         strategy.start(model, self.opening["clients"], self.spec)
         return strategy
+
+
+class _NoAverage(Average):
+    """Stands for an average of another rule; no model is made, and weights are as with the rule.
+
+    Args:
+        uses_weights: as the rule's.
+    """
+
+    def __init__(self, uses_weights: bool):
+        self.uses_weights = uses_weights
+
+    def __call__(
+        self,
+        replies: Replies,
+        weights: Aggregation,
+        buffers: str,
+        start: Weights | None,
+        scale: Mapping[str, float] | None,
+    ) -> dict[str, torch.Tensor]:
+        return replies.average(weights, buffers, start, scale)
 
 
 class _NoReward(Reward):

@@ -31,13 +31,15 @@ from monai_fairfl.errors import (
     TransportAborted,
     in_words,
 )
-from monai_fairfl.guards import DEFAULT, Guard
+from monai_fairfl.guards import DEFAULT
+from monai_fairfl.guards.catalogue import Given, config_of, guards_of
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder import resuming
 from monai_fairfl.run_folder.full_run import FullRun, command_line
 from monai_fairfl.run_folder.ledger import digest_of
+from monai_fairfl.run_folder.records import names_of_guards
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.settings import RunSettings
@@ -91,7 +93,9 @@ class BundleFederation:
         groups: name -> sites, or a function from all sites' names to these. A site's configuration
             finds the name of its group under the key ``group``, and the report shows the mean of
             each.
-        guards: checks of every exchange's updates.
+        guards: checks of every exchange's updates, in order: guards, their names, or
+            configurations with ``_target_``; ``None``: the default ones, an empty list: none. The
+            runs of a comparison share them.
         federation: fields of :class:`~monai_fairfl.server.settings.RunSettings`, such as ``seed``
             and ``min_clients``.
     """
@@ -118,7 +122,7 @@ class BundleFederation:
         groups: Groups | Callable[[Sequence[str]], Groups] | None = None,
         full_run: Mapping[str, Any] | None = None,
         share_cases: bool = False,
-        guards: Sequence[Guard] = DEFAULT,
+        guards: Given = None,
         **federation: Any,
     ):
         self.bundle_root = Path(bundle_root)
@@ -137,7 +141,8 @@ class BundleFederation:
         self.groups = groups
         self.full_run = full_run
         self.share_cases = share_cases
-        self.guards = guards
+        with configuration.errors_in_one_line():
+            self.guards = guards_of(guards)
         self.federation = federation
         self.folders = RunFolders(self.run_dir, self.strategies)
 
@@ -258,7 +263,11 @@ class BundleFederation:
         if used:
             resuming.check_formats(used)
             resuming.check_training(self.run_dir, self._config(), self.names)
-            opening = {**self.settings.compared(), "model": digest_of(weights)}
+            opening = {
+                **self.settings.compared(),
+                "guards": names_of_guards(self.guards),
+                "model": digest_of(weights),
+            }
             resuming.check_openings(used, opening)
 
     def _site_check(self) -> Callable[[str], Any] | None:
@@ -401,7 +410,7 @@ class BundleFederation:
         config = self.settings.keywords()
         del config["rounds"]
         if self.guards is not DEFAULT:
-            config["guards"] = list(self.guards)
+            config["guards"] = config_of(self.guards)
         return config
 
     def _initial_model(self) -> tuple[Weights, ModelSpec]:

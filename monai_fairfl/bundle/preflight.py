@@ -16,6 +16,7 @@ from monai_fairfl import strategies as shipped
 from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, did_you_mean
+from monai_fairfl.guards import catalogue as guards
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.strategies.base import Strategy
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_config(bundle_root: str) -> None:
-    """Refuse a misspelt top-level key or an unknown strategy.
+    """Refuse a misspelt top-level key, an unknown strategy or an unknown guard.
 
     MONAI would ignore the one and be terse on the other.
 
@@ -47,9 +48,36 @@ def check_config(bundle_root: str) -> None:
                 raise ConfigError(f"unknown key {key!r} for a federation{did_you_mean(key, known)}")
         for strategy in [config.get("strategy"), *(config.get("strategies") or [])]:
             check_targets(strategy)
+        _check_guards(config.get("guards"))
         for valuation in config.get("valuations") or []:
             if isinstance(valuation, Mapping):
                 load_by_path(valuation.get("_target_"), "valuation")
+
+
+def _check_guards(given: object) -> None:
+    """Refuse a guard that cannot be found, before MONAI builds it.
+
+    Raises:
+        ConfigError: naming the guard and why.
+    """
+    if given is None:
+        return
+    if not isinstance(given, list):
+        raise ConfigError(
+            f"guards must be a list, or null for the default ones, got {given!r}: such as "
+            '[{"_target_": "monai_fairfl.guards.NonFinite"}]'
+        )
+    for guard in given:
+        if isinstance(guard, Mapping):
+            target = guard.get("_target_")
+            guards.find(target)
+            if target in guards.shipped():
+                # MONAI finds classes by their paths only.
+                raise ConfigError(
+                    f"unknown guard {target!r}; did you mean 'monai_fairfl.guards.{target}'?"
+                )
+        elif isinstance(guard, str) and not guard.startswith(("@", "$", "%")):
+            guards.find(guard)
 
 
 def check_targets(component: object) -> None:

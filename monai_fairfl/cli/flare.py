@@ -19,6 +19,7 @@ from monai_fairfl.errors import ConfigError
 RECIPE_OPTIONS = (
     "bundle",
     "strategy",
+    "guards",
     "num_rounds",
     "name",
     "local_epochs",
@@ -79,6 +80,13 @@ def _add_recipe_options(command: argparse.ArgumentParser) -> None:
         default=0,
         metavar="SECONDS",
         help="of an exchange (default: 0, which waits for all)",
+    )
+    command.add_argument(
+        "--guards",
+        type=_guards,
+        metavar="LIST",
+        help="checks of updates in place of the default ones, names or configurations, such as "
+        "\"['NonFinite', {'_target_': 'monai_fairfl.guards.TooLong', 'times': 8.0}]\"; [] is none",
     )
     command.add_argument(
         "--no-custom-code",
@@ -278,17 +286,30 @@ def _strategy(text: str) -> str | dict[str, Any]:
     return found
 
 
+def _guards(text: str) -> list[Any]:
+    """Parse a list of guards, for ``type=`` of an argument; the recipe checks what is in it."""
+    expected = "a list of names or configurations, such as \"['NonFinite', 'TooLong']\""
+    found = _literal(text, expected)
+    if not isinstance(found, list):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
+    return found
+
+
 def _mapping(text: str, expected: str) -> dict[str, Any]:
     """Parse plain values as Python or JSON writes them."""
-    try:
-        found = ast.literal_eval(text)
-    except (SyntaxError, TypeError, ValueError):
-        try:
-            found = json.loads(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(
-                f"got {text!r} ({error}), expected {expected}"
-            ) from error
+    found = _literal(text, expected)
     if not isinstance(found, dict):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
     return found
+
+
+def _literal(text: str, expected: str) -> object:
+    """What a text says, as Python or JSON writes it."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, TypeError, ValueError):
+        pass
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r} ({error}), expected {expected}") from error

@@ -19,6 +19,7 @@ def add_commands(add: Add) -> None:
     """Add the commands of this module to the program."""
     _add_report(add)
     _add_strategies(add)
+    _add_guards(add)
 
 
 # --- report
@@ -85,3 +86,28 @@ def strategies(args: argparse.Namespace) -> Answer:
         return Answer({"strategies": {args.name: entry}}, catalogue.as_page(args.name, entry))
     entries = {name: catalogue.describe(name) for name in catalogue.shipped()}
     return Answer({"strategies": entries}, catalogue.as_table(entries))
+
+
+# --- guards
+
+
+def _add_guards(add: Add) -> None:
+    command = add("guards", guards, "guards\nguards TooLong\nguards my_guards.MyGuard")
+    command.add_argument(
+        "name",
+        metavar="NAME|PATH",
+        nargs="?",
+        help="show this one in full, with its formula and arguments; one of your own by its dotted "
+        "path, its folder on PYTHONPATH",
+    )
+
+
+def guards(args: argparse.Namespace) -> Answer:
+    """List the guards that check what clients send, with their arguments, or show one in full."""
+    from monai_fairfl.guards import catalogue
+
+    if args.name:
+        entry = catalogue.describe(args.name)
+        return Answer({"guards": {args.name: entry}}, catalogue.as_page(args.name, entry))
+    entries = {name: catalogue.describe(name) for name in catalogue.shipped()}
+    return Answer({"guards": entries}, catalogue.as_table(entries))

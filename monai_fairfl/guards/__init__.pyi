@@ -14,3 +14,5 @@ from .opposed import Opposed as Opposed
 from .outsized import Outsized as Outsized
 from .replayed import Replayed as Replayed
 from .too_long import TooLong as TooLong
+
+__all__: list[str]

@@ -28,8 +28,8 @@ class Verdict:
         action: one of :data:`ACTIONS`.
         reason: for the ledger: what was found, what is usual, and what is allowed.
         evidence: name -> number that the reason rests on, for the ledger.
-        factor: above 0 and below 1: of the update, with ``"clip"``; this client's part of the
-            group's weight and credit, with ``"share"``.
+        factor: of the update, above 0 and below 1, with ``"clip"``; this client's part of the
+            group's weight and credit, from 0 to 1, with ``"share"``.
         group: the clients that count as one, sorted, this one included; with ``"share"`` only.
         guard: name of the guard's class; the federation fills it in.
 
@@ -50,10 +50,13 @@ class Verdict:
     def __post_init__(self) -> None:
         if self.action not in ACTIONS:
             raise ValueError(f"action must be one of {sorted(ACTIONS)}, got {self.action!r}")
-        if self.action in ("clip", "share") and not 0 < self.factor < 1:
+        if self.action == "clip" and not 0 < self.factor < 1:
             raise ValueError(
-                f"action {self.action!r} needs a factor above 0 and below 1, got {self.factor!r}"
+                f"action 'clip' needs a factor above 0 and below 1, got {self.factor!r}"
             )
+        # A client with very few images may have a part that rounds to 0, and the other one to 1.
+        if self.action == "share" and not 0 <= self.factor <= 1:
+            raise ValueError(f"action 'share' needs a factor from 0 to 1, got {self.factor!r}")
         if self.action == "share" and len(self.group) < 2:
             raise ValueError(
                 f"action 'share' needs a group of at least two clients, got {self.group!r}"
@@ -82,10 +85,11 @@ class Guard(ABC):
         """
 
     def remember(self, replies: Replies) -> None:  # noqa: B027 (most guards do not look back)
-        """Take in a round that is done.
+        """Take in an exchange of a round that is done.
 
         Args:
-            replies: of its exchange that trained, as the strategy saw them.
+            replies: those that trained, as the strategy saw them; ``replies.requests`` also has the
+                requests whose replies are missing or were quarantined.
         """
 
     def state_dict(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from statistics import median_low
 
 import numpy as np
 import torch
@@ -14,11 +13,16 @@ import torch
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Weights
 
 MEAN = "running_mean"
 VARIANCE = "running_var"
+COUNTER = "num_batches_tracked"
 EPSILON = 1e-5
 """Added to variances, as BatchNorm adds it: smaller ones do not differ."""
+
+MOST_BATCHES = 2**53
+"""A counter above it was never counted. A little more, and adding 1 would make it negative."""
 
 LEAST_OTHERS = 2
 """Beside a single other client nobody can say whose statistics are unusual."""
@@ -28,10 +32,14 @@ class BatchStatistics(Guard):
     """Quarantines a client whose BatchNorm statistics are impossible, or far from all others'.
 
     The statistics are averaged like weights, and one negative variance makes the global model's
-    output NaN. A variance is impossible below 0. Statistics are far from another client's where, in
-    any channel, the variances differ by more than the factor ``times``, or the means by more than
-    ``deviations`` of the other's standard deviations. They are far from the others' where they are
-    far from at least half of them.
+    output NaN. A variance is impossible below 0, and so is a counter of batches, which is
+    impossible above 2 ** 53, too. Statistics are far from another client's where, in any channel,
+    the variances differ by more than the factor ``times``, or the means by more than ``deviations``
+    of the other's standard deviations. They are far from the others' where they are far from at
+    least half of them.
+
+    InstanceNorm's statistics have the same names and count as well. What a client was sent and
+    sends back unchanged is not its doing.
 
     Args:
         times: largest plausible ratio of two variances. In real trainings honest ones reached 18.
@@ -46,18 +54,19 @@ class BatchStatistics(Guard):
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         verdicts: dict[int, Verdict] = {}
         for reply in replies:
-            negative = _negative_variance(reply)
-            if negative:
-                reason = f"{negative!r} has a negative variance, which no images can give"
+            reason = ""
+            if _has_impossible_values(reply):
+                reason = _impossible(reply, replies.start(reply))
+            if reason:
                 verdicts[reply.id] = Verdict("quarantine", reason)
 
         possible = [reply for reply in replies if reply.id not in verdicts]
-        for reply in possible:
-            others = [other for other in possible if other is not reply]
-            if len(others) < LEAST_OTHERS:
-                continue
-            ratio = median_low([_ratio_of_variances(reply, other) for other in others])
-            shift = median_low([_shift_of_means(reply, other) for other in others])
+        if len(possible) <= LEAST_OTHERS:
+            return verdicts
+        means, variances = _stacked_statistics(possible)
+        ratios = _lower_median_of_others(_ratios_of_variances(variances))
+        shifts = _lower_median_of_others(_shifts_of_means(means, variances))
+        for reply, ratio, shift in zip(possible, ratios, shifts, strict=True):
             if ratio > self.times or shift > self.deviations:
                 reason = (
                     f"its BatchNorm statistics are far from the others': variances by a factor of "
@@ -69,42 +78,123 @@ class BatchStatistics(Guard):
         return verdicts
 
 
-def _negative_variance(reply: Reply) -> str:
-    """The name of the first variance below 0; empty where there is none."""
-    for name, buffer in sorted((reply.buffers or {}).items()):
-        if name.endswith(VARIANCE) and bool((buffer < 0).any()):
-            return name
+def _has_impossible_values(reply: Reply) -> bool:
+    """Whether any variance or counter is impossible; all are looked at together."""
+    buffers = reply.buffers or {}
+    variances = [buffers[name].flatten() for name in _names_in(reply, VARIANCE)]
+    if variances and float(torch.cat(variances).min()) < 0:
+        return True
+    counters = [buffers[name].flatten() for name in _names_in(reply, COUNTER)]
+    if not counters:
+        return False
+    batches = torch.cat(counters)
+    return int(batches.min()) < 0 or int(batches.max()) > MOST_BATCHES
+
+
+def _impossible(reply: Reply, sent: Weights) -> str:
+    """Which buffer has a value that no training gives, in words; empty where there is none."""
+    buffers = reply.buffers or {}
+    for name in _names_in(reply, VARIANCE):
+        if bool((buffers[name] < 0).any()) and not _is_unchanged(name, buffers, sent):
+            return f"{name!r} has a negative variance, which no images can give"
+    for name in _names_in(reply, COUNTER):
+        batches = int(buffers[name].max())
+        is_possible = int(buffers[name].min()) >= 0 and batches <= MOST_BATCHES
+        if not is_possible and not _is_unchanged(name, buffers, sent):
+            return f"{name!r} counts {batches} batches, which no training can do"
     return ""
 
 
-def _ratio_of_variances(reply: Reply, other: Reply) -> float:
-    """The largest ratio of two variances of one channel, at least 1."""
-    largest = 0.0
-    for variance, others_variance in _both(reply, other, VARIANCE):
-        logarithms = torch.log((variance + EPSILON) / (others_variance + EPSILON))
-        largest = max(largest, float(logarithms.abs().max()))
-    return math.exp(min(largest, 700.0))
+def _is_unchanged(name: str, buffers: Weights, sent: Weights) -> bool:
+    """Whether a client returned a buffer as it was sent."""
+    return name in sent and bool((buffers[name] == sent[name]).all())
 
 
-def _shift_of_means(reply: Reply, other: Reply) -> float:
-    """The largest distance of two means of one channel, in the other's standard deviations."""
-    buffers, others_buffers = reply.buffers or {}, other.buffers or {}
-    largest = 0.0
-    for name, mean in buffers.items():
-        variance = others_buffers.get(name.removesuffix(MEAN) + VARIANCE)
-        if not name.endswith(MEAN) or name not in others_buffers or variance is None:
-            continue
-        deviation = torch.sqrt(variance.double() + EPSILON)
-        shift = (mean.double() - others_buffers[name].double()).abs() / deviation
-        largest = max(largest, float(np.max(shift.numpy(), initial=0.0)))
-    return largest
-
-
-def _both(reply: Reply, other: Reply, suffix: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The buffers with this ending that both clients sent, in float64; none without entries."""
-    others_buffers = other.buffers or {}
+def _names_in(reply: Reply, kind: str) -> list[str]:
+    """The names of a reply's buffers of one kind that have entries, sorted."""
     found = []
     for name, buffer in (reply.buffers or {}).items():
-        if name.endswith(suffix) and name in others_buffers and buffer.numel():
-            found.append((buffer.double(), others_buffers[name].double()))
-    return found
+        if name.rpartition(".")[2] == kind and buffer.numel():
+            found.append(name)
+    return sorted(found)
+
+
+def _stacked_statistics(replies: list[Reply]) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances of all channels, each of shape (N, channels), in float64.
+
+    A layer has both at every client that sent it, in one shape; other layers are left out. NaN
+    stands where a client did not send a layer.
+    """
+    shapes: dict[str, set[tuple[int, ...]]] = {}
+    for reply in replies:
+        for name in (*_names_in(reply, MEAN), *_names_in(reply, VARIANCE)):
+            assert reply.buffers is not None
+            shapes.setdefault(name, set()).add(tuple(reply.buffers[name].shape))
+
+    means: list[str] = []
+    variances: list[str] = []
+    for variance in sorted(name for name in shapes if name.endswith(VARIANCE)):
+        mean = variance.removesuffix(VARIANCE) + MEAN
+        if len(shapes[variance]) == 1 and shapes.get(mean, shapes[variance]) == shapes[variance]:
+            means.append(mean)
+            variances.append(variance)
+    channels = [math.prod(next(iter(shapes[name]))) for name in variances]
+    return _stacked(replies, means, channels), _stacked(replies, variances, channels)
+
+
+def _stacked(replies: list[Reply], names: list[str], channels: list[int]) -> np.ndarray:
+    """Some buffers of each client in one row, shape (N, channels); NaN for missing ones."""
+    rows = np.full((len(replies), sum(channels)), np.nan)
+    for row, reply in enumerate(replies):
+        buffers = reply.buffers or {}
+        parts = []
+        for name, count in zip(names, channels, strict=True):
+            part = buffers.get(name)
+            if part is None or not part.numel():
+                part = torch.full((count,), math.nan)
+            parts.append(part.flatten().double())
+        if parts:
+            rows[row] = torch.cat(parts).numpy()
+    return rows
+
+
+def _ratios_of_variances(variances: np.ndarray) -> np.ndarray:
+    """The largest ratio of two variances of one channel, for each pair; shape (N, N), from 1.
+
+    Args:
+        variances: shape (N, channels), from 0.
+    """
+    with np.errstate(invalid="ignore"):
+        logarithms = np.log(variances + EPSILON)
+        differences = np.abs(logarithms[:, None] - logarithms[None])
+    return np.exp(np.minimum(_largest_of_channels(differences), math.log(1e300)))
+
+
+def _shifts_of_means(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """The largest distance of a client's mean from another's, in the other's standard deviations.
+
+    Args:
+        means: shape (N, channels).
+        variances: of the same shape.
+
+    Returns:
+        Client by other, shape (N, N).
+    """
+    with np.errstate(invalid="ignore"):
+        deviations = np.sqrt(variances + EPSILON)
+        shifts = np.abs(means[:, None] - means[None]) / deviations[None]
+    return _largest_of_channels(shifts)
+
+
+def _largest_of_channels(differences: np.ndarray) -> np.ndarray:
+    """The largest over the last axis, from 0; NaN does not count."""
+    return np.fmax.reduce(differences, axis=-1, initial=0.0)
+
+
+def _lower_median_of_others(of_pair: np.ndarray) -> list[float]:
+    """For each row the median of the other columns, the lower one of two; at least one column."""
+    medians = []
+    for row, values in enumerate(of_pair):
+        others = np.sort(np.delete(values, row))
+        medians.append(float(others[(len(others) - 1) // 2]))
+    return medians

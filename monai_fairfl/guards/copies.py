@@ -12,6 +12,9 @@ from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.directions import cosines, is_judged, pairs_among
 from monai_fairfl.protocol.replies import Replies
 
+ROUNDING = 1e-9
+"""Distances of one direction with itself are as large as this, from rounding alone."""
+
 
 class Copies(Guard):
     """Lets clients with nearly identical updates share one weight and one credit.
@@ -25,7 +28,8 @@ class Copies(Guard):
         cosine: least cosine of copies. In real trainings honest pairs reached 0.70.
         nearer: share of the usual distance below which a pair stands out.
 
-    Each client's part is that of its images among the group's.
+    Each client's part is that of its images among the group's. Where a client trained several
+    models in one exchange, nobody is judged: its own updates may well be alike.
     """
 
     def __init__(self, cosine: float = 0.9, nearer: float = 0.25):
@@ -33,13 +37,16 @@ class Copies(Guard):
         self.nearer = nearer
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        if not is_judged(replies):
+        if not is_judged(replies) or len(replies.clients) < len(replies):
             return {}
         angles = cosines(replies.geometry.gram)
         distances = pairs_among(np.arange(len(replies)), 1 - angles)
         if not distances.size:
             return {}
         allowed = min(1 - self.cosine, self.nearer * float(np.median(distances)))
+        if allowed < ROUNDING:
+            # All updates are the same.
+            return {}
 
         verdicts: dict[int, Verdict] = {}
         for rows in _connected(1 - angles < allowed):

@@ -19,15 +19,17 @@ DEFAULT: tuple[Guard, ...] = (
     NonFinite(),
     BatchStatistics(),
     Outsized(),
-    Empty(),
+    Copies(),
     TooLong(),
+    Empty(),
     Noise(),
     Replayed(),
     Opposed(),
-    Copies(),
 )
 """The guards of a federation that names none, in their order.
 
-Each is here because it touched no honest client in any round of the real trainings that
+Copies come before all that compares a client with the others, so that one hospital under several
+names cannot be "the others". What is too long is cut before anybody counts as empty beside it. Each
+is here because it touched no honest client in any round of the real trainings that
 ``docs/guards.md`` lists.
 """

@@ -10,7 +10,11 @@ import numpy as np
 
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.directions import others_of
+from monai_fairfl.protocol.geometry import ZERO_NORM
 from monai_fairfl.protocol.replies import Replies
+
+LEAST_OTHERS = 2
+"""Beside a single other update nobody can say which of the two is unusual."""
 
 
 class Empty(Guard):
@@ -19,6 +23,9 @@ class Empty(Guard):
     Methods that reward an unusual direction pay a client that sends zeros: a zero vector is at a
     right angle to all others. Where everybody sends next to nothing, such as at the end of a
     learning-rate schedule, nobody stands out and all updates pass.
+
+    Beside a single other client a short update may be the honest one of the two, so that only one
+    without any length is empty.
 
     Args:
         share: of the median length of the others, below which an update is empty. In real
@@ -36,7 +43,10 @@ class Empty(Guard):
             if not others.size:
                 continue
             median = float(np.median(others))
-            if norms[row] < self.share * median:
+            allowed = self.share * median
+            if others.size < LEAST_OTHERS:
+                allowed = min(allowed, ZERO_NORM)
+            if norms[row] < allowed:
                 reason = (
                     f"its update has length {norms[row]:.4g}, the median of the others is "
                     f"{median:.4g}: it adds nothing"

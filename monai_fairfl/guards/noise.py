@@ -9,7 +9,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from monai_fairfl.guards.base import Guard, Verdict
-from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_among
+from monai_fairfl.guards.directions import (
+    LEAST_PARAMETERS,
+    cosines,
+    is_judged,
+    others_of,
+    pairs_among,
+)
+from monai_fairfl.protocol.geometry import ZERO_NORM
 from monai_fairfl.protocol.replies import Replies
 
 
@@ -25,7 +32,8 @@ class Noise(Guard):
     its T was never below 33. The sign of a cosine does not count, so that a hospital whose images
     ask for the opposite is as safe as one that agrees.
 
-    Nobody is judged where the others have little in common either.
+    Nobody is judged where the others have little in common either, nor a client that trains fewer
+    than 1,000 parameters in common with the others, such as the output layer alone.
 
     Args:
         most: T below which an update counts as noise.
@@ -37,12 +45,12 @@ class Noise(Guard):
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         if not is_judged(replies):
             return {}
-        in_common = _in_common(replies)
+        in_common, parameters = _in_common(replies)
         verdicts: dict[int, Verdict] = {}
         for row, reply in enumerate(replies):
             others = others_of(row, len(replies))
             among_others = pairs_among(others, in_common)
-            if not among_others.size:
+            if not among_others.size or parameters[row, others].max() < LEAST_PARAMETERS:
                 continue
             own = float(in_common[row, others].mean())
             usual = float(among_others.mean())
@@ -56,8 +64,13 @@ class Noise(Guard):
         return verdicts
 
 
-def _in_common(replies: Replies) -> np.ndarray:
-    """The mean over layers of parameters times squared cosine, for each pair; shape (N, N)."""
+def _in_common(replies: Replies) -> tuple[np.ndarray, np.ndarray]:
+    """What each pair of updates has in common.
+
+    Returns:
+        The mean over layers of parameters times squared cosine, and the number of parameters in the
+        layers that both trained; each of shape (N, N).
+    """
     sizes: dict[str, int] = {}
     for name, columns in replies.matrix.columns.items():
         layer = replies.spec.layers.get(name, name)
@@ -65,9 +78,12 @@ def _in_common(replies: Replies) -> np.ndarray:
 
     total = np.zeros((len(replies), len(replies)))
     layers_of_pair = np.zeros_like(total)
+    parameters_of_pair = np.zeros_like(total)
     for layer, gram in replies.geometry.layers.items():
         total += sizes[layer] * cosines(gram) ** 2
         # A layer that a client does not train says nothing of it.
-        trained = np.diag(gram) > 0
-        layers_of_pair += np.outer(trained, trained)
-    return total / np.maximum(layers_of_pair, 1.0)
+        trained = np.diag(gram) > ZERO_NORM**2
+        both = np.outer(trained, trained)
+        layers_of_pair += both
+        parameters_of_pair += both * sizes[layer]
+    return total / np.maximum(layers_of_pair, 1.0), parameters_of_pair

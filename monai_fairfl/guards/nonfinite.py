@@ -42,8 +42,13 @@ class NonFinite(Guard):
 
 def _bad_buffers(reply: Reply, sent: Weights) -> list[str]:
     """Buffers with a value that is not finite and was not sent to the client."""
+    buffers = reply.buffers or {}
+    # All at once, as a model may have hundreds of small ones.
+    values = [buffer.flatten() for buffer in buffers.values() if buffer.is_floating_point()]
+    if not values or bool(torch.isfinite(torch.cat(values)).all()):
+        return []
     bad = []
-    for name, buffer in (reply.buffers or {}).items():
+    for name, buffer in buffers.items():
         if not _is_good(buffer, sent.get(name)):
             bad.append(name)
     return bad

@@ -13,11 +13,14 @@ import torch
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.directions import is_judged, others_of
 from monai_fairfl.protocol.geometry import ZERO_NORM
-from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Weights
 
 ENTRIES = 4096
 """Entries of a sketch; the cosine of two sketches is that of the vectors to about 0.03."""
+
+Places = Mapping[str, torch.Tensor]
+"""Parameter -> the places of its flat values that a sketch has, sorted."""
 
 
 class Replayed(Guard):
@@ -29,16 +32,18 @@ class Replayed(Guard):
     repetition of that counts.
 
     The guard remembers a sketch of each update and of each model that was sent: its values at
-    ``entries`` places that the seed chooses.
+    ``entries`` places that the seed chooses. It remembers the model also where the client's reply
+    was quarantined or late, as the client has received it.
 
     Args:
         cosine: least cosine with the last step, or with another client's previous update, of a
             repetition. In real trainings honest updates reached 0.71.
         own_cosine: least cosine with the client's own previous update. In real trainings honest
-            updates reached 0.98.
+            updates reached 0.98; those of a site that trains on few images without chance may come
+            nearer to 1.
         nearer: a repetition is nearer than this share of the others' median distance, where
             distance is 1 - cosine. So a federation in which everybody goes on in one direction has
-            none.
+            none. It has none either where that median is a repetition.
         entries: of a sketch.
         seed: of the places.
     """
@@ -48,7 +53,7 @@ class Replayed(Guard):
     def __init__(
         self,
         cosine: float = 0.9,
-        own_cosine: float = 0.999,
+        own_cosine: float = 0.99999,
         nearer: float = 0.25,
         entries: int = ENTRIES,
         seed: int = 0,
@@ -64,10 +69,12 @@ class Replayed(Guard):
         self.updates: dict[str, str] = {}
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        if not is_judged(replies) or len(replies) < 2:
+        if not self.updates or not is_judged(replies) or len(replies) < 2:
             return {}
         places = self._places(replies)
         sketches = _sketches_of_updates(replies, places)
+        sent = _sketches_of_sent(replies, places)
+        previous = {client: _as_array(text) for client, text in self.updates.items()}
 
         last_step = np.zeros(len(replies))
         own = np.zeros(len(replies))
@@ -75,10 +82,12 @@ class Replayed(Guard):
         for row, reply in enumerate(replies):
             sketch = sketches[row]
             if reply.client in self.sent:
-                step = _sketch_of_sent(replies, reply, places) - _as_array(self.sent[reply.client])
-                last_step[row] = _cosine(sketch, step)
-            for client, text in self.updates.items():
-                cosine = _cosine(sketch, _as_array(text))
+                now = sent[reply.id]
+                before = _as_array(self.sent[reply.client])
+                if now.shape == before.shape:
+                    last_step[row] = _cosine(sketch, now - before)
+            for client, update in previous.items():
+                cosine = _cosine(sketch, update)
                 if client == reply.client:
                     own[row] = cosine
                 else:
@@ -91,11 +100,12 @@ class Replayed(Guard):
             ("its own previous update", own, self.own_cosine),
         ):
             for row in self._standing_out(found, least):
+                usual = float(np.median(found[others_of(row, len(found))]))
                 reason = (
                     f"its update repeats {what} (cosine {found[row]:.3f}); the median of the "
-                    f"others is {np.median(found[others_of(row, len(found))]):.3f}"
+                    f"others is {usual:.3f}"
                 )
-                evidence = {"cosine": float(found[row])}
+                evidence = {"cosine": float(found[row]), "median_of_others": usual}
                 verdicts.setdefault(replies[row].id, Verdict("quarantine", reason, evidence))
         return verdicts
 
@@ -103,48 +113,72 @@ class Replayed(Guard):
         """The rows whose cosine is at least ``least`` and far above the others'."""
         rows = []
         for row, cosine in enumerate(found):
-            usual_distance = 1 - float(np.median(found[others_of(row, len(found))]))
-            if cosine >= least and 1 - cosine < self.nearer * usual_distance:
+            usual = float(np.median(found[others_of(row, len(found))]))
+            is_nearer = 1 - cosine < self.nearer * (1 - usual)
+            if cosine >= least > usual and is_nearer:
                 rows.append(row)
         return rows
 
     def remember(self, replies: Replies) -> None:
-        trained = all(reply.update is not None for reply in replies)
-        if not trained or not is_judged(replies):
+        if not is_judged(replies):
             return
         places = self._places(replies)
+        for number, sketch in _sketches_of_sent(replies, places).items():
+            self.sent[replies.requests[number].client] = _as_text(sketch)
         sketches = _sketches_of_updates(replies, places)
         for row, reply in enumerate(replies):
-            self.sent[reply.client] = _as_text(_sketch_of_sent(replies, reply, places))
             self.updates[reply.client] = _as_text(sketches[row])
 
-    def _places(self, replies: Replies) -> torch.Tensor:
-        """The columns of the update matrix that a sketch has; sorted."""
+    def _places(self, replies: Replies) -> Places:
+        """The places of each parameter that a sketch has."""
+        matrix = replies.matrix
         generator = np.random.default_rng(self.seed)
-        columns = replies.matrix.rows.shape[1]
-        return torch.from_numpy(np.sort(generator.integers(0, columns, size=self.entries)))
+        chosen = np.sort(generator.integers(0, matrix.rows.shape[1], size=self.entries))
+        places = {}
+        for name, columns in matrix.columns.items():
+            begin, end = np.searchsorted(chosen, (columns.start, columns.stop))
+            if begin < end:
+                places[name] = torch.from_numpy(chosen[begin:end] - columns.start)
+        return places
 
 
-def _sketches_of_updates(replies: Replies, places: torch.Tensor) -> np.ndarray:
+def _sketches_of_updates(replies: Replies, places: Places) -> np.ndarray:
     """The sketch of each update, shape (N, entries), float32."""
-    return replies.matrix.rows[:, places].float().numpy()
+    matrix = replies.matrix
+    columns = [inside + matrix.columns[name].start for name, inside in places.items()]
+    return matrix.rows[:, torch.cat(columns)].float().numpy()
 
 
-def _sketch_of_sent(replies: Replies, reply: Reply, places: torch.Tensor) -> np.ndarray:
+def _sketches_of_sent(replies: Replies, places: Places) -> dict[int, np.ndarray]:
+    """Id of a request to train -> the sketch of the model that it sent."""
+    of_model: dict[int, np.ndarray] = {}
+    found = {}
+    for number, request in replies.requests.items():
+        if request.task != "train":
+            continue
+        # Most methods send one model to all, of which one sketch is enough.
+        model = id(request.weights)
+        if model not in of_model:
+            of_model[model] = _sketch_of_sent(request.weights, places)
+        found[number] = of_model[model]
+    return found
+
+
+def _sketch_of_sent(sent: Weights, places: Places) -> np.ndarray:
     """The sketch of the parameters that a client was sent, shape (entries,), float32."""
-    sent = replies.start(reply)
-    parts = []
-    for name, columns in replies.matrix.columns.items():
-        inside = places[(places >= columns.start) & (places < columns.stop)] - columns.start
-        parts.append(sent[name].flatten()[inside].float())
+    parts = [sent[name].flatten()[inside].float() for name, inside in places.items()]
     return torch.cat(parts).numpy()
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> float:
-    """The cosine of two sketches; 0 when either has no length."""
+    """The cosine of two sketches; 0 when either has no length, or of models of other sizes."""
+    if a.shape != b.shape:
+        return 0.0
     a, b = a.astype(np.float64), b.astype(np.float64)
-    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / lengths if lengths > ZERO_NORM else 0.0
+    length_a, length_b = float(np.linalg.norm(a)), float(np.linalg.norm(b))
+    if length_a <= ZERO_NORM or length_b <= ZERO_NORM:
+        return 0.0
+    return float(a @ b) / (length_a * length_b)
 
 
 def _as_text(sketch: np.ndarray) -> str:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -182,8 +182,10 @@ class Replies(list[Reply]):
     def merged(self, groups: Sequence[Sequence[str]]) -> Replies:
         """These replies with each group as one: its first client, with the mean of the updates.
 
-        The images are the group's mean, too; buffers and measurements are the first client's. The
-        others become missing, with the reason. The matrix of updates is changed in place.
+        A class of the output layer that some of the group do not label is averaged over those who
+        do, as in :meth:`average`. The images are the group's mean, too; buffers and measurements
+        are the first client's. The others become missing, with the reason. The matrix of updates is
+        changed in place.
 
         Args:
             groups: the clients that count as one, of at least two each.
@@ -196,16 +198,47 @@ class Replies(list[Reply]):
         for group in groups:
             rows = sorted(row_of[client] for client in group)
             first = rows[0]
-            self.matrix.rows[first] = self.matrix.rows[rows].mean(0)
+            together = self._chosen(rows)
+            self.matrix.put(first, together._mean_update())
             images = sum(self[row].num_samples for row in rows)
             changed[first] = replace(
                 self[first],
                 update=self.matrix.views(first),
-                num_samples=max(1, round(images / len(rows))),
+                num_samples=max(1, images // len(rows)),
+                labelled=together._labelled_by_any(),
             )
             for row in rows[1:]:
                 excluded[self[row].id] = f"shares one weight with {self[first].client}"
         return self._with(changed).without(excluded)
+
+    def _chosen(self, rows: Sequence[int]) -> Replies:
+        """Some of these replies, with their own rows of the matrix."""
+        return Replies(
+            [self[row] for row in rows],
+            self.requests.values(),
+            self.spec,
+            matrix=self.matrix.select(rows),
+            expected=self.expected,
+        )
+
+    def _mean_update(self) -> dict[str, torch.Tensor]:
+        """The mean of the updates, in the parameters' shapes."""
+        equal = torch.full((len(self),), 1 / len(self), dtype=torch.float64)
+        unscaled = self._scales(None)
+        means: dict[str, torch.Tensor] = {}
+        for name, shape in self.matrix.shapes.items():
+            if self._differs_by_class(name):
+                means[name] = self._step_by_class(name, equal, unscaled).reshape(shape)
+            else:
+                means[name] = self._step(name, equal, unscaled).view(shape)
+        return means
+
+    def _labelled_by_any(self) -> tuple[bool, ...]:
+        """For each class, whether one of the replies labels it; empty: all classes."""
+        if self.labelled is None:
+            return ()
+        labelled: list[bool] = self.labelled.max(axis=0).tolist()
+        return tuple(labelled)
 
     def _with(self, replies: Sequence[Reply]) -> Replies:
         """Other replies in the same order, whose inner products are computed again."""
@@ -249,6 +282,81 @@ class Replies(list[Reply]):
             averaged[name] = moved.to(origin.dtype)
         averaged.update(self._average_buffers(weights, buffers))
         return averaged
+
+    def reduced(
+        self,
+        reduce: Callable[[torch.Tensor], torch.Tensor],
+        buffers: str = "aggregation",
+        start: Weights | None = None,
+        scale: Mapping[str, float] | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """The model of a rule that looks at each coordinate by itself, such as the median.
+
+        Where the clients began from different tensors and ``start`` is ``None``, the rule sees
+        their models, else their updates. A class of the output layer is that of the clients who
+        label it. Counters take the maximum.
+
+        Args:
+            reduce: values of shape (N, ...) -> shape (...).
+            buffers: as for :meth:`average`; ``"samples"`` is as ``"aggregation"``.
+            start: the model that the steps are added to; ``None``: what the clients started from.
+            scale: client -> factor of its update; 1 when ``None``.
+        """
+        scales = self._scales(scale)
+        found: dict[str, torch.Tensor] = {}
+        for name, columns in self.matrix.columns.items():
+            updates = self.matrix.rows[:, columns]
+            values = (scales[:, None] * updates).to(updates.dtype)
+            origin = self._common_start(name) if start is None else start[name]
+            shape = self.matrix.shapes[name]
+            if origin is None:
+                starts = torch.stack([self.start(reply)[name].flatten() for reply in self])
+                origin = torch.zeros(shape, dtype=starts.dtype)
+                values = starts.to(values.dtype) + values
+            step = self._reduced_by_class(name, values.view(len(self), *shape), reduce)
+            found[name] = (origin.to(step.dtype) + step).to(origin.dtype)
+
+        counters = self._average_buffers(uniform(self.clients), buffers)
+        for name, averaged in counters.items():
+            sent = [(reply.buffers or {}).get(name) for reply in self]
+            present = [tensor for tensor in sent if tensor is not None]
+            found[name] = averaged
+            if averaged.is_floating_point():
+                found[name] = reduce(torch.stack(present))
+        return found
+
+    def _common_start(self, name: str) -> torch.Tensor | None:
+        """The tensor that all clients started from; ``None`` where they differ."""
+        starts = [self.start(reply)[name] for reply in self]
+        if all(start is starts[0] for start in starts):
+            return starts[0]
+        return None
+
+    def _reduced_by_class(
+        self,
+        name: str,
+        values: torch.Tensor,
+        reduce: Callable[[torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor:
+        """The rule applied to one tensor, for each class to those who label it.
+
+        Args:
+            name: of the tensor.
+            values: of all clients, shape (N, ...).
+            reduce: see :meth:`reduced`.
+        """
+        if not self._differs_by_class(name):
+            return reduce(values)
+        assert self.labelled is not None and self.spec.output is not None
+        class_axis = self.spec.output[1] if name.endswith("weight") else 0
+        by_class = values.movedim(1 + class_axis, 1)
+        reduced = []
+        for number in range(by_class.shape[1]):
+            labellers = torch.as_tensor(self.labelled[:, number])
+            if not labellers.any():
+                labellers = torch.ones_like(labellers)
+            reduced.append(reduce(by_class[labellers, number]))
+        return torch.stack(reduced).movedim(0, class_axis)
 
     def _scales(self, scale: Mapping[str, float] | None) -> torch.Tensor:
         """The factors of the updates, shape (N,)."""

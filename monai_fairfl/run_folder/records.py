@@ -63,9 +63,7 @@ def opening_record(
         "strategy": type(strategy).__name__,
         "name": strategy.name,
         "configuration": configuration_of(strategy),
-        "guards": [
-            "-".join([type(guard).__name__, *non_default_arguments(guard)]) for guard in guards
-        ],
+        "guards": names_of_guards(guards),
         "clients": list(clients),
         **settings,
         "parameters": sum(weights[name].numel() for name in spec.parameters),
@@ -74,6 +72,19 @@ def opening_record(
         "shapes": {name: list(tensor.shape) for name, tensor in weights.items()},
         "model": digest_of(weights),
     }
+
+
+def names_of_guards(guards: Sequence[Guard]) -> list[str]:
+    """The class of each guard, with its arguments that are not the defaults.
+
+    >>> from monai_fairfl.guards import NonFinite, TooLong
+    >>> names_of_guards([NonFinite(), TooLong(8.0)])
+    ['NonFinite', 'TooLong-times_8.0']
+    """
+    names = []
+    for guard in guards:
+        names.append("-".join([type(guard).__name__, *non_default_arguments(guard)]))
+    return names
 
 
 def check_format(run_dir: Path, opening: Mapping[str, Any]) -> None:

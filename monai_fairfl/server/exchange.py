@@ -190,14 +190,24 @@ def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdict
 
     Only updates are guarded: replies that measured pass.
     """
-    measured = [reply for reply in replies if reply.update is None]
-    trained = [reply for reply in replies if reply.update is not None]
-    if not measured:
-        return _judged(replies, guards)
+    trained = only_trained(replies)
     if not trained:
         return replies, {}
-    passed, verdicts = _judged(_some_of(replies, trained), guards)
+    passed, verdicts = _judged(trained, guards)
+    measured = [reply for reply in replies if reply.update is None]
+    if not measured:
+        return passed, verdicts
     return _some_of(passed, [*passed, *measured]), verdicts
+
+
+def only_trained(replies: Replies) -> Replies:
+    """Those of ``replies`` that carry an update."""
+    trained = [reply for reply in replies if reply.update is not None]
+    if len(trained) == len(replies):
+        return replies
+    if not trained:
+        return Replies((), replies.requests.values(), replies.spec, replies.missing)
+    return _some_of(replies, trained)
 
 
 def _judged(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
@@ -258,15 +268,16 @@ def require_min_clients(replies: Replies, least: int, verdicts: Verdicts) -> Non
     Args:
         replies: that the guards let pass.
         least: fewest clients.
-        verdicts: client -> verdicts; clients that share one weight have all answered.
+        verdicts: client -> verdicts; clients that share the weight of a present one have answered.
 
     Raises:
         TooFewClients: naming the missing clients, and why each is missing.
     """
     present = set(replies.clients)
     for client, of_client in verdicts.items():
-        if any(verdict.action == "share" for verdict in of_client):
-            present.add(client)
+        for verdict in of_client:
+            if verdict.action == "share" and verdict.group[0] in replies.clients:
+                present.add(client)
     if len(present) < least:
         asked = {request.client for request in replies.requests.values()}
         raise TooFewClients(

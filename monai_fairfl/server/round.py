@@ -25,6 +25,7 @@ from monai_fairfl.server.exchange import (
     Transport,
     Verdicts,
     guarded,
+    only_trained,
     require_min_clients,
 )
 from monai_fairfl.server.facts import Facts
@@ -231,8 +232,7 @@ class RoundPlayer:
                 requests = generator.send(replies)
         except StopIteration as stop:
             self._require_finite(stop.value, exchanges, number)
-            for guard in self.guards:
-                guard.remember(training_of(exchanges))
+            self._let_guards_remember(exchanges)
             result = divided(stop.value, parts_of_groups(verdicts))
             new_facts = self.facts.since(known)
             return PlayedRound(
@@ -240,6 +240,15 @@ class RoundPlayer:
             )
         finally:
             generator.close()
+
+    def _let_guards_remember(self, exchanges: Sequence[Replies]) -> None:
+        """Let the guards take in a round that is done: its exchanges in which clients trained."""
+        for replies in exchanges:
+            trained = only_trained(replies)
+            if not trained:
+                continue
+            for guard in self.guards:
+                guard.remember(trained)
 
     def _require_finite(
         self, result: RoundResult, exchanges: Sequence[Replies], number: int

@@ -26,11 +26,23 @@ def parts_of_groups(verdicts: Mapping[str, Sequence[Verdict]]) -> Parts:
     >>> parts_of_groups({"A": [copy], "B": [copy]})
     {'A': {'A': 0.5, 'B': 0.5}}
     """
-    parts: dict[str, dict[str, float]] = {}
+    groups: dict[tuple[str, ...], dict[str, float]] = {}
+    # A client that stands for a group may share its weight again, by a later guard's verdict. So
+    # the place of a group in the order is the latest that it has at any of its clients.
+    places: dict[tuple[str, ...], int] = {}
     for client, of_client in sorted(verdicts.items()):
-        for verdict in of_client:
-            if verdict.action == "share":
-                parts.setdefault(verdict.group[0], {})[client] = verdict.factor
+        shares = [verdict for verdict in of_client if verdict.action == "share"]
+        for place, verdict in enumerate(shares):
+            groups.setdefault(verdict.group, {})[client] = verdict.factor
+            places[verdict.group] = max(places.get(verdict.group, 0), place)
+
+    parts: dict[str, dict[str, float]] = {}
+    for group in sorted(groups, key=lambda group: (places[group], group)):
+        joined: dict[str, float] = {}
+        for client, factor in groups[group].items():
+            for member, part in parts.pop(client, {client: 1.0}).items():
+                joined[member] = part * factor
+        parts[group[0]] = joined
     return parts
 
 

@@ -17,6 +17,7 @@ from .fedga import FedGA as FedGA
 from .fedism import FedISM as FedISM
 from .fedlwr import FedLWR as FedLWR
 from .leave_one_out import LeaveOneOut as LeaveOneOut
+from .parts import Average as Average
 from .parts import BySamples as BySamples
 from .parts import Proportional as Proportional
 from .parts import Reward as Reward
@@ -26,6 +27,11 @@ from .qfedavg import QFedAvg as QFedAvg
 from .quantities import Quantity as Quantity
 from .rewards import Mixed as Mixed
 from .rewards import Sparsified as Sparsified
+from .robust import ClippedMean as ClippedMean
+from .robust import GeometricMedian as GeometricMedian
+from .robust import Krum as Krum
+from .robust import Median as Median
+from .robust import TrimmedMean as TrimmedMean
 from .shapfed import ShapFed as ShapFed
 from .standalone import Standalone as Standalone
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.protocol.averages import Aggregation
+from monai_fairfl.protocol.averages import Aggregation, uniform
 from monai_fairfl.protocol.measured import Range
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -258,7 +258,13 @@ class Strategy(ABC):
         # The next global model; tensors that are not averaged stay as they are.
         if start is None and isinstance(rewards, Reward) and _shares_global_step(rewards):
             start = self.weights
-        averaged = replies.average(aggregation, self.buffers, start, scale)
+        average = self.parts.average
+        if average is None:
+            averaged = replies.average(aggregation, self.buffers, start, scale)
+        else:
+            averaged = average(replies, aggregation, self.buffers, start, scale)
+            if not average.uses_weights:
+                aggregation = uniform(replies.clients)
         weights = {**self.weights, **averaged}
 
         # The model that each client continues from.

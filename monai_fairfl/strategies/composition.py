@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.strategies.parts import Parts, Reward, Weighting
+from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
 
 
 def compose(
@@ -15,6 +15,7 @@ def compose(
     weighting: Weighting | None = None,
     reward: Reward | None = None,
     training: Mapping[str, float] | None = None,
+    average: Average | None = None,
 ) -> Strategy:
     """Put other parts into a strategy: its contributions, weighed or rewarded as elsewhere.
 
@@ -24,6 +25,7 @@ def compose(
         reward: contributions -> the model each client continues from; ``None``: the strategy's own.
         training: context of every training request, which chooses the clients' training handlers:
             ``prox_mu`` (FedProx), ``sam_rho`` and ``gsam_alpha`` (FedISM), ``local_epochs``.
+        average: updates and weights -> the next global model; ``None``: the weighted mean.
 
     Returns:
         The same strategy, with the parts in it.
@@ -38,5 +40,5 @@ def compose(
     >>> compose(FedAvg(), training={"prox_mu": 0.01}).name
     'FedAvg-prox_mu_0.01'
     """
-    strategy.parts = Parts(weighting, reward, dict(training or {}))
+    strategy.parts = Parts(weighting, reward, dict(training or {}), average)
     return strategy

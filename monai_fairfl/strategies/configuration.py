@@ -17,7 +17,7 @@ from monai_fairfl import strategies
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.composition import compose
-from monai_fairfl.strategies.parts import Reward, Weighting
+from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
 from monai_fairfl.utils.importing import load_by_path
 
 TARGET = "_target_"
@@ -52,13 +52,15 @@ def configuration_of(strategy: Strategy) -> dict[str, Any] | None:
     parts = strategy.parts
     try:
         own = _component(strategy)
-        if parts.weighting is None and parts.reward is None and not parts.training:
+        if parts == Parts():
             return own
         composed: dict[str, Any] = {TARGET: f"{SHIPPED}.compose", "strategy": own}
         if parts.weighting is not None:
             composed["weighting"] = _component(parts.weighting)
         if parts.reward is not None:
             composed["reward"] = _component(parts.reward)
+        if parts.average is not None:
+            composed["average"] = _component(parts.average)
         composed["training"] = _plain(parts.training)
         return composed
     except _NotPlainError:
@@ -93,11 +95,15 @@ def strategy_from(configuration: Mapping[str, Any], allow_import: bool = False) 
     reward = None
     if "reward" in configuration:
         reward = _made(configuration["reward"], Reward, allow_import)
-    return compose(strategy, weighting, reward, _value(configuration.get("training", {})))
+    average = None
+    if "average" in configuration:
+        average = _made(configuration["average"], Average, allow_import)
+    training = _value(configuration.get("training", {}))
+    return compose(strategy, weighting, reward, training, average)
 
 
 def _component(component: object) -> dict[str, Any]:
-    """The class and the arguments of a strategy, a weighting or a reward."""
+    """The class and the arguments of a strategy or one of its parts."""
     kind = type(component)
     found: dict[str, Any] = {TARGET: _path_of(kind)}
     for name, parameter in inspect.signature(kind).parameters.items():

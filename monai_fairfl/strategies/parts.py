@@ -13,7 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
+
 from monai_fairfl.protocol.averages import (
+    Aggregation,
     normalise,
     sample_shares,
     uniform,
@@ -78,6 +81,24 @@ class Proportional(Weighting):
         )
 
 
+class Average(ABC):
+    """How updates and weights become the next global model."""
+
+    uses_weights: bool = True
+    """Whether the strategy's weights play a part; else the ledger has equal ones."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        replies: Replies,
+        weights: Aggregation,
+        buffers: str,
+        start: Weights | None,
+        scale: Mapping[str, float] | None,
+    ) -> dict[str, torch.Tensor]:
+        """The averaged model; the arguments are those of :meth:`Replies.average`."""
+
+
 class Reward(ABC):
     """The model each client continues from, made of the new global model and the contributions."""
 
@@ -116,16 +137,18 @@ class Parts:
         weighting: contributions -> weights of the average; ``None``: the strategy's own.
         reward: contributions -> the clients' next models; ``None``: the strategy's own.
         training: context of every training request.
+        average: updates and weights -> the next global model; ``None``: the weighted mean.
     """
 
     weighting: Weighting | None = None
     reward: Reward | None = None
     training: Mapping[str, float] = field(default_factory=dict)
+    average: Average | None = None
 
     def name_words(self) -> list[str]:
         """The words that the parts add to the strategy's name."""
         words = []
-        for part in (self.weighting, self.reward):
+        for part in (self.weighting, self.reward, self.average):
             if part is not None:
                 words += [type(part).__name__, *non_default_arguments(part)]
         for key, value in self.training.items():

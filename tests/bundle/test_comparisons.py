@@ -19,8 +19,10 @@ from helpers.checkout import CHECKOUT
 from helpers.linear_federation import bundle_federation, in_place_of_training
 
 from monai_fairfl.errors import FederationError
+from monai_fairfl.guards import DEFAULT, NonFinite, TooLong
+from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.federation import History
-from monai_fairfl.strategies import FedAvg, Standalone, Strategy
+from monai_fairfl.strategies import CGSV, FedAvg, Standalone, Strategy
 from monai_fairfl.strategies.base import Rounds
 from monai_fairfl.utils.files import locked
 from monai_fairfl.valuation import Reconstruction
@@ -200,3 +202,30 @@ def test_a_strategy_that_fails_after_ctrl_c_does_not_begin_the_next(
 def test_the_error_of_a_single_strategy_is_its_own(sites: Path, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError, match="of my own"):
         run(sites, tmp_path / "run", [Failing(ZeroDivisionError("of my own"))])
+
+
+# --- guards
+
+
+def test_the_runs_of_a_comparison_share_their_guards(sites: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "compared"
+    run(sites, folder, [FedAvg(), Standalone()], guards=["NonFinite"])
+    for name in ("FedAvg", "Standalone"):
+        assert read_ledger(folder / name / "ledger.jsonl")[0]["guards"] == ["NonFinite"]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["federation"]["guards"] == [{"_target_": "monai_fairfl.guards.NonFinite"}]
+
+    for others in (None, [], [TooLong()]):
+        with pytest.raises(
+            FederationError, match=r"begun with guards = \['NonFinite'\], now it is"
+        ):
+            run(sites, folder, [FedAvg(), CGSV()], guards=others, resume=True)
+    run(sites, folder, [FedAvg(), CGSV()], guards=[NonFinite()], resume=True)
+    assert read_ledger(folder / "CGSV" / "ledger.jsonl")[0]["guards"] == ["NonFinite"]
+
+
+def test_a_run_without_named_guards_has_the_default_ones(sites: Path, tmp_path: Path) -> None:
+    run(sites, tmp_path / "run", [FedAvg()])
+    opening = read_ledger(tmp_path / "run" / "ledger.jsonl")[0]
+    assert opening["guards"] == [type(guard).__name__ for guard in DEFAULT]
+    assert "guards" not in json.loads((tmp_path / "run" / "config.json").read_text())["federation"]

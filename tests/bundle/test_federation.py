@@ -283,6 +283,15 @@ def test_a_strategy_outside_the_package_works_by_its_target_alone(
         ),
         (["--strategy#_target_", "FedCE"], "did you mean 'monai_fairfl.strategies.FedCE'?"),
         (["--strategy#_target_", "my_methds.Fair"], "there is no module 'my_methds'"),
+        (
+            ["--guards", "[{'_target_': 'monai_fairfl.guards.ToLong'}]"],
+            "unknown guard 'monai_fairfl.guards.ToLong'",
+        ),
+        (
+            ["--guards", "[{'_target_': 'TooLong'}]"],
+            "did you mean 'monai_fairfl.guards.TooLong'?",
+        ),
+        (["--guards", "TooLong"], "guards must be a list, or null for the default ones"),
         (["--rounds", "two"], "rounds must be a whole number of at least 1, got 'two'"),
     ],
 )

@@ -14,6 +14,7 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.guards import DEFAULT, NonFinite, TooLong
 from monai_fairfl.server.settings import RunSettings
 
 BUNDLES = sorted((CHECKOUT / "bundles").glob("*/configs/federate.json"))
@@ -92,3 +93,13 @@ def test_a_configuration_may_still_hand_over_every_argument_itself(tmp_path: Pat
 def test_without_a_running_configuration_the_error_names_what_to_use() -> None:
     with pytest.raises(ConfigError, match=r"in Python use BundleFederation\(...\)"):
         BundleFederation.from_config()
+
+
+@pytest.mark.parametrize("file", BUNDLES, ids=lambda file: file.parts[-3])
+def test_guards_are_the_default_ones_none_or_those_that_are_named(file: Path) -> None:
+    assert federation_of(parser_of(file)).guards is DEFAULT
+    assert federation_of(parser_of(file, guards=[])).guards == ()
+    target = {"_target_": "monai_fairfl.guards.TooLong", "times": 8.0}
+    first, second = federation_of(parser_of(file, guards=[target, "NonFinite"])).guards
+    assert isinstance(first, TooLong) and first.times == 8.0
+    assert isinstance(second, NonFinite)

@@ -24,6 +24,7 @@ from torch import nn
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Strategy
+from monai_fairfl.transports.flare.guarding import config_of_shipped
 from monai_fairfl.transports.flare.initial_files import INITIAL, write_initial
 from monai_fairfl.transports.flare.job.bundle_sites import BundleSites
 from monai_fairfl.transports.flare.job.script_sites import ScriptSites, check_federation, key_mode
@@ -107,7 +108,8 @@ class FairFLRecipe(Recipe):
             ``local_epochs``, ``device``, ``amp`` and ``check``: fields of
             :class:`~monai_fairfl.transports.flare.site.job_settings.JobSiteSettings`. And of the
             run, fields of :class:`~monai_fairfl.server.settings.RunSettings` such as ``groups`` and
-            ``threads``, which are also the sites'.
+            ``threads``, which are also the sites'; and ``guards``, guards of this package, their
+            names or configurations, where the default ones are not wanted.
 
     Raises:
         ConfigError: when bundle or script, strategy, overrides and number of clients do not go
@@ -155,6 +157,8 @@ class FairFLRecipe(Recipe):
         settings = {name: value for name, value in settings.items() if value is not None}
         site_settings, run_settings = _split_settings(settings)
         run_settings = {"seed": seed, **run_settings, **(federation or {})}
+        if run_settings.get("guards") is not None:
+            run_settings["guards"] = config_of_shipped(run_settings["guards"])
         _check_run_settings(run_settings, num_rounds, min_clients, timeout)
         bundle_only = {"bundle": bundle, **_of_sites_only(settings), "custom_code": custom_code}
         script_only = {
@@ -238,6 +242,7 @@ class FairFLRecipe(Recipe):
             weighting=parts.weighting,
             reward=parts.reward,
             training=dict(parts.training) or None,
+            average=parts.average,
             federation={**self._sites.federation, **run_settings},
             stop_cond=stop_cond,
             patience=patience,

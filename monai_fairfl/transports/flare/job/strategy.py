@@ -64,7 +64,8 @@ def own_classes(strategy: Strategy) -> list[str]:
     []
     """
     own: list[str] = []
-    for component in (strategy, strategy.parts.weighting, strategy.parts.reward):
+    parts = strategy.parts
+    for component in (strategy, parts.weighting, parts.reward, parts.average):
         if component is None:
             continue
         kind = type(component)

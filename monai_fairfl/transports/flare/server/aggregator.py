@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,8 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_opt.pt.fedce import FedCEConstants
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.guards import DEFAULT, BatchStatistics
+from monai_fairfl.guards import BatchStatistics
+from monai_fairfl.guards.catalogue import Given
 from monai_fairfl.protocol.averages import Aggregation, uniform
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -34,7 +36,9 @@ from monai_fairfl.run_folder.records import dropped_of
 from monai_fairfl.server.exchange import Inbox, guarded
 from monai_fairfl.server.finite import require_finite
 from monai_fairfl.server.settings import RunSettings
-from monai_fairfl.strategies import Strategy, Weighting, compose
+from monai_fairfl.server.sharing import divided, parts_of_groups
+from monai_fairfl.strategies import Average, Strategy, Weighting, compose
+from monai_fairfl.transports.flare.guarding import config_of_shipped, shipped_guards
 from monai_fairfl.transports.flare.server.aggregator_state import AggregatorState
 from monai_fairfl.transports.flare.server.one_exchange import one_exchange, try_round
 from monai_fairfl.transports.flare.server.script_messages import (
@@ -46,9 +50,6 @@ from monai_fairfl.transports.flare.server.script_messages import (
 from monai_fairfl.transports.flare.wire import Arriving, unreadable, waits_on_disk
 
 logger = logging.getLogger(__name__)
-
-GUARDS = tuple(guard for guard in DEFAULT if not isinstance(guard, BatchStatistics))
-"""Buffers are differences here, too, and a difference of variances may be negative."""
 
 BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -74,9 +75,11 @@ class FairFLAggregator(ModelAggregator):
     aggregator; :class:`~monai_fairfl.transports.flare.FairFLRecipe` sends each its own only.
 
     Results may come in any order, as ``DIFF`` or ``FULL``; the same results give the same bits. One
-    that is malformed or not finite is left out, which the log reports. What the strategy remembers
-    is in the file ``fairfl_aggregator.json`` of the job's run directory, for a server that is
-    started again, and for you; clients do not receive it.
+    that is malformed is left out, and the guards judge the others as in any federation; the log
+    reports both. Where the server does not know the model that it sent, statistics of batches and
+    repeated steps are not judged. What strategy and guards remember is in the file
+    ``fairfl_aggregator.json`` of the job's run directory, for a server that is started again, and
+    for you; clients do not receive it.
 
     Args:
         strategy: one of ``monai_fairfl.strategies``, or your own.
@@ -86,11 +89,15 @@ class FairFLAggregator(ModelAggregator):
         key_metric: the entry of ``metrics`` that scores the received model, ``global_score`` for
             strategies.
         weighting: in place of the strategy's own, see :func:`~monai_fairfl.strategies.compose`.
+        guards: checks of the results, in order: guards of this package, their names or
+            configurations; ``None``: the default ones.
+        average: in place of the weighted mean.
         ranges: measurement -> (least, most), in place of its range in
             :data:`monai_fairfl.protocol.RANGES`: for a loss that is negative or above 100.
 
     Raises:
-        ConfigError: when the strategy needs more than this workflow has; it is named.
+        ConfigError: when the strategy needs more than this workflow has, or a guard is unknown; it
+            is named.
     """
 
     def __init__(
@@ -100,6 +107,8 @@ class FairFLAggregator(ModelAggregator):
         key_metric: str = "accuracy",
         weighting: Weighting | None = None,
         ranges: Mapping[str, Sequence[float]] | None = None,
+        guards: Given = None,
+        average: Average | None = None,
     ):
         super().__init__()
         if not isinstance(strategy, Strategy):
@@ -109,8 +118,13 @@ class FairFLAggregator(ModelAggregator):
         self.trainable_param_names = trainable_param_names
         self.key_metric = key_metric
         self.weighting = weighting or strategy.parts.weighting
+        self.average = average or strategy.parts.average
+        self.guards = config_of_shipped(guards)
+        # Copies of its own, as some remember earlier rounds.
+        self._guards = copy.deepcopy(shipped_guards(guards))
+        parts = strategy.parts
+        compose(strategy, self.weighting, parts.reward, parts.training, self.average)
         self.ranges = ranges
-        compose(strategy, self.weighting, strategy.parts.reward, strategy.parts.training)
 
         trial = try_round(strategy)
         gives_own_models = trial is not None and trial.rewards is not None
@@ -182,8 +196,13 @@ class FairFLAggregator(ModelAggregator):
             _refuse_own_models(self.strategy)
         require_finite(result, self._origin, self._replies)
 
+        for guard in self._guards:
+            guard.remember(self._with_sent(self._replies))
+        result = divided(result, parts_of_groups(self._verdicts))
+
         number = self._round_number()
-        self._state.write(number, result, {**self._replies.missing, **self._refused})
+        missing = {**self._replies.missing, **self._refused}
+        self._state.write(number, result, missing, self._verdicts)
         meta = {"nr_aggregated": len(self._replies), **self._weights_for_clients()}
         return FLModel(
             ParamsType.DIFF,
@@ -234,7 +253,7 @@ class FairFLAggregator(ModelAggregator):
         spec = ModelSpec(tuple(sorted(trainable)), buffers=buffers, layers=layers)
 
         self.strategy.start(self._origin, self._known_clients(), spec)
-        self._state = AggregatorState(self.strategy, self.fl_ctx)
+        self._state = AggregatorState(self.strategy, self._guards, self.fl_ctx)
         self._state.resume(self._round_number())
 
     def _most_common_tensors(self) -> Arriving:
@@ -272,10 +291,43 @@ class FairFLAggregator(ModelAggregator):
         arrived = inbox.replies()
         for client, dropped in dropped_of([arrived]).items():
             logger.warning("client %s: measurements are left out: %s", client, dropped)
-        self._replies, _ = guarded(arrived, GUARDS)
-        if not self._replies:
-            self._fail({**self._replies.missing, **self._refused})
+        guards = self._guards
+        if not self._knows_sent():
+            # Of statistics, differences alone say nothing: those of a variance may be negative.
+            guards = tuple(one for one in guards if not isinstance(one, BatchStatistics))
+        passed, self._verdicts = guarded(self._with_sent(arrived), guards)
+        if not passed:
+            self._fail({**passed.missing, **self._refused})
+
+        # The strategy sees differences again, also of the buffers.
+        differences = {reply.id: reply.buffers for reply in arrived}
+        replies = [replace(reply, buffers=differences[reply.id]) for reply in passed]
+        self._replies = _same_exchange(passed, replies, list(arrived.requests.values()))
         return self._replies
+
+    def _knows_sent(self) -> bool:
+        """Whether the sent model is known here, with all tensors that the clients sent."""
+        sent: Mapping[str, torch.Tensor] = self._sent or {}
+        for name, tensor in self._origin.items():
+            if name not in sent or sent[name].shape != tensor.shape:
+                return False
+        return True
+
+    def _with_sent(self, replies: Replies) -> Replies:
+        """The replies as guards see them: to the sent model, with buffers and not differences.
+
+        They stay as they are where the sent model is not known here.
+        """
+        if not self._knows_sent():
+            return replies
+        assert self._sent is not None
+        sent = {name: self._sent[name] for name in self._origin}
+        requests = [replace(request, weights=sent) for request in replies.requests.values()]
+        absolute = []
+        for reply in replies:
+            buffers = {name: sent[name] + change for name, change in (reply.buffers or {}).items()}
+            absolute.append(replace(reply, buffers=buffers))
+        return _same_exchange(replies, absolute, requests)
 
     def _reply_to(self, request: Request) -> Reply:
         """Return one result as a reply; one that cannot be read has an error."""
@@ -342,6 +394,22 @@ class FairFLAggregator(ModelAggregator):
         raise FederationError(
             f"no client's result of this round can be used: {dict(reasons) or 'none came'}"
         )
+
+
+def _same_exchange(
+    before: Replies, replies: Sequence[Reply], requests: Sequence[Request]
+) -> Replies:
+    """An exchange with changed replies and requests, which have the same ids and updates."""
+    return Replies(
+        replies,
+        requests,
+        before.spec,
+        before.missing,
+        before.matrix,
+        before.not_finite,
+        before.expected,
+        before.dropped,
+    )
 
 
 def _refuse_own_models(strategy: Strategy) -> NoReturn:

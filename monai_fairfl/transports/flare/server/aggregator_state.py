@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nvflare.apis.fl_context import FLContext
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.values import to_json
 from monai_fairfl.strategies import RoundResult, Strategy
 from monai_fairfl.utils.files import write_atomically
@@ -21,34 +23,47 @@ STATE = "fairfl_aggregator.json"
 
 
 class AggregatorState:
-    """The strategy's state and the record of every round.
+    """The state of strategy and guards, and the record of every round.
 
     A server that is started again takes them up; a user reads them.
 
     Args:
         strategy: whose state it is.
+        guards: whose state it is, too.
         fl_ctx: of the job; ``None`` outside a job, where nothing is written.
     """
 
-    def __init__(self, strategy: Strategy, fl_ctx: FLContext | None):
+    def __init__(self, strategy: Strategy, guards: Sequence[Guard], fl_ctx: FLContext | None):
         self.strategy = strategy
+        self.guards = guards
         self.rounds: list[dict[str, Any]] = []
         self.file = _state_file(fl_ctx)
 
-    def write(self, number: int | None, result: RoundResult, missing: Mapping[str, str]) -> None:
+    def write(
+        self,
+        number: int | None,
+        result: RoundResult,
+        missing: Mapping[str, str],
+        verdicts: Mapping[str, Sequence[Verdict]],
+    ) -> None:
         """Add the record of round ``number`` and write everything.
 
         Args:
             number: of the round, where NVFlare gives one.
             result: of the round.
             missing: client -> why its result did not count.
+            verdicts: client -> verdicts of the guards.
         """
+        details: dict[str, list[dict[str, Any]]] = {}
+        for client, of_client in verdicts.items():
+            details[client] = [asdict(verdict) for verdict in of_client]
         self.rounds.append(
             {
                 "round": number,
                 "aggregation": to_json(result.aggregation),
                 "contributions": to_json(result.contributions),
                 "missing": dict(missing),
+                "verdicts": details,
                 "notes": dict(result.notes),
             }
         )
@@ -57,6 +72,7 @@ class AggregatorState:
         content = {
             "strategy": self.strategy.name,
             "state": self.strategy.state_dict(),
+            "guards": self._states_of_guards(),
             "rounds": self.rounds,
         }
         write_atomically(self.file, json.dumps(content, indent=1).encode())
@@ -77,10 +93,30 @@ class AggregatorState:
                 f"{self.strategy.name}: delete it"
             )
         self.strategy.load_state_dict(content["state"])
+        states = content.get("guards", {})
+        for name, guard in self._named_guards().items():
+            # Other guards than before begin without a memory.
+            if name in states:
+                guard.load_state_dict(states[name])
         self.rounds = []
         for record in content["rounds"]:
             if record["round"] is None or record["round"] < number:
                 self.rounds.append(record)
+
+    def _states_of_guards(self) -> dict[str, dict[str, Any]]:
+        """Name -> state of each guard that looks back."""
+        states = {}
+        for name, guard in self._named_guards().items():
+            if guard.state:
+                states[name] = guard.state_dict()
+        return states
+
+    def _named_guards(self) -> dict[str, Guard]:
+        """The guards by class and place, so that two of one class differ."""
+        named = {}
+        for place, guard in enumerate(self.guards):
+            named[f"{place} {type(guard).__name__}"] = guard
+        return named
 
 
 def _state_file(fl_ctx: FLContext | None) -> Path | None:

@@ -19,8 +19,9 @@ from nvflare.app_common.workflows.model_controller import ModelController
 
 from monai_fairfl.errors import FairFLError, TransportAborted
 from monai_fairfl.server.federation import Federation
-from monai_fairfl.strategies import Reward, Strategy, Weighting, compose
+from monai_fairfl.strategies import Average, Reward, Strategy, Weighting, compose
 from monai_fairfl.transports.flare import wire
+from monai_fairfl.transports.flare.guarding import shipped_guards
 from monai_fairfl.transports.flare.initial_files import (
     INITIAL,
     read_initial,
@@ -78,6 +79,7 @@ class FairFLController(ModelController):
             clients run scripts that know nothing of this package; ``None``: they are of this
             package.
         needs: what a server must allow; NVFlare shows it when its policy refuses this class.
+        average: in place of the weighted mean of the updates.
     """
 
     _always_serialize_args = ("needs",)
@@ -101,6 +103,7 @@ class FairFLController(ModelController):
         memory_gc_rounds: int = 0,
         scripts: Mapping[str, str] | None = None,
         needs: str = NEEDS,
+        average: Average | None = None,
     ):
         super().__init__(persistor_id="", ignore_result_error=True)
         # NVFlare writes a job's configuration from attributes that are named as the arguments.
@@ -121,6 +124,7 @@ class FairFLController(ModelController):
         self.memory_gc_rounds = memory_gc_rounds
         self.scripts = scripts
         self.needs = needs
+        self.average = average
 
     def run(self) -> None:
         """Run the federation; an error of its own ends the job and names the way to go on."""
@@ -152,8 +156,8 @@ class FairFLController(ModelController):
 
     def _federation(self, folder: Path) -> Federation:
         strategy = self.strategy
-        if self.weighting or self.reward or self.training:
-            strategy = compose(strategy, self.weighting, self.reward, self.training)
+        if self.weighting or self.reward or self.training or self.average:
+            strategy = compose(strategy, self.weighting, self.reward, self.training, self.average)
         messages = None
         if self.scripts is not None:
             messages = ScriptMessages(strategy, **self.scripts)
@@ -168,6 +172,7 @@ class FairFLController(ModelController):
         )
 
         settings = {"final": ("score", "test_score"), **(self.federation or {})}
+        settings["guards"] = shipped_guards(settings.get("guards"))
         if self.scripts is not None:
             settings = settings_for_scripts(settings)
         federation = Federation(

@@ -178,3 +178,19 @@ def test_the_simulators_command_shows_the_servers_report_and_leaves_it_as_it_is(
     page.unlink()
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"run": str(run), "report": None}
+
+
+def test_guards_are_an_option_of_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wider = "['NonFinite', {'_target_': 'monai_fairfl.guards.TooLong', 'times': 8.0}]"
+    assert main([*EXPORT, "--guards", wider, "--out", str(tmp_path / "job")]) == 0
+    [server] = (tmp_path / "job").rglob("config_fed_server.json")
+    arguments = json.loads(server.read_text())["workflows"][0]["args"]
+    assert arguments["federation"]["guards"] == [
+        {"_target_": "monai_fairfl.guards.NonFinite"},
+        {"_target_": "monai_fairfl.guards.TooLong", "times": 8.0},
+    ]
+    assert main([*EXPORT, "--guards", "['ToLong']", "--out", str(tmp_path / "no")]) == 2
+    assert "did you mean 'TooLong'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*EXPORT, "--guards", "TooLong", "--out", str(tmp_path / "no")])
+    assert "expected a list of names or configurations" in capsys.readouterr().err

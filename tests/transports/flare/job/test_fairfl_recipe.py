@@ -19,7 +19,15 @@ from nvflare.apis.workspace import Workspace  # noqa: E402
 from nvflare.private.fed.server.server_json_config import ServerJsonConfigurator  # noqa: E402
 
 from monai_fairfl.errors import ConfigError  # noqa: E402
-from monai_fairfl.strategies import FedAvg, Proportional, ShapFed, compose  # noqa: E402
+from monai_fairfl.guards import Guard, TooLong, Verdict  # noqa: E402
+from monai_fairfl.protocol.replies import Replies  # noqa: E402
+from monai_fairfl.strategies import (  # noqa: E402
+    FedAvg,
+    Proportional,
+    ShapFed,
+    TrimmedMean,
+    compose,
+)
 from monai_fairfl.transports.flare import FairFLRecipe
 from monai_fairfl.transports.flare.policy import ENTRY  # noqa: E402
 
@@ -127,6 +135,15 @@ def test_arguments_reach_the_job_and_the_policys_refusal_says_what_to_add(tmp_pa
     assert arguments["weighting"]["args"] == {"power": 2.0}
     assert arguments["training"] == {"prox_mu": 0.01}
     assert "flare-policy --kit" in arguments["needs"]
+    assert "average" not in arguments
+
+
+def test_a_robust_average_reaches_the_servers_strategy(tmp_path: Path) -> None:
+    strategy = compose(FedAvg(), average=TrimmedMean(2))
+    server, _, job = exported(tmp_path, strategy=strategy)
+    assert server["workflows"][0]["args"]["average"]["args"] == {"trim": 2}
+    built = as_the_server_reads_it(job, tmp_path / "server").workflows[0].controller
+    assert isinstance(built.average, TrimmedMean) and built.average.trim == 2
 
 
 def test_settings_of_sites_and_run_are_arguments_of_the_recipe(tmp_path: Path) -> None:
@@ -214,3 +231,26 @@ def test_composed_strategies_keep_their_name(tmp_path: Path) -> None:
     composed = compose(FedAvg(), training={"prox_mu": 0.01})
     recipe = FairFLRecipe(bundle=BUNDLE, strategy=composed, min_clients=2, overrides=SETTINGS)
     assert composed.name in recipe.name
+
+
+def test_guards_travel_as_plain_configuration(tmp_path: Path) -> None:
+    server, _, _ = exported(tmp_path / "some", guards=["NonFinite", TooLong(8.0)])
+    assert server["workflows"][0]["args"]["federation"]["guards"] == [
+        {"_target_": "monai_fairfl.guards.NonFinite"},
+        {"_target_": "monai_fairfl.guards.TooLong", "times": 8.0},
+    ]
+    server, _, _ = exported(tmp_path / "none", guards=[])
+    assert server["workflows"][0]["args"]["federation"]["guards"] == []
+    server, _, _ = exported(tmp_path / "default", guards=None)
+    assert "guards" not in server["workflows"][0]["args"]["federation"]
+    with pytest.raises(ConfigError, match="unknown guard 'ToLong': did you mean 'TooLong'"):
+        exported(tmp_path / "unknown", guards=["ToLong"])
+    with pytest.raises(ConfigError, match="not of this package"):
+        exported(tmp_path / "own", guards=[OwnGuard()])
+
+
+class OwnGuard(Guard):
+    """A guard that is not of the package."""
+
+    def check(self, replies: Replies) -> dict[int, Verdict]:
+        return {}

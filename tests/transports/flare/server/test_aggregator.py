@@ -177,6 +177,7 @@ def test_which_model_counts_where_two_clients_disagree_does_not_depend_on_who_is
 
 def test_whole_parameters_are_compared_with_the_model_that_was_sent() -> None:
     sent = {name: torch.full(shape, 0.5) for name, shape in SHAPES.items()}
+    sent["norm.running_var"] = torch.full((3,), 8.0)  # no variance becomes negative
     differences, whole = results(0), results(0)
     for model in whole:
         model.params_type = ParamsType.FULL

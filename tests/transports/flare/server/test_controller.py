@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 from helpers.driving import SPEC, LeastSquares
 
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.guards import DEFAULT
 from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.run_folder.records import names_of_guards
 from monai_fairfl.server.exchange import Inbox
 from monai_fairfl.strategies import FedAvg
 from monai_fairfl.transports.in_process import InProcess
@@ -173,3 +176,21 @@ def test_patience_is_remembered_when_a_job_is_submitted_again(
     parts = [job_of("parts", stop_after) for stop_after in (1, 3, None)]
     assert whole == parts[-1] == shown == list(range(6))
     assert (tmp_path / "whole/ledger.jsonl").read_text().count("\n") == 8
+
+
+def test_a_jobs_guards_are_those_that_its_configuration_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def guards_of_job(**given: Any) -> list[str]:
+        controller = FairFLController(FedAvg(), federation=given)
+        controller.engine = Engine("ABC")  # type: ignore[assignment]
+        monkeypatch.setattr(controller, "get_app_dir", lambda: str(tmp_path))
+        return names_of_guards(controller._federation(tmp_path / "run").guards)
+
+    default = [type(guard).__name__ for guard in DEFAULT]
+    assert guards_of_job() == guards_of_job(guards=None) == default
+    assert guards_of_job(guards=[]) == []
+    wider = {"_target_": "monai_fairfl.guards.TooLong", "times": 8.0}
+    assert guards_of_job(guards=[wider]) == ["TooLong-times_8.0"]
+    with pytest.raises(ConfigError, match="no class that inherits from monai_fairfl.guards.Guard"):
+        guards_of_job(guards=["subprocess.Popen"])

@@ -1,0 +1,232 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Robust averages and weightings: parts that bound what a few clients can do to the model.
+
+They go with any strategy, see :func:`~monai_fairfl.strategies.compose`, and none is used by
+default: each also takes something from an honest client that is unlike the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from monai_fairfl.protocol.averages import Aggregation, uniform
+from monai_fairfl.protocol.geometry import ZERO_NORM
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.strategies.parts import Average, Weighting
+
+ROUNDING = 1e-6
+"""Of inner products of float32 vectors, relative."""
+
+STEPS = 200
+"""Most steps of Weiszfeld's algorithm; it converges in some tens."""
+
+
+class ClippedMean(Average):
+    r"""The strategy's average of updates that were cut to the median length.
+
+    .. math:: w = w_0 + \sum_i \rho_i \min(1, m / \lVert \Delta_i \rVert) \Delta_i
+
+    with :math:`m = \mathrm{median}_j \lVert \Delta_j \rVert`. Lengths are as the strategy scales
+    the updates. About half of all honest clients are cut in every round.
+    """
+
+    def __call__(
+        self,
+        replies: Replies,
+        weights: Aggregation,
+        buffers: str,
+        start: Mapping[str, torch.Tensor] | None,
+        scale: Mapping[str, float] | None,
+    ) -> dict[str, torch.Tensor]:
+        given = scale or dict.fromkeys(replies.clients, 1.0)
+        norms = {}
+        for reply, norm in zip(replies, replies.geometry.norms, strict=True):
+            norms[reply.client] = abs(given[reply.client]) * float(norm)
+        median = float(np.median(list(norms.values())))
+        clipped = {}
+        for client, norm in norms.items():
+            clipped[client] = given[client]
+            if norm > median:
+                clipped[client] *= median / norm
+        return replies.average(weights, buffers, start, clipped)
+
+
+class Median(Average):
+    r"""The median of each coordinate (Yin et al., ICML 2018, Definition 1), without weights.
+
+    .. math:: w_d = w_{0,d} + \mathrm{median}_i \, \Delta_{i,d}
+
+    It withstands fewer than half of the clients. With an even number it is the mean of the two
+    values in the middle. Weights of the strategy play no part; an entry that one hospital alone
+    needs to move stays where it is.
+    """
+
+    uses_weights = False
+
+    def __call__(
+        self,
+        replies: Replies,
+        weights: Aggregation,
+        buffers: str,
+        start: Mapping[str, torch.Tensor] | None,
+        scale: Mapping[str, float] | None,
+    ) -> dict[str, torch.Tensor]:
+        return replies.reduced(
+            lambda values: trimmed_mean(values, len(values)), buffers, start, scale
+        )
+
+
+class TrimmedMean(Average):
+    r"""The mean of each coordinate without its extremes (Yin et al., ICML 2018, Definition 2).
+
+    The ``trim`` largest and the ``trim`` smallest values of each coordinate are left out. It
+    withstands ``trim`` clients. Weights of the strategy play no part.
+
+    Args:
+        trim: values left out on each side, at least 1; of fewer than ``2 trim + 1`` clients as many
+            as leave one or two.
+
+    >>> trimmed_mean(torch.tensor([[1.0], [2.0], [3.0], [100.0]]), 1).tolist()
+    [2.5]
+    """
+
+    uses_weights = False
+
+    def __init__(self, trim: int = 1):
+        if isinstance(trim, bool) or not isinstance(trim, int) or trim < 1:
+            raise ValueError(
+                f"TrimmedMean: trim must be a whole number of at least 1, got {trim!r}"
+            )
+        self.trim = trim
+
+    def __call__(
+        self,
+        replies: Replies,
+        weights: Aggregation,
+        buffers: str,
+        start: Mapping[str, torch.Tensor] | None,
+        scale: Mapping[str, float] | None,
+    ) -> dict[str, torch.Tensor]:
+        return replies.reduced(
+            lambda values: trimmed_mean(values, self.trim), buffers, start, scale
+        )
+
+
+class Krum(Weighting):
+    r"""All weight to the updates with the nearest neighbours (Blanchard et al., NeurIPS 2017).
+
+    .. math:: s_i = \sum_{j \in N_i} \lVert \Delta_i - \Delta_j \rVert^2
+
+    with :math:`N_i` the :math:`n - f - 2` updates nearest to :math:`\Delta_i`. The ``chosen``
+    updates of lowest score share the weight equally: one is Krum, several are Multi-Krum.
+    Distances come from the Gram matrix; ties go to the client that is first by name. The hospital
+    that is least like the others never has any weight.
+
+    Args:
+        attackers: f, clients that may be hostile. The proof needs n of at least 2 f + 3; with
+            fewer present clients each is scored by its nearest neighbour at least.
+        chosen: m, updates that are averaged; of fewer clients, all.
+
+    >>> Krum(attackers=2, chosen=3).chosen
+    3
+    """
+
+    def __init__(self, attackers: int = 1, chosen: int = 1):
+        for name, value, least in (("attackers", attackers, 0), ("chosen", chosen, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(
+                    f"Krum: {name} must be a whole number of at least {least}, got {value!r}"
+                )
+        self.attackers = attackers
+        self.chosen = chosen
+
+    def __call__(
+        self, replies: Replies, contributions: Mapping[str, float | Estimate]
+    ) -> dict[str, float]:
+        clients = [reply.client for reply in replies]
+        if len(clients) == 1:
+            return uniform(clients)
+        squared = squared_distances(replies.geometry.gram)
+        neighbours = max(1, len(clients) - self.attackers - 2)
+        scores = []
+        for row in range(len(clients)):
+            others = np.sort(np.delete(squared[row], row))
+            scores.append(float(others[:neighbours].sum()))
+
+        best = np.argsort(scores, kind="stable")[: self.chosen]
+        weights = dict.fromkeys(clients, 0.0)
+        for row in best:
+            weights[clients[row]] = 1 / len(best)
+        return weights
+
+
+class GeometricMedian(Weighting):
+    r"""Weights whose average is the geometric median of the updates (Pillutla et al., 2022).
+
+    .. math:: z = \arg\min_z \sum_i \lVert \Delta_i - z \rVert, \qquad
+              \rho_i \propto 1 / \max(\nu, \lVert \Delta_i - z \rVert)
+
+    Weiszfeld's algorithm needs inner products only. It withstands fewer than half of the clients.
+    An update far from the others has little weight, and never none.
+
+    Args:
+        smoothing: :math:`\nu`, as a share of the median length of the updates. Inner products of
+            float32 updates tell no smaller distances from none.
+    """
+
+    def __init__(self, smoothing: float = 1e-3):
+        if not smoothing > 0:
+            raise ValueError(f"GeometricMedian: smoothing must be above 0, got {smoothing!r}")
+        self.smoothing = smoothing
+
+    def __call__(
+        self, replies: Replies, contributions: Mapping[str, float | Estimate]
+    ) -> dict[str, float]:
+        gram = replies.geometry.gram
+        least = max(self.smoothing * float(np.median(replies.geometry.norms)), ZERO_NORM)
+        weights = np.full(len(replies), 1 / len(replies))
+        for _ in range(STEPS):
+            # The squared length of Delta_i - z, where z is the sum of the weighted updates.
+            squared = np.diag(gram) - 2 * gram @ weights + weights @ gram @ weights
+            distances = np.maximum(np.sqrt(np.maximum(squared, 0.0)), least)
+            moved = (1 / distances) / (1 / distances).sum()
+            has_converged = bool(np.abs(moved - weights).max() < 1e-12)
+            weights = moved
+            if has_converged:
+                break
+        return {reply.client: float(w) for reply, w in zip(replies, weights, strict=True)}
+
+
+def trimmed_mean(values: torch.Tensor, trim: int) -> torch.Tensor:
+    """The mean over the first axis without the largest and smallest values of each entry.
+
+    Args:
+        values: shape (N, ...).
+        trim: values left out on each side; fewer where no one or two would stay.
+
+    Returns:
+        Shape (...), in the values' own type.
+    """
+    count = len(values)
+    left_out = min(trim, (count - 1) // 2)
+    ordered = values.sort(dim=0).values
+    return ordered[left_out : count - left_out].double().mean(0).to(values.dtype)
+
+
+def squared_distances(gram: np.ndarray) -> np.ndarray:
+    """The squared distances of all pairs of vectors, from their Gram matrix; shape (N, N).
+
+    What is no larger than the rounding of float32 inner products is 0.
+
+    >>> squared_distances(np.array([[4.0, 0.0], [0.0, 1.0]])).tolist()
+    [[0.0, 5.0], [5.0, 0.0]]
+    """
+    squared_norms = np.diag(gram)
+    sums = squared_norms[:, None] + squared_norms[None]
+    squared = sums - 2 * gram
+    return np.where(squared > ROUNDING * sums, squared, 0.0)

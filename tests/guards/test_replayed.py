@@ -1,0 +1,106 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from helpers.updates import (
+    LENGTH_OF_MODEL,
+    at_cosine,
+    clients_judged,
+    directions,
+    honest,
+    model_at,
+    replies_with,
+)
+
+from monai_fairfl.guards import Replayed
+
+NAMES = "ABCDE"
+ORIGIN = LENGTH_OF_MODEL * directions(1, seed=99)[0]
+
+
+def after_a_round(absent: str = "") -> tuple[Replayed, np.ndarray, dict[str, np.ndarray]]:
+    """A guard that has seen a round, the step that followed, and that round's updates."""
+    guard = Replayed()
+    updates = honest(NAMES, seed=1)
+    present = {client: update for client, update in updates.items() if client not in absent}
+    guard.remember(replies_with(present, start=model_at(ORIGIN), absent=absent))
+    step = sum(updates.values()) / len(updates)
+    return guard, step, updates
+
+
+def second_round(guard: Replayed, step: np.ndarray, **changed: np.ndarray) -> tuple[list[str], str]:
+    updates = {**honest(NAMES, seed=2), **changed}
+    replies = replies_with(updates, start=model_at(ORIGIN + step))
+    verdicts = guard.check(replies)
+    assert all(verdict.action == "quarantine" for verdict in verdicts.values())
+    reason = next(iter(verdicts.values())).reason if verdicts else ""
+    return clients_judged(verdicts, replies), reason
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.01, 30.0])
+def test_the_last_step_is_found_at_any_length(factor: float) -> None:
+    guard, step, _ = after_a_round()
+    found, reason = second_round(guard, step, C=factor * step)
+    assert found == ["C"]
+    assert "repeats the last global step (cosine 1.000); the median of the others is" in reason
+
+
+def test_an_update_that_only_resembles_the_last_step_passes() -> None:
+    guard, step, _ = after_a_round()
+    unit = step / np.linalg.norm(step)
+    apart = directions(30, seed=5)[-1]
+    apart = apart - (apart @ unit) * unit
+    similar = at_cosine(0.85, unit, apart / np.linalg.norm(apart))
+    assert second_round(guard, step, C=similar) == ([], "")
+
+
+def test_another_clients_previous_update_is_found() -> None:
+    guard, step, updates = after_a_round()
+    found, reason = second_round(guard, step, C=updates["A"])
+    assert found == ["C"] and "another client's previous update" in reason
+
+
+def test_the_same_update_again_is_found_and_one_much_like_it_passes() -> None:
+    guard, step, updates = after_a_round()
+    found, reason = second_round(guard, step, C=3 * updates["C"])
+    assert found == ["C"] and "its own previous update" in reason
+    apart = directions(30, seed=5)[-1]
+    apart = apart - (apart @ updates["C"]) * updates["C"]
+    much_alike = at_cosine(0.999, updates["C"], apart / np.linalg.norm(apart))
+    assert second_round(guard, step, C=much_alike) == ([], "")
+
+
+def test_where_everybody_goes_on_in_one_direction_nobody_repeats() -> None:
+    guard, step, updates = after_a_round()
+    replies = replies_with(updates, start=model_at(ORIGIN + step))
+    assert guard.check(replies) == {}
+    alike = honest(NAMES, cosine=0.9999, seed=3)
+    guard.remember(replies_with(alike, start=model_at(ORIGIN)))
+    replies = replies_with(alike, start=model_at(ORIGIN + sum(alike.values())))
+    assert guard.check(replies) == {}
+
+
+def test_a_client_whose_reply_did_not_count_has_received_the_model_all_the_same() -> None:
+    guard, step, _ = after_a_round(absent="C")
+    found, reason = second_round(guard, step, C=step)
+    assert found == ["C"] and "last global step" in reason
+
+
+def test_the_state_is_json_and_gives_the_same_verdicts() -> None:
+    guard, step, _ = after_a_round()
+    restored = Replayed()
+    restored.load_state_dict(json.loads(json.dumps(guard.state_dict())))
+    assert second_round(restored, step, C=step) == second_round(guard, step, C=step)
+    fresh = Replayed()
+    assert second_round(fresh, step, C=step) == ([], "")
+
+
+def test_memory_of_a_model_of_another_size_judges_nobody() -> None:
+    guard, step, _ = after_a_round()
+    small = Replayed(entries=10)
+    small.load_state_dict(guard.state_dict())
+    assert second_round(small, step, C=step) == ([], "")

@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Updates with chosen lengths and cosines, large enough for guards that compare directions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
+
+SHAPES = {"conv.weight": (40, 60), "out.bias": (3,), "out.weight": (3, 100)}
+STATISTICS = ("norm.num_batches_tracked", "norm.running_mean", "norm.running_var")
+SPEC = ModelSpec(
+    tuple(SHAPES),
+    buffers=STATISTICS,
+    layers={name: name.split(".")[0] for name in SHAPES},
+    output=("out", 0),
+)
+PARAMETERS = sum(int(np.prod(shape)) for shape in SHAPES.values())
+LENGTH_OF_MODEL = 50.0
+
+
+def directions(count: int, seed: int = 0) -> np.ndarray:
+    """Orthonormal vectors, one a row."""
+    generator = np.random.default_rng(seed)
+    columns, _ = np.linalg.qr(generator.normal(size=(PARAMETERS, count)))
+    return columns.T
+
+
+def at_cosine(cosine: float, direction: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """A unit vector at ``cosine`` to ``direction``, in the plane of two orthonormal vectors."""
+    return cosine * direction + np.sqrt(1 - cosine**2) * other
+
+
+def honest(clients: Sequence[str], cosine: float = 0.5, seed: int = 0) -> dict[str, np.ndarray]:
+    """Unit updates with the same cosine for every pair."""
+    basis = directions(len(clients) + 1, seed)
+    found = {}
+    for row, client in enumerate(clients):
+        found[client] = at_cosine(np.sqrt(cosine), basis[0], basis[row + 1])
+    return found
+
+
+def tensors_of(values: np.ndarray) -> dict[str, torch.Tensor]:
+    """A flat vector as the model's parameters."""
+    tensors = {}
+    begin = 0
+    for name, shape in SHAPES.items():
+        end = begin + int(np.prod(shape))
+        tensors[name] = torch.from_numpy(values[begin:end]).float().view(shape)
+        begin = end
+    return tensors
+
+
+def statistics_of(
+    mean: float = 0.0, variance: float = 1.0, batches: int = 5
+) -> dict[str, torch.Tensor]:
+    """BatchNorm's statistics of four channels, the last of which is unusual."""
+    means, variances = torch.zeros(4), torch.ones(4)
+    means[3], variances[3] = mean, variance
+    return {
+        "norm.num_batches_tracked": torch.tensor(batches),
+        "norm.running_mean": means,
+        "norm.running_var": variances,
+    }
+
+
+def model_at(values: np.ndarray) -> dict[str, torch.Tensor]:
+    """A whole model with these parameters."""
+    return {**tensors_of(values), **statistics_of(batches=0)}
+
+
+START = model_at(LENGTH_OF_MODEL * directions(1, seed=99)[0])
+
+
+def replies_with(
+    updates: Mapping[str, np.ndarray],
+    buffers: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
+    samples: Mapping[str, int] | None = None,
+    start: Mapping[str, torch.Tensor] = START,
+    absent: Sequence[str] = (),
+) -> Replies:
+    """Replies of one exchange that trained.
+
+    Args:
+        updates: client -> flat update.
+        buffers: client -> buffers; usual ones where a client is not named.
+        samples: client -> images; 100 where a client is not named.
+        start: the model that all were sent.
+        absent: clients that were asked, too, and did not answer.
+    """
+    requests = []
+    replies = []
+    for number, client in enumerate(sorted([*updates, *absent])):
+        requests.append(Request(client, "train", start, id=number))
+        if client in absent:
+            continue
+        reply = Reply(
+            client,
+            tensors_of(np.asarray(updates[client], dtype=np.float64)),
+            (samples or {}).get(client, 100),
+            buffers=dict((buffers or {}).get(client, statistics_of())),
+            id=number,
+        )
+        replies.append(reply)
+    return Replies(replies, requests, SPEC)
+
+
+def clients_judged(verdicts: Mapping[int, object], replies: Replies) -> list[str]:
+    """The clients of the verdicts."""
+    return [reply.client for reply in replies if reply.id in verdicts]
