@@ -214,8 +214,8 @@ def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
     """
     if not re.fullmatch(rf"[A-Za-z0-9_][A-Za-z0-9_. -]{{0,{most - 1}}}", name):
         raise ConfigError(
-            f"{what} {name!r:.100} cannot be used: give it 1 to {most} letters, digits, '_', '-', '.' "
-            "or spaces, beginning with a letter, a digit or '_'"
+            f"{what} {name!r:.100} cannot be used: give it 1 to {most} letters, digits, '_', '-', "
+            "'.' or spaces, beginning with a letter, a digit or '_'"
         )
     return name
 
