@@ -30,6 +30,7 @@ from study import HERE, ROOT, Study, studies, write_result
 PAGES = [
     HERE / "README.md",
     ROOT / "docs" / "results.md",
+    ROOT / "docs" / "guards.md",
     *sorted(ROOT.glob("bundles/*/docs/README.md")),
 ]
 

@@ -18,7 +18,7 @@ import torch
 from reading import markdown, measurement
 from trainings import TRAININGS
 
-from monai_fairfl.guards import Guard, Verdict
+from monai_fairfl.guards import DEFAULT, Guard, Verdict
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies import FedAvg, FedCE, Strategy
 
@@ -151,24 +151,33 @@ def strategy_of(name: str) -> Strategy:
 
 
 def measure(data: Path, runs: Path) -> dict[str, Any]:
-    """Train all federations, each with one watching guard."""
+    """Train all federations with the default guards, and one before them that watches."""
     found = {}
     for name, training in TRAININGS.items():
         watching = Watching()
         run_dir = runs / "guards" / name.replace(" ", "_").replace(",", "")
         shutil.rmtree(run_dir, ignore_errors=True)
-        training.run(strategy_of(name), [watching], data, run_dir, final=())
-        print(name, len(watching.rows), flush=True)
-        found[name] = [_rounded(row) for row in watching.rows]
+        guards = [watching, *DEFAULT]
+        history = training.run(strategy_of(name), guards, data, run_dir, final=())
+        verdicts = sum(len(record["verdicts"]) for record in history.rounds)
+        print(name, len(watching.rows), verdicts, flush=True)
+        found[name] = {**_columns(watching.rows), "verdicts": verdicts}
     return found
 
 
-def _rounded(row: Mapping[str, Any]) -> dict[str, Any]:
-    rounded = dict(row)
-    for key, value in row.items():
-        if isinstance(value, float):
-            rounded[key] = float(f"{value:.4g}")
-    return rounded
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Key -> its values, one per client-round; ``None`` where there is none, as in round 0."""
+    columns: dict[str, list[Any]] = {}
+    for key in ("round", "site", "agreement_of_others", *QUANTITIES):
+        columns[key] = [_rounded(row.get(key)) for row in rows]
+    return columns
+
+
+def _rounded(value: Any) -> Any:
+    """A number with four digits; anything else as it is."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    return value
 
 
 def table() -> str:
@@ -177,12 +186,14 @@ def table() -> str:
     rows = []
     for name in TRAININGS:
         of_training = found[name]
-        row = [name, strategy_of(name).name, str(len(of_training))]
+        row = [name, strategy_of(name).name, str(len(of_training["round"]))]
+        row.append(str(of_training["verdicts"]))
         for key in QUANTITIES:
-            values = [entry[key] for entry in of_training if key in entry]
+            values = [value for value in of_training[key] if value is not None]
             row.append(_extremes(values))
         rows.append(row)
-    return markdown(["training", "strategy", "client-rounds", *QUANTITIES.values()], rows)
+    head = ["training", "strategy", "client-rounds", "verdicts", *QUANTITIES.values()]
+    return markdown(head, rows)
 
 
 def _extremes(values: Sequence[float]) -> str:

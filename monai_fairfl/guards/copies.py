@@ -25,7 +25,7 @@ class Copies(Guard):
     condition protects sites that are alike because all are, such as even shares of one data set.
 
     Args:
-        cosine: least cosine of copies. In real trainings honest pairs reached 0.70.
+        cosine: least cosine of copies. In real trainings honest pairs reached 0.74.
         nearer: share of the usual distance below which a pair stands out.
 
     Each client's part is that of its images among the group's. Where a client trained several
