@@ -40,16 +40,16 @@ demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server
 		--workspace demo/flare --num-rounds 6 --local-epochs 4 --seed $(SEED) \
 		--overrides "{'size': [64, 64], 'channels': [16, 32, 64, 128]}"
 
-test: lint ## lint, then every test but most of those that start NVIDIA FLARE: about 5 minutes on two cores
-	$(PYTEST) -m "not poc and not simulator"
+test: lint ## lint, then the tests of less than about five seconds each: about 4 minutes on two cores
+	$(PYTEST) -m "not long and not poc and not simulator"
 
-test-all: lint ## lint, then every test: about 20 minutes
+test-all: lint ## lint, then every test: about 15 minutes
 	$(PYTEST)
 
-test-flare: $(READY) ## what make test leaves out: NVIDIA FLARE's simulator, servers and clients with mTLS on loopback
+test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with mTLS on loopback
 	$(PYTEST) -m "poc or simulator"
 
-test-quick: $(READY) ## the tests of less than about 3 seconds each: about two minutes in all
+test-quick: $(READY) ## the tests of less than about a third of a second: about a minute
 	$(PYTEST) -m "not slow"
 
 lint: $(READY) ## check format, imports, style, types and who imports whom

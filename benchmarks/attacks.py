@@ -56,6 +56,7 @@ from monai_fairfl.strategies import (
     QFedAvg,
     ShapFed,
     Strategy,
+    compose,
 )
 from monai_fairfl.transports.in_process import Client, InProcess
 from monai_fairfl.utils.random_state import seed_of
@@ -458,6 +459,14 @@ def print_outlier(
         print(f"| {name} | {mean:.3f} | {lowest} | {verdicts} |", flush=True)
 
 
+def _limited(name: str, cap: float | None, clip_reports: float | None) -> Strategy:
+    """A new strategy with limits of its weights and reports, where these are given."""
+    strategy = STRATEGIES[name]()
+    if cap is None and clip_reports is None:
+        return strategy
+    return compose(strategy, cap=cap, clip_reports=clip_reports)
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(
@@ -469,6 +478,8 @@ def main() -> None:
     parser.add_argument(
         "--strategies", nargs="+", choices=list(STRATEGIES), default=list(STRATEGIES)
     )
+    parser.add_argument("--cap", type=float, help="most weight of a site, see compose")
+    parser.add_argument("--clip-reports", type=float, help="k of median +- k MAD, see compose")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
@@ -476,8 +487,9 @@ def main() -> None:
     unguarded = {}
     guarded = {}
     for name in arguments.strategies:
-        unguarded[name] = with_federation(STRATEGIES[name], ())
-        guarded[name] = with_federation(STRATEGIES[name], DEFAULT)
+        strategy = partial(_limited, name, arguments.cap, arguments.clip_reports)
+        unguarded[name] = with_federation(strategy, ())
+        guarded[name] = with_federation(strategy, DEFAULT)
     print("Each cell: weight / step, caught within three rounds, verdicts on honest sites.")
     if find_spec("nvflare") is not None:
         peers = {"times": with_nvflare("times"), "plus": with_nvflare("plus")}

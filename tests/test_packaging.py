@@ -47,6 +47,7 @@ def modules_after(code: str, tmp_path: Path) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_wheel_brings_bundles_types_and_the_command(tmp_path: Path) -> None:
     source, site = tmp_path / "source", tmp_path / "site"
@@ -136,6 +137,7 @@ import monai_fairfl.statistics.fairness
     assert not {"monai_fairfl.run_folder", "monai_fairfl.server", "monai_fairfl.client"} & loaded
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_no_module_outside_its_transport_loads_an_engine(tmp_path: Path) -> None:
     code = """

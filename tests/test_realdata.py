@@ -25,6 +25,7 @@ def test_real_sites_pass_the_preflight(realdata: Path) -> None:
         assert summary["cases"] and not summary.get("problems")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_federation_of_real_hospitals_learns_and_its_model_segments_real_volumes(
     realdata: Path, tmp_path: Path

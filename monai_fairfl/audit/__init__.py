@@ -5,7 +5,9 @@
 - ``receipts``: whether a ledger is the one whose heads the sites were sent;
 - ``recorded``: the replies of a round as a strategy saw them, made of the ledger alone;
 - ``replaying``: every weight and contribution, computed again by the strategy's own code;
-- ``counterfactual``: the same for a run without one site, or by another strategy.
+- ``counterfactual``: the same for a run without one site, or by another strategy;
+- ``withdrawing``: deletes what a finished run holds of one site alone;
+- ``statement``: what was deleted and what remains, for the site's records.
 """
 
 import lazy_loader

@@ -12,5 +12,9 @@ from .recorded import NotInLedgerError as NotInLedgerError
 from .replaying import LedgerRun as LedgerRun
 from .replaying import Replayed as Replayed
 from .replaying import replay as replay
+from .statement import Statement as Statement
+from .statement import read_statement as read_statement
+from .withdrawing import plan_withdrawal as plan_withdrawal
+from .withdrawing import withdraw as withdraw
 
 __all__: list[str]

@@ -38,7 +38,7 @@ class Replayed(Guard):
 
     Args:
         cosine: least cosine with the last step, or with another client's previous update, of a
-            repetition. In real trainings honest updates reached 0.85, where the others were near it.
+            repetition. In real trainings honest updates reached 0.85, where others were near it.
         own_cosine: least cosine with the client's own previous update. In real trainings honest
             updates reached 0.98; those of a site that trains on few images without chance may come
             nearer to 1.

@@ -47,6 +47,48 @@ def normalise(values: Mapping[str, float], floor: float = 0.0) -> dict[str, floa
     return {client: value / total for client, value in clipped.items()}
 
 
+def capped(weights: Mapping[str, float], most: float) -> dict[str, float]:
+    r"""Weights of which none is above a limit; what is cut off goes to the others in proportion.
+
+    .. math:: \rho'_i = \min(\lambda \rho_i, L), \qquad \sum_i \rho'_i = \sum_i \rho_i
+
+    with the one :math:`\lambda` that keeps the sum. Where all others have no weight, they share
+    what is cut off equally.
+
+    Args:
+        weights: client -> weight, from 0.
+        most: from 1 on, the limit in multiples of the equal share 1/N; below 1, the limit as a
+            share of the whole, and at least 1/N.
+
+    >>> capped({"A": 5.0, "B": 2.0, "C": 1.0}, 1.5)
+    {'A': 4.0, 'B': 2.6666666666666665, 'C': 1.3333333333333333}
+    >>> capped({"A": 1.0, "B": 0.0, "C": 0.0}, 0.5)
+    {'A': 0.5, 'B': 0.25, 'C': 0.25}
+    """
+    total = sum(weights.values())
+    equal = 1 / max(len(weights), 1)
+    share = most * equal if most >= 1 else max(most, equal)
+    limit = share * total
+    found = dict(weights)
+    at_limit: set[str] = set()
+    while True:
+        above = {client for client in found if client not in at_limit and found[client] > limit}
+        if not above:
+            return found
+        at_limit |= above
+        free = [client for client in weights if client not in at_limit]
+        rest = total - limit * len(at_limit)
+        sum_of_free = sum(weights[client] for client in free)
+        for client in at_limit:
+            found[client] = limit
+        for client in free:
+            if sum_of_free > 0:
+                # The quotient first: the product of a tiny weight may be 0.
+                found[client] = weights[client] / sum_of_free * rest
+            else:
+                found[client] = rest / len(free)
+
+
 def unit_of_powers(values: Mapping[str, float], power: float) -> float:
     """The unit in which the powers of ``values`` can be added up: 1, if floats can hold them.
 

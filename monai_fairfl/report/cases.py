@@ -42,6 +42,8 @@ def cases_csv(runs: Sequence[Run], warnings: list[str]) -> str | None:
 
 def _rows_of_run(run: Run, warnings: list[str]) -> Iterator[dict[str, Any]]:
     for site in run.sites:
+        if site in run.withdrawn:
+            continue
         for measurement in CLOSING:
             score = run.closing(site, measurement)
             if score is None:

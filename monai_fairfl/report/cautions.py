@@ -180,6 +180,18 @@ def outdated_valuations(run: Run) -> list[str]:
     return warnings
 
 
+def withdrawn_sites(run: Run) -> list[str]:
+    """Sites that withdrew from a finished run."""
+    warnings = []
+    for site in run.withdrawn:
+        warnings.append(
+            f"{site} withdrew from {run.name}: its files are deleted, its numbers stay in the "
+            f"ledger, and the global model was trained with its data; see withdrawn/{site}.md in "
+            "the folder of the run"
+        )
+    return warnings
+
+
 def suspicious_sites(run: Run, flagged: Mapping[str, int]) -> list[str]:
     """Sites whose free-rider score stands out.
 

@@ -14,6 +14,7 @@ from monai_fairfl.report.run import Run, Split
 from monai_fairfl.report.valuations import read_valuations
 from monai_fairfl.run_folder.ledger import head_of, read_ledger
 from monai_fairfl.run_folder.schedule import Schedule
+from monai_fairfl.run_folder.withdrawn import withdrawn_sites
 from monai_fairfl.utils.files import distinct_names
 from monai_fairfl.utils.plain_values import object_of_json
 
@@ -113,6 +114,7 @@ def read_run(path: str | Path) -> Run:
         valuations=read_valuations(path),
         split=_read_splits(config_folder / "datalists"),
         schedule=Schedule.read(path),
+        withdrawn=withdrawn_sites(path),
     )
 
 

@@ -18,6 +18,9 @@ KINDS = {
 }
 """Key of a ledger's record -> the kind of event, in the report's words."""
 
+FREE_RIDING = ("Empty", "Noise", "Replayed", "Copies")
+"""Guards that find updates which no training of the site made."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -27,7 +30,7 @@ class Event:
         strategy: name of the run.
         round: number of the round, or ``"end"`` for the closing measurement.
         site: whom it concerns.
-        kind: a value of :data:`KINDS`.
+        kind: a value of :data:`KINDS`, or one of :data:`FREE_RIDING`.
         text: the reason.
     """
 
@@ -53,3 +56,16 @@ def events_of(run: Run) -> Iterator[Event]:
                 if key == "dropped":
                     reason = "; ".join(f"{name}: {why}" for name, why in reason.items())
                 yield Event(run.name, number, site, kind, str(reason))
+
+
+def free_riding_of(run: Run) -> Iterator[Event]:
+    """What guards found in the updates of a run that no training of the site made.
+
+    A ledger of format 2 has no verdicts, and gives none.
+    """
+    for record in run.rounds:
+        for site, verdicts in sorted((record.get("verdicts") or {}).items()):
+            for verdict in verdicts:
+                if verdict["guard"] in FREE_RIDING:
+                    text = f"{verdict['action']}: {verdict['reason']}"
+                    yield Event(run.name, record["round"], site, verdict["guard"], text)

@@ -149,6 +149,7 @@ class Report:
         sites: site -> its data.
         groups: group -> its sites, where all runs have the same groups.
         strategies: name of a run -> its results.
+        free_riding: verdicts of guards on updates that no training of the site made.
         events: absences, guards and notes.
         warnings: what a reader must know before comparing.
     """
@@ -165,5 +166,6 @@ class Report:
     sites: Mapping[str, SiteData]
     groups: Mapping[str, Sequence[str]]
     strategies: Mapping[str, StrategyResult]
+    free_riding: Sequence[Event]
     events: Sequence[Event]
     warnings: Sequence[str]

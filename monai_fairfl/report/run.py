@@ -34,6 +34,7 @@ class Run:
         valuations: made of it afterwards, as their files hold them.
         split: site -> its recorded data list; empty where none is beside ``config.json``.
         schedule: for how many rounds it was planned, and how long they took.
+        withdrawn: sites that withdrew from it afterwards: their files are deleted.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class Run:
     valuations: Sequence[Mapping[str, Any]] = ()
     split: Mapping[str, Split] = field(default_factory=dict)
     schedule: Schedule = field(default_factory=Schedule)
+    withdrawn: Sequence[str] = ()
 
     @property
     def is_standalone(self) -> bool:

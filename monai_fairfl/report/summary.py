@@ -18,10 +18,11 @@ from monai_fairfl.report.cautions import (
     sites_without_test_scores,
     suspicious_sites,
     unknown_gain,
+    withdrawn_sites,
 )
 from monai_fairfl.report.comparison import DDOF, LEFT_BEHIND, collaboration, gains, left_behind
 from monai_fairfl.report.details import details_of
-from monai_fairfl.report.events import Event, events_of
+from monai_fairfl.report.events import Event, events_of, free_riding_of
 from monai_fairfl.report.judging import Judgement, first_look, judge
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.partners import Yardstick, partners_of, yardstick_of
@@ -106,13 +107,16 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         )
         if yardstick.why_none is not None and first_standalone is not None:
             warnings.append(unknown_gain(run, yardstick.why_none))
+        warnings.extend(withdrawn_sites(run))
         warnings.extend(outdated_valuations(run))
         warnings.extend(suspicious_sites(run, strategies[run.name].flagged))
 
     sites: set[str] = set()
+    free_riding: list[Event] = []
     events: list[Event] = []
     for run in runs:
         sites.update(run.sites)
+        free_riding.extend(free_riding_of(run))
         events.extend(events_of(run))
     report = Report(
         version=__version__,
@@ -127,6 +131,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         sites={site: _site_data(site, runs, scores) for site in sorted(sites)},
         groups=_common_groups(runs),
         strategies=strategies,
+        free_riding=free_riding,
         events=events,
         warnings=[
             *differences_of_groups(groups, scores),

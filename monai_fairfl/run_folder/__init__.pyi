@@ -9,3 +9,4 @@ from .ledger import read_ledger as read_ledger
 from .models import Models as Models
 from .recording import record_round as record_round
 from .recording import recorded_rounds as recorded_rounds
+from .withdrawn import withdrawn_sites as withdrawn_sites

@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, SafetensorError)
+"""Exceptions that :func:`read_checkpoint` raises for a checkpoint that is not whole."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -84,10 +87,10 @@ class Checkpoints:
         """
         damaged: list[Path] = []
         problems: list[str] = []
-        for folder in self._newest_first():
+        for folder in self.newest_first():
             try:
-                checkpoint = _read(folder)
-            except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+                checkpoint = read_checkpoint(folder)
+            except UNREADABLE as error:
                 damaged.append(folder)
                 problems.append(f"{folder.name}: {error}")
                 logger.warning(
@@ -105,10 +108,11 @@ class Checkpoints:
         return None
 
     def _prune(self) -> None:
-        for folder in self._newest_first()[self.keep :]:
+        for folder in self.newest_first()[self.keep :]:
             shutil.rmtree(folder)
 
-    def _newest_first(self) -> list[Path]:
+    def newest_first(self) -> list[Path]:
+        """The folders of all checkpoints, whole or not."""
         numbers: dict[Path, int] = {}
         for path in self.folder.glob("round-*"):
             number = path.name.removeprefix("round-")
@@ -117,7 +121,12 @@ class Checkpoints:
         return sorted(numbers, key=lambda path: -numbers[path])
 
 
-def _read(folder: Path) -> Checkpoint:
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """One checkpoint, each file checked against the manifest.
+
+    Raises:
+        FederationError: when a later version wrote it; :data:`UNREADABLE` when it is not whole.
+    """
     manifest = object_of_json((folder / MANIFEST).read_bytes())
     if manifest["format"] > FORMAT:
         raise FederationError(

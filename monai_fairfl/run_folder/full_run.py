@@ -7,6 +7,7 @@ The report judges no result of a shorter one.
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -111,6 +112,25 @@ def full_command(words: Sequence[str], full: FullRun) -> str:
     folder = _argument(words, "run_dir")
     fresh = "runs/full" if folder is None else f"{folder.rstrip('/')}-full"
     return shlex.join(_with_argument(changed, "run_dir", fresh))
+
+
+def command_without(words: Sequence[str], sites: Sequence[str], folder: str) -> str:
+    """The command that trains the same with these sites only, from the start.
+
+    Args:
+        words: of the run's command, see :func:`command_line`.
+        sites: that take part.
+        folder: of the new run, its ``run_dir``.
+
+    >>> words = "python -m monai.bundle run --resume True --run_dir runs/a".split()
+    >>> print(command_without(words, ["HK", "UCL"], "runs/b"))
+    python -m monai.bundle run --resume False --run_dir runs/b --site_names '["HK", "UCL"]'
+    """
+    changed = list(words)
+    if _argument(words, "resume") is not None:
+        changed = _with_argument(changed, "resume", "False")
+    changed = _with_argument(changed, "run_dir", folder)
+    return shlex.join(_with_argument(changed, "site_names", json.dumps(list(sites))))
 
 
 def _argument(words: Sequence[str], name: str) -> str | None:

@@ -46,6 +46,8 @@ class RecordedRound:
         buffers: the run's buffer policy.
         spec: the model's tensors.
         labelled: client -> which classes it labels; clients that label all are left out.
+        withdrawn: clients that withdrew from the run since: their updates are deleted, and so are
+            models of which these could be computed. The updates of the others are whole.
     """
 
     folder: Path
@@ -54,6 +56,7 @@ class RecordedRound:
     buffers: str
     spec: ModelSpec
     labelled: Mapping[str, Sequence[bool]] = field(default_factory=dict)
+    withdrawn: Sequence[str] = ()
 
     @property
     def clients(self) -> list[str]:
@@ -64,12 +67,19 @@ class RecordedRound:
         """The global model before the round.
 
         Raises:
+            ConfigError: when a client withdrew from the run.
             FederationError: when the file is damaged.
         """
+        self._refuse_withdrawn()
         return self._read(START)
 
     def replies(self) -> Replies:
-        """The clients' updates and buffers, as the strategy saw them; memory for N models."""
+        """The clients' updates and buffers, as the strategy saw them; memory for N models.
+
+        Raises:
+            ConfigError: when a client withdrew from the run.
+            FederationError: when a file is damaged.
+        """
         start = self.start()
         requests = []
         for id, client in enumerate(self.clients):
@@ -77,9 +87,29 @@ class RecordedRound:
         replies = [self._reply(request) for request in requests]
         return Replies(replies, requests, self.spec)
 
+    def sent_by(self, client: str) -> Weights:
+        """The update and the buffers of one client, also where another one withdrew.
+
+        Raises:
+            ConfigError: when this client withdrew.
+            FederationError: when the file is damaged.
+        """
+        if client in self.withdrawn:
+            self._refuse_withdrawn()
+        return self._read(file_of(client))
+
+    def _refuse_withdrawn(self) -> None:
+        if self.withdrawn:
+            names = ", ".join(self.withdrawn)
+            raise ConfigError(
+                f"recorded round {self.folder} cannot be rebuilt: {names} withdrew from the run, "
+                "and the files that its update could be computed of were deleted. Run the "
+                f"federation again without {names}, in a new run_dir, to value the others"
+            )
+
     def _reply(self, request: Request) -> Reply:
         client = request.client
-        parameters, buffers = self.spec.split(self._read(_file_of(client)))
+        parameters, buffers = self.spec.split(self.sent_by(client))
         labelled = tuple(self.labelled.get(client, ()))
         return Reply(
             client,
@@ -121,7 +151,7 @@ def record_round(
         "buffers": buffers,
         "spec": replies.spec.to_json(),
     }
-    write_folder(_folder(run_dir, number), _files(start, replies), about)
+    write_folder(folder_of_round(run_dir, number), _files(start, replies), about)
 
 
 def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
@@ -154,7 +184,7 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
         model: digest of the model that the round began with.
         record: of the round in the ledger.
     """
-    folder = _folder(run_dir, number)
+    folder = folder_of_round(run_dir, number)
     if not (folder / MANIFEST).exists():
         raise ConfigError(
             f"round {number} of {run_dir} was not recorded: run it again with --record_updates "
@@ -170,12 +200,13 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
             about["buffers"],
             spec,
             about.get("labelled", {}),
+            tuple(about.get("withdrawn", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FederationError(
             f"recorded round {folder} is damaged ({error!r}): restore it from a copy"
         ) from error
-    if digest_of(found.start()) != model:
+    if not found.withdrawn and digest_of(found.start()) != model:
         raise FederationError(
             f"recorded round {folder} did not begin with the model of {run_dir}'s ledger"
         )
@@ -188,11 +219,13 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
     return found
 
 
-def _folder(run_dir: Path, number: int) -> Path:
+def folder_of_round(run_dir: Path, number: int) -> Path:
+    """Where a round is recorded."""
     return run_dir / "updates" / f"round-{number:04d}"
 
 
-def _file_of(client: str) -> str:
+def file_of(client: str) -> str:
+    """Name of a client's file in the folder of a recorded round."""
     return f"clients/{safe_name(client)}.safetensors"
 
 
@@ -201,4 +234,4 @@ def _files(start: Weights, replies: Replies) -> Iterator[tuple[str, bytes]]:
     yield START, tensors_as_bytes(start)
     for reply in replies:
         sent = {**(reply.update or {}), **(reply.buffers or {})}
-        yield _file_of(reply.client), tensors_as_bytes(sent)
+        yield file_of(reply.client), tensors_as_bytes(sent)

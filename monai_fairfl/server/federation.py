@@ -35,6 +35,7 @@ from monai_fairfl.run_folder.records import (
     training_of,
 )
 from monai_fairfl.run_folder.schedule import Schedule
+from monai_fairfl.run_folder.withdrawn import refuse_withdrawn
 from monai_fairfl.server.closing import closing_requests, closing_scores, scores_of_global_model
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.facts import Facts
@@ -289,6 +290,8 @@ class Federation:
             records_done += 1
             self.conclude()
             self._warn_of_new_clients(clients, self.ledger.records[:records_done])
+        else:
+            refuse_withdrawn(self.run_dir, clients, "further rounds")
         check_same(self.run_dir, self.ledger.records[0], opening)
         self.observer.run_started()
         if not over:

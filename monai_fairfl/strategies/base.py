@@ -9,10 +9,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, ClassVar
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.protocol.averages import Aggregation, uniform
+from monai_fairfl.protocol.averages import Aggregation, capped, uniform
 from monai_fairfl.protocol.measured import Range
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -252,6 +253,8 @@ class Strategy(ABC):
         # The parts of compose() replace the strategy's own.
         if self.parts.weighting is not None:
             aggregation = self.parts.weighting(replies, contributions)
+        if self.parts.cap is not None:
+            aggregation = _capped(aggregation, self.parts.cap)
         if self.parts.reward is not None:
             rewards = self.parts.reward
 
@@ -302,7 +305,20 @@ class Strategy(ABC):
                 f"{type(self).__name__} needs {name!r}, and no client of {replies.clients} "
                 "measured it"
             )
+        if self.parts.clip_reports is not None:
+            return self._clipped(known, name, self.parts.clip_reports)
         return known
+
+    def _clipped(self, known: Mapping[str, float], name: str, k: float) -> dict[str, float]:
+        """The measurements, each within k median distances of their median."""
+        middle = median(known.values())
+        distance = median(abs(value - middle) for value in known.values())
+        clipped = {}
+        for client, value in known.items():
+            clipped[client] = min(max(value, middle - k * distance), middle + k * distance)
+            if clipped[client] != value:
+                self.note(client, f"{name} {value:.6g} clipped to {clipped[client]:.6g}")
+        return clipped
 
     def measured(self, replies: Replies, name: str) -> dict[str, float]:
         """client -> its measurement ``name``, of all present clients.
@@ -347,6 +363,18 @@ class Strategy(ABC):
         for name in self.state:
             setattr(self, name, state[name])
         self._notes = {}
+
+
+def _capped(aggregation: Aggregation, most: float) -> Aggregation:
+    """Weights of which none is above a limit, in each layer where they are by layer."""
+    by_layer: dict[str, dict[str, float]] = {}
+    whole: dict[str, float] = {}
+    for name, value in aggregation.items():
+        if isinstance(value, Mapping):
+            by_layer[name] = capped(value, most)
+        else:
+            whole[name] = value
+    return by_layer or capped(whole, most)
 
 
 def _shares_global_step(reward: Reward) -> bool:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from monai_fairfl.strategies.base import Strategy
@@ -16,6 +17,8 @@ def compose(
     reward: Reward | None = None,
     training: Mapping[str, float] | None = None,
     average: Average | None = None,
+    cap: float | None = None,
+    clip_reports: float | None = None,
 ) -> Strategy:
     """Put other parts into a strategy: its contributions, weighed or rewarded as elsewhere.
 
@@ -26,9 +29,22 @@ def compose(
         training: context of every training request, which chooses the clients' training handlers:
             ``prox_mu`` (FedProx), ``sam_rho`` and ``gsam_alpha`` (FedISM), ``local_epochs``.
         average: updates and weights -> the next global model; ``None``: the weighted mean.
+        cap: most weight of any client, in the strategy's own weights or the weighting's, layer by
+            layer where they are by layer. From 1 on it counts equal shares 1/N; below 1 it is a
+            share of the whole. What is cut off goes to the others in proportion. ``None``: no
+            limit.
+        clip_reports: k, at least 0: each number that clients measure and the strategy weighs by is
+            brought into median +- k MAD of all present clients, MAD being the median distance to
+            the median, and noted. ``None``: it is not. Honest hospitals differ: at k = 3, 38 to 42
+            % of the errors that honest sites of FedCE reported in real trainings would be changed.
+            Where more than half report the same, all get that number. Scores of coalitions and
+            similarities of features are not clipped.
 
     Returns:
         The same strategy, with the parts in it.
+
+    Raises:
+        ValueError: when ``cap`` or ``clip_reports`` is out of range.
 
     ShapFed with FedISM's training, as config::
 
@@ -40,5 +56,13 @@ def compose(
     >>> compose(FedAvg(), training={"prox_mu": 0.01}).name
     'FedAvg-prox_mu_0.01'
     """
-    strategy.parts = Parts(weighting, reward, dict(training or {}), average)
+    if cap is not None and not (math.isfinite(cap) and cap > 0):
+        raise ValueError(f"compose: cap must be a finite number above 0, got {cap!r}")
+    if clip_reports is not None and not (math.isfinite(clip_reports) and clip_reports >= 0):
+        raise ValueError(
+            f"compose: clip_reports must be a finite number of at least 0, got {clip_reports!r}"
+        )
+    strategy.parts = Parts(
+        weighting, reward, dict(training or {}), average, cap=cap, clip_reports=clip_reports
+    )
     return strategy

@@ -29,6 +29,10 @@ NOT_FINITE = ("inf", "-inf", "nan")
 """How a number is written that JSON does not have."""
 
 
+LIMITS = ("cap", "clip_reports")
+"""Arguments of ``compose`` that are numbers; a record has those that are given."""
+
+
 class _NotPlainError(Exception):
     """An argument that JSON cannot hold."""
 
@@ -62,6 +66,9 @@ def configuration_of(strategy: Strategy) -> dict[str, Any] | None:
         if parts.average is not None:
             composed["average"] = _component(parts.average)
         composed["training"] = _plain(parts.training)
+        for name in LIMITS:
+            if getattr(parts, name) is not None:
+                composed[name] = _plain(getattr(parts, name))
         return composed
     except _NotPlainError:
         return None
@@ -99,7 +106,11 @@ def strategy_from(configuration: Mapping[str, Any], allow_import: bool = False) 
     if "average" in configuration:
         average = _made(configuration["average"], Average, allow_import)
     training = _value(configuration.get("training", {}))
-    return compose(strategy, weighting, reward, training, average)
+    limits = {name: configuration[name] for name in LIMITS if name in configuration}
+    try:
+        return compose(strategy, weighting, reward, training, average, **limits)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{SHIPPED}.compose cannot take {limits}: {in_words(error)}") from error
 
 
 def _component(component: object) -> dict[str, Any]:

@@ -138,12 +138,18 @@ class Parts:
         reward: contributions -> the clients' next models; ``None``: the strategy's own.
         training: context of every training request.
         average: updates and weights -> the next global model; ``None``: the weighted mean.
+        cap: most weight of a client, see :func:`~monai_fairfl.protocol.averages.capped`; ``None``:
+            no limit.
+        clip_reports: k of the band median +- k MAD to which what clients measured is clipped;
+            ``None``: it is not.
     """
 
     weighting: Weighting | None = None
     reward: Reward | None = None
     training: Mapping[str, float] = field(default_factory=dict)
     average: Average | None = None
+    cap: float | None = None
+    clip_reports: float | None = None
 
     def name_words(self) -> list[str]:
         """The words that the parts add to the strategy's name."""
@@ -153,4 +159,7 @@ class Parts:
                 words += [type(part).__name__, *non_default_arguments(part)]
         for key, value in self.training.items():
             words.append(f"{key}_{value:g}")
+        for name, limit in (("cap", self.cap), ("clip_reports", self.clip_reports)):
+            if limit is not None:
+                words.append(f"{name}_{limit:g}")
         return words

@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds free riders: clients whose data add nothing to what they receive, by angles and errors.
 
-After FedCE (Jiang et al., CVPR 2023).
+After FedCE (Jiang et al., CVPR 2023). The score finds a site whose update agrees with the step
+while its own model scores otherwise than the received one. It does not find zeros, noise, copies or
+replays, nor a site that reports the scores it likes: guards look for the former
+(:mod:`monai_fairfl.guards`), and no statistic verifies the latter.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ from monai_fairfl.run_folder.ledger import Ledger, read_ledger
 from monai_fairfl.strategies import FedAvg, Rounds, Strategy, catalogue, compose
 from monai_fairfl.strategies.configuration import configuration_of, strategy_from
 
+pytestmark = pytest.mark.slow  # together they take long, each by itself does not
+
 MADE: dict[str, Callable[[], Strategy]] = {
     **catalogue.shipped(),
     "FedAvg-uniform": lambda: shipped.FedAvg("uniform"),

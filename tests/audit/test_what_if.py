@@ -17,6 +17,8 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.strategies import Strategy, compose
 
+pytestmark = pytest.mark.slow  # together they take long, each by itself does not
+
 ROUNDING = 1e-6
 """Inner products of three updates and the same of four differ by the rounding of float32."""
 

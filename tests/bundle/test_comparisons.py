@@ -123,6 +123,7 @@ def test_resume_tries_again_what_failed_from_where_it_stopped(sites: Path, tmp_p
     assert report_of(run_dir)["failed"] == {}
 
 
+@pytest.mark.slow
 def test_what_finished_is_valued_where_another_strategy_failed(sites: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     strategies = [Failing(FederationError("for now")), FedAvg()]
@@ -133,6 +134,7 @@ def test_what_finished_is_valued_where_another_strategy_failed(sites: Path, tmp_
     assert not (run_dir / "Failing" / "valuations").exists()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_command_ends_with_an_error_code_and_the_name_of_what_failed(
     hospitals: Path, tmp_path: Path
@@ -207,6 +209,7 @@ def test_the_error_of_a_single_strategy_is_its_own(sites: Path, tmp_path: Path) 
 # --- guards
 
 
+@pytest.mark.slow
 def test_the_runs_of_a_comparison_share_their_guards(sites: Path, tmp_path: Path) -> None:
     folder = tmp_path / "compared"
     run(sites, folder, [FedAvg(), Standalone()], guards=["NonFinite"])

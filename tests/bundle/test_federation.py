@@ -50,6 +50,7 @@ def three(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_readmes_command_trains_fedce_and_leaves_a_model_that_infers(
     three: Path, tmp_path: Path
@@ -83,6 +84,7 @@ def test_the_readmes_command_trains_fedce_and_leaves_a_model_that_infers(
     assert result.get_data_dtype() == np.uint8 and set(np.unique(result.get_fdata())) <= {0, 1}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_kill_at_a_random_moment_and_resume_gives_the_bits_of_an_uninterrupted_run(
     three: Path, tmp_path: Path
@@ -116,6 +118,7 @@ def test_kill_at_a_random_moment_and_resume_gives_the_bits_of_an_uninterrupted_r
     assert all(torch.equal(whole[k], killed[k]) for k in whole)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_ctrl_c_ends_after_the_round_and_says_how_to_go_on(three: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}

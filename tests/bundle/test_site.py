@@ -47,6 +47,7 @@ def test_a_device_is_one_of_torchs_and_brings_no_code(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_the_images_of_a_site_are_counted_as_its_network_takes_them(
     hospitals: Path, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def require_same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Te
 # --- training
 
 
+@pytest.mark.slow
 def test_training_writes_the_best_model(bundle: Bundle, site: Path, tmp_path: Path) -> None:
     made = bundle.run(TRAIN, site, tmp_path, max_epochs=1)
     assert made.trainer.state.epoch == 1
@@ -61,6 +62,7 @@ def test_without_validation_the_last_epochs_model_is_stored(
     assert made.parser.get_parsed_content("validate#evaluator").state.epoch == 0
 
 
+@pytest.mark.slow
 def test_training_is_reproducible_from_its_seed(bundle: Bundle, site: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         bundle.run(TRAIN, site, tmp_path / name, max_epochs=1, seed=3)
@@ -310,6 +312,7 @@ def test_a_copy_of_the_bundle_trains_evaluates_and_infers_from_the_command_line(
     assert "--dataset_dir" in nothing.stderr.splitlines()[-1], nothing.stderr[-3000:]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_copy_of_the_bundle_federates_from_the_command_line(
     bundle: Bundle, sites: Path, tmp_path: Path

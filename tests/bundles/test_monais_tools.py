@@ -35,6 +35,7 @@ def client(bundle: Bundle, site: Path, out: Path) -> MonaiAlgo:
     return algo
 
 
+@pytest.mark.slow
 def test_monais_client_trains_sends_and_evaluates(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_data_statistics_of_a_site_come_from_the_bundle(
     assert result["train"][FlStatistics.FAIL_COUNT] == 0
 
 
+@pytest.mark.slow
 def test_monais_own_export_gives_the_networks_numbers(
     bundle: Bundle, trained: Path, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def command(tmp_path: Path) -> list[str]:
     return ["-W", "ignore", *words[1:]]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_guides_bundle_federates_as_the_guide_says(data: Path, tmp_path: Path) -> None:
     done = warm_python.run(command(tmp_path), CHECKOUT)
@@ -69,6 +70,7 @@ def test_the_guides_bundle_federates_as_the_guide_says(data: Path, tmp_path: Pat
     assert sum(records[3]["aggregation"].values()) == pytest.approx(1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_kind_of_method_federates_it(data: Path, tmp_path: Path) -> None:
     words = command(tmp_path)

@@ -169,6 +169,7 @@ def test_labels_above_zero_are_merged(site: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(zones.as_tensor(), plain.as_tensor())
 
 
+@pytest.mark.slow
 def test_of_images_with_several_channels_the_named_one_is_trained_and_evaluated(
     site: Path, tmp_path: Path
 ) -> None:
@@ -409,6 +410,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return warm_python.run(["-m", "monai.bundle", *arguments], BUNDLE)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_commands_train_evaluate_and_infer(site: Path, tmp_path: Path) -> None:
     common = [

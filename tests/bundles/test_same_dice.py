@@ -188,6 +188,7 @@ def test_evaluation_runs_torchscript_as_it_runs_the_plain_model(
     assert found == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.long
 def test_onnx_gives_the_networks_numbers_and_carries_the_recipe(
     bundle: Bundle, trained: Path, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from helpers.command_line import run_json
 from monai_fairfl.cli import main
 
 
+@pytest.mark.slow
 def test_demo_data_writes_six_hospitals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = run_json(capsys, "demo-data", "--out", tmp_path, "--size", 24, 24, 6)
     assert len(written["sites"]) == 6

@@ -63,6 +63,7 @@ def test_the_module_is_the_command() -> None:
     assert python("-m", "monai_fairfl", "--version") == f"monai-fairfl {__version__}\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -89,6 +90,7 @@ def test_a_reader_that_closed_the_pipe_is_no_error(
     assert not (tmp_path / "first").exists()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["strategies", "report"])
 def test_characters_that_the_terminal_cannot_show_are_replaced(

@@ -100,6 +100,7 @@ def test_what_photographs_are_reaches_the_training_and_is_refused_for_volumes(
         try_sites(hospitals, tmp_path / "out", stereo=True)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["prostate", "fundus"])
 def test_from_a_folder_to_a_report_in_one_command(

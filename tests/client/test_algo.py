@@ -169,6 +169,7 @@ def test_gsams_context_key_alone_is_an_error(prostate_client: Maker, weights: We
         train(prostate_client(), weights, gsam_alpha=0.1)
 
 
+@pytest.mark.slow
 def test_a_request_to_a_client_that_only_evaluates_is_refused(
     prostate_client: Maker, weights: Weights
 ) -> None:

@@ -84,6 +84,7 @@ def test_an_aborted_training_is_an_error_and_leaves_no_trace(
     check_abort_in_round_1(prostate_client(batch_size=1), weights, two_steps[1], abort_at=1)
 
 
+@pytest.mark.slow
 def test_an_aborted_training_of_the_personal_model_is_an_error_and_leaves_no_trace(
     prostate_client: Maker, weights: Weights, two_steps: list[Reply]
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_training_by_the_engine_between_two_requests_is_forgotten(
     assert same(train(client, weights, 1).update, undisturbed[1].update)
 
 
+@pytest.mark.slow
 def test_a_training_that_diverged_leaves_no_trace_in_the_next_round(
     prostate_client: Maker, weights: Weights
 ) -> None:

@@ -52,6 +52,7 @@ def test_a_repeated_round_gives_the_same_update(prostate_client: Maker, weights:
     assert same(train(restarted, middle, 1).update, once.update)
 
 
+@pytest.mark.slow
 def test_local_epochs_and_optimizer_reset_act(prostate_client: Maker, weights: Weights) -> None:
     client = prostate_client()
     first = train(client, weights, 0)
@@ -63,6 +64,7 @@ def test_local_epochs_and_optimizer_reset_act(prostate_client: Maker, weights: W
     assert twice.num_samples == first.num_samples
 
 
+@pytest.mark.slow
 def test_a_lost_state_starts_clean(
     prostate_client: Maker, weights: Weights, undisturbed: list[Reply], tmp_path: Path
 ) -> None:
@@ -71,6 +73,7 @@ def test_a_lost_state_starts_clean(
     assert same(train(prostate_client(), weights, 0).update, undisturbed[0].update)
 
 
+@pytest.mark.slow
 def test_clients_do_not_disturb_each_other(
     prostate_client: Maker, weights: Weights, undisturbed: list[Reply], tmp_path: Path
 ) -> None:
@@ -81,6 +84,7 @@ def test_clients_do_not_disturb_each_other(
     assert {path.name for path in tmp_path.iterdir()} >= {"alder", "elm"}
 
 
+@pytest.mark.slow
 def test_a_run_with_a_long_name_stores_its_state_its_cases_and_its_model(
     prostate_client: Maker, weights: Weights, spec: ModelSpec, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ def evaluator_state(evaluator: Any) -> tuple[float, dict[str, Any], int]:
     return state.best_metric, dict(state.metrics), state.epoch
 
 
+@pytest.mark.slow
 def test_a_measured_and_an_unmeasured_training_are_bit_equal(
     prostate_client: Maker, weights: Weights, undisturbed: list[Reply]
 ) -> None:
@@ -131,6 +132,7 @@ def cases_of_score(client: FairMonaiAlgo, weights: Weights) -> list[str]:
     return [row.split(",")[0] for row in rows]
 
 
+@pytest.mark.slow
 def test_scores_of_shuffled_cases_are_not_given_the_names_of_others(
     prostate_client: Maker, weights: Weights
 ) -> None:
@@ -175,6 +177,7 @@ def test_leave_one_out_error_is_that_of_the_model_without_this_client(
             assert torch.allclose(without[name], tensor, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_leave_one_out_error_needs_the_state_of_exactly_the_previous_round(
     prostate_client: Maker, weights: Weights
 ) -> None:

@@ -61,6 +61,7 @@ def test_post_weight_filters_get_statistics_and_may_rename_encode_or_empty_the_w
     assert client.get_weights().weights is None
 
 
+@pytest.mark.slow
 @both
 def test_pre_filters_may_decode_and_rename_what_is_trained_and_evaluated(
     built: Maker, weights: Weights, kind: type[MonaiAlgo]

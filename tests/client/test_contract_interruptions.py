@@ -54,6 +54,7 @@ def test_abort_and_finalize_are_safe_before_and_after(
     client.abort()
 
 
+@pytest.mark.slow
 def test_after_an_abort_ours_trains_a_whole_round_and_the_stock_client_the_old_rest_too(
     built: Maker, weights: Weights
 ) -> None:
@@ -73,6 +74,7 @@ def test_after_an_abort_ours_trains_a_whole_round_and_the_stock_client_the_old_r
     assert statistics["current_iteration"] == 4
 
 
+@pytest.mark.slow
 def test_after_a_failure_ours_trains_a_whole_round_and_the_stock_client_nothing(
     built: Maker, weights: Weights
 ) -> None:
@@ -87,6 +89,7 @@ def test_after_a_failure_ours_trains_a_whole_round_and_the_stock_client_nothing(
     assert done == {MonaiAlgo: 0, FairMonaiAlgo: 2}
 
 
+@pytest.mark.slow
 def test_after_a_failed_evaluation_ours_scores_again_and_the_stock_client_repeats_the_old_scores(
     built: Maker, weights: Weights, zeros: Weights
 ) -> None:
@@ -102,6 +105,7 @@ def test_after_a_failed_evaluation_ours_scores_again_and_the_stock_client_repeat
     assert right == {MonaiAlgo: False, FairMonaiAlgo: True}
 
 
+@pytest.mark.slow
 def test_an_aborted_evaluation_is_an_error_and_never_the_scores_of_the_model_before(
     built: Maker, weights: Weights, zeros: Weights
 ) -> None:

@@ -20,6 +20,7 @@ Maker = Callable[..., Any]
 Weights = dict[str, torch.Tensor]
 
 
+@pytest.mark.slow
 def test_stock_weights_share_the_networks_memory_and_ours_do_not(
     built: Maker, weights: Weights
 ) -> None:
@@ -34,6 +35,7 @@ def test_stock_weights_share_the_networks_memory_and_ours_do_not(
     assert shared == {MonaiAlgo: True, FairMonaiAlgo: False}
 
 
+@pytest.mark.slow
 def test_stock_differences_of_unsent_tensors_are_zero_and_ours_leave_them_out(
     built: Maker, weights: Weights
 ) -> None:
@@ -53,6 +55,7 @@ def test_stock_differences_of_unsent_tensors_are_zero_and_ours_leave_them_out(
     assert same({name: stock[name] for name in ours}, ours)
 
 
+@pytest.mark.slow
 def test_stock_differences_to_the_live_network_are_zero_and_ours_are_not(built: Maker) -> None:
     differs = {}
     for kind in KINDS:
@@ -85,6 +88,7 @@ def test_no_weights_at_all_are_an_error_in_words(built: Maker, method: str) -> N
         getattr(built(FairMonaiAlgo), method)(ExchangeObject())
 
 
+@pytest.mark.slow
 def test_statistics_of_batchnorm_that_were_not_sent_are_the_trained_models_in_an_evaluation(
     built: Maker,
 ) -> None:
@@ -99,6 +103,7 @@ def test_statistics_of_batchnorm_that_were_not_sent_are_the_trained_models_in_an
     assert evaluate(built(MonaiAlgo), parameters) != expected
 
 
+@pytest.mark.slow
 def test_stock_metrics_are_overwritten_by_the_next_evaluation_and_ours_are_not(
     built: Maker, weights: Weights
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_proximal_term_shortens_the_update(prostate_client: Maker, weights: We
 # ---- losses and sharpness on the training data
 
 
+@pytest.mark.slow
 def test_losses_are_of_the_received_and_of_the_trained_model_on_the_same_crops(
     prostate_client: Maker, weights: Weights
 ) -> None:
@@ -94,6 +95,7 @@ def test_losses_are_of_the_received_and_of_the_trained_model_on_the_same_crops(
     assert measure(client, weights, "global_loss")["global_loss"] == of_received
 
 
+@pytest.mark.slow
 def test_sharpness_is_positive_and_grows_with_the_radius(
     prostate_client: Maker, weights: Weights
 ) -> None:

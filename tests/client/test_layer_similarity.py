@@ -24,6 +24,7 @@ def trained_network(client: FairMonaiAlgo, names: Weights) -> Weights:
     return {name: trained[name].clone() for name in names}
 
 
+@pytest.mark.slow
 def test_similarity_of_a_model_with_itself_is_one_in_every_layer_and_less_with_another(
     prostate_client: Maker, weights: Weights, spec: ModelSpec
 ) -> None:
@@ -44,6 +45,7 @@ def test_similarity_of_a_model_with_itself_is_one_in_every_layer_and_less_with_a
             assert -1 <= other[layer] < 1 - 1e-6
 
 
+@pytest.mark.slow
 def test_cka_is_the_same_in_a_new_process_and_absent_for_a_round_that_was_not_trained(
     prostate_client: Maker, weights: Weights
 ) -> None:
@@ -57,6 +59,7 @@ def test_cka_is_the_same_in_a_new_process_and_absent_for_a_round_that_was_not_tr
     assert "cka" not in train(client, weights, 0, ("cka",)).measurements
 
 
+@pytest.mark.slow
 def test_cka_on_training_images_and_by_the_unbiased_estimator_are_other_numbers(
     prostate_client: Maker, weights: Weights
 ) -> None:
@@ -69,6 +72,7 @@ def test_cka_on_training_images_and_by_the_unbiased_estimator_are_other_numbers(
     assert set(usual) == set(training) == set(unbiased)
 
 
+@pytest.mark.slow
 def test_cka_of_the_bundle_with_residual_units(prostate_client: Maker) -> None:
     client = prostate_client(res_units=2)
     client.initialize({})

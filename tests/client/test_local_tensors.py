@@ -115,6 +115,7 @@ def test_missing_parameters_are_refused_unless_they_are_those_of_normalisation_l
         train(client, fewer, local_norm=1.0)
 
 
+@pytest.mark.slow
 def test_the_personal_model_of_a_site_with_local_normalisation_is_not_pulled_there(
     prostate_client: Maker, shared: Weights, norms: set[str], tmp_path: Path
 ) -> None:

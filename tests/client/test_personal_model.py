@@ -44,6 +44,7 @@ def test_the_usual_training_is_bit_equal_with_and_without_a_personal_model(
     assert found.num_steps == expected.num_steps
 
 
+@pytest.mark.slow
 def test_the_personal_model_has_its_own_statistics(
     prostate_client: Maker, weights: Weights, spec: ModelSpec, tmp_path: Path
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_stronger_pull_leaves_the_personal_model_nearer_to_the_global_one(
     assert squared_distance(20.0) < 0.5 * squared_distance(0.0)
 
 
+@pytest.mark.slow
 def test_with_no_pull_the_first_personal_round_is_the_usual_training(
     prostate_client: Maker, weights: Weights, tmp_path: Path
 ) -> None:
@@ -136,6 +138,7 @@ def test_personal_scores_are_of_the_newest_personal_model_and_nothing_of_it_is_s
     assert measure(client, weights, "personal_score", number=0) == {}
 
 
+@pytest.mark.slow
 def test_the_optimizer_reset_reaches_the_personal_model(
     prostate_client: Maker, weights: Weights, tmp_path: Path
 ) -> None:

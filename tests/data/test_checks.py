@@ -405,6 +405,7 @@ FUNDUS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FUNDUS)
 def test_a_real_fundus_site_is_recognised_checked_and_its_structures_are_found(

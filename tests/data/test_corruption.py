@@ -234,6 +234,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_another_process_damages_alike(capsys):
     other = subprocess.run(
@@ -559,6 +560,7 @@ def datasets(site: Path, overlay: dict[str, Any] | None, folder: Path) -> tuple[
     return parser.get_parsed_content("train#dataset"), parser.get_parsed_content("validate#dataset")
 
 
+@pytest.mark.slow
 def test_the_shipped_overlay_damages_sites_of_its_group_only(hospitals, tmp_path):
     for group, damaged in (("corrupted", True), ("clean", False), ("", False)):
         shifted = datasets(hospitals / "alder", quality_shift(group), tmp_path)

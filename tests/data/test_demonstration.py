@@ -83,6 +83,7 @@ def width_of_gland(image: np.ndarray, mask: np.ndarray) -> float:
     return float((columns.max() + 1 - columns.min()) / image.shape[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen", [brightness_behind_over_before, width_of_gland])
 def test_the_unusual_hospital_is_seen_in_its_images(seen: Sign) -> None:
     mean = {}
@@ -118,6 +119,7 @@ def test_they_are_not_mixed_with_the_six_hospitals(tmp_path: Path) -> None:
     assert not (tmp_path / "datalist").exists()
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_hospitals_is_drawn_as_it_was_committed(tmp_path: Path) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     script = runpy.run_path(str(CHECKOUT / "docs" / "images" / "demo.py"))

@@ -141,6 +141,7 @@ def test_of_a_stereo_pair_the_left_view_is_taken_and_invertd_puts_it_back() -> N
     assert back.shape == (1, 40, 20) and back[:, :20].all() and not back[:, 20:].any()
 
 
+@pytest.mark.slow
 @given(st.floats(0.3, 3), st.floats(0, 40), st.integers(0, 1000))
 def test_cast_and_exposure_do_not_change_a_normalised_photograph(
     gain: float, offset: float, seed: int

@@ -15,6 +15,7 @@ from monai.transforms import Compose, Flipd, Invertd, Resized, SpatialPadd
 from monai_fairfl.data import SmoothResized
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 70), min_size=2, max_size=2),
     st.lists(st.integers(1, 40), min_size=2, max_size=2),

@@ -78,6 +78,7 @@ def test_sizes_are_the_roots_of_those_of_the_federation_of_fedce():
     assert len({clinic.name for clinic in CLINICS}) == 6
 
 
+@pytest.mark.slow
 def test_masks_name_disc_and_cup_and_the_cup_only_where_the_clinic_labels_it():
     for clinic in CLINICS:
         values = set(np.unique(make_photograph(clinic, 0, size=96)[1]))
@@ -113,6 +114,7 @@ def test_the_disc_is_brighter_than_the_retina_and_the_cup_brighter_than_the_rim(
         assert 1.15 * retina < rim < cup
 
 
+@pytest.mark.slow
 def test_left_and_right_eyes_occur_and_the_macula_is_the_darker_side():
     sides = []
     for number in range(8):

@@ -49,6 +49,7 @@ def training_images(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache_rate", [0.0, 1.0])
 @pytest.mark.parametrize("name", ["prostate_mri_segmentation", "fundus_disc_cup_segmentation"])
 def test_both_bundles_train_on_plain_tensors_of_the_same_values(

@@ -34,6 +34,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in (CHECKOUT / "experiments" / "studies").glob("*.json"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_page_is_made_of_the_committed_files() -> None:
     results = load("results")
@@ -144,6 +145,7 @@ def rounding_shifts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: floa
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "marked"), [(0.0, False), (0.001, False), (0.003, True)])
 def test_uniform_weights_are_compared_with_the_fedavg_that_was_trained_beside_them(
     shift: float, marked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -224,6 +226,7 @@ def test_examples_in_the_docstrings_run(module: str) -> None:
     assert doctest.testmod(load(module)).failed == 0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_cell_runs_from_its_command_to_its_json_and_is_not_run_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -280,6 +283,7 @@ def test_a_study_names_the_images_that_it_needs(
         load("run").main(["quality", "--data", str(tmp_path), "--runs", str(tmp_path / "runs")])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_stopped_run_is_said_with_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

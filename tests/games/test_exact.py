@@ -110,6 +110,7 @@ def test_efficiency(table: np.ndarray) -> None:
     assert shapley_values(table).sum() == pytest.approx(table[-1] - table[0], abs=1e-9)
 
 
+@pytest.mark.slow
 @given(TABLES, st.data())
 def test_linearity(table: np.ndarray, data: st.DataObject) -> None:
     other = data.draw(arrays(float, len(table), elements=st.floats(-1, 1)))

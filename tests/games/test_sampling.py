@@ -53,6 +53,7 @@ def test_an_antithetic_sample_is_a_permutation_and_its_reverse(worked: Callable[
     assert pair.values["1"].n == 1 and both.values["1"].n == 2
 
 
+@pytest.mark.slow
 @each_method
 def test_estimates_lie_within_four_standard_errors_of_the_exact_values(
     method: Callable[..., Valuation], random_game: Callable[[int], Game]
@@ -73,6 +74,7 @@ def test_airport_game_by_sampling(airport: tuple[Game, Mapping[str, float]]) -> 
     assert errors(found).max() <= 0.1 and found.evaluations <= 32
 
 
+@pytest.mark.slow
 @each_method
 def test_a_standard_error_is_the_spread_over_seeds(
     method: Callable[..., Valuation], random_game: Callable[[int], Game]

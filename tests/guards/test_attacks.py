@@ -14,6 +14,8 @@ from attacks import ATTACKER, SITES
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.strategies import FedAvg, FedCE
 
+pytestmark = pytest.mark.slow  # together they take long, each by itself does not
+
 ROUNDS = 7
 SEED = 3
 RUNS = {"FedAvg": FedAvg, "FedCE": FedCE}

@@ -205,6 +205,7 @@ def test_losses_and_sharpness_can_be_sent_too_and_disturb_nothing(
     )
 
 
+@pytest.mark.slow
 def test_sharpness_aware_and_proximal_training_by_configuration_alone(
     hospitals: Path, tmp_path: Path
 ) -> None:

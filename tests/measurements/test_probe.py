@@ -51,6 +51,7 @@ def weights(first: float, second: float) -> dict[str, torch.Tensor]:
     return {"gain": torch.tensor([first, second])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
 def test_outputs_are_the_networks_of_each_case_whatever_the_batches(batch_size: int) -> None:
     outputs = list(probe_of(batch_size=batch_size).outputs(weights(2.0, -3.0)))
@@ -60,6 +61,7 @@ def test_outputs_are_the_networks_of_each_case_whatever_the_batches(batch_size: 
         assert not isinstance(output, MetaTensor) and not output.requires_grad
 
 
+@pytest.mark.slow
 def test_outputs_are_those_that_the_evaluator_scores() -> None:
     # MONAI shows its handlers the output before it decollates and postprocesses it.
     probe = probe_of(batch_size=2, postprocessing=SIGMOID)

@@ -103,6 +103,7 @@ def test_without_a_model_of_this_round_there_is_nothing_to_compare(probe: Probe)
     assert measured("feature_cosine", probe, weights(1), None) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("images", "unbiased", "is_measured"),
     [(1, 0, False), (2, 0, False), (3, 0, False), (4, 0, True), (3, 1, False), (4, 1, True)],

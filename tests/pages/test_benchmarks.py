@@ -71,6 +71,7 @@ def test_the_table_shows_the_better_repeat_its_spread_and_nvflares_ratio() -> No
     assert {line.count("|") for line in lines} == {13}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_that_fails_shows_what_it_printed(tmp_path: Path) -> None:
     run = engines.Run(

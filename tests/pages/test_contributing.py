@@ -98,6 +98,7 @@ def command_of_a_new_strategy() -> list[str]:
     return shlex.split(shown.replace("\\\n", " "))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_steps_are_enough_and_pages_that_are_left_out_are_named(checkout: Path) -> None:
     # Steps 1 and 2: the class, and its name. What comes after them is asked for by the tests.
@@ -137,6 +138,7 @@ def test_the_steps_are_enough_and_pages_that_are_left_out_are_named(checkout: Pa
     assert passed is not None and int(passed[1]) >= 7, done[-3000:]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_steps_of_a_measurement_are_enough(checkout: Path) -> None:
     # Steps 1 and 3: the functions and their tests.

@@ -76,6 +76,7 @@ def _quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_loop, "get_context", lambda method: warm_python.fork_server())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("_quick_starts")
 def test_a_process_for_each_hospital_gives_the_same_ledger_and_models(

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from monai_fairfl.report import write_report
 from monai_fairfl.report.collect import read_run
-from monai_fairfl.report.events import events_of
+from monai_fairfl.report.events import events_of, free_riding_of
 
 WriteRun = Callable[..., Path]
 
@@ -29,3 +30,22 @@ def test_dropped_measurements_are_listed_with_value_and_range(write_run: WriteRu
     (event,) = events_of(run)
     assert (event.round, event.site, event.kind) == (1, "elm", "dropped")
     assert event.text == f"global_score: {reason}; mine: nobody asked"
+
+
+def test_verdicts_on_updates_that_nobody_trained_are_listed_by_guard(write_run: WriteRun) -> None:
+    empty = {"guard": "Empty", "action": "quarantine", "reason": "its update is zero"}
+    long = {"guard": "TooLong", "action": "clip", "reason": "its length is 10"}
+    copied = {"guard": "Copies", "action": "share", "reason": "its cosine with oak is 1"}
+    rounds = [{"verdicts": {"elm": [long, empty]}}, {"verdicts": {"elm": [copied]}}]
+    folder = write_run("FedCE", {"elm": 0.8, "oak": 0.9}, rounds=rounds)
+    found = list(free_riding_of(read_run(folder)))
+    assert [(event.round, event.site, event.kind) for event in found] == [
+        (0, "elm", "Empty"),
+        (1, "elm", "Copies"),
+    ]
+    assert found[0].text == "quarantine: its update is zero"
+    report = write_report([folder])
+    assert [event["kind"] for event in report["free_riding"]] == ["Empty", "Copies"]
+    page = (folder / "report.html").read_text()
+    assert "Updates that no training of the site made" in page
+    assert "share: its cosine with oak is 1" in page

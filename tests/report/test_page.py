@@ -376,6 +376,7 @@ def test_weights_averaged_over_layers_say_so_on_the_page(write_run: WriteRun) ->
     assert "the plain mean over its 2 layers" in Elements((run / "report.html").read_text()).text
 
 
+@pytest.mark.slow
 def test_equal_runs_give_equal_pages_wherever_they_lie(comparison: Path, tmp_path: Path) -> None:
     for out in ("a", "b"):
         write_report([comparison], tmp_path / out)

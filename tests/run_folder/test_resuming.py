@@ -126,6 +126,7 @@ def test_a_damaged_configuration_is_named(sites: Path, tmp_path: Path) -> None:
 # --- a comparison grows
 
 
+@pytest.mark.slow
 def test_a_resumed_comparison_grows_and_loses_no_former_strategy(
     sites: Path, compared: Path
 ) -> None:

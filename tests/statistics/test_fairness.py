@@ -248,6 +248,7 @@ def test_jain_is_one_for_equal_scores_one_nth_for_one_winner_and_undefined_for_z
     assert math.isnan(performance([0.0, 0.0]).jain)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=3, max_size=8),
     st.floats(0.1, 10),

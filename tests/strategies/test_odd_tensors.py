@@ -47,6 +47,7 @@ STRATEGIES: dict[str, Strategy] = {
 HALVES = (torch.float16, torch.bfloat16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [*HALVES, torch.float32, torch.float64])
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_model_has_the_types_and_shapes_of_the_first(

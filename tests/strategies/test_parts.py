@@ -16,11 +16,16 @@ from helpers.driving import (
     play,
     play_round,
     replies_of,
+    reported,
     values,
     vector,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 from monai.bundle import ConfigParser
 
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.averages import capped
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies import (
@@ -37,6 +42,8 @@ from monai_fairfl.strategies import (
     Uniform,
     compose,
 )
+from monai_fairfl.strategies.base import _capped
+from monai_fairfl.strategies.configuration import configuration_of, strategy_from
 
 
 def test_weightings() -> None:
@@ -152,3 +159,67 @@ def test_what_one_client_is_not_given_is_not_taken_from_the_others(kind: str) ->
         [12.0, 6.0, 0.0, 0.0] if kind == "before" else grown
     )  # floor(4 * 40 / 60) entries; the rest as trained
     assert strategy.rewards["2"]["w"].tolist() == pytest.approx(withheld)
+
+
+def test_a_cap_limits_the_methods_own_weights_and_leaves_its_contributions() -> None:
+    reports = reported("global_loss", [0.1, 0.1, 8.0])
+    (plain,) = play(QFedAvg(form="loss_weighted"), [UPDATES], [reports], COMMON["w0"])
+    strategy = compose(QFedAvg(form="loss_weighted"), cap=1.5)
+    (result,) = play(strategy, [UPDATES], [reports], COMMON["w0"])
+    assert plain.aggregation["3"] > 0.9 and result.contributions == plain.contributions
+    assert values(result.aggregation) == pytest.approx([0.25, 0.25, 0.5])
+    step = sum(weight * np.array(UPDATES[client]) for client, weight in result.aggregation.items())
+    assert result.weights["w"].numpy() == pytest.approx(np.array(COMMON["w0"]) + step, abs=1e-6)
+    assert strategy.name.endswith("-cap_1.5")
+
+
+def test_a_cap_limits_each_layer_and_the_weights_of_a_weighting() -> None:
+    by_layer = _capped({"conv": {"1": 0.8, "2": 0.2}, "fc": {"1": 0.5, "2": 0.5}}, 0.6)
+    assert by_layer["conv"] == pytest.approx({"1": 0.6, "2": 0.4})
+    assert by_layer["fc"] == {"1": 0.5, "2": 0.5}
+    with_weighting = compose(FedCE("cos"), Proportional(50.0), cap=0.5)
+    (result,) = play(with_weighting, [UPDATES], [{}], COMMON["w0"])
+    (free,) = play(compose(FedCE("cos"), Proportional(50.0)), [UPDATES], [{}], COMMON["w0"])
+    assert max(values(free.aggregation)) > 0.6
+    assert max(values(result.aggregation)) == pytest.approx(0.5)
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=1, max_size=9).filter(lambda found: sum(found) > 1e-6),
+    st.floats(0.05, 4),
+)
+def test_capped_weights_keep_their_sum_their_order_and_the_limit(
+    given_weights: list[float], most: float
+) -> None:
+    weights = {str(number): value for number, value in enumerate(given_weights)}
+    found = capped(weights, most)
+    total = sum(given_weights)
+    share = most / len(weights) if most >= 1 else max(most, 1 / len(weights))
+    assert sum(found.values()) == pytest.approx(total)
+    assert max(found.values()) <= max(share * total, 0) * (1 + 1e-9)
+    if max(given_weights) <= share * total:
+        assert found == weights
+    ranked = sorted(weights, key=lambda client: weights[client])
+    for lower, higher in zip(ranked, ranked[1:]):
+        assert found[lower] <= found[higher] * (1 + 1e-9)
+
+
+def test_clipped_reports_are_noted_and_weigh_as_the_band_allows() -> None:
+    reports = reported("global_loss", [0.5, 0.6, 50.0])
+    strategy = compose(QFedAvg(q=1.0, form="loss_weighted"), clip_reports=2.0)
+    (result,) = play(strategy, [UPDATES], [reports], COMMON["w0"])
+    # The median is 0.6, the median distance to it 0.1.
+    assert values(result.aggregation) == pytest.approx(np.array([0.5, 0.6, 0.8]) / 1.9)
+    assert result.notes == {"3": "global_loss 50 clipped to 0.8"}
+
+
+def test_limits_are_recorded_and_made_again_and_bad_ones_are_refused() -> None:
+    strategy = compose(FedCE(), cap=2.0, clip_reports=3.0)
+    recorded = configuration_of(strategy)
+    assert recorded is not None and strategy_from(recorded).parts == strategy.parts
+    assert "cap" not in (configuration_of(compose(FedCE(), Uniform())) or {"cap": 0})
+    for limits in ({"cap": 0.0}, {"cap": math.inf}, {"clip_reports": -1.0}):
+        with pytest.raises(ValueError, match="compose: .* must be a finite number"):
+            compose(FedCE(), **limits)
+        with pytest.raises(ConfigError, match="compose cannot take"):
+            strategy_from({**recorded, **limits})

@@ -20,6 +20,8 @@ from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import AFL, CFFL, CGSV, FedCE, FedLWR, QFedAvg, ShapFed, Strategy
 from monai_fairfl.strategies.catalogue import shipped
 
+pytestmark = pytest.mark.slow  # together they take long, each by itself does not
+
 STRATEGIES: dict[str, Strategy] = {
     **{name: kind() for name, kind in shipped().items()},
     "FedCE-revised": FedCE("sum", variant="revised"),

@@ -104,6 +104,7 @@ def test_equal_shares_are_ties_whatever_the_rounding() -> None:
 # --- intervals
 
 
+@pytest.mark.slow
 def test_intervals_widen_with_the_standard_errors_and_vanish_without() -> None:
     widths = []
     for stderr in (0.0, 0.01, 0.03):
@@ -129,6 +130,7 @@ def test_the_interval_of_a_distance_is_that_of_the_normal_distribution(level: fl
     assert found.high - found.estimate == pytest.approx(half, rel=0.15)
 
 
+@pytest.mark.slow
 def test_the_interval_holds_what_repeated_sampling_gives() -> None:
     """Fidelity of sampled values of one game, valued again with many seeds."""
     worth = {"a": 5.0, "b": 3.0, "c": 2.0, "d": 1.0}

@@ -103,6 +103,7 @@ def test_hospitals_values_add_up_and_a_second_run_measures_nothing(
     assert read(file) == found
 
 
+@pytest.mark.long
 def test_after_a_site_left_the_values_are_of_the_sites_that_stayed(
     hospitals: Path, tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_failed_valuation_leaves_the_report(
     assert (tmp_path / "failed" / "report.html").is_file()
 
 
+@pytest.mark.long
 def test_all_strategies_are_compared_with_one_retrained_reference(
     two: Path, tmp_path: Path, asked: list[Request]
 ) -> None:
@@ -152,6 +154,7 @@ def test_all_strategies_are_compared_with_one_retrained_reference(
     assert not list((run_dir / "valuations").glob("*/FedAvg/all"))
 
 
+@pytest.mark.long
 def test_the_command_values_a_run_and_goes_on_after_a_kill(two: Path, tmp_path: Path) -> None:
     valuations = tmp_path / "run" / "valuations"
     retraining = [{"_target_": "monai_fairfl.valuation.Retraining", "method": "leave_one_out"}]

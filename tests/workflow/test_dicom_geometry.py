@@ -93,6 +93,7 @@ def test_intensities_are_rescaled_by_the_headers(tmp_path: Path) -> None:
 # ---- several frames in one file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [range(6), (4, 1, 5, 2, 0, 3)], ids=["in order", "shuffled"])
 @pytest.mark.parametrize(
     "orientation", [AXIAL, oblique(25, 35), SAGITTAL], ids=["ax", "oblique", "sag"]

@@ -52,6 +52,7 @@ def test_mask_comes_back_pixel_by_pixel_on_every_image_of_the_series(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [range(6), (4, 1, 5, 2, 0, 3)], ids=["in order", "shuffled"])
 def test_mask_of_a_file_of_several_frames_lies_on_its_frames(
     order: Sequence[int], tmp_path: Path

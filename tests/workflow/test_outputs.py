@@ -54,6 +54,7 @@ def test_empty_mask_is_noted_and_counts_as_segmented(tmp_path: Path) -> None:
     assert "no gland was found" in case.problems[0]
 
 
+@pytest.mark.slow
 def test_photographs_get_overlays_too(tmp_path: Path) -> None:
     photograph = np.random.default_rng(0).integers(
         0, 200, (40, 60, 3), dtype=np.uint8

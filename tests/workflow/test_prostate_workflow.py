@@ -187,6 +187,7 @@ def test_gland_of_a_series_is_found_where_it_is(bright: dict[str, Any], tmp_path
     assert dice > 0.95
 
 
+@pytest.mark.slow
 def test_series_and_its_nifti_copy_give_one_mask(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     write_series(tmp_path / "in" / "series", IMAGE, **GEOMETRY)
@@ -327,6 +328,7 @@ def test_command_of_the_readme_ends_with_code_0_when_all_went_well(
     check_outputs(cases_of(tmp_path / "out")["P1"], sent, tmp_path / "out")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_nifti_needs_neither_pydicom_nor_highdicom(model: Path, tmp_path: Path) -> None:
     write_series(tmp_path / "in" / "P1", IMAGE)

@@ -198,6 +198,7 @@ def test_copies_that_a_killed_run_left_are_removed(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / ".volumes-abc").exists()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_that_is_terminated_leaves_no_copy(tmp_path: Path) -> None:
     save(tmp_path / "in" / "a.nii", VOLUME)

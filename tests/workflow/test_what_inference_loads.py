@@ -76,6 +76,7 @@ def parts_of_the_federation(modules: list[str]) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_name_of_the_workflow_loads_without_the_federation() -> None:
     modules = modules_after(FACE)
@@ -83,6 +84,7 @@ def test_every_name_of_the_workflow_loads_without_the_federation() -> None:
     assert parts_of_the_federation(modules) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("bundle", BUNDLES, ids=lambda bundle: bundle.name.partition("_")[0])
 def test_a_whole_run_of_inference_loads_nothing_of_the_federation(

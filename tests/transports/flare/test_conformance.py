@@ -35,15 +35,12 @@ from nvflare.recipe.sim_env import SimEnv  # noqa: E402
 from monai_fairfl.audit import check_receipts, read_receipts, replay  # noqa: E402
 from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.nvflare]
-
-# The method that `make test` runs too: its clients go on from models of their own.
-ALWAYS = "ShapFed"
+pytestmark = [pytest.mark.slow, pytest.mark.nvflare, pytest.mark.simulator]
 
 
 @pytest.mark.parametrize(
     "method",
-    [pytest.param(name, marks=() if name == ALWAYS else pytest.mark.simulator) for name in METHODS],
+    METHODS,
 )
 def test_the_simulator_does_what_one_process_does(
     method: str, hospitals: Path, one_process: Callable[..., Path], tmp_path: Path

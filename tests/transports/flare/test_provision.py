@@ -345,6 +345,7 @@ def test_nvflares_commands_and_their_flags_exist(tmp_path: Path) -> None:
             assert not word.startswith("-") or f"{word} " in text, (words, word)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet(tmp_path: Path) -> None:
     for file in files_of_the_project():

@@ -252,6 +252,7 @@ def test_the_key_metrics_mode_is_nvflares(
     assert key_mode("loss", mode, condition) == expected
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_pages_other_job_is_written(jobs: Path) -> None:
     run_block(jobs, "other.py", "out")

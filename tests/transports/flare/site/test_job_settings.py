@@ -142,6 +142,7 @@ plain = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text("abc#", min_size=1), plain, max_size=3))
 def test_what_passes_holds_no_text_that_monai_would_evaluate(overrides: dict[str, Any]) -> None:
     def texts(value: Any) -> list[str]:

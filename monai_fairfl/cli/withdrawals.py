@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``withdraw``: a hospital's files of a finished run are deleted."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from monai_fairfl.cli.command import Add, Answer
+
+if TYPE_CHECKING:
+    from monai_fairfl.audit import Statement
+
+NOT_DONE = 2
+"""Exit code where the user declined."""
+
+
+def add_commands(add: Add) -> None:
+    """Add the command of this module to the program."""
+    command = add(
+        "withdraw",
+        withdraw,
+        "withdraw runs/fedce birch --dry-run\n"
+        "withdraw runs/fedce birch\n"
+        "withdraw runs/fedce birch --all-updates --yes --json",
+    )
+    command.add_argument(
+        "run_dir", metavar="RUN_DIR", help="run_dir of a finished federation or comparison"
+    )
+    command.add_argument("site", metavar="SITE", help="that withdraws")
+    command.add_argument(
+        "--dry-run", action="store_true", help="show what would be deleted, and change nothing"
+    )
+    command.add_argument("--yes", action="store_true", help="delete without asking")
+    command.add_argument(
+        "--all-updates",
+        action="store_true",
+        help="delete the recorded updates of all sites, so that nothing of this site's can be "
+        "computed of them",
+    )
+    command.add_argument(
+        "--allow-import",
+        action="store_true",
+        help="import a strategy outside this package that the ledger names: this runs its code",
+    )
+
+
+def withdraw(args: argparse.Namespace) -> Answer:
+    """Delete what a finished run holds of one site alone, and write a statement for the site.
+
+    Deleted are its recorded updates, its reward, its folder and data list, valuations that name it,
+    and the models between the rounds, of which its updates could be computed. The ledger stays as
+    it is, and so do the global models. The statement lists both, in withdrawn/SITE.md and
+    SITE.json, with the command that trains the run without the site. docs/withdrawing.md says
+    what the site does on its own machine.
+    """
+    from monai_fairfl.audit import plan_withdrawal
+    from monai_fairfl.audit import withdraw as delete
+    from monai_fairfl.errors import ConfigError
+
+    arguments = (args.run_dir, args.site, args.all_updates, args.allow_import)
+    plan = plan_withdrawal(*arguments)
+    if all(statement.ended for statement in plan):
+        lines = [f"{args.site} withdrew already; nothing was changed.", *_places(args, plan)]
+        return _answer(plan, lines)
+    if args.dry_run:
+        return _answer(plan, [*_plan_lines(plan), "Nothing was changed (--dry-run)."])
+    if not args.yes:
+        if args.json:
+            raise ConfigError("with --json nobody is asked: add --yes, or --dry-run to look first")
+        print("\n".join(_plan_lines(plan)))
+        if not _is_confirmed():
+            return Answer({"error": "nothing was deleted"}, "Nothing was deleted.", NOT_DONE)
+
+    done = delete(*arguments)
+    lines = [f"{args.site} withdrew.", *_places(args, done), f"Retrain: {done[0].retrain}"]
+    if (Path(args.run_dir) / "report.json").exists():
+        lines.append(_report_again(args.run_dir))
+    return _answer(done, lines)
+
+
+def _answer(statements: Sequence[Statement], lines: Sequence[str]) -> Answer:
+    data = {"statements": [asdict(statement) for statement in statements]}
+    return Answer(data, "\n".join(lines))
+
+
+def _plan_lines(plan: Sequence[Statement]) -> list[str]:
+    """What would be deleted, and what would remain."""
+    lines = []
+    for statement in plan:
+        total = sum(entry["bytes"] for entry in statement.deleted)
+        files = len(statement.deleted)
+        lines.append(f"{statement.run}: {files} files, {total} bytes, would be deleted")
+        lines += [f"  {entry['path']}" for entry in statement.deleted]
+        lines += [f"  written again: {entry['path']}" for entry in statement.rewritten]
+        lines.append("What remains:")
+        lines += [f"  {entry['what']}: {entry['why']}" for entry in statement.remains]
+    return lines
+
+
+def _places(args: argparse.Namespace, statements: Sequence[Statement]) -> list[str]:
+    """Where the statements are."""
+    from monai_fairfl.run_folder.withdrawn import statement_file
+
+    lines = []
+    for statement in statements:
+        run = Path(args.run_dir)
+        if not (run / "ledger.jsonl").exists():
+            run = run / statement.run
+        file = statement_file(run, args.site)
+        lines.append(f"Statement: {file.with_suffix('.md')}, {file}")
+    return lines
+
+
+def _is_confirmed() -> bool:
+    """Ask, and take everything but a yes as a no."""
+    print("Delete these files? They cannot be restored. [y/N] ", end="", flush=True)
+    answer = sys.stdin.readline()
+    return answer.strip().lower() in ("y", "yes")
+
+
+def _report_again(run_dir: str) -> str:
+    """Write the report of the folder again, which says now that the site withdrew."""
+    from monai_fairfl.report import write_report_if_possible
+
+    if write_report_if_possible([run_dir], run_dir) is None:
+        return f"The report could not be written again: try monai-fairfl report {run_dir}"
+    return f"The report was written again: {Path(run_dir) / 'report.html'}"
