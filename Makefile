@@ -40,7 +40,7 @@ demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server
 		--workspace demo/flare --num-rounds 6 --local-epochs 4 --seed $(SEED) \
 		--overrides "{'size': [64, 64], 'channels': [16, 32, 64, 128]}"
 
-test: lint ## lint, then the tests of less than about five seconds each: about 4 minutes on two cores
+test: lint ## lint, then the tests of less than about three seconds each: about 4 minutes on two cores
 	$(PYTEST) -m "not long and not poc and not simulator"
 
 test-all: lint ## lint, then every test: about 15 minutes

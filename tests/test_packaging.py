@@ -121,6 +121,7 @@ def test_the_package_alone_loads_nothing_heavy(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_strategies_and_guards_know_neither_client_nor_engine_nor_ledger(tmp_path: Path) -> None:
     code = """
@@ -172,6 +173,7 @@ sys.exit(main(['flare-policy', '--json']))
     assert done.returncode == 2 and "pip install 'monai-fairfl[nvflare]'" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_server_of_nvflare_does_not_load_monai(tmp_path: Path) -> None:
     loaded = modules_after("import monai_fairfl.transports.flare.server.controller", tmp_path)

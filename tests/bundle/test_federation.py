@@ -248,6 +248,7 @@ def test_several_strategies_run_over_the_same_sites_splits_and_first_model(
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_strategy_outside_the_package_works_by_its_target_alone(
     three: Path, tmp_path: Path
@@ -437,6 +438,7 @@ def test_overrides_reach_every_site_and_the_first_model_and_additions_one_site(
     assert not any("running_mean" in name for name in model)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_may_begin_from_a_file_that_fits_and_no_other(
     three: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -282,6 +282,7 @@ def test_a_command_names_in_one_line_what_is_missing(
     assert str(tmp_path) in last
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_copy_of_the_bundle_trains_evaluates_and_infers_from_the_command_line(
     bundle: Bundle, site: Path, tmp_path: Path

@@ -142,6 +142,8 @@ def test_inference_of_dicom_series_gives_the_evaluations_dice(
     assert found == pytest.approx(expected, abs=0.01)
 
 
+@pytest.mark.long
+@pytest.mark.slow
 def test_a_clients_own_model_needs_no_values_either(
     bundle: Bundle, sites: Path, site: Path, tmp_path: Path
 ) -> None:

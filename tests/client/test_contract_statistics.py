@@ -21,6 +21,7 @@ HISTOGRAM = {FlStatistics.HIST_BINS: 10, FlStatistics.HIST_RANGE: [0, 500]}
 Maker = Callable[..., Any]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_statistics_of_the_data_are_those_of_monai_algo_stats(
     built: Maker, tmp_path: Path, bundle: Path

@@ -91,6 +91,7 @@ def test_a_process_for_each_hospital_gives_the_same_ledger_and_models(
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("_quick_starts")
 def test_a_hospital_that_fails_or_is_late_does_not_stop_the_others(

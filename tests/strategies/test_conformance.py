@@ -132,8 +132,19 @@ def outcome(history: History) -> list[Any]:
     return records
 
 
+def _with_variants() -> list[Any]:
+    """Every name; variants of a shipped method take long together."""
+    names: list[Any] = []
+    for name in MADE:
+        if name in catalogue.shipped():
+            names.append(name)
+        else:
+            names.append(pytest.param(name, marks=pytest.mark.long))
+    return names
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", _with_variants())
 def test_every_strategy_keeps_the_promises_of_all(
     name: str, hospitals: Path, tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def test_one_clients_strange_number_ends_no_federation(name: str, tmp_path: Path
             assert noted == {"elm"} or not record["measurements"]["ash"], kind
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("value", [1e30, -1e30, 1e-30])
 def test_a_run_that_allows_any_number_ends_all_the_same(

@@ -125,6 +125,7 @@ def test_frames_of_one_file_are_read_as_if_each_were_a_file(
     np.testing.assert_allclose(voxels, voxels_of_frames)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The DICOM readers are highly experimental")
 def test_a_scanners_enhanced_image_lies_where_nibabel_places_it(tmp_path: Path) -> None:
