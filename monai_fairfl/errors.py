@@ -24,6 +24,10 @@ class FederationError(FairFLError, RuntimeError):
     """The federation cannot go on; the text says from where and how it resumes."""
 
 
+class DiskFullError(FederationError):
+    """A file could not be written for want of space; what was written before it is whole."""
+
+
 class TransportAborted(FederationError):
     """The engine that carries the messages ended the run; what was done can be resumed."""
 

@@ -24,7 +24,13 @@ from monai_fairfl.bundle.initial import digests_of_configs, initial_model, warn_
 from monai_fairfl.bundle.settings import TRAIN, SiteSettings
 from monai_fairfl.bundle.site import bundle_client, has_evaluation, images_of_site
 from monai_fairfl.client.algo import FairMonaiAlgo
-from monai_fairfl.errors import ConfigError, FairFLError, TransportAborted, in_words
+from monai_fairfl.errors import (
+    ConfigError,
+    DiskFullError,
+    FairFLError,
+    TransportAborted,
+    in_words,
+)
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.catalogue import Given, config_of, guards_of
 from monai_fairfl.model_files.recipe import ModelRecipe
@@ -316,7 +322,7 @@ class BundleFederation:
             self._has_begun = False
             try:
                 history = self._run_one(strategy)
-            except (OSError, TransportAborted):
+            except (OSError, DiskFullError, TransportAborted):
                 raise
             except Exception as error:
                 before_the_run = isinstance(error, FairFLError) and not self._has_begun

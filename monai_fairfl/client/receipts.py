@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from monai_fairfl.protocol.messages import Request
+from monai_fairfl.utils.files import append_line
 
 RECEIPTS = "receipts.jsonl"
 """The file in a site's private folder, for all of its runs."""
@@ -57,14 +57,12 @@ class Receipts:
             "update": update or None,
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "ab") as file:
-            file.write(self._begin_of_line() + json.dumps(receipt).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        line = json.dumps(receipt).encode() + b"\n"
+        append_line(self.path, self._begin_of_line() + line)
 
     def _begin_of_line(self) -> bytes:
         """A line break where a crash cut the last line short, else nothing."""
-        size = self.path.stat().st_size
+        size = self.path.stat().st_size if self.path.exists() else 0
         if not size:
             return b""
         with open(self.path, "rb") as file:

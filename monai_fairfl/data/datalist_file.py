@@ -18,6 +18,7 @@ from monai_fairfl.data.layouts import PARTS, CaseFiles
 from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.data.layouts.values import check_values
 from monai_fairfl.errors import DataError
+from monai_fairfl.utils.plain_values import object_of_json
 
 
 def split_record(arguments: Mapping[str, Any], own_parts: Collection[str] | None) -> dict[str, Any]:
@@ -93,7 +94,7 @@ def read_datalist(
     """
     parts: dict[str, list[CaseFiles]] = {}
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = object_of_json(file.read_bytes())
         for part in PARTS:
             parts[part] = [_absolute_case(case, folder, file) for case in content[part]]
         stored_record = content.get("split")

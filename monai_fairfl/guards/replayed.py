@@ -33,7 +33,8 @@ class Replayed(Guard):
 
     The guard remembers a sketch of each update and of each model that was sent: its values at
     ``entries`` places that the seed chooses. It remembers the model also where the client's reply
-    was quarantined or late, as the client has received it.
+    was quarantined or late, as the client has received it. A method that gives each client a model
+    of its own sends such a client the same one again; it then knows the step before that.
 
     Args:
         cosine: least cosine with the last step, or with another client's previous update, of a
@@ -48,7 +49,7 @@ class Replayed(Guard):
         seed: of the places.
     """
 
-    state = ("sent", "updates")
+    state = ("sent", "updates", "steps")
 
     def __init__(
         self,
@@ -67,6 +68,8 @@ class Replayed(Guard):
         # latest round in which it took part.
         self.sent: dict[str, str] = {}
         self.updates: dict[str, str] = {}
+        # client whose last reply did not count -> sketch of the last step that it knows.
+        self.steps: dict[str, str] = {}
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         if not self.updates or not is_judged(replies) or len(replies) < 2:
@@ -81,11 +84,7 @@ class Replayed(Guard):
         another = np.zeros(len(replies))
         for row, reply in enumerate(replies):
             sketch = sketches[row]
-            if reply.client in self.sent:
-                now = sent[reply.id]
-                before = _as_array(self.sent[reply.client])
-                if now.shape == before.shape:
-                    last_step[row] = _cosine(sketch, now - before)
+            last_step[row] = _cosine(sketch, self._known_step(reply.client, sent[reply.id]))
             for client, update in previous.items():
                 cosine = _cosine(sketch, update)
                 if client == reply.client:
@@ -109,6 +108,24 @@ class Replayed(Guard):
                 verdicts.setdefault(replies[row].id, Verdict("quarantine", reason, evidence))
         return verdicts
 
+    def _known_step(self, client: str, now: np.ndarray) -> np.ndarray:
+        """The sketch of the last step that a client knows; zeros where it knows none.
+
+        Args:
+            client: that was sent a model.
+            now: the sketch of that model.
+        """
+        nothing = np.zeros_like(now)
+        if client not in self.sent:
+            return nothing
+        before = _as_array(self.sent[client])
+        if now.shape != before.shape:
+            return nothing
+        step = now - before
+        if not step.any() and client in self.steps:
+            return _as_array(self.steps[client])
+        return step
+
     def _standing_out(self, found: np.ndarray, least: float) -> list[int]:
         """The rows whose cosine is at least ``least`` and far above the others'."""
         rows = []
@@ -123,8 +140,14 @@ class Replayed(Guard):
         if not is_judged(replies):
             return
         places = self._places(replies)
+        counted = set(replies.clients)
         for number, sketch in _sketches_of_sent(replies, places).items():
-            self.sent[replies.requests[number].client] = _as_text(sketch)
+            client = replies.requests[number].client
+            step = self._known_step(client, sketch)
+            self.steps.pop(client, None)
+            if client not in counted and step.any():
+                self.steps[client] = _as_text(step)
+            self.sent[client] = _as_text(sketch)
         sketches = _sketches_of_updates(replies, places)
         for row, reply in enumerate(replies):
             self.updates[reply.client] = _as_text(sketches[row])

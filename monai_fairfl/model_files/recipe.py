@@ -16,9 +16,9 @@ lies beside the model, as ``NAME.recipe.json``, for people to read.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -31,6 +31,7 @@ from monai_fairfl import __version__
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.files import load_saved, read_state_dict, write_atomically
+from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)
 
@@ -152,12 +153,11 @@ def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | No
     {'size': [64, 64]}
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     state = {name: weights[name].detach().cpu().clone() for name in sorted(weights)}
     content = state if recipe is None else {"model": state, "recipe": recipe.state_dict()}
-    beside = path.with_name(f".{path.name}.writing")
-    torch.save(content, beside)
-    os.replace(beside, path)
+    file = io.BytesIO()
+    torch.save(content, file)
+    write_atomically(path, file.getvalue())
     if recipe is None:
         # A previous model may have left one.
         recipe_file(path).unlink(missing_ok=True)
@@ -191,13 +191,9 @@ def recipe_of_json(text: bytes | str, source: str | Path) -> ModelRecipe:
         ConfigError: when it is none; it names the file.
     """
     try:
-        state = json.loads(text)
+        state = object_of_json(text)
     except ValueError as error:
         raise ConfigError(f"{source} holds a recipe that cannot be read: {error}") from error
-    if not isinstance(state, Mapping):
-        raise ConfigError(
-            f"{source} holds a recipe that cannot be read: it is a {type(state).__name__}"
-        )
     return ModelRecipe.from_state(state, source)
 
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from monai_fairfl.run_folder.ledger import head_of, read_ledger
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.run_folder.withdrawn import withdrawn_sites
 from monai_fairfl.utils.files import distinct_names
+from monai_fairfl.utils.plain_values import object_of_json
 
 NEEDED: dict[str, dict[str, type]] = {
     "start": {"strategy": str, "clients": list},
@@ -174,10 +174,9 @@ def _read_config(path: Path, name: str) -> tuple[Path, dict[str, Any]]:
 def _read_object(file: Path) -> dict[str, Any] | None:
     """The JSON object in ``file``; ``None`` where it is missing, damaged or something else."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        return object_of_json(file.read_bytes())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
 
 
 def _read_splits(folder: Path) -> dict[str, Split]:
@@ -193,7 +192,7 @@ def _read_splits(folder: Path) -> dict[str, Split]:
 
 def _read_split(file: Path) -> Split:
     """Part -> images of one data list, sorted."""
-    lists = json.loads(file.read_text(encoding="utf-8"))
+    lists = object_of_json(file.read_bytes())
     split = {}
     for part in PARTS:
         split[part] = sorted(str(case["image"]) for case in lists[part])

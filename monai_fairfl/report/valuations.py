@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run
 from monai_fairfl.statistics.intervals import Interval
+from monai_fairfl.utils.plain_values import object_of_json
 
 NEEDED = {  # what the page reads of a valuation
     "name",
@@ -67,7 +67,7 @@ def read_valuations(run_dir: Path) -> list[dict[str, Any]]:
     valuations = []
     for file in sorted((run_dir / "valuations").glob("*.json")):
         try:
-            valuation = json.loads(file.read_text(encoding="utf-8"))
+            valuation = object_of_json(file.read_bytes())
             missing = NEEDED - set(valuation)
             if missing:
                 raise ValueError(f"it lacks {sorted(missing)}")

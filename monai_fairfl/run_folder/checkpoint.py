@@ -27,12 +27,13 @@ from monai_fairfl.utils.files import (
     tensors_as_bytes,
     write_folder,
 )
+from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
 
-UNREADABLE = (OSError, ValueError, KeyError, SafetensorError)
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, SafetensorError)
 """Exceptions that :func:`read_checkpoint` raises for a checkpoint that is not whole."""
 
 
@@ -126,7 +127,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     Raises:
         FederationError: when a later version wrote it; :data:`UNREADABLE` when it is not whole.
     """
-    manifest = json.loads((folder / MANIFEST).read_bytes())
+    manifest = object_of_json((folder / MANIFEST).read_bytes())
     if manifest["format"] > FORMAT:
         raise FederationError(
             f"checkpoint {folder} has format {manifest['format']}, this version reads up to "
@@ -138,5 +139,5 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         if name.startswith("rewards/"):
             rewards[Path(name).stem] = load_tensors(data)
     weights = load_tensors(files["model.safetensors"])
-    state = json.loads(files["strategy.json"])
+    state = object_of_json(files["strategy.json"])
     return Checkpoint(manifest["round"], weights, rewards, state)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights, to_json
-from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.files import append_line, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -56,10 +55,7 @@ class Ledger:
         entry = to_json({**record, "previous": self.head})
         text = json.dumps(entry, sort_keys=True, allow_nan=False, separators=(",", ":"))
         line = f"{text}\n".encode()
-        with open(self.path, "ab") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path, line)
         self.records.append(json.loads(line))
         self.heads.append(hashlib.sha256(line).hexdigest())
 

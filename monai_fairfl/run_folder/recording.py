@@ -7,7 +7,6 @@ Coalitions' models can be rebuilt of them after the run.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ from monai_fairfl.utils.files import (
     tensors_as_bytes,
     write_folder,
 )
+from monai_fairfl.utils.plain_values import object_of_json
 
 START = "start.safetensors"
 
@@ -122,9 +122,9 @@ class RecordedRound:
 
     def _read(self, name: str) -> dict[str, torch.Tensor]:
         try:
-            manifest = json.loads((self.folder / MANIFEST).read_bytes())
+            manifest = object_of_json((self.folder / MANIFEST).read_bytes())
             return load_tensors(read_listed(self.folder, name, manifest))
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise FederationError(
                 f"recorded round {self.folder} is damaged ({error}): restore it from a copy, or "
                 "run the federation again"
@@ -191,7 +191,7 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
             "True, in a new run_dir"
         )
     try:
-        about = json.loads((folder / MANIFEST).read_bytes())
+        about = object_of_json((folder / MANIFEST).read_bytes())
         spec = ModelSpec.from_json(about["spec"])
         found = RecordedRound(
             folder,
@@ -202,7 +202,7 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
             about.get("labelled", {}),
             tuple(about.get("withdrawn", ())),
         )
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FederationError(
             f"recorded round {folder} is damaged ({error!r}): restore it from a copy"
         ) from error

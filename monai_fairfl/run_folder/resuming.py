@@ -16,6 +16,7 @@ from typing import Any
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.records import check_format, check_same, training_settings
+from monai_fairfl.utils.plain_values import object_of_json
 
 
 def begun(folder: Path) -> bool:
@@ -34,16 +35,11 @@ def recorded_config(run_dir: Path) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        config = json.loads(file.read_text())
+        return object_of_json(file.read_bytes())
     except ValueError as error:
         raise ConfigError(
             f"{file} is damaged ({error}): restore it from a copy, or choose another run_dir"
         ) from error
-    if not isinstance(config, dict):
-        raise ConfigError(
-            f"{file} holds no JSON object: restore it from a copy, or choose another run_dir"
-        )
-    return config
 
 
 def compared(run_dir: Path, strategies: Sequence[str] = ()) -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.plain_values import object_of_json
 
 FILE = "schedule.json"
 
@@ -41,7 +42,7 @@ class Schedule:
     def read(cls, run_dir: Path) -> Schedule:
         """The schedule of a run; empty where the file is missing or damaged."""
         try:
-            found = json.loads((run_dir / FILE).read_text(encoding="utf-8"))
+            found = object_of_json((run_dir / FILE).read_bytes())
             seconds = {int(number): float(value) for number, value in found["seconds"].items()}
             planned = [None if rounds is None else int(rounds) for rounds in found["planned"]]
         except (OSError, ValueError, TypeError, KeyError, AttributeError):

@@ -107,10 +107,15 @@ class Inbox:
         """
         with self._lock:
             request = self.requests.get(reply.id)
-            late = self._closed
-            foreign = request is None or request.client != reply.client
-            second = reply.id in self._replies
-            if late or foreign or second:
+            why_ignored = self._why_ignored(request, reply)
+            if why_ignored:
+                logger.warning(
+                    "client %s: its answer to request %s of round %s is ignored: %s",
+                    reply.client,
+                    reply.id,
+                    reply.round,
+                    why_ignored,
+                )
                 return
             assert request is not None
             reason = refusal(request, reply, self.spec, self.most_samples)
@@ -121,6 +126,16 @@ class Inbox:
                     reason = f"refused: {reason}"
                 self._refused[reply.id] = reason
             self.notify(reply.client, reason)
+
+    def _why_ignored(self, request: Request | None, reply: Reply) -> str:
+        """Why a reply is not even looked at; empty where it is."""
+        if self._closed:
+            return "it came after the exchange was closed"
+        if request is None or request.client != reply.client:
+            return "this client was not asked that"
+        if reply.id in self._replies:
+            return "it has answered already, and its first answer counts"
+        return ""
 
     def _in_models_types(self, reply: Reply) -> Reply:
         """``reply`` with buffers in the model's types, whatever a client computes in.

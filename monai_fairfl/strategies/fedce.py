@@ -19,6 +19,7 @@ from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
 REVISED_FLOOR = 1e-6  # of NVIDIA FLARE 2.9, applied before normalising
 RELEASED_FLOOR = 1e-3  # of the authors' first release, applied after normalising
+ROUNDING = 1e-6  # of a cosine of float32 updates
 
 
 class FedCE(Strategy):
@@ -84,7 +85,7 @@ class FedCE(Strategy):
 
         # Gradient space (Eq. 2): how far a client's update points away from the others'.
         cosines = leave_one_out_cosines(local, self._prior(local.clients))
-        distances = {client: 1 - cosine for client, cosine in cosines.items()}
+        distances = {client: _distance(cosine) for client, cosine in cosines.items()}
 
         # Data space (Eq. 3): the error of the model without a client, on that client's data.
         errors = self.measured(local, "leave_one_out_error") if measure else None
@@ -216,6 +217,16 @@ def leave_one_out_cosines(replies: Replies, prior: Mapping[str, float]) -> dict[
         others = weights * (1 - itself)
         cosines[reply.client] = replies.geometry.cosine(itself, others)
     return cosines
+
+
+def _distance(cosine: float) -> float:
+    """One minus a cosine; 0 where only rounding is left, which would decide all weights.
+
+    >>> _distance(0.75), _distance(1 - 1e-8)
+    (0.25, 0.0)
+    """
+    distance = 1 - cosine
+    return distance if abs(distance) > ROUNDING else 0.0
 
 
 def _floored(values: Mapping[str, float]) -> dict[str, float]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 from safetensors.torch import save as dump_tensors
 
-from monai_fairfl.errors import ConfigError, FederationError, in_words
+from monai_fairfl.errors import ConfigError, DiskFullError, FederationError, in_words
 from monai_fairfl.protocol.values import Weights
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,41 @@ logger = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 DAMAGED = (OSError, RuntimeError, EOFError, pickle.UnpicklingError)
 """Exceptions that ``torch.load`` raises for a file that is missing, cut short or something else."""
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a system answers where a disk, a quota or a file may not grow any more."""
+
+
+@contextmanager
+def naming_a_full_disk(path: Path, size: int) -> Iterator[None]:
+    """Raise a :class:`~monai_fairfl.errors.DiskFullError` where ``path`` cannot grow.
+
+    Args:
+        path: that is written.
+        size: bytes that it needs.
+
+    Raises:
+        DiskFullError: naming the file, the bytes that it needs and those that are free.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise DiskFullError(
+            f"{path} could not be written ({error.strerror}): it needs {size} bytes, "
+            f"{_free_bytes(path)} are free there. What was written before is whole. Make room, "
+            "then go on: a run with --resume True; a site by itself, in the next round"
+        ) from error
+
+
+def _free_bytes(path: Path) -> int:
+    """Free bytes of the file system on which ``path`` would lie."""
+    folder = path.parent
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
 
 
 @contextmanager
@@ -65,15 +101,49 @@ def write_atomically(path: str | Path, data: bytes) -> None:
     Args:
         path: of the file.
         data: its content, which is written beside it, flushed to disk and renamed.
+
+    Raises:
+        DiskFullError: when there is no room; the old file is as before.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.writing")
-    with open(beside, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with naming_a_full_disk(path, len(data)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(beside, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+    except DiskFullError:
+        # Half a file would take the room that a user makes.
+        beside.unlink(missing_ok=True)
+        raise
     os.replace(beside, path)
+
+
+def append_line(path: str | Path, line: bytes) -> None:
+    """Append one line to a file, flushed to disk.
+
+    Args:
+        path: of the file.
+        line: with its line break.
+
+    Raises:
+        DiskFullError: when there is no room; the file is as before.
+    """
+    path = Path(path)
+    before = path.stat().st_size if path.exists() else 0
+    try:
+        with naming_a_full_disk(path, len(line)):
+            with open(path, "ab") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+    except DiskFullError:
+        # Part of the line may have found room.
+        if path.exists():
+            os.truncate(path, before)
+        raise
 
 
 def write_folder(
@@ -85,16 +155,23 @@ def write_folder(
         folder: replaced when it is there.
         files: name in the folder and content, one at a time.
         about: goes into the folder's ``manifest.json``, with the SHA-256 of each file.
+
+    Raises:
+        DiskFullError: when there is no room; the old folder is as before.
     """
     folder = Path(folder)
     beside = folder.with_name(f".writing-{folder.name}")
     shutil.rmtree(beside, ignore_errors=True)
     sums = {}
-    for name, data in files:
-        sums[name] = hashlib.sha256(data).hexdigest()
-        write_atomically(beside / name, data)
-    manifest = json.dumps({**about, "sha256": sums}, sort_keys=True, indent=1)
-    write_atomically(beside / MANIFEST, manifest.encode())
+    try:
+        for name, data in files:
+            sums[name] = hashlib.sha256(data).hexdigest()
+            write_atomically(beside / name, data)
+        manifest = json.dumps({**about, "sha256": sums}, sort_keys=True, indent=1)
+        write_atomically(beside / MANIFEST, manifest.encode())
+    except DiskFullError:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(beside, folder)
 
@@ -137,8 +214,8 @@ def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
     """
     if not re.fullmatch(rf"[A-Za-z0-9_][A-Za-z0-9_. -]{{0,{most - 1}}}", name):
         raise ConfigError(
-            f"{what} {name!r} cannot be used: give it 1 to {most} letters, digits, '_', '-', '.' "
-            "or spaces, beginning with a letter, a digit or '_'"
+            f"{what} {name!r:.100} cannot be used: give it 1 to {most} letters, digits, '_', '-', "
+            "'.' or spaces, beginning with a letter, a digit or '_'"
         )
     return name
 

@@ -104,3 +104,18 @@ def test_memory_of_a_model_of_another_size_judges_nobody() -> None:
     small = Replayed(entries=10)
     small.load_state_dict(guard.state_dict())
     assert second_round(small, step, C=step) == ([], "")
+
+
+def test_a_client_that_is_sent_the_same_model_again_is_judged_by_the_step_before() -> None:
+    guard, step, _ = after_a_round()
+    replaying = {**honest(NAMES, seed=2), "C": step}
+    replies = replies_with(replaying, start=model_at(ORIGIN + step))
+    [quarantined] = guard.check(replies)
+    guard.remember(replies.without({quarantined: "quarantined"}))
+
+    # A method with rewards gives it nothing new; that it repeats the same step is found again.
+    third = replies_with({**honest(NAMES, seed=3), "C": step}, start=model_at(ORIGIN + step))
+    assert clients_judged(guard.check(third), third) == ["C"]
+    restored = Replayed()
+    restored.load_state_dict(json.loads(json.dumps(guard.state_dict())))
+    assert clients_judged(restored.check(third), third) == ["C"]

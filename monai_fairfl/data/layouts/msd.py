@@ -7,7 +7,6 @@ See Antonelli et al., Nature Communications 2022, and http://medicaldecathlon.co
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from monai_fairfl.data.layouts.base import (
     sorted_by_image,
 )
 from monai_fairfl.errors import DataError
+from monai_fairfl.utils.plain_values import object_of_json
 
 EXPECTS = (
     'dataset.json with "training": [{"image": ..., "label": ...}], imagesTr/ and labelsTr/ '
@@ -63,7 +63,6 @@ def find(folder: Path) -> Found:
 def read_description(folder: Path) -> dict[str, Any]:
     """The content of ``dataset.json``; empty when there is none or it is no JSON object."""
     try:
-        content = json.loads((folder / "dataset.json").read_text(encoding="utf-8-sig"))
+        return object_of_json((folder / "dataset.json").read_text(encoding="utf-8-sig"))
     except (OSError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}

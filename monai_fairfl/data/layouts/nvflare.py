@@ -24,6 +24,7 @@ from monai_fairfl.data.layouts.base import (
 )
 from monai_fairfl.data.layouts.folders import IMAGES
 from monai_fairfl.errors import DataError
+from monai_fairfl.utils.plain_values import object_of_json
 
 EXPECTS = (
     'datalist_2D/CLIENT.json with "training", "validation" and "testing", and the images they list '
@@ -179,11 +180,11 @@ def _read(file: Path) -> tuple[dict[str, Any], str]:
     Windows begins files with a byte order mark, which the encoding skips.
     """
     try:
-        content = json.loads(file.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
+        content = object_of_json(file.read_text(encoding="utf-8-sig"))
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
         return {}, f"it cannot be read as JSON ({error}); export it again"
-    if not isinstance(content, dict):
-        return {}, "it holds no JSON object; export it again"
+    except ValueError as error:
+        return {}, f"{error}; export it again"
     if "split" in content:
         return {}, WRITTEN_HERE
     if not isinstance(content.get("training"), list):

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from functools import cached_property
@@ -26,6 +25,7 @@ from monai_fairfl.transports.flare.site.job_settings import SITE_FILE, JobSiteSe
 from monai_fairfl.transports.flare.wire import reply_model, request_of
 from monai_fairfl.transports.flare.workspace import storage_folder
 from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)
 
@@ -86,9 +86,9 @@ class Site:
         own = {}
         if file.exists():
             try:
-                own = json.loads(file.read_text())
+                own = object_of_json(file.read_bytes())
             except ValueError as error:
-                raise ConfigError(f"{file} is not JSON: {error}") from error
+                raise ConfigError(f"{file} cannot be read as settings: {error}") from error
         return JobSiteSettings.merged(self.job, own, str(file))
 
     @cached_property

@@ -18,10 +18,19 @@ from monai.bundle import ReferenceResolver
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.plain_values import check_extent
 from monai_fairfl.utils.settings import setting
 
 SITE_FILE = "local/fairfl.json"
 """The hospital's own settings, in its workspace: they win over those of any job."""
+
+
+MOST_OF_A_JOB: Mapping[str, int] = {"local_epochs": 1000, "threads": 64}
+"""The largest number that a job may set. A site may write a larger one into its own file."""
+
+MOST_VALUES = 10_000
+MOST_DEPTH = 20
+"""Values of a job's settings, and how deeply they may be nested."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +73,10 @@ class JobSiteSettings(SiteSettings):
             where: the file of the site's settings, for errors.
 
         Raises:
-            ConfigError: for an unknown key, a value of the wrong type, or an override of the job
-                that is an expression, which would be the job's code, run by the site, or names a
-                file of the site.
+            ConfigError: for an unknown key, a value of the wrong type, a job's value out of bounds,
+                the images of a site named by a job, or an override of the job that is an
+                expression, which would be the job's code, run by the site, or names a file of the
+                site.
 
         >>> job = {"bundle": "a", "overrides": {"amp": True}}
         >>> JobSiteSettings.merged(job, {"bundle": "/b"}).bundle
@@ -76,8 +86,10 @@ class JobSiteSettings(SiteSettings):
         ...
         monai_fairfl.errors.ConfigError: the job's overrides hold the expression or class "$__imp...
         """
+        _check_extent(job)
         _check_known(job, "the job")
         _check_known(own, where)
+        _check_dataset(job, own, where)
         _check_config_files(job.get("config") or ())
         overrides = _usable_overrides(job, own, where)
         overrides.update(own.get("overrides") or {})
@@ -85,6 +97,8 @@ class JobSiteSettings(SiteSettings):
         values: dict[str, Any] = {**job, **own}
         for name, value in values.items():
             _check_value(name, value, where if name in own else "the job")
+            if name not in own:
+                _check_bound(name, value, where)
         values["overrides"] = overrides
         if not values.get("config"):
             values.pop("config", None)
@@ -98,6 +112,14 @@ class JobSiteSettings(SiteSettings):
         return settings
 
 
+def _check_extent(job: Mapping[str, Any]) -> None:
+    """Refuse settings that no honest job has, before anything walks through them."""
+    try:
+        check_extent(job, MOST_VALUES, MOST_DEPTH)
+    except ValueError as error:
+        raise ConfigError(f"the job's settings are refused: {error}") from None
+
+
 def _check_known(settings: Mapping[str, Any], source: str) -> None:
     known = [entry.name for entry in fields(JobSiteSettings)]
     unknown = sorted(set(settings) - set(known))
@@ -105,6 +127,25 @@ def _check_known(settings: Mapping[str, Any], source: str) -> None:
         raise ConfigError(
             f"{source} sets {unknown[0]!r}, which no site knows; known are {', '.join(known)}"
         )
+
+
+def _check_dataset(job: Mapping[str, Any], own: Mapping[str, Any], where: str) -> None:
+    """Refuse a job that says which folder of the site holds its images."""
+    names_data = bool(job.get("dataset_dir")) or _names_dataset(job.get("overrides") or {})
+    if names_data and not own.get("dataset_dir"):
+        raise ConfigError(
+            "the job sets dataset_dir, and only a site itself knows its images: leave it out of "
+            f'the job, and write {{"dataset_dir": "/path"}} into {where} of the site'
+        )
+
+
+def _names_dataset(overrides: Any) -> bool:
+    """Return whether a key of the overrides, at whatever depth, is the folder of the images."""
+    if isinstance(overrides, Mapping):
+        for key in map(str, overrides):
+            if _last_part(key) == "dataset_dir":
+                return True
+    return any(_names_dataset(part) for part in _parts(overrides))
 
 
 def _check_config_files(files: Sequence[str]) -> None:
@@ -155,6 +196,16 @@ def _check_value(name: str, value: Any, source: str) -> None:
     fits, meaning = MUST_BE[name]
     if not fits(value):
         raise ConfigError(f"{source} sets {name} to {value!r}, and it must be {meaning}")
+
+
+def _check_bound(name: str, value: Any, where: str) -> None:
+    """Refuse a number of a job that would occupy a site for ever."""
+    most = MOST_OF_A_JOB.get(name)
+    if most is not None and value > most:
+        raise ConfigError(
+            f"the job sets {name} to {value}, and a job may set at most {most}: lower it, or let "
+            f"the site write it into {where}"
+        )
 
 
 def _is_count(value: Any) -> bool:
@@ -227,12 +278,12 @@ def _is_outside(path: str) -> bool:
 def _first_code(value: Any) -> str:
     """Return the first text in ``value`` with which MONAI would run something.
 
-    That is an expression, a reference, or the key of a class or of imports. It is the empty string
-    where there is none.
+    That is an expression, a reference, a key that MONAI reserves, or one of imports. It is the
+    empty string where there is none.
     """
     if isinstance(value, Mapping):
         for key in map(str, value):
-            if "_target_" in key or key.startswith("imports"):
+            if _has_reserved_part(key) or key.startswith("imports"):
                 return key
     for part in _parts(value):
         code = _first_code(part)
@@ -241,6 +292,24 @@ def _first_code(value: Any) -> str:
     if isinstance(value, str) and value.lstrip().startswith(("$", "@", "%")):
         return value
     return ""
+
+
+def _has_reserved_part(key: str) -> bool:
+    """Return whether a part of a key begins with an underscore.
+
+    MONAI reads such keys as orders: ``_target_`` builds a class, ``_mode_`` opens a debugger,
+    ``_requires_`` runs something first, ``_disabled_`` leaves a component out.
+
+    >>> _has_reserved_part("train#handlers#0#_mode_"), _has_reserved_part("batch_size")
+    (True, False)
+    """
+    if "_target_" in key:
+        return True
+    for part in ReferenceResolver.split_id(key):
+        # A sign in front of a key says how a file is merged.
+        if str(part).lstrip(" +~").startswith("_"):
+            return True
+    return False
 
 
 def _parts(value: Any) -> Sequence[Any]:

@@ -35,11 +35,16 @@ def ask(site: Site, **given: Any) -> Any:
     return reply_of(site.answer(request_model(request, 2)), request)
 
 
+def names_its_data(workspace: Path, folder: Path) -> None:
+    """Write the site's own file, which alone may name its images."""
+    (workspace / SITE_FILE).parent.mkdir(parents=True, exist_ok=True)
+    (workspace / SITE_FILE).write_text(json.dumps({"dataset_dir": str(folder)}))
+
+
 def test_a_site_trains_its_own_data_and_keeps_its_state_in_its_workspace(
     hospitals: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "local").mkdir()
-    (tmp_path / SITE_FILE).write_text(json.dumps({"dataset_dir": str(hospitals / "elm")}))
+    names_its_data(tmp_path, hospitals / "elm")
     site = Site("elm", tmp_path, {"bundle": BUNDLE, "overrides": SETTINGS, "device": "cpu"})
 
     reply = ask(site)
@@ -86,8 +91,8 @@ def test_a_site_without_the_bundle_says_what_to_do(tmp_path: Path) -> None:
 def test_a_site_checks_its_files_before_the_first_round(hospitals: Path, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "Case00.nii.gz").write_bytes(b"no image")
-    job = {"bundle": BUNDLE, "dataset_dir": str(tmp_path / "data"), "overrides": SETTINGS}
-    site = Site("elm", tmp_path, job)
+    names_its_data(tmp_path, tmp_path / "data")
+    site = Site("elm", tmp_path, {"bundle": BUNDLE, "overrides": SETTINGS})
 
     assert "Case00" in str(ask(site).error)
 
@@ -97,8 +102,8 @@ def site_without_labels(hospitals: Path, folder: Path) -> Site:
     for file in (folder / "elm").glob("*segmentation*"):
         image = nib.load(file)
         nib.save(nib.Nifti1Image(np.zeros(image.shape, np.uint8), image.affine), file)  # type: ignore[attr-defined]
-    job = {"bundle": BUNDLE, "dataset_dir": str(folder / "elm"), "overrides": SETTINGS}
-    return Site("elm", folder, job)
+    names_its_data(folder, folder / "elm")
+    return Site("elm", folder, {"bundle": BUNDLE, "overrides": SETTINGS})
 
 
 @pytest.mark.parametrize("rounds", [(0, 0, 1), (5,)])
@@ -117,12 +122,8 @@ def test_files_are_checked_once_and_not_again_when_a_process_goes_on_from_the_si
 ) -> None:
     checks: list[str] = []
     monkeypatch.setattr(Site, "_check", lambda site: checks.append(site.name))
-    job = {
-        "bundle": BUNDLE,
-        "dataset_dir": str(hospitals / "elm"),
-        "overrides": SETTINGS,
-        "device": "cpu",
-    }
+    names_its_data(tmp_path, hospitals / "elm")
+    job = {"bundle": BUNDLE, "overrides": SETTINGS, "device": "cpu"}
     first = Site("elm", tmp_path, job)
 
     for number in (0, 0, 1):

@@ -1,0 +1,92 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""JSON from somebody else: read within limits of size and depth.
+
+A text of a few bytes can be nested so deeply that whoever walks through it ends with a
+``RecursionError``, and one of a few lines can hold more values than a machine has memory for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+MOST_BYTES = 100_000_000
+"""Of a JSON file: a data list of half a million cases."""
+
+MOST_DEPTH = 50
+"""Objects and lists inside each other; the deepest of our own files has 10."""
+
+MOST_VALUES = 10_000_000
+"""Numbers, texts, lists and objects together."""
+
+
+def check_extent(value: Any, most_values: int = MOST_VALUES, most_depth: int = MOST_DEPTH) -> None:
+    """Refuse plain values that are too many or nested too deeply, without recursion.
+
+    Args:
+        value: of mappings, lists and plain values.
+        most_values: that it may hold, itself included.
+        most_depth: levels of mappings and lists.
+
+    Raises:
+        ValueError: naming the limit.
+
+    >>> check_extent({"a": [1, 2]})
+    >>> check_extent([[[]]], most_depth=2)
+    Traceback (most recent call last):
+    ...
+    ValueError: it is nested deeper than 2 levels
+    """
+    seen = 0
+    depth = 0
+    level = [value]
+    while level:
+        seen += len(level)
+        if seen > most_values:
+            raise ValueError(f"it holds more than {most_values} values")
+        inner: list[Any] = []
+        has_containers = False
+        for item in level:
+            if isinstance(item, Mapping):
+                has_containers = True
+                inner.extend(item.values())
+            elif isinstance(item, (list, tuple)):
+                has_containers = True
+                inner.extend(item)
+            if seen + len(inner) > most_values:
+                raise ValueError(f"it holds more than {most_values} values")
+        depth += has_containers
+        if depth > most_depth:
+            raise ValueError(f"it is nested deeper than {most_depth} levels")
+        level = inner
+
+
+def object_of_json(text: bytes | str) -> dict[str, Any]:
+    """The JSON object in a text.
+
+    Raises:
+        ValueError: when it is no JSON, no object, too large or nested too deeply.
+
+    >>> object_of_json('{"a": 1}')
+    {'a': 1}
+    >>> object_of_json("[1]")
+    Traceback (most recent call last):
+    ...
+    ValueError: it holds no JSON object but a list
+    >>> object_of_json("[" * 100_000)
+    Traceback (most recent call last):
+    ...
+    ValueError: it is nested deeper than 50 levels
+    """
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"it has {len(text)} bytes, at most {MOST_BYTES} are read")
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"it is nested deeper than {MOST_DEPTH} levels") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"it holds no JSON object but a {type(found).__name__}")
+    check_extent(found)
+    return found

@@ -1,0 +1,88 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The eight hospitals of ``benchmarks/attacks.py``, some of which may attack, in a few rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attacks
+import numpy as np
+from attackers import Attack
+from attacks import SITES, VICTIM, Hospital
+
+from monai_fairfl.guards import DEFAULT, Guard
+from monai_fairfl.server.federation import Federation
+from monai_fairfl.strategies import Strategy
+from monai_fairfl.transports.in_process import Client, InProcess
+
+SEED = 3
+ROUNDS = 7
+
+
+def itself(client: Client) -> Client:
+    return client
+
+
+def federation_of(
+    strategy: Strategy,
+    folder: Path,
+    attack: Attack | None = None,
+    *,
+    sites: Sequence[str] = SITES,
+    guards: Sequence[Guard] = DEFAULT,
+    outlier: bool = False,
+    seed: int = SEED,
+    **settings: Any,
+) -> Federation:
+    """A federation of these sites, the last of which attack.
+
+    Args:
+        strategy: of the federation.
+        folder: of the run.
+        attack: of the last sites; ``None``: all are honest.
+        sites: that take part.
+        guards: of the federation.
+        outlier: whether the last site is an honest outlier.
+        seed: of the patients and of the run.
+        settings: of the run.
+    """
+    makers = {}
+    for name, client in attacks.clients_of(sites, attack, seed, outlier).items():
+        makers[name] = partial(itself, client)
+    given = {"seed": seed, "final": (), "rounds": ROUNDS, **settings}
+    return Federation(
+        strategy, InProcess(makers), initial=attacks.initial, guards=guards, run_dir=folder, **given
+    )
+
+
+def mean_dice(sites: Sequence[str], weights: Mapping[str, Any], seed: int = SEED) -> float:
+    """The mean Dice of a model at some sites."""
+    parameters = {name: weights[name] for name in attacks.SHAPES}
+    return float(np.mean([Hospital(name, seed).score(parameters) for name in sites]))
+
+
+def progress_of_row(federation: Federation, sites: Sequence[str], name: str, row: int) -> float:
+    """How far one row of a tensor has come on the way to the sites' best models; 1 is all of it."""
+    first, _ = attacks.initial()
+    moved = (federation.strategy.weights[name] - first[name])[row].double()
+    parts = []
+    for site in sites:
+        best = Hospital(site, SEED).best[name][row]
+        parts.append(float(best @ moved / (best @ best)))
+    return float(np.mean(parts))
+
+
+def progress(federation: Federation, sites: Sequence[str], seed: int = SEED) -> float:
+    """How much Dice the sites gained since the first model."""
+    first, _ = attacks.initial()
+    return mean_dice(sites, federation.strategy.weights, seed) - mean_dice(sites, first, seed)
+
+
+def innocent_of(attack: Attack) -> list[str]:
+    """The sites that do not attack, and that no attacker copies."""
+    guilty = {*attacks.attackers_of(attack), VICTIM}
+    return [site for site in SITES if site not in guilty]
