@@ -16,6 +16,9 @@ from monai_fairfl.protocol.geometry import ZERO_NORM
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 
+LEAST_REST = 0.1
+"""Of a step's length: where less is not the client's own doing, the step was its own."""
+
 ENTRIES = 4096
 """Entries of a sketch; the cosine of two sketches is that of the vectors to about 0.03."""
 
@@ -84,7 +87,8 @@ class Replayed(Guard):
         another = np.zeros(len(replies))
         for row, reply in enumerate(replies):
             sketch = sketches[row]
-            last_step[row] = _cosine(sketch, self._known_step(reply.client, sent[reply.id]))
+            step = self._known_step(reply.client, sent[reply.id])
+            last_step[row] = _likeness_to_step(sketch, step, previous.get(reply.client))
             for client, update in previous.items():
                 cosine = _cosine(sketch, update)
                 if client == reply.client:
@@ -191,6 +195,35 @@ def _sketch_of_sent(sent: Weights, places: Places) -> np.ndarray:
     """The sketch of the parameters that a client was sent, shape (entries,), float32."""
     parts = [sent[name].flatten()[inside].float() for name, inside in places.items()]
     return torch.cat(parts).numpy()
+
+
+def _likeness_to_step(sketch: np.ndarray, step: np.ndarray, own: np.ndarray | None) -> float:
+    """The cosine of an update with the last step, less what the client's own part explains.
+
+    A client that goes on in its own direction resembles the step as far as the step was its own:
+    all of it where each site trains its own model, much where a site has most of the weight.
+
+    Args:
+        sketch: of the update.
+        step: sketch of the last step that the client knows.
+        own: sketch of its previous update; ``None``: it had none.
+
+    Returns:
+        The cosine, or that of what is left of both without the direction of ``own``, if it is less.
+    """
+    cosine = _cosine(sketch, step)
+    if own is None or own.shape != step.shape or not own.any():
+        return cosine
+    rest_of_step = _without(step, own)
+    if np.linalg.norm(rest_of_step) < LEAST_REST * np.linalg.norm(step):
+        return 0.0
+    return min(cosine, _cosine(_without(sketch, own), rest_of_step))
+
+
+def _without(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The part of a sketch at a right angle to another."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return a - b * (a @ b) / (b @ b)
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> float:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from helpers.updates import (
     LENGTH_OF_MODEL,
     at_cosine,
@@ -17,6 +19,11 @@ from helpers.updates import (
 )
 
 from monai_fairfl.guards import Replayed
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.server.federation import Federation
+from monai_fairfl.strategies import Standalone
+from monai_fairfl.transports.in_process import InProcess
 
 NAMES = "ABCDE"
 ORIGIN = LENGTH_OF_MODEL * directions(1, seed=99)[0]
@@ -119,3 +126,37 @@ def test_a_client_that_is_sent_the_same_model_again_is_judged_by_the_step_before
     restored = Replayed()
     restored.load_state_dict(json.loads(json.dumps(guard.state_dict())))
     assert clients_judged(restored.check(third), third) == ["C"]
+
+
+def test_a_site_that_goes_on_with_its_own_model_repeats_nobody(tmp_path: Path) -> None:
+    """Where each site trains its own model, the last step that it knows is its own update."""
+    generator = torch.Generator().manual_seed(5)
+    drift = torch.randn(2000, generator=generator)
+    fresh = {site: torch.randn(2000, generator=generator) for site in "BCD"}
+
+    def answer(request: Request) -> Reply:
+        chance = torch.Generator().manual_seed(request.seed)
+        update = torch.randn(2000, generator=chance)
+        if request.client == "A":
+            # The same direction in every round, but for a little chance.
+            update = drift + 0.3 * update
+        else:
+            update = 0.3 * fresh[request.client] + update
+        echo = {"id": request.id, "run": request.run, "round": request.round}
+        return Reply(request.client, {"w": update}, 10, num_cases=2, num_steps=1, **echo)
+
+    class Site:
+        def answer(self, request: Request) -> Reply:
+            return answer(request)
+
+    federation = Federation(
+        Standalone(),
+        InProcess({site: Site for site in "ABCD"}),
+        4,
+        lambda: ({"w": torch.zeros(2000)}, ModelSpec(("w",), layers={"w": "w"})),
+        [Replayed()],
+        tmp_path / "run",
+        evaluate=(),
+        final=(),
+    )
+    assert [record["guards"] for record in federation.run().rounds] == [{}] * 4
