@@ -19,7 +19,7 @@ LEAST_OTHERS = 4
 class Opposed(Guard):
     r"""Quarantines an update against the mean of at least four others that agree.
 
-    .. math:: \cos(\Delta_i, \sum_{j \ne i} \Delta_j / \lVert \Delta_j \rVert) \le -0.4
+    .. math:: \cos(\Delta_i, \sum_{j \ne i} \Delta_j / \lVert \Delta_j \rVert) \le -0.5
 
     Methods that reward an unusual direction pay a client that flips the sign of its update. An
     honest hospital may also be at an obtuse angle to the others: then the others disagree among
@@ -32,7 +32,7 @@ class Opposed(Guard):
         agreement: least median cosine among the others.
     """
 
-    def __init__(self, cosine: float = -0.4, agreement: float = 0.3):
+    def __init__(self, cosine: float = -0.5, agreement: float = 0.3):
         self.cosine = cosine
         self.agreement = agreement
 
