@@ -121,7 +121,7 @@ def test_where_the_sent_model_is_not_known_no_step_is_compared(tmp_path: Path) -
 def test_the_default_guards_of_others_remember_nothing_of_it(tmp_path: Path) -> None:
     first_round(aggregator_in(tmp_path / "one"), known=True)
     [replayed] = [guard for guard in DEFAULT if isinstance(guard, Replayed)]
-    assert replayed.state_dict() == {"sent": {}, "updates": {}}
+    assert replayed.state_dict() == {"sent": {}, "steps": {}, "updates": {}}
     other = aggregator_in(tmp_path / "other")
     second_round(other, known=True)
     [verdict] = rounds_of(tmp_path / "other")[0]["verdicts"]["C"]
