@@ -7,6 +7,8 @@ READY := .venv/.ready
 
 # One thread per process: on small machines more threads are slower, and their number changes bits.
 export OMP_NUM_THREADS := 1
+# Compiled modules are stored: pytest rewrites the asserts of 350 test files only when they change.
+unexport PYTHONDONTWRITEBYTECODE
 # The longest files begin, and a worker that has none left takes tests of another.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 

@@ -43,6 +43,8 @@ from monai_fairfl.strategies import (
     compose,
 )
 
+pytestmark = pytest.mark.slow
+
 FLIPPED = ("out.weight", 1)
 """Tensor and row of the class whose labels an attacker exchanges."""
 

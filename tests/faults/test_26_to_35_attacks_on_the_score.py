@@ -48,6 +48,8 @@ from monai_fairfl.strategies import (
     Strategy,
 )
 
+pytestmark = pytest.mark.slow
+
 BY_UPDATES: dict[str, Callable[[], Strategy]] = {
     "CGSV": lambda: CGSV(gamma=None),
     "ShapFed": ShapFed,
