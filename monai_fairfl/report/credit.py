@@ -84,6 +84,9 @@ def rules_of(
         rules.append(Rule("Judged by the server", meaning, _of_credits(by_server), by_server))
 
     for valuation in valuations:
+        # A valuation whose values are all negative has no shares.
+        if valuation["shares"] is None:
+            continue
         meaning = f"{title_of(valuation)}."
         rules.append(Rule(valuation["name"], meaning, dict(valuation["shares"])))
     return rules
