@@ -21,6 +21,7 @@ from monai_fairfl.report.cautions import (
     withdrawn_sites,
 )
 from monai_fairfl.report.comparison import DDOF, LEFT_BEHIND, collaboration, gains, left_behind
+from monai_fairfl.report.credit import rules_of
 from monai_fairfl.report.details import details_of
 from monai_fairfl.report.events import Event, events_of, free_riding_of
 from monai_fairfl.report.judging import Judgement, first_look, judge
@@ -185,6 +186,7 @@ def _strategy_result(
         free_rider_scores=free_riders.points,
     )
     estimates = _estimates(run)
+    valuations = [valuation for valuation in run.valuations if is_current(valuation, run)]
     return StrategyResult(
         strategy=run.strategy,
         method=run.method,
@@ -210,7 +212,8 @@ def _strategy_result(
         sites=_site_results(run, measurement, mine, alone, series, judgement),
         series=series,
         details=details_of(run),
-        valuations=[valuation for valuation in run.valuations if is_current(valuation, run)],
+        valuations=valuations,
+        credit=rules_of(run, weights.points, contributions, estimates, valuations),
         standalone=yardstick.run.name if yardstick.run is not None else None,
         no_standalone=yardstick.why_none,
         comparable=is_comparable,
