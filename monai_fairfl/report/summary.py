@@ -112,6 +112,10 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         warnings.extend(outdated_valuations(run))
         warnings.extend(suspicious_sites(run, strategies[run.name].flagged))
 
+    compared = []
+    for group in groups:
+        compared.append([run.name for run in group])
+
     sites: set[str] = set()
     free_riding: list[Event] = []
     events: list[Event] = []
@@ -126,7 +130,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         left_behind_rule=LEFT_BEHIND,
         free_rider_rule=FREE_RIDER_RULE,
         standalone=first_standalone,
-        compared=[[run.name for run in group] for group in groups],
+        compared=compared,
         first_look=first_look(runs, judgements),
         focus=_focus(runs, groups, strategies),
         sites={site: _site_data(site, runs, scores) for site in sorted(sites)},
