@@ -107,6 +107,7 @@ is left is unlike all others: FedCE weighs it twice, 0.25 in place of 1/8, and 0
 """
 
 # FedCI asks every client to measure the models of the others, which takes seconds.
+FEDCI = pytest.param("FedCI", marks=pytest.mark.long)
 METHODS = [name for name in STRATEGIES if name != "FedCI"]
 
 
@@ -153,7 +154,7 @@ def gain_under(
     return gain_of(fault, run, SITES[: len(SITES) - attackers])
 
 
-@pytest.mark.parametrize("method", [*METHODS, pytest.param("FedCI", marks=pytest.mark.long)])
+@pytest.mark.parametrize("method", [*METHODS, FEDCI])
 @pytest.mark.parametrize("name", FAULTS)
 def test_default_guards_leave_the_honest_sites_their_gain(
     name: str, method: str, honest: Honest, tmp_path: Path
@@ -162,6 +163,16 @@ def test_default_guards_leave_the_honest_sites_their_gain(
     least = LEFT_UNDER.get((name, method), fault.with_guards)
     gain = gain_under(fault, 1, STRATEGIES[method](), tmp_path / "run")
     assert gain > least * honest(fault, 1, method)
+
+
+@pytest.mark.parametrize("method", ["CGSV", FEDCI])
+@pytest.mark.parametrize("name", FAULTS)
+def test_methods_that_give_harmful_updates_no_weight_need_no_guard_against_one(
+    name: str, method: str, honest: Honest, tmp_path: Path
+) -> None:
+    fault = FAULTS[name]
+    gain = gain_under(fault, 1, STRATEGIES[method](), tmp_path / "run", guards=())
+    assert gain > fault.with_guards * honest(fault, 1, method)
 
 
 @pytest.mark.parametrize("name", FAULTS)
