@@ -144,6 +144,8 @@ class Hospital:
 
     def answer(self, request: Request) -> Reply:
         """Train or measure, as a client does."""
+        if request.context.get("ended", 0):
+            return Reply(self.name, None, 0, id=request.id, run=request.run, round=request.round)
         generator = np.random.default_rng(request.seed)
         sent = {name: request.weights[name] for name in SHAPES}
         measured = {name: self._measured(name, request, sent) for name in request.measure}
