@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fairness measures, and confidence intervals of scores."""
+"""Fairness measures, confidence intervals of scores, and strategies compared in pairs."""

@@ -76,7 +76,7 @@ def bootstrap_interval(
     (0.875, True)
     """
     _, x = finite_values(values, "values")
-    _check_level(level)
+    check_level(level)
     estimate = float(statistic(x))
     if len(x) == 1:
         return Interval(estimate, float("nan"), float("nan"))
@@ -117,7 +117,7 @@ def bootstrap_site_mean(
     """
     if not cases_by_site:
         raise ConfigError("cases_by_site is empty; give at least one site.")
-    _check_level(level)
+    check_level(level)
     rng = np.random.default_rng(seed)
     site_means = []
     resampled_means = []
@@ -138,6 +138,7 @@ def bootstrap_site_mean(
     return Interval(estimate, float(low), float(high))
 
 
-def _check_level(level: float) -> None:
+def check_level(level: float) -> None:
+    """Refuse a confidence level that is not between 0 and 1, such as 95."""
     if not 0 < level < 1:
         raise ConfigError(f"level must be between 0 and 1, got {level}.")

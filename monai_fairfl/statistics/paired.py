@@ -1,0 +1,515 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Compares strategies that were trained with the same seeds and tested on the same cases.
+
+A score is of one strategy, seed, fold, site and case. Two strategies are compared case by case:
+what makes a case easy or a seed lucky is the same for both, and cancels. Every site counts alike,
+however many cases it has.
+
+Two questions have two answers. *Would other seeds and other cases of these sites show the same?*
+The bootstrap interval, which draws seeds and cases. *Could chance among these cases alone show it?*
+Wilcoxon's test, whose p-value holds for these trainings: it does not cover another seed.
+
+Pitfalls: with two or three seeds the interval is too narrow (its part from n seeds has (n - 1)/n of
+their variance). Folds of one cross-validation share training cases, so cases are less independent
+than either method takes them for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.statistics.fairness import finite_values
+from monai_fairfl.statistics.intervals import Interval, check_level
+
+DECIMALS = 12
+"""To which differences are rounded before they are ranked, so that equal ones are ties."""
+
+ONE_SEED = (
+    "one seed: there is no standard deviation over seeds and no interval, as nothing shows what "
+    "another seed would change; compare with at least two more seeds"
+)
+ONE_CASE_EACH = "no site has two cases: the intervals lack what other cases would change"
+
+
+class CaseScore(NamedTuple):
+    """The score of one case, as the strategy's model of one seed and fold reached it.
+
+    ``fold`` is ``None`` without a cross-validation.
+    """
+
+    strategy: str
+    seed: int
+    fold: int | None
+    site: str
+    case: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What one strategy reached, in the unit of the scores.
+
+    Args:
+        strategy: its name.
+        by_seed: seed -> mean over the sites of each site's mean over its cases.
+        by_site: site -> mean over the seeds of its mean over its cases.
+        mean: over the seeds.
+        std: over the seeds, n - 1 in the denominator; NaN for one seed.
+        mean_rank: mean over seeds and sites of its rank among the strategies, 1 is the best; equal
+            scores share the mean of their ranks.
+    """
+
+    strategy: str
+    by_seed: dict[int, float]
+    by_site: dict[str, float]
+    mean: float
+    std: float
+    mean_rank: float
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """How far one strategy is from another on the same seeds and cases.
+
+    Args:
+        strategy: whose score counts positive.
+        reference: whose score is subtracted.
+        difference: mean of sites and seeds, with its interval; NaN ends for one seed.
+        p_value: of Wilcoxon's signed-rank test over cases, two-sided.
+        p_holm: the same after Holm's correction over all pairs.
+    """
+
+    strategy: str
+    reference: str
+    difference: Interval
+    p_value: float
+    p_holm: float
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """What :func:`compare_paired` found.
+
+    Args:
+        strategies: in the order asked for.
+        pairs: every strategy against each that stands before it.
+        seeds: of the repeats.
+        cases: site -> number of its cases that count.
+        left_out: what does not count and why, a sentence each.
+        notes: what the numbers cannot show, a sentence each.
+        level: of the intervals.
+    """
+
+    strategies: list[Standing]
+    pairs: list[PairedDifference]
+    seeds: list[int]
+    cases: dict[str, int]
+    left_out: list[str]
+    notes: list[str]
+    level: float
+
+
+Case: TypeAlias = tuple[str, str]
+"""Site and case."""
+
+Tested: TypeAlias = dict[Case, tuple[int | None, float]]
+"""Case -> fold in which it was tested, and its score."""
+
+Runs: TypeAlias = dict[tuple[str, int], Tested]
+"""Strategy and seed -> its cases."""
+
+SiteScores: TypeAlias = dict[str, NDArray[np.float64]]
+"""Site -> scores, shape (seeds, cases of the site)."""
+
+
+def compare_paired(
+    scores: Iterable[CaseScore],
+    strategies: Sequence[str] | None = None,
+    higher_is_better: bool = True,
+    level: float = 0.95,
+    resamples: int = 9999,
+    seed: int = 0,
+) -> PairedComparison:
+    """Compare strategies over seeds, folds and cases that all of them share.
+
+    Only cases count that every strategy tested with every seed. What does not count is named in
+    ``left_out``: a strategy that lacks a whole seed, and single cases, for all strategies.
+
+    Args:
+        scores: one for each case, seed and strategy, in any order and unit.
+        strategies: those to compare, in the order of the result; by name where it is ``None``.
+        higher_is_better: whether rank 1 is the highest score, as for Dice.
+        level: of the intervals, between 0 and 1.
+        resamples: number of bootstrap samples.
+        seed: of the bootstrap.
+
+    Returns:
+        Means, standard deviations, ranks, and all pairs with intervals and p-values.
+
+    Raises:
+        ConfigError: when a score is not finite or given twice, a case was tested in two folds of
+            one seed, strategies were tested in different folds, or no case is common to two
+            strategies.
+
+    >>> scores = []
+    >>> for seed, case in itertools.product((0, 1, 2), ("a", "b", "c", "d")):
+    ...     score = 0.6 + 0.01 * seed + 0.1 * "abcd".index(case)
+    ...     scores.append(CaseScore("FedAvg", seed, 0, "elm", case, score))
+    ...     scores.append(CaseScore("FedCE", seed, 0, "elm", case, score + 0.02 + 0.001 * seed))
+    >>> found = compare_paired(scores)
+    >>> [(each.strategy, round(each.mean, 3), round(each.std, 3)) for each in found.strategies]
+    [('FedAvg', 0.76, 0.01), ('FedCE', 0.781, 0.011)]
+    >>> pair = found.pairs[0]
+    >>> pair.strategy, pair.reference, pair.difference.words(3), pair.p_value
+    ('FedCE', 'FedAvg', '0.021 (0.020 to 0.022)', 0.125)
+    """
+    check_level(level)
+    runs = _runs(scores, strategies)
+    seeds = sorted({run_seed for _, run_seed in runs})
+    left_out: list[str] = []
+    names = _with_every_seed(_names(runs, strategies), seeds, runs, left_out)
+    if len(names) < 2:
+        raise ConfigError(
+            f"a comparison needs two strategies with scores of the same seeds. {_reasons(left_out)}"
+        )
+    _require_same_folds(names, seeds, runs)
+    cases = _common_cases(names, seeds, runs, left_out)
+
+    by_site = {name: _scores_by_site(name, seeds, cases, runs) for name in names}
+    counts = {site: array.shape[1] for site, array in by_site[names[0]].items()}
+    return PairedComparison(
+        strategies=_standings(by_site, seeds, higher_is_better),
+        pairs=_pairs(by_site, level, resamples, seed),
+        seeds=seeds,
+        cases=counts,
+        left_out=left_out,
+        notes=_notes(seeds, counts),
+        level=level,
+    )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values of several tests so that all of them together err rarely.
+
+    Of m p-values in ascending order the k-th becomes the largest of ``(m - j + 1) p_j`` over
+    ``j <= k``, at most 1 (Holm, A simple sequentially rejective multiple test procedure,
+    Scandinavian Journal of Statistics 6, 1979).
+
+    Args:
+        p_values: of all tests of the family, in any order, fractions in [0, 1].
+
+    Returns:
+        The corrected ones in the same order.
+
+    Raises:
+        ConfigError: when one is not a fraction.
+
+    >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03, 0.005])]
+    [0.03, 0.06, 0.06, 0.02]
+    """
+    if not p_values:
+        return []
+    _, found = finite_values(list(p_values), "p_values")
+    if found.min() < 0 or found.max() > 1:
+        raise ConfigError(f"p_values must be fractions in [0, 1], got {list(p_values)}")
+    corrected = np.empty_like(found)
+    largest = 0.0
+    for tests_before, index in enumerate(np.argsort(found, kind="stable")):
+        tests_left = len(found) - tests_before
+        largest = max(largest, tests_left * found[index])
+        corrected[index] = min(1.0, largest)
+    return corrected.tolist()
+
+
+def signed_rank_p(differences: Sequence[float]) -> float:
+    """Two-sided p-value of Wilcoxon's signed-rank test that differences are symmetric around 0.
+
+    Zeros are dropped. It is exact for up to 50 cases without ties, as ``scipy.stats.wilcoxon``
+    chooses. Differences are rounded to twelve decimals first, so that those which only float
+    arithmetic distinguishes share a rank.
+
+    Args:
+        differences: one for each case, finite numbers.
+
+    Returns:
+        The p-value; 1 where no difference is left.
+
+    Raises:
+        ConfigError: when there is no difference, or one is not finite.
+
+    >>> signed_rank_p([0.1, 0.2, 0.3, 0.4]), signed_rank_p([0.0, 0.0])
+    (0.125, 1.0)
+    """
+    _, found = finite_values(list(differences), "differences")
+    rounded = np.round(found, DECIMALS)
+    changed = rounded[rounded != 0]
+    if not len(changed):
+        return 1.0
+    return float(stats.wilcoxon(changed).pvalue)
+
+
+# ---- which scores are comparable
+
+
+def _runs(scores: Iterable[CaseScore], strategies: Sequence[str] | None) -> Runs:
+    """The scores by strategy and seed.
+
+    Raises:
+        ConfigError: naming a score that is not finite or not the only one of its case.
+    """
+    runs: Runs = {}
+    for score in scores:
+        if strategies is not None and score.strategy not in strategies:
+            continue
+        where = f"{score.strategy}, seed {score.seed}, site {score.site!r}, case {score.case!r}"
+        if not np.isfinite(score.value):
+            raise ConfigError(
+                f"{where}: {score.value!r} is no finite number; leave this case out for all "
+                "strategies"
+            )
+        tested = runs.setdefault((score.strategy, score.seed), {})
+        case = (score.site, score.case)
+        if case in tested:
+            raise ConfigError(
+                f"{where}: it has two scores, of fold {tested[case][0]} and of fold {score.fold}; "
+                "a case counts once for each seed: give each run's scores once"
+            )
+        tested[case] = (score.fold, float(score.value))
+    return runs
+
+
+def _names(runs: Runs, strategies: Sequence[str] | None) -> list[str]:
+    if strategies is not None:
+        return list(dict.fromkeys(strategies))
+    return sorted({name for name, _ in runs})
+
+
+def _with_every_seed(
+    names: Sequence[str], seeds: Sequence[int], runs: Runs, left_out: list[str]
+) -> list[str]:
+    """The strategies that have scores of every seed; the others are added to ``left_out``."""
+    complete = []
+    for name in names:
+        lacking = [str(seed) for seed in seeds if (name, seed) not in runs]
+        if not seeds:
+            left_out.append(f"{name} is left out: it has no score")
+        elif lacking:
+            left_out.append(f"{name} is left out: it has no score of seed {', '.join(lacking)}")
+        else:
+            complete.append(name)
+    return complete
+
+
+def _require_same_folds(names: Sequence[str], seeds: Sequence[int], runs: Runs) -> None:
+    """Refuse a case that two strategies tested in different folds of a seed.
+
+    Their models were then trained on different cases.
+    """
+    for seed in seeds:
+        first = runs[names[0], seed]
+        for name in names[1:]:
+            tested = runs[name, seed]
+            for case in sorted(first.keys() & tested.keys()):
+                folds = first[case][0], tested[case][0]
+                if folds[0] != folds[1]:
+                    raise ConfigError(
+                        f"seed {seed}, site {case[0]!r}, case {case[1]!r}: {names[0]} tested it in "
+                        f"fold {folds[0]}, {name} in fold {folds[1]}; their models were trained on "
+                        "different cases. Give both the same folds and the same split_seed"
+                    )
+
+
+def _common_cases(
+    names: Sequence[str], seeds: Sequence[int], runs: Runs, left_out: list[str]
+) -> list[Case]:
+    """The cases that every strategy tested with every seed; others are added to ``left_out``."""
+    chosen = list(itertools.product(names, seeds))
+    everywhere: set[Case] = set()
+    common = set(runs[chosen[0]])
+    for run in chosen:
+        everywhere |= runs[run].keys()
+        common &= runs[run].keys()
+    for name, seed in chosen:
+        missing = sorted(everywhere - runs[name, seed].keys())
+        if missing:
+            cases = ", ".join(f"{site}/{case}" for site, case in missing)
+            left_out.append(
+                f"left out for all strategies, because {name} with seed {seed} has no score of "
+                f"them: {cases}"
+            )
+    if not common:
+        raise ConfigError(
+            "no case was tested by every strategy with every seed, so nothing can be paired. "
+            f"{_reasons(left_out)}"
+        )
+    sites = {site for site, _ in common}
+    for site in sorted({site for site, _ in everywhere} - sites):
+        left_out.append(f"site {site} is left out: none of its cases is common to all strategies")
+    return sorted(common)
+
+
+def _reasons(left_out: Sequence[str]) -> str:
+    if not left_out:
+        return "Give the scores of at least two."
+    return "; ".join(left_out)
+
+
+def _scores_by_site(
+    name: str, seeds: Sequence[int], cases: Sequence[Case], runs: Runs
+) -> SiteScores:
+    """The scores of one strategy, cases and seeds in the given order."""
+    columns: dict[str, list[list[float]]] = {}
+    for case in cases:
+        of_seeds = [runs[name, seed][case][1] for seed in seeds]
+        columns.setdefault(case[0], []).append(of_seeds)
+    return {site: np.array(found).T for site, found in columns.items()}
+
+
+def _notes(seeds: Sequence[int], cases: Mapping[str, int]) -> list[str]:
+    notes = []
+    if len(seeds) == 1:
+        notes.append(ONE_SEED)
+    elif max(cases.values()) == 1:
+        notes.append(ONE_CASE_EACH)
+    return notes
+
+
+# ---- each strategy by itself
+
+
+def _standings(
+    by_site: Mapping[str, SiteScores], seeds: Sequence[int], higher_is_better: bool
+) -> list[Standing]:
+    # Mean over the cases of each site: shape (strategies, sites, seeds).
+    site_means = []
+    for scores in by_site.values():
+        site_means.append([array.mean(axis=1) for array in scores.values()])
+    means = np.array(site_means)
+    ranks = _ranks(means, higher_is_better)
+
+    standings = []
+    for index, (name, scores) in enumerate(by_site.items()):
+        repeats = means[index].mean(axis=0)
+        std = float("nan")
+        if len(seeds) > 1:
+            std = float(repeats.std(ddof=1))
+        standings.append(
+            Standing(
+                strategy=name,
+                by_seed=dict(zip(seeds, repeats.tolist())),
+                by_site=dict(zip(scores, means[index].mean(axis=1).tolist())),
+                mean=float(repeats.mean()),
+                std=std,
+                mean_rank=float(ranks[index].mean()),
+            )
+        )
+    return standings
+
+
+def _ranks(means: NDArray[np.float64], higher_is_better: bool) -> NDArray[np.float64]:
+    """Ranks of the strategies, the first axis, within every site and seed."""
+    rounded = np.round(means, DECIMALS)
+    if higher_is_better:
+        rounded = -rounded
+    return np.asarray(stats.rankdata(rounded, axis=0))
+
+
+# ---- each pair
+
+
+def _pairs(
+    by_site: Mapping[str, SiteScores], level: float, resamples: int, seed: int
+) -> list[PairedDifference]:
+    differences = {}
+    for reference, strategy in itertools.combinations(by_site, 2):
+        differences[strategy, reference] = {
+            site: by_site[strategy][site] - by_site[reference][site] for site in by_site[strategy]
+        }
+
+    p_values = []
+    for of_sites in differences.values():
+        # Each case once: its difference is averaged over the seeds.
+        of_cases = np.concatenate([array.mean(axis=0) for array in of_sites.values()])
+        p_values.append(signed_rank_p(of_cases.tolist()))
+    corrected = holm(p_values)
+
+    pairs = []
+    for number, ((strategy, reference), of_sites) in enumerate(differences.items()):
+        interval = bootstrap_seeds_and_cases(of_sites, level, resamples, seed)
+        pairs.append(
+            PairedDifference(strategy, reference, interval, p_values[number], corrected[number])
+        )
+    return pairs
+
+
+def bootstrap_seeds_and_cases(
+    values: Mapping[str, NDArray[np.float64]],
+    level: float = 0.95,
+    resamples: int = 9999,
+    seed: int = 0,
+) -> Interval:
+    """Percentile bootstrap interval of a mean over sites, over new seeds and new cases.
+
+    Seeds are drawn with replacement, then cases within each site. All drawn seeds share the drawn
+    cases: every seed tests the same cases, so a hard case is hard with each of them, and drawing
+    cases for each seed apart would make the interval too narrow (Owen, The pigeonhole bootstrap,
+    Annals of Applied Statistics 1, 2007).
+
+    Args:
+        values: site -> finite numbers, such as differences, of shape (seeds, cases of the site).
+        level: of the interval, between 0 and 1.
+        resamples: number of bootstrap samples.
+        seed: of the drawing; the order of the sites does not matter.
+
+    Returns:
+        The mean over sites of each site's mean, and its interval in the same unit. The ends are NaN
+        for one seed, as one seed does not show what another would change.
+
+    Raises:
+        ConfigError: when there is no site, the sites differ in their number of seeds, or the level
+            is not between 0 and 1.
+
+    >>> differences = {"elm": np.array([[0.01, 0.03], [0.02, 0.04]])}
+    >>> bootstrap_seeds_and_cases(differences).words(3)
+    '0.025 (0.010 to 0.040)'
+    """
+    check_level(level)
+    seeds = {array.shape[0] for array in values.values()}
+    if len(seeds) != 1:
+        raise ConfigError(
+            f"every site must have values of the same seeds, at least one; got {len(values)} sites "
+            f"with {sorted(seeds)} seeds"
+        )
+    sites = sorted(values)
+    estimate = float(np.mean([values[site].mean() for site in sites]))
+    number_of_seeds = seeds.pop()
+    if number_of_seeds == 1:
+        return Interval(estimate, float("nan"), float("nan"))
+
+    rng = np.random.default_rng(seed)
+    # How often each seed was drawn, as a share: shape (resamples, seeds).
+    seed_shares = _drawn_shares(rng, number_of_seeds, resamples)
+    resampled = np.zeros(resamples)
+    for site in sites:
+        # The same of the site's cases: shape (resamples, cases).
+        case_shares = _drawn_shares(rng, values[site].shape[1], resamples)
+        means_of_cases = seed_shares @ values[site]
+        resampled += np.sum(means_of_cases * case_shares, axis=1)
+    resampled /= len(sites)
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(estimate, float(low), float(high))
+
+
+def _drawn_shares(rng: np.random.Generator, n: int, resamples: int) -> NDArray[np.float64]:
+    """Share of each of n items in samples of n that are drawn with replacement."""
+    counts = rng.multinomial(n, np.full(n, 1 / n), size=resamples)
+    return counts / n
