@@ -126,9 +126,9 @@ def test_the_p_value_of_a_pair_is_scipys_over_cases_averaged_over_seeds() -> Non
 
 
 def test_differences_that_float_arithmetic_alone_distinguishes_are_ties() -> None:
-    differences = [0.3 - 0.2, 0.1 - 0.2, 0.4, 0.5, 0.6]
-    assert differences[0] != -differences[1]
-    assert signed_rank_p(differences) == stats.wilcoxon([0.1, -0.1, 0.4, 0.5, 0.6]).pvalue
+    differences = [0.2 - 0.3, 0.1, 0.1, 0.4, 0.5, 0.6]
+    assert differences[0] != -0.1
+    assert signed_rank_p(differences) == stats.wilcoxon([-0.1, 0.1, 0.1, 0.4, 0.5, 0.6]).pvalue
 
 
 def test_equal_strategies_have_no_difference_and_p_value_1() -> None:
