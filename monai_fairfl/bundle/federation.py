@@ -198,9 +198,7 @@ class BundleFederation:
         """
         with configuration.errors_in_one_line():
             self._stopped = False
-            self.names = preflight.site_names(self.sites_root, self.site_names, self.sites)
-            self.settings = self._run_settings()
-            self._check()
+            self.check_settings()
             histories, failed = self._run_each()
             try:
                 finished = all(history.finished for history in histories)
@@ -214,6 +212,16 @@ class BundleFederation:
             return histories
 
     # ---- before anything is trained
+
+    def check_settings(self) -> None:
+        """Find what is wrong with settings, folders and data, as :meth:`run` does before it trains.
+
+        Raises:
+            FairFLError: naming the setting, the site or the file, and the fix.
+        """
+        self.names = preflight.site_names(self.sites_root, self.site_names, self.sites)
+        self.settings = self._run_settings()
+        self._check()
 
     def _run_settings(self) -> RunSettings:
         """The settings of every run; a bundle that can score test cases closes runs with that."""

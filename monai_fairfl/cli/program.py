@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 
 from monai_fairfl import __version__
-from monai_fairfl.cli import data, flare, ledgers, models, runs, withdrawals
+from monai_fairfl.cli import comparing, data, flare, ledgers, models, runs, withdrawals
 from monai_fairfl.cli.command import Answer, Command
 from monai_fairfl.errors import FairFLError
 
@@ -32,6 +32,9 @@ a first federation, from nothing:
       --sites_root hospitals --run_dir runs/first --rounds 12 --local_epochs 4 \\
       --strategy#_target_ monai_fairfl.strategies.FedCE
   monai-fairfl report runs/first
+
+strategies over seeds and folds, for a paper:
+  monai-fairfl compare hospitals --strategies FedAvg FedCE --seeds 0 1 2 --folds 4
 
 With --json a command prints one JSON object and nothing else, {"error": "..."} when it fails. Exit
 code 2: the command failed, an argument is wrong (then the message is plain text), or what was
@@ -154,6 +157,6 @@ def _parser() -> argparse.ArgumentParser:
         subparser.set_defaults(command=command)
         return subparser
 
-    for module in (data, runs, ledgers, withdrawals, models, flare):
+    for module in (data, comparing, runs, ledgers, withdrawals, models, flare):
         module.add_commands(add)
     return parser

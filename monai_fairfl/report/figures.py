@@ -176,6 +176,49 @@ def bars(values: Mapping[str, Mapping[str, float]], sites: Sequence[str], y: str
     return _plain_json(figure)
 
 
+def intervals(values: Mapping[str, Mapping[str, float | None]], x: str) -> dict[str, Any]:
+    """A row for each estimate with its interval, and a line at 0.
+
+    Args:
+        values: name of a row, from top to bottom -> ``"estimate"``, ``"low"`` and ``"high"``; one
+            whose ends are ``None`` has no interval.
+        x: title of the x axis.
+
+    Returns:
+        Plotly's figure as plain JSON.
+    """
+    figure = go.Figure()
+    estimates = []
+    above = []
+    below = []
+    for value in values.values():
+        estimate = value["estimate"] or 0.0
+        high = value["high"]
+        low = value["low"]
+        estimates.append(estimate)
+        above.append(0.0 if high is None else high - estimate)
+        below.append(0.0 if low is None else estimate - low)
+    figure.add_scatter(
+        x=estimates,
+        y=[_escaped(name) for name in values],
+        error_x={"type": "data", "symmetric": False, "array": above, "arrayminus": below},
+        mode="markers",
+        marker={"size": 9, "color": PALETTE[0]},
+        hovertemplate="%{y}: %{x:.4f}<extra></extra>",
+        showlegend=False,
+    )
+    figure.add_vline(x=0, line={"color": "#5b6875", "width": 1, "dash": "dash"})
+    figure.update_layout(
+        template=TEMPLATE,
+        font=FONT,
+        height=ABOVE + BELOW + LINE * len(values),
+        margin={"l": 8, "r": 16, "t": 16, "b": 8},
+    )
+    figure.update_xaxes(title_text=_escaped(x), automargin=True)
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    return _plain_json(figure)
+
+
 def heat_map(
     values: Mapping[str, Mapping[str, float | None]], labels: Mapping[str, str]
 ) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
@@ -20,6 +22,25 @@ from monai_fairfl.protocol.values import value_of
 from monai_fairfl.strategies.base import RoundResult
 
 logger = logging.getLogger(__name__)
+
+RoundsDone = Callable[[int], None]
+"""Is given the number of rounds that are done."""
+
+_shown_by: ContextVar[RoundsDone | None] = ContextVar("shown_by", default=None)
+
+
+@contextmanager
+def shown_by(rounds_done: RoundsDone) -> Iterator[None]:
+    """Let somebody else show the federations that run within: no bar of their own is drawn.
+
+    Args:
+        rounds_done: is called when a federation begins or goes on, and after each of its rounds.
+    """
+    token = _shown_by.set(rounds_done)
+    try:
+        yield
+    finally:
+        _shown_by.reset(token)
 
 
 class Progress:
@@ -37,13 +58,14 @@ class Progress:
         self.title = title
         # The last rounds' seconds, whose mean estimates the time left.
         self.seconds: deque[float] = deque(maxlen=8)
+        self.shown_by = _shown_by.get()
         self.bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.completed:g}/{task.total} rounds"),
             TextColumn("{task.fields[news]}"),
             TimeRemainingColumn(),
-            disable=not sys.stderr.isatty(),
+            disable=self.shown_by is not None or not sys.stderr.isatty(),
         )
         self.task: TaskID | None = None
         # Why an answer of this exchange does not count -> the first client with that reason.
@@ -52,6 +74,8 @@ class Progress:
     def __enter__(self) -> Progress:
         self.bar.__enter__()
         self.task = self.bar.add_task(self.title, total=self.rounds, completed=self.done, news="")
+        if self.shown_by is not None:
+            self.shown_by(self.done)
         return self
 
     def __exit__(
@@ -131,3 +155,5 @@ class Progress:
         logger.info(text)
         if self.task is not None:
             self.bar.update(self.task, completed=self.done, news="")
+        if self.shown_by is not None:
+            self.shown_by(self.done)

@@ -18,7 +18,7 @@ from monai_fairfl import __version__
 from monai_fairfl.cli import main
 from monai_fairfl.cli.program import _parser
 
-COMMANDS = ("try", "demo-data", "datalist", "bundle", "report", "verify", "strategies")
+COMMANDS = ("try", "compare", "demo-data", "datalist", "bundle", "report", "verify", "strategies")
 
 
 def python(*words: str) -> str:

@@ -1,0 +1,377 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The cells of a comparison: a federation for each strategy, seed and fold.
+
+Cells are independent of each other. Each is plain values, has a folder of its own, and is run by
+:func:`run_cell` alone, so they may be run in any order and in any process.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from monai.bundle import ConfigParser
+
+from monai_fairfl import __version__
+from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.initial import digests_of_configs
+from monai_fairfl.bundle.preflight import data_folders
+from monai_fairfl.bundle.site import has_evaluation
+from monai_fairfl.errors import ConfigError, DataError, in_words
+from monai_fairfl.run_folder import resuming
+from monai_fairfl.run_folder.full_run import FullRun
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.strategies.catalogue import strategy_of
+from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.plain_values import object_of_json
+
+FEDERATE = "configs/federate.json"
+SPLIT_SEED = 0
+"""Of every fold's split: the folds are the same for all seeds, and each seed tests each case."""
+
+OF_THE_COMPARISON = {
+    "split_folds": "give --folds",
+    "split_fold": "leave it out: --folds trains every fold",
+}
+"""Overrides that a comparison sets itself -> what to give in their place."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One federation of a comparison.
+
+    Args:
+        strategy: its name, which is that of its folder.
+        text: the strategy as the user gave it.
+        seed: of the run.
+        fold: whose cases are tested; ``None``: the bundle's own split.
+    """
+
+    strategy: str
+    text: str
+    seed: int
+    fold: int | None
+
+    @property
+    def title(self) -> str:
+        """How messages call it.
+
+        >>> Cell("FedCE-sum", "FedCE('sum')", 1, 0).title
+        'FedCE-sum, seed 1, fold 0'
+        """
+        if self.fold is None:
+            return f"{self.strategy}, seed {self.seed}"
+        return f"{self.strategy}, seed {self.seed}, fold {self.fold}"
+
+    def folder(self, out: Path) -> Path:
+        """Return the folder of its run.
+
+        >>> str(Cell("FedCE-sum", "FedCE('sum')", 1, 0).folder(Path("out")))
+        'out/cells/FedCE-sum/seed-1-fold-0'
+        """
+        name = f"seed-{self.seed}"
+        if self.fold is not None:
+            name = f"{name}-fold-{self.fold}"
+        return out / "cells" / self.strategy / name
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """What a comparison trains; all cells share everything but strategy, seed and fold.
+
+    Args:
+        bundle: its folder.
+        sites_root: one folder per hospital.
+        strategies: as on a command line, ``FedAvg`` or ``CGSV(beta=2)``, in the order of the
+            tables.
+        seeds: of the repeats, each trained for every strategy.
+        folds: of a cross-validation, in which every case is tested once; ``None``: the bundle's own
+            split.
+        rounds: of every cell; ``None``: as the bundle's full run, else as its ``federate.json``.
+        local_epochs: of every round; ``None`` likewise.
+        overrides: plain values of the bundle's configuration.
+
+    Raises:
+        ConfigError: when the bundle is none, or an argument cannot be used; it names the fix.
+    """
+
+    bundle: Path
+    sites_root: Path
+    strategies: Sequence[str]
+    seeds: Sequence[int] = (0,)
+    folds: int | None = None
+    rounds: int | None = None
+    local_epochs: int | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        file = self.bundle / FEDERATE
+        if not file.is_file():
+            raise ConfigError(
+                f"{file} does not exist: a comparison needs a bundle that trains federations; "
+                "monai-fairfl bundle copies a shipped one"
+            )
+        if len(self.names()) < 2:
+            raise ConfigError("a comparison needs two strategies or more")
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"give each seed once, at least one; got {list(self.seeds)}")
+        if self.folds is not None and self.folds < 2:
+            raise ConfigError(f"a cross-validation has two folds or more, got {self.folds}")
+        if self.folds is not None and not has_evaluation(self.bundle):
+            raise ConfigError(
+                f"{self.bundle} has no configs/evaluate.json, so no case is tested in a fold: "
+                "leave out --folds to compare on validation cases, or add that file"
+            )
+        for name, fix in OF_THE_COMPARISON.items():
+            if name in self.overrides:
+                raise ConfigError(f"{name} in the overrides is set by the comparison: {fix}")
+
+    def names(self) -> dict[str, str]:
+        """Name of each strategy -> the text that the user gave.
+
+        Raises:
+            ConfigError: when a text names no strategy, or two name the same one.
+        """
+        texts: dict[str, str] = {}
+        for text in self.strategies:
+            name = strategy_of(text).name
+            if name in texts:
+                raise ConfigError(
+                    f"{text!r} and {texts[name]!r} are the same strategy {name}: give it once"
+                )
+            texts[name] = text
+        return texts
+
+    def cells(self) -> list[Cell]:
+        """List all cells: seed by seed and fold by fold all strategies.
+
+        So what is finished early can be compared.
+        """
+        folds: list[int | None] = [None]
+        if self.folds is not None:
+            folds = list(range(self.folds))
+        names = self.names()
+        cells = []
+        for seed in self.seeds:
+            for fold in folds:
+                for name, text in names.items():
+                    cells.append(Cell(name, text, seed, fold))
+        return cells
+
+    def training(self) -> dict[str, int]:
+        """Rounds and local epochs: as given, else of the bundle's full run, else its defaults."""
+        config = object_of_json((self.bundle / FEDERATE).read_bytes())
+        full_run = FullRun.read(config.get("full_run"))
+        found = {"rounds": self.rounds, "local_epochs": self.local_epochs}
+        chosen = {}
+        for name, value in found.items():
+            default = config.get(name, 1)
+            if full_run is not None:
+                default = getattr(full_run, name)
+            chosen[name] = default if value is None else value
+        return chosen
+
+    def overrides_of(self, fold: int | None) -> dict[str, Any]:
+        """Return the overrides of a cell; all strategies and seeds have the same of a fold."""
+        if fold is None:
+            return dict(self.overrides)
+        return {
+            "split_seed": SPLIT_SEED,
+            **self.overrides,
+            "split_folds": self.folds,
+            "split_fold": fold,
+        }
+
+    def record(self) -> dict[str, Any]:
+        """Return all that decides the numbers, plain JSON: a resumed comparison has the same."""
+        folders = {name: str(path.absolute()) for name, path in self._folders().items()}
+        return {
+            "package": __version__,
+            "bundle": self.bundle.absolute().name,
+            "files": digests_of_configs(self.bundle),
+            "data": folders,
+            "strategies": self.names(),
+            "seeds": list(self.seeds),
+            "folds": self.folds,
+            **self.training(),
+            "overrides": dict(self.overrides),
+        }
+
+    def _folders(self) -> dict[str, Path]:
+        return dict(sorted(data_folders(self.sites_root).items()))
+
+    def federation(
+        self, texts: Sequence[str], seed: int, fold: int | None, run_dir: Path, check: bool
+    ) -> BundleFederation:
+        """Make the federation that the bundle's ``federate.json`` describes, with these settings.
+
+        Args:
+            texts: of the strategies.
+            seed: of the run.
+            fold: whose cases are tested.
+            run_dir: of the run.
+            check: whether it checks the files of the sites.
+        """
+        parser = ConfigParser()
+        parser.read_config(str(self.bundle / FEDERATE))
+        given: dict[str, Any] = {
+            "bundle_root": str(self.bundle),
+            "sites_root": str(self.sites_root),
+            "run_dir": str(run_dir),
+            # Objects and not their configuration: MONAI would run an expression in an argument.
+            "strategies": [strategy_of(text) for text in texts],
+            "seed": seed,
+            "overrides": {**parser.get("overrides", {}), **self.overrides_of(fold)},
+            "resume": True,
+            "report": False,
+            "share_cases": True,
+            **self.training(),
+        }
+        if not check:
+            given["check"] = None
+        for key, value in given.items():
+            parser[key] = value
+        if "initialize" in parser:
+            parser.get_parsed_content("initialize")
+        federation: BundleFederation = parser.get_parsed_content("federation")
+        return federation
+
+
+def check_plan(plan: ComparisonPlan, out: Path) -> dict[Path, bytes]:
+    """Find what is wrong before anything is trained; nothing is written.
+
+    Args:
+        plan: of the comparison.
+        out: its folder.
+
+    Returns:
+        File -> content of the data lists that ``out`` lacks, one for each fold and site.
+
+    Raises:
+        FairFLError: naming the setting, the site or the file, and the fix.
+    """
+    folds: list[int | None] = [None]
+    if plan.folds is not None:
+        folds = list(range(plan.folds))
+    lists: dict[Path, bytes] = {}
+    for fold in folds:
+        # The files are the same in every fold: they are read once.
+        federation = plan.federation(
+            list(plan.strategies), plan.seeds[0], fold, out / "checked", check=fold == folds[0]
+        )
+        federation.check_settings()
+        lists.update(_new_datalists(plan, fold, federation.names, datalists(out, fold)))
+    return lists
+
+
+def datalists(out: Path, fold: int | None) -> Path:
+    """Return the folder of the data lists that all cells of a fold share."""
+    if fold is None:
+        return out / "datalists"
+    return out / "datalists" / f"fold-{fold}"
+
+
+def _new_datalists(
+    plan: ComparisonPlan, fold: int | None, sites: Sequence[str], folder: Path
+) -> dict[Path, bytes]:
+    """Make the data list of every site that has none in ``folder``.
+
+    They are made where the bundle's configuration has the usual keys; the cells of another bundle
+    make their own.
+    """
+    folders = data_folders(plan.sites_root)
+    lists = {}
+    for site in sites:
+        parser = configuration.train_config(plan.bundle, plan.overrides_of(fold))
+        keys = ("datalist", "dataset_dir", "datalist_file")
+        if site not in folders or not all(key in parser for key in keys):
+            continue
+        file = folder / f"{site}.json"
+        if file.exists():
+            continue
+        with TemporaryDirectory() as place:
+            made = Path(place) / file.name
+            parser["bundle_root"] = str(plan.bundle)
+            parser["dataset_dir"] = str(folders[site].absolute())
+            parser["datalist_file"] = str(made)
+            try:
+                parser.get_parsed_content("datalist")
+            except Exception as error:  # MONAI's, around that of the data
+                reason = in_words(error.__cause__ or error)
+                raise DataError(f"site {site!r}: its cases cannot be split: {reason}") from error
+            lists[file] = made.read_bytes()
+    return lists
+
+
+def is_done(cell: Cell, out: Path) -> bool:
+    """Whether the run of a cell has ended, its closing scores included."""
+    folder = cell.folder(out)
+    if not resuming.begun(folder):
+        return False
+    return bool(read_ledger(folder / "ledger.jsonl")[-1]["kind"] == "end")
+
+
+def run_cell(plan: ComparisonPlan, cell: Cell, out: Path) -> bool:
+    """Run a cell to its end, or go on with what its folder holds.
+
+    Its log is ``log.txt``. Of a finished one only what a resumed run would need is removed.
+
+    Args:
+        plan: of the comparison, checked by :func:`check_plan`.
+        cell: one of its cells.
+        out: folder of the comparison.
+
+    Returns:
+        Whether it is finished; ``False`` when a signal stopped it.
+
+    Raises:
+        FairFLError: when the federation cannot go on.
+    """
+    folder = cell.folder(out)
+    finished = is_done(cell, out)
+    if not finished:
+        _copy_datalists(datalists(out, cell.fold), folder / "datalists")
+        with _log_in(folder / "log.txt"):
+            federation = plan.federation([cell.text], cell.seed, cell.fold, folder, check=False)
+            finished = federation.run()[0].finished
+    if finished:
+        _remove_spare(folder)
+    return finished
+
+
+def _copy_datalists(shared: Path, own: Path) -> None:
+    """Give a cell the data lists of its fold."""
+    own.mkdir(parents=True, exist_ok=True)
+    # A list that is there is that of the run which goes on.
+    for file in sorted(shared.glob("*.json")):
+        if not (own / file.name).exists():
+            write_atomically(own / file.name, file.read_bytes())
+
+
+def _remove_spare(folder: Path) -> None:
+    """Remove what only a run that is resumed would need: most of its size."""
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    for state in folder.glob("sites/*/state/*.pt"):
+        state.unlink()
+
+
+@contextmanager
+def _log_in(file: Path) -> Iterator[None]:
+    """Write what this package logs into a file, too."""
+    handler = logging.FileHandler(file, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("monai_fairfl")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()

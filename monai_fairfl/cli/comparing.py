@@ -1,0 +1,192 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``compare``: strategies over seeds and folds, with intervals and p-values."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from monai_fairfl.cli.command import Add, Answer, positive, whole
+from monai_fairfl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from monai_fairfl.bundle.cells import ComparisonPlan
+
+FIRST_LOOK_ROUNDS = 10
+
+
+def add_commands(add: Add) -> None:
+    """Add the command of this module to the program."""
+    command = add(
+        "compare",
+        compare,
+        "compare hospitals --strategies FedAvg FedCE --first-look\n"
+        'compare hospitals --strategies FedAvg FedCE "CGSV(beta=2)" --seeds 0 1 2 --folds 4',
+    )
+    command.epilog = f"{command.epilog}\n{NOTES}"
+    command.add_argument("folder", metavar="DATA", help="one folder per hospital")
+    command.add_argument(
+        "--strategies",
+        nargs="+",
+        required=True,
+        metavar="STRATEGY",
+        help='two or more, in the order of the tables: FedAvg, "CGSV(beta=2)", "FedCE(\'sum\')", '
+        "or one of your own by its dotted path",
+    )
+    command.add_argument(
+        "--seeds",
+        nargs="+",
+        type=whole,
+        default=[0],
+        metavar="S",
+        help="each strategy is trained with each of them (default: 0 alone, which gives no "
+        "interval)",
+    )
+    command.add_argument(
+        "--folds",
+        type=positive,
+        metavar="K",
+        help="train K folds, so that every case is tested once (default: the bundle's own split)",
+    )
+    command.add_argument(
+        "--rounds", type=positive, help="of every training (default: those of a full run)"
+    )
+    command.add_argument(
+        "--local-epochs", type=positive, help="of every round (default: those of a full run)"
+    )
+    command.add_argument(
+        "--overrides",
+        type=plain_mapping,
+        default={},
+        metavar="{...}",
+        help="plain values of the bundle's configuration, such as \"{'size': [128, 128]}\"",
+    )
+    command.add_argument(
+        "--first-look",
+        action="store_true",
+        help="small images, a small network and few rounds where nothing else is given, as "
+        "monai-fairfl try: minutes and no result to publish",
+    )
+    command.add_argument(
+        "--bundle",
+        metavar="NAME|DIR",
+        help="a bundle (default: the shipped one that fits the images)",
+    )
+    command.add_argument(
+        "--out",
+        metavar="DIR",
+        help="gets the tables and a folder of each training (default: compare-NAME here)",
+    )
+
+
+NOTES = """
+A comparison that was stopped goes on with the same command. docs/comparing.md
+describes the tables, and what a p-value over cases does not show."""
+
+
+def compare(args: argparse.Namespace) -> Answer:
+    """Compare strategies over seeds and folds, with intervals and p-values for a paper.
+
+    Every strategy is trained with every seed in every fold, on the same splits. A training that
+    fails does not stop the others; the same command tries it again.
+    """
+    from monai_fairfl.bundle.repeated import run_comparison
+    from monai_fairfl.report.repeated_tables import comparison_text
+
+    root = Path(args.folder).absolute()
+    out = Path.cwd() / f"compare-{root.name}"
+    if args.out:
+        out = Path(args.out).absolute()
+    found = run_comparison(plan_of(args, root), out)
+    text = f"{comparison_text(found)}\nPage: {out / 'comparison.html'}"
+    code = 0
+    if found["failed"]:
+        text += f"\n{len(found['failed'])} trainings failed; the same command tries them again"
+        code = 2
+    return Answer({"folder": str(out), **found}, text, code)
+
+
+def plan_of(args: argparse.Namespace, root: Path) -> ComparisonPlan:
+    """Return what the command line asks for.
+
+    Args:
+        args: of the command.
+        root: one folder per hospital.
+
+    Raises:
+        DataError: when the folder holds no hospitals, or of two kinds.
+        ConfigError: when it holds one hospital only, or an argument cannot be used.
+    """
+    from monai_fairfl.bundle.cells import ComparisonPlan
+    from monai_fairfl.bundle.shipped import find_bundle, locate_bundle
+    from monai_fairfl.cli.trying import bundle_for
+    from monai_fairfl.data.layouts import site_folders
+
+    folders = site_folders(root)
+    if len(folders) < 2:
+        raise ConfigError(
+            f"{root} holds one site, {', '.join(folders)}; a federation needs two: give the folder "
+            "above"
+        )
+    if args.bundle is None:
+        bundle = find_bundle(bundle_for(folders))
+    else:
+        bundle = locate_bundle(args.bundle)
+    rounds, local_epochs, overrides = args.rounds, args.local_epochs, dict(args.overrides)
+    if args.first_look:
+        small = _first_look(bundle)
+        rounds = rounds or FIRST_LOOK_ROUNDS
+        local_epochs = local_epochs or small["local_epochs"]
+        overrides = {**small["overrides"], **overrides}
+    return ComparisonPlan(
+        bundle=bundle,
+        sites_root=root,
+        strategies=args.strategies,
+        seeds=args.seeds,
+        folds=args.folds,
+        rounds=rounds,
+        local_epochs=local_epochs,
+        overrides=overrides,
+    )
+
+
+def _first_look(bundle: Path) -> dict[str, Any]:
+    """Return the small settings of a shipped bundle."""
+    from monai_fairfl.cli.trying import SMALL
+
+    if bundle.name not in SMALL:
+        raise ConfigError(
+            f"--first-look has settings for {', '.join(SMALL)}, not for {bundle}: give --rounds, "
+            "--local-epochs and --overrides in its place"
+        )
+    small = SMALL[bundle.name]
+    return {"local_epochs": small.local_epochs, "overrides": dict(small.overrides)}
+
+
+def plain_mapping(text: str) -> Mapping[str, Any]:
+    """Parse plain values by name, as JSON or as Python writes them, for ``type=`` of an argument.
+
+    >>> plain_mapping("{'size': [64, 64]}") == plain_mapping('{"size": [64, 64]}')
+    True
+    """
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = _literal(text)
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not values by name, such as \"{{'size': [128, 128]}}\""
+        )
+    return found
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None

@@ -1,0 +1,220 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a comparison over seeds and folds found: its cases, numbers and tables.
+
+``cases.csv`` holds every score. All other numbers are made of that file alone, by
+:mod:`monai_fairfl.statistics.paired`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.report.cases import cases_csv
+from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.repeated_tables import latex_tables
+from monai_fairfl.report.scores import CLOSING
+from monai_fairfl.statistics.paired import CaseScore, PairedComparison, compare_paired
+from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.spreadsheets import csv_text, read_csv_text
+
+MEAN_DICE = "dice"
+"""The column of a site's table that is the mean over the structures."""
+
+ONE_TRAINING = (
+    "p-values are over the cases of these trainings: a small one does not show that another seed "
+    "would give the same difference. The interval is over seeds and cases."
+)
+
+COLUMNS = (
+    "metric",
+    "quantity",
+    "strategy",
+    "reference",
+    "site",
+    "seed",
+    "value",
+    "low",
+    "high",
+    "p_value",
+    "p_holm",
+)
+"""Of ``comparison.csv``, one number a row; see :func:`comparison_csv`."""
+
+
+def write_comparison(
+    out: Path,
+    plan: Mapping[str, Any],
+    runs: Sequence[Path],
+    failed: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Write ``cases.csv``, ``comparison.json``, ``.csv``, ``.tex`` and ``.html`` of finished runs.
+
+    Equal runs give equal files.
+
+    Args:
+        out: folder of the files.
+        plan: what was trained, plain JSON, with ``strategies``, ``seeds`` and ``folds``.
+        runs: folders of finished runs that share their cases.
+        failed: run -> why, of those that did not finish.
+
+    Returns:
+        What ``comparison.json`` holds: ``plan``, ``main`` (the metric that is compared first),
+        ``metrics`` (name -> a :class:`~monai_fairfl.statistics.paired.PairedComparison`),
+        ``notes``, ``warnings`` and ``failed``.
+
+    Raises:
+        FederationError: when no run finished, or a ledger is broken.
+        ConfigError: when no two strategies can be compared, after ``cases.csv`` is written; when
+            jinja2 or plotly is missing, after all but the page is written.
+    """
+    reasons = dict(failed or {})
+    if not runs:
+        words = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        raise FederationError(f"nothing can be compared, because no training finished: {words}")
+    warnings: list[str] = []
+    cases = cases_csv(load_runs(runs), warnings) or ""
+    write_atomically(out / "cases.csv", cases.encode())
+
+    comparison = {
+        "plan": {name: value for name, value in plan.items() if name != "data"},
+        **compared_cases(cases, list(plan["strategies"])),
+        "warnings": warnings,
+        "failed": reasons,
+    }
+    text = json.dumps(comparison, indent=2, allow_nan=False) + "\n"
+    write_atomically(out / "comparison.json", text.encode())
+    write_atomically(out / "comparison.csv", comparison_csv(comparison).encode())
+    write_atomically(out / "comparison.tex", latex_tables(comparison).encode())
+
+    # The page goes last: the numbers are written where jinja2 or plotly is missing.
+    from monai_fairfl.report.repeated_page import render_comparison
+
+    write_atomically(out / "comparison.html", render_comparison(comparison).encode())
+    return comparison
+
+
+def compared_cases(cases: str, strategies: Sequence[str]) -> dict[str, Any]:
+    """Compare the strategies in the text of a ``cases.csv``, for each metric of the test cases.
+
+    Where no case was tested, validation cases are compared.
+
+    Args:
+        cases: the text of the file.
+        strategies: those to compare, in the order of the tables.
+
+    Returns:
+        ``main``, ``metrics`` and ``notes`` of :func:`write_comparison`.
+
+    Raises:
+        ConfigError: when no two strategies have the main metric of the same cases.
+    """
+    scores: dict[str, list[CaseScore]] = {}
+    for row in read_csv_text(cases):
+        scores.setdefault(row["metric"], []).append(_case_score(row))
+    measurement = _measurement(scores)
+    main = f"{measurement}:{MEAN_DICE}"
+    metrics = {main: _plain(compare_paired(scores[main], strategies))}
+
+    notes = [ONE_TRAINING]
+    if measurement != CLOSING[0]:
+        notes.append(
+            "No test cases were scored: these are validation cases, on which models were chosen."
+        )
+    for metric in sorted(scores):
+        if metric in metrics or not metric.startswith(f"{measurement}:"):
+            continue
+        try:
+            metrics[metric] = _plain(compare_paired(scores[metric], strategies))
+        except ConfigError as error:  # a structure that few cases label
+            notes.append(f"{metric} is not compared: {error}")
+    return {"main": main, "metrics": metrics, "notes": notes}
+
+
+def _measurement(scores: Mapping[str, Any]) -> str:
+    """The closing measurement that is compared: of test cases, where there is one."""
+    for measurement in CLOSING:
+        if f"{measurement}:{MEAN_DICE}" in scores:
+            return measurement
+    raise ConfigError(
+        f"cases.csv has no score of a case ({', '.join(CLOSING)}): the runs must share their "
+        "cases, and close with one of these measurements"
+    )
+
+
+def _case_score(row: Mapping[str, str]) -> CaseScore:
+    fold = None
+    if row["fold"] != "":
+        fold = int(row["fold"])
+    return CaseScore(
+        strategy=row["strategy"],
+        seed=int(row["seed"]),
+        fold=fold,
+        site=row["site"],
+        case=row["case"],
+        value=float(row["value"]),
+    )
+
+
+def _plain(comparison: PairedComparison) -> dict[str, Any]:
+    """A comparison as JSON has it: ``null`` for what is not known."""
+    found = asdict(comparison)
+    for pair in found["pairs"]:
+        # asdict leaves a named tuple as it is.
+        pair["difference"] = pair["difference"]._asdict()
+    plain: dict[str, Any] = _without_nan(found)
+    return plain
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return value
+
+
+def comparison_csv(comparison: Mapping[str, Any]) -> str:
+    """The numbers of a comparison, one in each row.
+
+    ``quantity`` is ``mean`` (over seeds of the mean of sites), ``std`` (over seeds), ``rank``,
+    ``mean_of_seed``, ``mean_of_site`` or ``difference`` (of ``strategy`` less ``reference``, with
+    the ends of its interval and its p-values). What is not known is an empty cell.
+
+    Args:
+        comparison: what :func:`write_comparison` returned.
+    """
+    rows: list[dict[str, Any]] = []
+    for metric, found in comparison["metrics"].items():
+        for standing in found["strategies"]:
+            about = {"metric": metric, "strategy": standing["strategy"]}
+            rows.append({**about, "quantity": "mean", "value": standing["mean"]})
+            rows.append({**about, "quantity": "std", "value": standing["std"]})
+            rows.append({**about, "quantity": "rank", "value": standing["mean_rank"]})
+            for seed, value in standing["by_seed"].items():
+                rows.append({**about, "quantity": "mean_of_seed", "seed": seed, "value": value})
+            for site, value in standing["by_site"].items():
+                rows.append({**about, "quantity": "mean_of_site", "site": site, "value": value})
+        for pair in found["pairs"]:
+            rows.append(
+                {
+                    "metric": metric,
+                    "quantity": "difference",
+                    "strategy": pair["strategy"],
+                    "reference": pair["reference"],
+                    "value": pair["difference"]["estimate"],
+                    "low": pair["difference"]["low"],
+                    "high": pair["difference"]["high"],
+                    "p_value": pair["p_value"],
+                    "p_holm": pair["p_holm"],
+                }
+            )
+    return csv_text(COLUMNS, rows)

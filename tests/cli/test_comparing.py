@@ -1,0 +1,364 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""``monai-fairfl compare``: from a folder of hospitals to tables, stopped and resumed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import warm_python
+from helpers.bundle_runs import OVERRIDES
+from helpers.command_line import run_json
+from helpers.failing_strategy import Failing
+from scipy import stats
+
+from monai_fairfl.bundle.cells import Cell, ComparisonPlan, run_cell
+from monai_fairfl.bundle.shipped import find_bundle
+from monai_fairfl.cli import main
+from monai_fairfl.cli.comparing import plan_of
+from monai_fairfl.cli.program import _parser
+from monai_fairfl.cli.trying import SMALL
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.run_folder.ledger import read_ledger
+
+SITES = ("alder", "cedar", "rowan")
+SEEDS = (0, 1)
+FOLDS = 2
+ROUNDS = 2
+TINY = ["--rounds", str(ROUNDS), "--local-epochs", "1", "--overrides", json.dumps(OVERRIDES)]
+PROSTATE = "prostate_mri_segmentation"
+TABLES = ("cases.csv", "comparison.json", "comparison.csv", "comparison.tex", "comparison.html")
+
+
+@pytest.fixture(scope="module")
+def sites(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three tiny hospitals of four cases."""
+    root = tmp_path_factory.mktemp("compared")
+    for site in SITES:
+        shutil.copytree(hospitals / site, root / site)
+    return root
+
+
+def words(sites: Path, out: Path, *more: str) -> list[str]:
+    """The command that compares two strategies over two seeds and two folds."""
+    seeds = [str(seed) for seed in SEEDS]
+    return [
+        *("compare", str(sites), "--out", str(out), "--strategies", "FedAvg", "FedCE('sum')"),
+        *("--seeds", *seeds, "--folds", str(FOLDS), *TINY, *more),
+    ]
+
+
+def asked(sites: Path, *given: str) -> ComparisonPlan:
+    """The plan of a command line."""
+    return plan_of(_parser().parse_args(["compare", str(sites), *given]), sites)
+
+
+# --- what is asked for
+
+
+def test_the_bundle_follows_from_the_images_and_what_is_not_given_from_its_full_run(
+    sites: Path,
+) -> None:
+    plan = asked(sites, "--strategies", "FedAvg", "FedCE")
+    assert plan.bundle == find_bundle(PROSTATE)
+    assert plan.training() == {"rounds": 60, "local_epochs": 4}
+    assert plan.overrides == {}
+    assert plan.cells() == [Cell("FedAvg", "FedAvg", 0, None), Cell("FedCE", "FedCE", 0, None)]
+
+
+def test_a_first_look_is_as_small_as_that_of_try_but_for_what_is_given(sites: Path) -> None:
+    given = ("--overrides", "{'size': [32, 32]}", "--rounds", "3")
+    plan = asked(sites, "--strategies", "FedAvg", "FedCE", "--first-look", *given)
+    assert plan.training() == {"rounds": 3, "local_epochs": SMALL[PROSTATE].local_epochs}
+    assert plan.overrides == {**SMALL[PROSTATE].overrides, "size": [32, 32]}
+
+
+def test_all_strategies_of_a_fold_share_its_split_whatever_the_seed(sites: Path) -> None:
+    plan = asked(
+        sites, "--strategies", "FedAvg", "CGSV(beta=2)", "--seeds", "3", "1", "--folds", "2"
+    )
+    cells = plan.cells()
+    # All strategies of a seed and fold are neighbours: what is done early can be compared.
+    assert [(cell.seed, cell.fold, cell.strategy) for cell in cells[:4]] == [
+        (3, 0, "FedAvg"),
+        (3, 0, "CGSV-beta_2"),
+        (3, 1, "FedAvg"),
+        (3, 1, "CGSV-beta_2"),
+    ]
+    assert len(cells) == 8
+    assert plan.overrides_of(1) == {"split_seed": 0, "split_folds": 2, "split_fold": 1}
+    folders = {cell.folder(Path("out")) for cell in cells}
+    assert len(folders) == 8
+    assert Path("out/cells/CGSV-beta_2/seed-1-fold-0") in folders
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["--strategies", "FedAvg"], "needs two strategies"),
+        (["--strategies", "FedAvg", "fedce"], "did you mean 'FedCE'"),
+        (["--strategies", "FedCE", "FedCE('multi')"], "are the same strategy FedCE"),
+        (["--strategies", "FedAvg", "FedCE", "--folds", "1"], "two folds or more"),
+        (["--strategies", "FedAvg", "FedCE", "--seeds", "1", "1"], "give each seed once"),
+        (
+            ["--strategies", "FedAvg", "FedCE", "--overrides", "{'split_fold': 1}"],
+            "split_fold in the overrides is set by the comparison: leave it out",
+        ),
+        (["--strategies", "FedAvg", "FedCE", "--bundle", "prostrate"], "neither a folder"),
+        (
+            ["--strategies", "FedAvg", "FedCE", "--overrides", "{'sise': [32, 32]}"],
+            "override 'sise' names nothing in configs/train.json; did you mean 'size'",
+        ),
+        (
+            ["--strategies", "FedAvg", "FedCE", "--folds", "5"],
+            "site 'alder': its cases cannot be split: DataError: folds=5, fold=0.*with 4 cases",
+        ),
+    ],
+)
+@pytest.mark.slow
+def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
+    given: list[str],
+    problem: str,
+    sites: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    error = run_json(capsys, "compare", str(sites), "--out", str(out), *given, code=2)["error"]
+    assert re.search(problem, error)
+    # Nothing is left that would refuse the right command.
+    assert not out.exists() or [path.name for path in out.iterdir()] == [".lock"]
+
+
+def test_a_folder_that_holds_something_else_is_refused(
+    sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cases.csv").write_text("of another run")
+    given = ["--strategies", "FedAvg", "FedCE", "--out", str(tmp_path)]
+    error = run_json(capsys, "compare", str(sites), *given, code=2)["error"]
+    assert "holds no comparison but cases.csv: give the comparison a folder of its own" in error
+    assert (tmp_path / "cases.csv").read_text() == "of another run"
+
+
+def test_one_hospital_is_no_federation(
+    sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(sites / "alder", tmp_path / "one" / "alder")
+    given = ["--strategies", "FedAvg", "FedCE", "--out", str(tmp_path / "out")]
+    error = run_json(capsys, "compare", str(tmp_path / "one"), *given, code=2)["error"]
+    assert "a federation needs two" in error
+
+
+def test_a_bundle_of_ones_own_has_no_first_look(sites: Path, tmp_path: Path) -> None:
+    shutil.copytree(find_bundle(PROSTATE), tmp_path / "own")
+    with pytest.raises(ConfigError, match="--first-look has settings for .*give --rounds"):
+        asked(
+            sites, "--strategies", "FedAvg", "FedCE", "--bundle", f"{tmp_path}/own", "--first-look"
+        )
+
+
+@pytest.mark.parametrize("text", ["3", "[1]", "size", "{1: 2}", "{'size': 1 + 1}", "open('x')"])
+def test_overrides_are_plain_values_by_name(
+    text: str, sites: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        asked(sites, "--strategies", "FedAvg", "FedCE", "--overrides", text)
+    assert "is not values by name" in capsys.readouterr().err
+
+
+# --- a whole comparison
+
+
+@pytest.fixture(scope="module")
+def compared(sites: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A comparison that nothing interrupted, and what it printed."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setenv("COLUMNS", "120")
+        assert main(words(sites, out)) == 0
+    yield out, printed.getvalue()
+
+
+def rows_of(out: Path, metric: str = "test_score:dice") -> list[dict[str, str]]:
+    """The rows of cases.csv, read by the csv module alone."""
+    with (out / "cases.csv").open(newline="") as file:
+        return [row for row in csv.DictReader(file) if row["metric"] == metric]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_every_case_is_tested_once_by_every_strategy_and_seed(compared: tuple[Path, str]) -> None:
+    rows = rows_of(compared[0])
+    assert len(rows) == 2 * len(SEEDS) * len(SITES) * 4
+    keys = {(row["strategy"], row["seed"], row["site"], row["case"]) for row in rows}
+    assert len(keys) == len(rows)
+    folds: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        folds.setdefault((row["site"], row["case"]), set()).add(row["fold"])
+    assert all(len(of_case) == 1 for of_case in folds.values())
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_the_table_equals_one_computed_from_its_csv_with_scipy(compared: tuple[Path, str]) -> None:
+    out, printed = compared
+    # strategy -> values by seed, site and case
+    values: dict[str, Any] = {}
+    for strategy in ("FedAvg", "FedCE-sum"):
+        chosen = [row for row in rows_of(out) if row["strategy"] == strategy]
+        chosen.sort(key=lambda row: (row["seed"], row["site"], row["case"]))
+        numbers = [float(row["value"]) for row in chosen]
+        values[strategy] = np.array(numbers).reshape(len(SEEDS), len(SITES), -1)
+
+    of_sites = {name: array.mean(axis=2) for name, array in values.items()}
+    stacked = np.round(np.stack(list(of_sites.values())), 12)
+    ranks = stats.rankdata(-stacked, axis=0).mean(axis=(1, 2))
+    for number, (name, array) in enumerate(of_sites.items()):
+        mean, std = array.mean(axis=1).mean(), stats.tstd(array.mean(axis=1))
+        row = rf"{name} +│ +{mean:.3f} ± {std:.3f} │ .* │ +{ranks[number]:.2f} "
+        assert re.search(row, printed), row
+
+    by_case = (values["FedCE-sum"] - values["FedAvg"]).mean(axis=0).ravel()
+    p_value = stats.wilcoxon(np.round(by_case, 12)).pvalue
+    estimate = (of_sites["FedCE-sum"] - of_sites["FedAvg"]).mean()
+    shown = rf"FedCE-sum less FedAvg │ +{estimate:.3f} \(.*\) │ +{p_value:.3f} │ +{p_value:.3f} "
+    assert re.search(shown, printed), shown
+
+    found = json.loads((out / "comparison.json").read_text())
+    [pair] = found["metrics"]["test_score:dice"]["pairs"]
+    assert pair["difference"]["estimate"] == pytest.approx(estimate, abs=1e-12)
+    assert pair["p_value"] == pytest.approx(p_value, rel=1e-9)
+    assert pair["difference"]["low"] < estimate < pair["difference"]["high"]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_the_same_command_trains_nothing_again_and_another_one_is_refused(
+    compared: tuple[Path, str], sites: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = compared
+    before = {name: (out / name).read_bytes() for name in TABLES}
+    ledgers = {file: file.stat().st_mtime_ns for file in out.glob("cells/*/*/ledger.jsonl")}
+    assert len(ledgers) == 8
+    assert main(words(sites, out)) == 0
+    assert {name: (out / name).read_bytes() for name in TABLES} == before
+    assert {file: file.stat().st_mtime_ns for file in ledgers} == ledgers
+
+    capsys.readouterr()
+    error = run_json(capsys, *words(sites, out, "--seeds", "0", "2"), code=2)["error"]
+    assert "seeds was [0, 1], asked for is [0, 2]" in error
+    assert "overrides" not in error
+    assert "another folder with --out" in error
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_finished_cell_leaves_no_state_that_only_a_resumed_run_needs(
+    compared: tuple[Path, str],
+) -> None:
+    cell = compared[0] / "cells" / "FedAvg" / "seed-0-fold-0"
+    assert (cell / "models" / "global.pt").is_file()
+    assert not (cell / "checkpoints").exists()
+    assert not list(cell.glob("sites/*/state/*.pt"))
+    assert "FedAvg round 2/2" in (cell / "log.txt").read_text()
+
+
+def rounds_in(folder: Path) -> int:
+    """Whole lines of a ledger, the opening included."""
+    ledger = folder / "ledger.jsonl"
+    if not ledger.exists():
+        return 0
+    return ledger.read_bytes().count(b"\n")
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_killed_in_the_middle_and_resumed_every_file_is_the_same(
+    compared: tuple[Path, str], sites: Path, tmp_path: Path
+) -> None:
+    whole, printed = compared
+    out = tmp_path / "out"
+    command = ["-W", "ignore", "-m", "monai_fairfl", *words(sites, out)]
+    process = warm_python.start(command, tmp_path, stderr=tmp_path / "log")
+    # The fourth of eight cells has begun, and not ended.
+    fourth = out / "cells" / "FedCE-sum" / "seed-0-fold-1"
+    deadline = time.monotonic() + 300
+    while rounds_in(fourth) < 2:
+        assert process.is_alive(), (tmp_path / "log").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join()
+    kinds = [record["kind"] for record in read_ledger(fourth / "ledger.jsonl")]
+    assert "end" not in kinds
+    assert not (out / "comparison.json").exists()
+
+    done = warm_python.run(command, tmp_path, COLUMNS="120")
+    assert done.returncode == 0, done.stderr
+    assert "8/8 FedCE-sum, seed 1, fold 1: done" in done.stderr
+    assert "3/8" not in done.stderr
+    assert done.stdout.replace(str(out), str(whole)) == printed
+    for name in [*TABLES, "plan.json"]:
+        assert (out / name).read_bytes() == (whole / name).read_bytes(), name
+    for file in whole.glob("cells/*/*/ledger.jsonl"):
+        assert (out / file.relative_to(whole)).read_bytes() == file.read_bytes()
+    for file in whole.glob("datalists/*/*.json"):
+        assert (out / file.relative_to(whole)).read_bytes() == file.read_bytes()
+
+
+# --- cells
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_cell_that_fails_does_not_stop_the_others_and_is_tried_again(
+    sites: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = tmp_path / "out"
+    names = ["FedAvg", "helpers.failing_strategy.Failing", "FedCE"]
+    command = ["compare", str(sites), "--out", str(out), "--strategies", *names, *TINY]
+    found = run_json(capsys, *command, code=2)
+    assert found["failed"] == {"Failing, seed 0": "it fails on purpose"}
+    dice = found["metrics"]["test_score:dice"]
+    assert [each["strategy"] for each in dice["strategies"]] == ["FedAvg", "FedCE"]
+    assert dice["left_out"] == ["Failing is left out: it has no score of seed 0"]
+    assert "Failing, seed 0 failed: it fails on purpose" in (out / "comparison.html").read_text()
+
+    monkeypatch.setattr(Failing, "fails", False)
+    found = run_json(capsys, *command)
+    assert found["failed"] == {}
+    failed, plain = (found["metrics"]["test_score:dice"]["strategies"][n] for n in (1, 0))
+    # What failed is FedAvg in all but its name, and went on from its first round.
+    assert failed["by_site"] == plain["by_site"]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_cell_alone_is_the_cell_of_the_comparison(
+    compared: tuple[Path, str], sites: Path, tmp_path: Path
+) -> None:
+    # In another order and another folder, as a scheduler may deal it out.
+    arguments = words(sites, tmp_path)[2:]
+    plan = asked(sites, *arguments)
+    cell = plan.cells()[-1]
+    assert run_cell(plan, cell, tmp_path)
+    ledger = "ledger.jsonl"
+    alone = (cell.folder(tmp_path) / ledger).read_bytes()
+    assert alone == (cell.folder(compared[0]) / ledger).read_bytes()

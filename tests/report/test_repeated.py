@@ -1,0 +1,225 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The tables and the page of a comparison over seeds, made of the text of a cases.csv."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.report.csv_files import RUN_COLUMNS
+from monai_fairfl.report.repeated import compared_cases, comparison_csv, write_comparison
+from monai_fairfl.report.repeated_page import render_comparison
+from monai_fairfl.report.repeated_tables import comparison_text, latex_tables, tables_of
+from monai_fairfl.utils.spreadsheets import csv_text, read_csv_text
+
+STRATEGIES = ("FedAvg", "FedCE-sum")
+HOSTILE = ("<b>&_1", "5% $x$ \\input{y}", "a~b^c#d")
+
+
+def made_csv(
+    sites: Sequence[str] = ("alder", "birch"),
+    seeds: Sequence[int] = (0, 1, 2),
+    measurement: str = "test_score",
+    strategies: Sequence[str] = STRATEGIES,
+) -> str:
+    """The text of a cases.csv of two metrics; FedCE is better by two points, more or less."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for number, strategy in enumerate(strategies):
+        for seed in seeds:
+            for site in sites:
+                for case in range(4):
+                    dice = 0.6 + 0.05 * case + 0.01 * seed + 0.02 * number + rng.normal(0, 0.004)
+                    about = {"run": strategy, "strategy": strategy, "seed": seed, "fold": case % 2}
+                    of_case = {**about, "site": site, "case": f"Case{case}"}
+                    for column, value in (("dice", dice), ("gland", dice - 0.1)):
+                        metric = f"{measurement}:{column}"
+                        rows.append({**of_case, "metric": metric, "value": value})
+    return csv_text((*RUN_COLUMNS, "site", "case", "metric", "value"), rows)
+
+
+def comparison_of(cases: str, strategies: Sequence[str] = STRATEGIES) -> dict[str, Any]:
+    """What a comparison returns of these cases."""
+    plan = {
+        "bundle": "prostate",
+        "strategies": {name: name for name in strategies},
+        "seeds": [0, 1, 2],
+        "folds": 2,
+        "rounds": 3,
+        "local_epochs": 1,
+    }
+    return {"plan": plan, **compared_cases(cases, strategies), "warnings": [], "failed": {}}
+
+
+def without(cases: str, **unwanted: str) -> str:
+    """The table without the rows that have all of these cells."""
+    rows = []
+    for row in read_csv_text(cases):
+        if not all(row[name] == value for name, value in unwanted.items()):
+            rows.append({**row, "value": float(row["value"])})
+    return csv_text((*RUN_COLUMNS, "site", "case", "metric", "value"), rows)
+
+
+def test_every_metric_of_the_test_cases_is_compared_and_dice_comes_first() -> None:
+    found = comparison_of(made_csv())
+    assert found["main"] == "test_score:dice"
+    assert list(found["metrics"]) == ["test_score:dice", "test_score:gland"]
+    dice, gland = found["metrics"].values()
+    for of_dice, of_gland in zip(dice["strategies"], gland["strategies"]):
+        assert of_gland["mean"] == pytest.approx(of_dice["mean"] - 0.1)
+    assert dice["pairs"][0]["strategy"] == "FedCE-sum"
+    assert dice["pairs"][0]["difference"]["estimate"] == pytest.approx(0.02, abs=0.005)
+
+
+def test_the_tables_show_the_numbers_of_the_files() -> None:
+    found = comparison_of(made_csv())
+    json.dumps(found, allow_nan=False)
+    of_file: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in read_csv_text(comparison_csv(found)):
+        key = (row["metric"], row["quantity"], row["strategy"], row["reference"], row["site"])
+        of_file[key] = row
+    assert len(of_file) > 15
+
+    strategies, sites, pairs = list(tables_of(found))[:3]
+    main = found["main"]
+    for name, mean, _, rank in strategies.rows:
+        value = float(of_file[main, "mean", name, "", ""]["value"])
+        std = float(of_file[main, "std", name, "", ""]["value"])
+        assert mean == f"{value:.3f} ± {std:.3f}"
+        assert rank == f"{float(of_file[main, 'rank', name, '', '']['value']):.2f}"
+    for site, _, *values in sites.rows:
+        expected = [
+            float(of_file[main, "mean_of_site", name, "", site]["value"]) for name in STRATEGIES
+        ]
+        assert values == [f"{value:.3f}" for value in expected]
+    row = of_file[main, "difference", "FedCE-sum", "FedAvg", ""]
+    low, high, estimate = (float(row[name]) for name in ("low", "high", "value"))
+    assert low < estimate < high
+    assert pairs.rows[0][1] == f"{estimate:.3f} ({low:.3f} to {high:.3f})"
+    assert pairs.rows[0][2:] == [f"{float(row[name]):.3f}" for name in ("p_value", "p_holm")]
+
+
+@pytest.mark.slow
+def test_terminal_latex_and_page_show_the_same_cells() -> None:
+    found = comparison_of(made_csv())
+    text = comparison_text(found)
+    latex = latex_tables(found).replace("$\\pm$", "±").replace("\\", "")
+    page = html.unescape(render_comparison(found))
+    for table in tables_of(found):
+        for row in table.rows:
+            assert " & ".join(row) in latex
+            for cell in row:
+                assert cell in text
+                assert f"<td>{cell}</td>" in page
+
+
+@pytest.mark.slow
+def test_what_a_p_value_does_not_cover_stands_in_every_form() -> None:
+    found = comparison_of(made_csv())
+    words = "does not show that another seed would give the same difference"
+    for shown in (comparison_text(found), latex_tables(found), render_comparison(found)):
+        assert words in shown
+
+
+def test_names_from_outside_are_text_in_latex() -> None:
+    found = comparison_of(made_csv(HOSTILE))
+    found["failed"] = {"FedCE\n\\input{z}": "why"}
+    latex = latex_tables(found)
+    tables = "\n".join(line for line in latex.splitlines() if not line.startswith("%"))
+    for command in ("\\input", "\\textbackslash{}input{y}"):
+        assert command not in tables
+    for mark in "&%$#_":
+        unescaped = re.findall(rf"(?<!\\)(?:\\\\)*{re.escape(mark)}", tables)
+        # A cell ends with an ampersand, and ± is mathematics.
+        expected = {"&": tables.count(" & "), "$": 2 * tables.count("$\\pm$")}
+        assert len(unescaped) == expected.get(mark, 0), mark
+    for environment in ("table", "tabular"):
+        begun = tables.count(f"\\begin{{{environment}}}")
+        assert begun == tables.count(f"\\end{{{environment}}}") == 6
+    # Every row has as many cells as the table has columns.
+    for columns, body in re.findall(r"begin\{tabular\}\{(\w+)\}(.*?)\\end", tables, re.DOTALL):
+        for row in re.findall(r"^(.*) \\\\$", body, re.MULTILINE):
+            assert row.count(" & ") == len(columns) - 1
+
+
+@pytest.mark.slow
+def test_names_from_outside_are_text_on_the_page() -> None:
+    hostile = "<script>alert(1)</script>"
+    found = comparison_of(made_csv([hostile, "elm"]))
+    found["warnings"] = [hostile]
+    page = render_comparison(found)
+    assert hostile not in page
+    # Once more for plotly, which reads markup in names.
+    assert "\\u0026lt;script\\u0026gt;" in page
+    assert "default-src 'none'" in page
+
+
+@pytest.mark.slow
+def test_the_page_draws_each_pair_with_its_interval() -> None:
+    found = comparison_of(made_csv())
+    page = render_comparison(found)
+    drawn = re.findall(r'Plotly\.newPlot\("plot-(\d-\d)", (\[.*?\]), \{"', page)
+    assert [name for name, _ in drawn] == ["1-1", "1-2", "2-1", "2-2"]
+    difference = found["metrics"][found["main"]]["pairs"][0]["difference"]
+    trace = json.loads(drawn[0][1])[0]
+    assert trace["y"] == ["FedCE-sum less FedAvg"]
+    assert trace["x"] == [difference["estimate"]]
+    assert trace["x"][0] + trace["error_x"]["array"][0] == pytest.approx(difference["high"])
+    assert trace["x"][0] - trace["error_x"]["arrayminus"][0] == pytest.approx(difference["low"])
+
+
+@pytest.mark.slow
+def test_one_seed_shows_no_deviation_and_no_interval() -> None:
+    found = comparison_of(made_csv(seeds=[4]))
+    strategies, _, pairs = list(tables_of(found))[:3]
+    assert [re.fullmatch(r"0\.\d{3}", row[1]) is not None for row in strategies.rows] == [True] * 2
+    assert re.fullmatch(r"0\.\d{3}", pairs.rows[0][1])
+    assert "one seed: there is no standard deviation" in comparison_text(found)
+    assert found["metrics"][found["main"]]["strategies"][0]["std"] is None
+    [std] = [
+        row["value"]
+        for row in read_csv_text(comparison_csv(found))
+        if (row["metric"], row["quantity"], row["strategy"]) == (found["main"], "std", "FedAvg")
+    ]
+    assert std == ""
+    assert "one seed: there is no standard deviation" in render_comparison(found)
+
+
+def test_without_test_cases_validation_cases_are_compared_and_it_says_so() -> None:
+    found = comparison_of(made_csv(measurement="score"))
+    assert found["main"] == "score:dice"
+    assert "these are validation cases" in comparison_text(found)
+
+
+def test_a_structure_that_nobody_has_in_common_is_not_compared_and_is_named() -> None:
+    cases = without(made_csv(), strategy="FedAvg", metric="test_score:gland")
+    found = comparison_of(cases)
+    assert list(found["metrics"]) == ["test_score:dice"]
+    assert "test_score:gland is not compared" in comparison_text(found)
+
+
+def test_a_case_that_one_lacks_is_named_in_the_text() -> None:
+    cases = without(made_csv(), strategy="FedAvg", site="alder", case="Case3", seed="1")
+    assert "FedAvg with seed 1 has no score of them: alder/Case3" in comparison_text(
+        comparison_of(cases)
+    )
+
+
+def test_cases_without_scores_cannot_be_compared() -> None:
+    with pytest.raises(ConfigError, match="has no score of a case"):
+        comparison_of(csv_text((*RUN_COLUMNS, "site", "case", "metric", "value"), []))
+
+
+def test_nothing_is_written_when_no_training_finished(tmp_path: Any) -> None:
+    plan = {"strategies": {"FedAvg": "FedAvg"}, "seeds": [0], "folds": None}
+    with pytest.raises(FederationError, match="no training finished: FedAvg, seed 0: no disk"):
+        write_comparison(tmp_path, plan, [], {"FedAvg, seed 0": "no disk"})
+    assert not list(tmp_path.iterdir())
