@@ -20,6 +20,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 
@@ -41,6 +42,7 @@ class UpdateMatrix:
         rows: N, number of updates expected.
         storage: a matrix of an earlier exchange whose memory can be used again: fresh memory costs
             more than the copy.
+        memory: of the averages that are made of the updates; ``None``: fresh.
 
     >>> matrix = UpdateMatrix({"w": torch.zeros(2, 2)}, ["w"], rows=1)
     >>> matrix.put(0, {"w": torch.eye(2)})["w"].tolist()
@@ -53,7 +55,9 @@ class UpdateMatrix:
         parameters: Sequence[str],
         rows: int,
         storage: torch.Tensor | None = None,
+        memory: ReusedMemory | None = None,
     ):
+        self.memory = memory or ReusedMemory()
         self.shapes = {name: tuple(reference[name].shape) for name in parameters}
         self.columns: dict[str, slice] = {}
         end = 0

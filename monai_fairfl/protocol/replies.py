@@ -275,10 +275,12 @@ class Replies(list[Reply]):
             rho = self._weights_of(name, weights)
             origin = self._mean_start(name, rho) if start is None else start[name]
             if self._differs_by_class(name):
-                step = self._step_by_class(name, rho, scales)
+                moved = self._step_by_class(name, rho, scales)
+                moved = moved.reshape(origin.shape)
             else:
-                step = self._step(name, rho, scales)
-            moved = origin.to(step.dtype) + step.view(origin.shape)
+                moved = self._step(name, rho, scales).view(origin.shape)
+            # In place: the step lies in memory of its own.
+            moved += origin
             averaged[name] = moved.to(origin.dtype)
         averaged.update(self._average_buffers(weights, buffers))
         return averaged
@@ -386,9 +388,11 @@ class Replies(list[Reply]):
         return weighted_mean(starts, rho)
 
     def _step(self, name: str, rho: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-        """The weighted sum of the updates of one tensor, flat."""
+        """The weighted sum of the updates of one tensor, flat; in memory of its own."""
         updates = self.matrix.rows[:, self.matrix.columns[name]]
-        return (rho * scales).to(updates.dtype) @ updates
+        factors = (rho * scales).to(updates.dtype)
+        step = self.matrix.memory.empty((updates.shape[1],), updates.dtype)
+        return torch.mv(updates.T, factors, out=step)
 
     def _differs_by_class(self, name: str) -> bool:
         """Whether a tensor is of the output layer, and some clients do not label all classes."""

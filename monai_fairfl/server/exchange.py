@@ -16,6 +16,7 @@ from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.checks import MOST_SAMPLES, refusal
 from monai_fairfl.protocol.geometry import UpdateMatrix
 from monai_fairfl.protocol.measured import Expected
+from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -64,6 +65,7 @@ class Inbox:
         storage: the :attr:`storage` of an earlier inbox whose replies are no longer needed.
         expected: the measurements that are taken; ``None``: those of the package, in their ranges.
         most_samples: images of one site in one local epoch that are believed.
+        memory: of the averages that are made of the replies; ``None``: fresh.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Inbox:
         storage: torch.Tensor | None = None,
         expected: Expected | None = None,
         most_samples: int = MOST_SAMPLES,
+        memory: ReusedMemory | None = None,
     ):
         self.requests = {request.id: request for request in requests}
         self.spec = spec
@@ -87,7 +90,7 @@ class Inbox:
         self._row = {id: row for row, (_, id) in enumerate(training)}
         self._matrix: UpdateMatrix | None = None
         if training:
-            self._matrix = UpdateMatrix(reference, spec.parameters, len(training), storage)
+            self._matrix = UpdateMatrix(reference, spec.parameters, len(training), storage, memory)
         self._replies: dict[int, Reply] = {}
         self._refused: dict[int, str] = {}
         self._closed = False
