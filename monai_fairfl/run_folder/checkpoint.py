@@ -20,14 +20,9 @@ from safetensors.torch import load as load_tensors
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.utils.files import (
-    MANIFEST,
-    read_listed,
-    safe_name,
-    tensors_as_bytes,
-    write_folder,
-)
+from monai_fairfl.utils.files import MANIFEST, read_listed, safe_name, write_folder
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.tensor_file import TensorFile
 
 logger = logging.getLogger(__name__)
 
@@ -69,13 +64,13 @@ class Checkpoints:
         """Write a checkpoint so that a crash at any moment leaves either all of it or nothing."""
         final = self.folder / f"round-{checkpoint.round:04d}"
         state = json.dumps(checkpoint.state, sort_keys=True, indent=1)
-        files = [
-            ("model.safetensors", tensors_as_bytes(checkpoint.weights)),
+        files: list[tuple[str, bytes | TensorFile]] = [
+            ("model.safetensors", TensorFile(checkpoint.weights)),
             ("strategy.json", state.encode()),
         ]
         for client, reward in checkpoint.rewards.items():
             name = f"rewards/{safe_name(client)}.safetensors"
-            files.append((name, tensors_as_bytes(reward)))
+            files.append((name, TensorFile(reward)))
         write_folder(final, files, {"format": FORMAT, "round": checkpoint.round})
         self._prune()
 
