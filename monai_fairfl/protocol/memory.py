@@ -41,6 +41,7 @@ class ReusedMemory:
 
     def __init__(self, most: int = 0):
         self.most = most
+        self._scratch = torch.empty(0, dtype=torch.uint8)
         # Number of bytes -> unused blocks of that size.
         self._blocks: dict[int, list[np.ndarray]] = {}
         self.free = 0
@@ -68,6 +69,18 @@ class ReusedMemory:
         lease = block[:]
         weakref.finalize(lease, self._give_back, block).atexit = False
         return torch.from_numpy(lease).view(dtype).view(tuple(shape))
+
+    def scratch(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """A vector of arbitrary values, in the same memory at every call: valid until the next.
+
+        Args:
+            count: of the values.
+            dtype: of the values.
+        """
+        size = count * dtype.itemsize
+        if len(self._scratch) < size:
+            self._scratch = torch.empty(size, dtype=torch.uint8)
+        return self._scratch[:size].view(dtype)
 
     def _give_back(self, block: np.ndarray) -> None:
         """Store a block that no tensor uses any more, or drop it."""

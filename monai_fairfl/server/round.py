@@ -297,11 +297,12 @@ class RoundPlayer:
             self.expected,
             self.settings.most_samples,
             self._memory,
+            getattr(self.transport, "gives_updates", False),
         )
-        if first:
-            self._storage = inbox.storage
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)
+        if first:
+            self._storage = inbox.storage
         arrived = inbox.replies()
         self._digests.update(stated_digests(arrived))
         for client, note in self.facts.fix(arrived).items():
