@@ -95,5 +95,7 @@ def memory_of(tensor: torch.Tensor) -> memoryview:
     >>> bytes(memory_of(torch.tensor([1, 258], dtype=torch.int16)))
     b'\\x01\\x00\\x02\\x01'
     """
-    content = tensor.detach().cpu().reshape(-1)
-    return content.view(torch.uint8).numpy().data
+    content = tensor.detach().cpu().contiguous()
+    # A tensor of one value, or of none, may have any stride.
+    vector = content.as_strided((content.numel(),), (1,))
+    return vector.view(torch.uint8).numpy().data

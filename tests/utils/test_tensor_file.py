@@ -42,6 +42,13 @@ def test_a_large_tensor_comes_in_parts_and_a_transposed_one_in_its_own_order() -
     assert found["transposed"].tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
 
 
+def test_a_tensor_of_one_value_or_none_may_have_any_stride() -> None:
+    numbers = torch.arange(6.0)
+    weights = {"one": numbers[1::5][:1], "none": numbers[6:].as_strided((0,), (3,))}
+    found = load(content_of(TensorFile(weights)))
+    assert found["one"].tolist() == [1.0] and found["none"].tolist() == []
+
+
 def test_tensors_that_share_memory_are_each_written() -> None:
     both = torch.arange(4.0)
     found = load(content_of(TensorFile({"all": both, "end": both[2:]})))
