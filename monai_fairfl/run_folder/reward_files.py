@@ -100,13 +100,13 @@ def _with_values(
     name: str, reference: torch.Tensor, where: torch.Tensor, values: torch.Tensor
 ) -> torch.Tensor:
     """``reference`` with other values in the places whose bits are set."""
-    count = reference.numel()
-    differs = torch.from_numpy(np.unpackbits(where.numpy(), count=count)).bool()
-    if values.dtype != reference.dtype or values.numel() != int(differs.count_nonzero()):
+    bits = _bits(reference).copy()
+    differs = np.unpackbits(where.numpy(), count=len(bits)).astype(bool)
+    if values.dtype != reference.dtype or values.numel() != np.count_nonzero(differs):
         raise ValueError(f"{name!r} does not have a value for each place that differs")
-    tensor = reference.clone().reshape(-1)
-    tensor[differs] = values
-    return tensor.view(reference.shape)
+    # As integers: a copy of what is no number may lose bits.
+    bits[differs] = _bits(values)
+    return torch.from_numpy(bits).view(reference.dtype).view(reference.shape)
 
 
 def _bits(tensor: torch.Tensor) -> np.ndarray:

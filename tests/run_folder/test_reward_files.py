@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
@@ -27,6 +27,7 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and torch.equal(*both)
 
 
+@settings(max_examples=300)
 @given(
     dtype=st.sampled_from(TYPES),
     shape=st.lists(st.integers(0, 5), max_size=3).map(tuple),
