@@ -73,6 +73,8 @@ class CoalitionTraining:
             evaluate=(),
             final=(),
             record_updates=False,
+            cross_evaluate_every=None,
+            server_score=None,
             samples=samples,
         )
         with stopping_on_signals(federation.stop):

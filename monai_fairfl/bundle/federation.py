@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,11 +38,12 @@ from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.catalogue import Given, config_of, guards_of
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.protocol.values import Weights, value_of
 from monai_fairfl.run_folder import resuming
 from monai_fairfl.run_folder.full_run import FullRun, command_line
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.run_folder.records import names_of_guards
+from monai_fairfl.server.cross_evaluation import ServerScore
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.server.observer import Observer
@@ -60,6 +61,9 @@ from monai_fairfl.valuation.run import check_valuations, value_run
 logger = logging.getLogger(__name__)
 
 Groups = Mapping[str, Sequence[str]]
+
+SERVER = "server"
+"""What the server is called where it scores models on images of its own."""
 
 
 class BundleFederation:
@@ -106,6 +110,8 @@ class BundleFederation:
         guards: checks of every exchange's updates, in order: guards, their names, or
             configurations with ``_target_``; ``None``: the default ones, an empty list: none. The
             runs of a comparison share them.
+        server_data: a folder of images and labels of the server's own, as a site's: with
+            ``cross_evaluators`` of ``"server"`` it scores models on their validation part.
         federation: fields of :class:`~monai_fairfl.server.settings.RunSettings`, such as ``seed``
             and ``min_clients``.
     """
@@ -135,6 +141,7 @@ class BundleFederation:
         guards: Given = None,
         jobs: int | str | None = 1,
         devices: Sequence[str] | None = None,
+        server_data: str | None = None,
         **federation: Any,
     ):
         self.bundle_root = Path(bundle_root)
@@ -156,6 +163,7 @@ class BundleFederation:
         with configuration.errors_in_one_line():
             self.guards = guards_of(guards)
             self.jobs = Jobs(jobs, devices or [self.site_settings.device])
+        self.server_data = server_data
         self.federation = federation
         self.folders = RunFolders(self.run_dir, self.strategies)
         # The worker processes while run() runs; None where sites work one after the other.
@@ -252,6 +260,8 @@ class BundleFederation:
         )
         preflight.check_measurements(self.settings.evaluate, "evaluate")
         preflight.check_measurements(self.settings.final, "final")
+        if self.server_data is not None:
+            preflight.check_sites({SERVER: self.server_data}, self.check)
         check_valuations(self.valuations, self.bundle_root, self.names, self.settings.keywords())
         self._check_run_dir()
         if self.initial is not None:
@@ -383,6 +393,7 @@ class BundleFederation:
         arguments = {
             "guards": self.guards,
             "recipe": self._recipe(),
+            "server_score": self._server_score(folder),
             **self.settings.keywords(),
             **changes,
         }
@@ -500,9 +511,26 @@ class BundleFederation:
             **{**settings, "device": device or self.jobs.device_of(0)},
         )
 
+    def _server_score(self, folder: Path) -> ServerScore | None:
+        """What scores a model on the server's own images, where it has some."""
+        if self.server_data is None:
+            return None
+        make = partial(
+            bundle_client,
+            self.bundle_root,
+            SERVER,
+            folder / SERVER,
+            dataset_dir=self.server_data,
+            **vars(self.site_settings),
+        )
+        panel = Panel(InProcess({SERVER: make}), [SERVER])
+        return lambda weights: value_of(panel.measure(weights, "score")[SERVER])
+
     def _settings_of(self, name: str) -> SiteSettings:
         """The settings of all sites with what this one adds."""
-        return self.site_settings.for_site(self.sites.get(name, {}))
+        settings = self.site_settings.for_site(self.sites.get(name, {}))
+        # In one process there is nobody else to be asked for a permission.
+        return replace(settings, cross_evaluation=self.settings.sites_judge)
 
     def _datalist_of(self, name: str) -> Path:
         return self.run_dir / "datalists" / f"{name}.json"

@@ -27,6 +27,7 @@ class SiteSettings(Settings):
         local_epochs: epochs of local training per round.
         device: for training, such as ``"cpu"`` or ``"cuda:0"``.
         amp: automatic mixed precision.
+        cross_evaluation: permit runs in which sites score models without some other sites.
 
     >>> SiteSettings(overrides={"size": [64, 64]}).for_site({"channel": 1}).overrides
     {'size': [64, 64], 'channel': 1}
@@ -37,6 +38,7 @@ class SiteSettings(Settings):
     local_epochs: int = setting(1, TRAINS)
     device: str = setting("cpu")
     amp: bool = setting(False, TRAINS)
+    cross_evaluation: bool = setting(False)
 
     def __post_init__(self) -> None:
         files = [self.config] if isinstance(self.config, str) else self.config

@@ -296,7 +296,9 @@ def _table(data: Mapping[str, Any]) -> str:
                 _number(contribution["what_if"]),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths = []
+    for column in zip(*rows, strict=True):
+        widths.append(max(len(cell) for cell in column))
     lines = [title]
     for row in rows:
         cells = [row[0].ljust(widths[0])]

@@ -61,6 +61,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         all_handlers: leave the bundle's ``ValidationHandler`` and ``StatsHandler`` on during
             federated training; off by default, since scores come from probes, validating twice
             costs time, and a federation logs itself. Without them no best checkpoint is written.
+        cross_evaluation: permit runs in which sites score models without some other sites, this
+            one among them; off by default. See :mod:`monai_fairfl.server.cross_evaluation`.
         arguments: of ``MonaiAlgo``, for example ``train_kwargs``, the overrides of ``train.json``.
     """
 
@@ -70,9 +72,11 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         state_dir: str | Path,
         *,
         all_handlers: bool = False,
+        cross_evaluation: bool = False,
         **arguments: Any,
     ):
         super().__init__(bundle_root, state_dir, all_handlers=all_handlers, **arguments)
+        self.cross_evaluation = cross_evaluation
         self.states = ClientState(state_dir)
         self.receipts = Receipts(state_dir)
         # Test cases that are used for something else besides; None: the test is one.
@@ -223,6 +227,12 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         for name in request.measure:
             if name in MEASUREMENTS:
                 MEASUREMENTS[name].check_name(name)
+        if request.context.get("cross_evaluation", 0) and not self.cross_evaluation:
+            raise ValueError(
+                f"client {self.client_name!r} takes part in no cross-evaluation: the run lets "
+                "sites score models without some other sites, and this site's own settings do not "
+                "permit it. Set cross_evaluation to true there, or run without cross_evaluate_every"
+            )
         if "gsam_alpha" in request.context and "sam_rho" not in request.context:
             raise ValueError(
                 "'gsam_alpha' needs 'sam_rho', the radius: GSAM is a refinement of SAM"

@@ -6,16 +6,21 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from monai_fairfl import guards
-from monai_fairfl.errors import ConfigError, closest, in_words
+from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.guards.base import Guard
 from monai_fairfl.guards.defaults import DEFAULT
-from monai_fairfl.utils.importing import load_by_path
+from monai_fairfl.utils.named_classes import (
+    arguments_of,
+    concrete_classes,
+    find_class,
+    first_paragraph,
+    plain_docstring,
+)
 
 Given = Sequence[Guard | str | Mapping[str, Any]] | None
 """Guards as a user gives them; ``None``: the default ones."""
@@ -27,12 +32,7 @@ def shipped() -> dict[str, type[Guard]]:
     >>> sorted(shipped())[:3]
     ['BatchStatistics', 'Copies', 'Empty']
     """
-    found: dict[str, type[Guard]] = {}
-    for name in guards.__all__:
-        kind = getattr(guards, name)
-        if isinstance(kind, type) and issubclass(kind, Guard) and not inspect.isabstract(kind):
-            found[name] = kind
-    return found
+    return concrete_classes(guards, Guard)
 
 
 def find(name: object) -> type[Guard]:
@@ -52,17 +52,7 @@ def find(name: object) -> type[Guard]:
         ...
     monai_fairfl.errors.ConfigError: unknown guard 'ToLong': did you mean 'TooLong'? known are ...
     """
-    known = shipped()
-    if isinstance(name, str) and name in known:
-        return known[name]
-    if isinstance(name, str) and "." not in name:
-        meant = closest(name, known)
-        hint = f"did you mean {meant!r}? " if meant else ""
-        raise ConfigError(
-            f"unknown guard {name!r}: {hint}known are {', '.join(known)}; "
-            f"one of your own is named by its dotted path, such as my_guards.{name}"
-        )
-    kind = load_by_path(name, "guard")
+    kind = find_class(name, shipped(), "guard", "my_guards")
     is_guard = isinstance(kind, type) and issubclass(kind, Guard)
     if not is_guard or inspect.isabstract(kind):
         raise ConfigError(
@@ -153,18 +143,15 @@ def describe(name: str) -> dict[str, Any]:
     {'times': 6.0}
     """
     kind = find(name)
-    arguments: dict[str, Any] = {}
-    for argument, parameter in inspect.signature(kind).parameters.items():
-        if parameter.default is not parameter.empty:
-            arguments[argument] = json.loads(json.dumps(parameter.default, default=repr))
-    description = _plain(inspect.getdoc(kind) or "")
+    arguments, _ = arguments_of(kind)
+    description = plain_docstring(inspect.getdoc(kind) or "")
     is_default = any(type(guard) is kind for guard in DEFAULT)
     return {
         "target": f"{kind.__module__}.{kind.__name__}" if "." in name else f"{__package__}.{name}",
         "default": is_default,
         "looks_back": bool(kind.state),
         "arguments": arguments,
-        "summary": " ".join(description.partition("\n\n")[0].split()),
+        "summary": first_paragraph(description),
         "description": description,
     }
 
@@ -200,11 +187,3 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
 def _call(name: str, entry: Mapping[str, Any]) -> str:
     arguments = ", ".join(f"{key}={value!r}" for key, value in entry["arguments"].items())
     return f"{name.rpartition('.')[2]}({arguments})"
-
-
-def _plain(docstring: str) -> str:
-    """A docstring without its examples and its markup for Sphinx; formulas stay, in LaTeX."""
-    text = re.split(r"\n+>>> ", docstring)[0].rstrip()
-    text = re.sub(r":(?:class|func|meth|data):`~?(?:[\w.]*\.)?(\w+)`", r"\1", text)
-    text = re.sub(r":math:`([^`]+)`", r"\1", text)
-    return re.sub(r"``(.+?)``", r"\1", text)

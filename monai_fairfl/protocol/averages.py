@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeGuard
 
 import torch
 
@@ -16,6 +17,49 @@ Aggregation = Mapping[str, float] | Mapping[str, Mapping[str, float]]
 
 BUFFER_POLICIES = ("aggregation", "samples", "local")
 """How the server averages buffers, see :meth:`monai_fairfl.protocol.Replies.average`."""
+
+
+def is_by_layer(weights: Aggregation) -> TypeGuard[Mapping[str, Mapping[str, float]]]:
+    """Whether weights are of each layer by itself.
+
+    >>> is_by_layer({"A": 1.0}), is_by_layer({"conv": {"A": 1.0}})
+    (False, True)
+    """
+    return any(isinstance(value, Mapping) for value in weights.values())
+
+
+def mean_over_layers(weights: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Layer -> client -> weight, as client -> plain mean over the layers.
+
+    >>> mean_over_layers({"conv": {"A": 0.25, "B": 0.75}, "fc": {"A": 0.75, "B": 0.25}})
+    {'A': 0.5, 'B': 0.5}
+    """
+    clients = {client for of_layer in weights.values() for client in of_layer}
+    means = {}
+    for client in sorted(clients):
+        total = sum(of_layer.get(client, 0.0) for of_layer in weights.values())
+        means[client] = total / len(weights)
+    return means
+
+
+def weights_of_model(weights: Aggregation) -> dict[str, float]:
+    """client -> weight in the whole model: the mean over the layers where weights are by layer."""
+    if is_by_layer(weights):
+        return mean_over_layers(weights)
+    return dict(weights)  # type: ignore[arg-type]
+
+
+def in_each_layer(
+    weights: Aggregation, change: Callable[[Mapping[str, float]], dict[str, float]]
+) -> Aggregation:
+    """Change weights, those of each layer by themselves where they are by layer.
+
+    >>> in_each_layer({"conv": {"A": 1.0, "B": 3.0}}, normalise)
+    {'conv': {'A': 0.25, 'B': 0.75}}
+    """
+    if is_by_layer(weights):
+        return {layer: change(of_layer) for layer, of_layer in weights.items()}
+    return change(weights)  # type: ignore[arg-type]
 
 
 def normalise(values: Mapping[str, float], floor: float = 0.0) -> dict[str, float]:

@@ -18,6 +18,7 @@ from monai_fairfl.report.columns import (
     judged_groups,
     site_columns,
 )
+from monai_fairfl.report.credit import judged_words
 from monai_fairfl.report.judging import first_look_lines
 from monai_fairfl.report.sentences import dice_words, rounds_words
 from monai_fairfl.report.valuations import title_of, trust_of
@@ -54,6 +55,7 @@ def render(report: Mapping[str, Any]) -> str:
     )
     environment.globals["rounds_words"] = rounds_words
     environment.globals["title_of"] = title_of
+    environment.globals["judged_words"] = judged_words
     environment.globals["trust_of"] = trust_of
     text = resources.files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8")
     template = environment.from_string(text)
@@ -85,6 +87,7 @@ def _tables(report: Mapping[str, Any]) -> dict[str, Any]:
         "judged": judged_groups(report),
         "notes": _notes(report),
         "federated": federated,
+        "credited": [name for name in federated if len(report["strategies"][name]["credit"]) > 2],
         "gain_notes": gain_notes,
     }
 

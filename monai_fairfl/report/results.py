@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from monai_fairfl.report.comparison import Collaboration, Gain, LeftBehind
+from monai_fairfl.report.credit import Rule
 from monai_fairfl.report.events import Event
 from monai_fairfl.report.judging import FirstLook
 from monai_fairfl.report.numbers import Number
@@ -82,6 +83,7 @@ class StrategyResult:
         series: by round.
         details: the strategy's own quantities, see :mod:`~monai_fairfl.report.details`.
         valuations: made of the run afterwards.
+        credit: what each site gets under several rules, see :mod:`~monai_fairfl.report.credit`.
         standalone: name of the run against which it is measured.
         no_standalone: why there is none.
         comparable: its scores are of the common measurement and of all sites of its group.
@@ -112,6 +114,7 @@ class StrategyResult:
     series: StrategySeries
     details: Mapping[str, Any]
     valuations: Sequence[Mapping[str, Any]]
+    credit: Sequence[Rule]
     standalone: str | None
     no_standalone: str | None
     comparable: bool

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from monai_fairfl.protocol.averages import is_by_layer, mean_over_layers
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.run import Run
 from monai_fairfl.run_folder.ledger import number_in
@@ -105,27 +105,13 @@ def weight_series(run: Run) -> WeightSeries:
     layers = None
     for record in run.rounds:
         weights = record["aggregation"]
-        if any(isinstance(value, Mapping) for value in weights.values()):
+        if is_by_layer(weights):
             layers = len(weights)
             weights = mean_over_layers(weights)
         for site, value in weights.items():
             if value is not None:
                 series.setdefault(site, []).append(Point(record["round"], float(value)))
     return WeightSeries(series, layers)
-
-
-def mean_over_layers(weights: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Layer -> client -> weight, as client -> plain mean over the layers.
-
-    >>> mean_over_layers({"conv": {"A": 0.25, "B": 0.75}, "fc": {"A": 0.75, "B": 0.25}})
-    {'A': 0.5, 'B': 0.5}
-    """
-    sites = {site for of_layer in weights.values() for site in of_layer}
-    means = {}
-    for site in sorted(sites):
-        total = sum(of_layer.get(site, 0.0) for of_layer in weights.values())
-        means[site] = total / len(weights)
-    return means
 
 
 def free_rider_series(run: Run) -> FreeRiderSeries:

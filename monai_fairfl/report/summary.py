@@ -21,6 +21,7 @@ from monai_fairfl.report.cautions import (
     withdrawn_sites,
 )
 from monai_fairfl.report.comparison import DDOF, LEFT_BEHIND, collaboration, gains, left_behind
+from monai_fairfl.report.credit import rules_of
 from monai_fairfl.report.details import details_of
 from monai_fairfl.report.events import Event, events_of, free_riding_of
 from monai_fairfl.report.judging import Judgement, first_look, judge
@@ -111,6 +112,10 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         warnings.extend(outdated_valuations(run))
         warnings.extend(suspicious_sites(run, strategies[run.name].flagged))
 
+    compared = []
+    for group in groups:
+        compared.append([run.name for run in group])
+
     sites: set[str] = set()
     free_riding: list[Event] = []
     events: list[Event] = []
@@ -125,7 +130,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         left_behind_rule=LEFT_BEHIND,
         free_rider_rule=FREE_RIDER_RULE,
         standalone=first_standalone,
-        compared=[[run.name for run in group] for group in groups],
+        compared=compared,
         first_look=first_look(runs, judgements),
         focus=_focus(runs, groups, strategies),
         sites={site: _site_data(site, runs, scores) for site in sorted(sites)},
@@ -181,6 +186,7 @@ def _strategy_result(
         free_rider_scores=free_riders.points,
     )
     estimates = _estimates(run)
+    valuations = [valuation for valuation in run.valuations if is_current(valuation, run)]
     return StrategyResult(
         strategy=run.strategy,
         method=run.method,
@@ -206,7 +212,8 @@ def _strategy_result(
         sites=_site_results(run, measurement, mine, alone, series, judgement),
         series=series,
         details=details_of(run),
-        valuations=[valuation for valuation in run.valuations if is_current(valuation, run)],
+        valuations=valuations,
+        credit=rules_of(run, weights.points, contributions, estimates, valuations),
         standalone=yardstick.run.name if yardstick.run is not None else None,
         no_standalone=yardstick.why_none,
         comparable=is_comparable,

@@ -37,6 +37,7 @@ from monai_fairfl.run_folder.records import (
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.run_folder.withdrawn import refuse_withdrawn
 from monai_fairfl.server.closing import closing_requests, closing_scores, scores_of_global_model
+from monai_fairfl.server.cross_evaluation import LEAST_SITES, CrossEvaluator, ServerScore
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.global_models import GlobalModels
@@ -82,6 +83,8 @@ class Federation:
             :mod:`monai_fairfl.model_files.recipe`.
         observer: is notified of every record of the ledger, for live curves, or to
             :meth:`conclude`.
+        server_score: mean Dice of a model on images of the server's own, for
+            ``cross_evaluators=["server"]``.
         settings: fields of :class:`~monai_fairfl.server.settings.RunSettings`, such as
             ``min_clients``, ``retries``, ``evaluate`` and ``final``.
 
@@ -101,6 +104,7 @@ class Federation:
         *,
         recipe: ModelRecipe | None = None,
         observer: Observer | None = None,
+        server_score: ServerScore | None = None,
         **settings: Any,
     ):
         self.settings = RunSettings.of("Federation", {"rounds": rounds, **settings})
@@ -117,6 +121,8 @@ class Federation:
         safe_name(self.run_dir.name, "the run's name, the last part of run_dir,", most=128)
         self.recipe = recipe
         self.observer = observer or Observer()
+        self.server_score = server_score
+        self._check_cross_evaluation()
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", self.settings.keep)
         self._stop_asked = threading.Event()
         self._conclude_asked = threading.Event()
@@ -175,6 +181,9 @@ class Federation:
             self.models.withheld,
             progress,
             Facts(self.settings.samples, self.ledger.records),
+            CrossEvaluator(
+                self.strategy, self.settings.seed, self.settings.sites_judge, self.server_score
+            ),
         )
         for number in range(done, self.rounds):
             if self._conclude_asked.is_set():
@@ -186,6 +195,21 @@ class Federation:
         return True
 
     # ---- the beginning
+
+    def _check_cross_evaluation(self) -> None:
+        """Refuse a server that judges without images, and images that nobody asks for."""
+        judges = self.settings.cross_evaluators
+        server_judges = self.settings.cross_evaluate_every is not None and "server" in judges
+        if server_judges and self.server_score is None:
+            raise ConfigError(
+                "cross_evaluators has 'server', and the server has no images: give server_score "
+                "(of a bundle: server_data), or take 'server' out"
+            )
+        if self.server_score is not None and not server_judges:
+            raise ConfigError(
+                "the server has images, and nobody asks it to judge: set cross_evaluate_every and "
+                "cross_evaluators=['server'] or ['sites', 'server']"
+            )
 
     def _open(self, resume: bool) -> int:
         """Begin the run, or take it up after its newest checkpoint.
@@ -228,6 +252,13 @@ class Federation:
                 "comes later",
                 ", ".join(unknown),
                 ", ".join(clients),
+            )
+        per_round = min(self.settings.clients_per_round or len(clients), len(clients))
+        if self.settings.sites_judge and per_round < LEAST_SITES:
+            raise ConfigError(
+                f"sites can judge each other's updates from {LEAST_SITES} sites a round on, got "
+                f"{per_round}: with fewer, one could compute the update of another. Let the server "
+                "judge (cross_evaluators=['server']), or leave cross_evaluate_every out"
             )
         needed = max(self.strategy.min_clients, self.settings.min_clients)
         if len(clients) < needed:
@@ -444,4 +475,5 @@ def _record_of(number: int, played: PlayedRound, strategy: Strategy) -> dict[str
         played.digests,
         played.notes,
         played.facts,
+        played.cross_evaluation,
     )

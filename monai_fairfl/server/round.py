@@ -19,6 +19,7 @@ from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import joined_notes
 from monai_fairfl.run_folder.records import stated_digests, training_of
+from monai_fairfl.server.cross_evaluation import CrossEvaluation, CrossEvaluator
 from monai_fairfl.server.exchange import (
     Inbox,
     TooFewClients,
@@ -57,6 +58,7 @@ class PlayedRound:
             those that no strategy saw.
         notes: client -> what the server replaced in its replies.
         facts: client -> fact -> number, of those that became known in this round.
+        cross_evaluation: what others measured of its updates; ``None`` where nobody was asked.
     """
 
     clients: Sequence[str]
@@ -66,6 +68,7 @@ class PlayedRound:
     digests: Mapping[str, str]
     notes: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    cross_evaluation: CrossEvaluation | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ class RoundPlayer:
         withheld: names of the tensors that are not sent: they stay each client's own.
         progress: is notified of every answer.
         facts: sizes of the clients' data sets, as far as they are known.
+        cross_evaluator: asks others what the updates of a round are worth to them.
     """
 
     def __init__(
@@ -117,6 +121,7 @@ class RoundPlayer:
         withheld: Collection[str],
         progress: Progress,
         facts: Facts,
+        cross_evaluator: CrossEvaluator,
     ):
         self.run = run
         self.strategy = strategy
@@ -126,6 +131,7 @@ class RoundPlayer:
         self.withheld = withheld
         self.progress = progress
         self.facts = facts
+        self.cross_evaluator = cross_evaluator
         self.expected = settings.expected(strategy.ranges)
         # client -> what was replaced in its replies, in the present round.
         self._notes: dict[str, str] = {}
@@ -232,14 +238,43 @@ class RoundPlayer:
                 requests = generator.send(replies)
         except StopIteration as stop:
             self._require_finite(stop.value, exchanges, number)
+            parts = parts_of_groups(verdicts)
+            evaluation = self._cross_evaluated(number, exchanges, stop.value, ledger_head)
+            if evaluation is not None:
+                evaluation.together = {
+                    client: sorted(of_group) for client, of_group in parts.items()
+                }
             self._let_guards_remember(exchanges)
-            result = divided(stop.value, parts_of_groups(verdicts))
-            new_facts = self.facts.since(known)
             return PlayedRound(
-                clients, result, exchanges, verdicts, self._digests, self._notes, new_facts
+                clients,
+                divided(stop.value, parts),
+                exchanges,
+                verdicts,
+                self._digests,
+                self._notes,
+                self.facts.since(known),
+                evaluation,
             )
         finally:
             generator.close()
+
+    def _cross_evaluated(
+        self, number: int, exchanges: Sequence[Replies], result: RoundResult, ledger_head: str
+    ) -> CrossEvaluation | None:
+        """What others measured of this round's updates; a judge that does not answer is no error.
+
+        ``None`` where the settings ask nobody in this round.
+        """
+        if not self.settings.cross_evaluates(number):
+            return None
+        generator = self.cross_evaluator.of_round(number, training_of(exchanges), result)
+        try:
+            requests = next(generator)
+            while True:
+                requests = generator.send(self._delivered(requests, number, ledger_head))
+        except StopIteration as stop:
+            found: CrossEvaluation = stop.value
+            return found
 
     def _let_guards_remember(self, exchanges: Sequence[Replies]) -> None:
         """Let the guards take in a round that is done: its exchanges in which clients trained."""
@@ -269,7 +304,7 @@ class RoundPlayer:
     def _exchange(
         self, requests: Sequence[Request], number: int, ledger_head: str, first: bool
     ) -> tuple[Replies, Verdicts]:
-        """Stamp requests, let the transport carry them, check and guard what comes back.
+        """Deliver requests, and guard what comes back.
 
         Args:
             requests: of the strategy.
@@ -278,6 +313,18 @@ class RoundPlayer:
             first: whether it is the first exchange of a round, in which clients measure the model
                 that they receive, and whose memory may be used again in the next round. Replies of
                 an earlier exchange of the same round may still be in use.
+        """
+        arrived = self._delivered(requests, number, ledger_head, first)
+        replies, verdicts = guarded(arrived, self.guards)
+        require_min_clients(replies, self.settings.min_clients, verdicts)
+        return replies, verdicts
+
+    def _delivered(
+        self, requests: Sequence[Request], number: int, ledger_head: str, first: bool = False
+    ) -> Replies:
+        """Stamp requests, let the transport carry them, and check what comes back.
+
+        The arguments are those of :meth:`_exchange`.
         """
         stamped = []
         for request in requests:
@@ -301,9 +348,7 @@ class RoundPlayer:
         self._digests.update(stated_digests(arrived))
         for client, note in self.facts.fix(arrived).items():
             self._notes[client] = joined_notes(self._notes.get(client), note)
-        replies, verdicts = guarded(arrived, self.guards)
-        require_min_clients(replies, self.settings.min_clients, verdicts)
-        return replies, verdicts
+        return arrived
 
     def _stamped(self, request: Request, number: int, ledger_head: str, first: bool) -> Request:
         """``request`` with what the federation adds: its number, seed, context and measurements."""
@@ -315,6 +360,8 @@ class RoundPlayer:
             context = {**self.strategy.parts.training, **context}
         if self.settings.local_norm:
             context["local_norm"] = 1.0
+        if self.settings.sites_judge:
+            context["cross_evaluation"] = 1.0
         weights = request.weights
         if self.withheld:
             weights = {name: weights[name] for name in weights if name not in self.withheld}

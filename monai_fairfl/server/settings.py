@@ -55,6 +55,11 @@ class RunSettings(Settings):
             the client reports. Of all other clients the first number that they report counts.
         most_samples: images of one site in one local epoch that are believed; a reply with more is
             refused.
+        cross_evaluate_every: judge every so many rounds what each client's update is worth on the
+            images of others, see :mod:`~monai_fairfl.server.cross_evaluation`; ``None``: never.
+            Every site must permit it in its own settings.
+        cross_evaluators: who judges, ``"sites"``, ``"server"`` or both. The server needs images of
+            its own.
         unasked: take measurements that no request asked for, too: for clients that are scripts and
             choose their own names.
 
@@ -86,6 +91,8 @@ class RunSettings(Settings):
     ranges: Mapping[str, Sequence[float]] = setting({}, RECORDED, COMPARED)
     samples: Mapping[str, int] = setting({}, RECORDED, COMPARED)
     most_samples: int = setting(MOST_SAMPLES)
+    cross_evaluate_every: int | None = setting(None, RECORDED)
+    cross_evaluators: Sequence[str] = setting(("sites",), RECORDED)
     unasked: bool = setting(False)
 
     def __post_init__(self) -> None:
@@ -93,6 +100,8 @@ class RunSettings(Settings):
         least["most_samples"] = 1
         if self.clients_per_round is not None:
             least["clients_per_round"] = self.min_clients
+        if self.cross_evaluate_every is not None:
+            least["cross_evaluate_every"] = 1
         for name, minimum in least.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
@@ -111,6 +120,13 @@ class RunSettings(Settings):
             if isinstance(measurements, str):
                 raise ConfigError(f"{name} must be a list of measurements, got {measurements!r}")
             object.__setattr__(self, name, tuple(measurements))
+        judges = self.cross_evaluators
+        if isinstance(judges, str) or not judges or not set(judges) <= {"sites", "server"}:
+            raise ConfigError(
+                "cross_evaluators must be a list of 'sites', 'server' or both, got "
+                f"{self.cross_evaluators!r}"
+            )
+        object.__setattr__(self, "cross_evaluators", tuple(judges))
         groups = {name: list(clients) for name, clients in (self.groups or {}).items()}
         object.__setattr__(self, "groups", groups)
         ranges = {name: _two_numbers(name, given) for name, given in (self.ranges or {}).items()}
@@ -139,6 +155,16 @@ class RunSettings(Settings):
         for name, (least, most) in self.ranges.items():
             ranges[name] = Range(ranges[name].unit if name in ranges else name, least, most)
         return Expected(ranges, self.unasked)
+
+    def cross_evaluates(self, number: int) -> bool:
+        """Whether the updates of round ``number`` are judged on the images of others."""
+        every = self.cross_evaluate_every
+        return every is not None and (number + 1) % every == 0
+
+    @property
+    def sites_judge(self) -> bool:
+        """Whether sites score models without some of the other sites, in any round."""
+        return self.cross_evaluate_every is not None and "sites" in self.cross_evaluators
 
     def keywords(self) -> dict[str, Any]:
         """Every setting by its name, as ``Federation`` takes them."""

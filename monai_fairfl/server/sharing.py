@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from monai_fairfl.guards import Verdict
+from monai_fairfl.protocol.averages import in_each_layer
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.strategies.base import RoundResult
 
@@ -57,13 +59,7 @@ def divided(result: RoundResult, parts: Parts) -> RoundResult:
     """
     if not parts:
         return result
-    aggregation: dict[str, Any] = {}
-    if any(isinstance(weights, Mapping) for weights in result.aggregation.values()):
-        for layer, weights in result.aggregation.items():
-            aggregation[layer] = _divided(weights, parts)  # type: ignore[arg-type]
-    else:
-        aggregation = _divided(result.aggregation, parts)  # type: ignore[arg-type]
-
+    aggregation = in_each_layer(result.aggregation, partial(_divided, parts=parts))
     rewards = result.rewards
     if rewards is not None:
         rewards = dict(rewards)

@@ -9,11 +9,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any, ClassVar
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.protocol.averages import Aggregation, capped, uniform
+from monai_fairfl.protocol.averages import Aggregation, capped, in_each_layer, uniform
 from monai_fairfl.protocol.measured import Range
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -254,7 +255,7 @@ class Strategy(ABC):
         if self.parts.weighting is not None:
             aggregation = self.parts.weighting(replies, contributions)
         if self.parts.cap is not None:
-            aggregation = _capped(aggregation, self.parts.cap)
+            aggregation = in_each_layer(aggregation, partial(capped, most=self.parts.cap))
         if self.parts.reward is not None:
             rewards = self.parts.reward
 
@@ -363,18 +364,6 @@ class Strategy(ABC):
         for name in self.state:
             setattr(self, name, state[name])
         self._notes = {}
-
-
-def _capped(aggregation: Aggregation, most: float) -> Aggregation:
-    """Weights of which none is above a limit, in each layer where they are by layer."""
-    by_layer: dict[str, dict[str, float]] = {}
-    whole: dict[str, float] = {}
-    for name, value in aggregation.items():
-        if isinstance(value, Mapping):
-            by_layer[name] = capped(value, most)
-        else:
-            whole[name] = value
-    return by_layer or capped(whole, most)
 
 
 def _shares_global_step(reward: Reward) -> bool:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,10 +15,16 @@ from rich.console import Console
 from rich.table import Table
 
 from monai_fairfl import strategies
-from monai_fairfl.errors import ConfigError, closest, in_words
+from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.strategies import Reward, Strategy
 from monai_fairfl.strategies.quantities import SCALE, Quantity
-from monai_fairfl.utils.importing import load_by_path
+from monai_fairfl.utils.named_classes import (
+    arguments_of,
+    concrete_classes,
+    find_class,
+    first_paragraph,
+    plain_docstring,
+)
 
 LEGEND = (
     "Needs: what every site must be able to measure. A round is one exchange where no phases are "
@@ -35,12 +40,7 @@ def shipped() -> dict[str, type[Strategy]]:
     >>> "FedCE" in shipped(), "Strategy" in shipped()
     (True, False)
     """
-    found: dict[str, type[Strategy]] = {}
-    for name in strategies.__all__:
-        kind = getattr(strategies, name)
-        if isinstance(kind, type) and issubclass(kind, Strategy) and not inspect.isabstract(kind):
-            found[name] = kind
-    return found
+    return concrete_classes(strategies, Strategy)
 
 
 def quantity(strategy: str, name: str) -> Quantity | None:
@@ -68,10 +68,8 @@ def quantity(strategy: str, name: str) -> Quantity | None:
 def shared_quantities() -> dict[str, Quantity]:
     """The quantities that a record of any strategy may hold."""
     found = {"scale": SCALE}
-    for name in strategies.__all__:
-        kind = getattr(strategies, name)
-        if isinstance(kind, type) and issubclass(kind, Reward):
-            found.update(kind.quantities)
+    for reward in concrete_classes(strategies, Reward).values():
+        found.update(reward.quantities)
     return found
 
 
@@ -92,17 +90,7 @@ def find(name: str) -> type[Strategy]:
         ...
     monai_fairfl.errors.ConfigError: 'monai_fairfl.strategies.compose' is no class that ...
     """
-    known = shipped()
-    if name in known:
-        return known[name]
-    if "." not in name:
-        meant = closest(name, known)
-        hint = f"did you mean {meant!r}? " if meant else ""
-        raise ConfigError(
-            f"unknown strategy {name!r}: {hint}known are {', '.join(known)}; "
-            f"one of your own is named by its dotted path, such as my_methods.{name}"
-        )
-    kind = load_by_path(name, "strategy")
+    kind = find_class(name, shipped(), "strategy", "my_methods")
     if not (isinstance(kind, type) and issubclass(kind, Strategy)):
         raise ConfigError(
             f"{name!r} is no class that inherits from monai_fairfl.strategies.Strategy, "
@@ -135,8 +123,8 @@ def describe(name: str) -> dict[str, Any]:
     """
     kind = find(name)
     target = name if "." in name else f"monai_fairfl.strategies.{name}"
-    description = _plain(inspect.cleandoc(kind.__doc__ or ""))
-    arguments, needed = _arguments(kind)
+    description = plain_docstring(inspect.cleandoc(kind.__doc__ or ""))
+    arguments, needed = arguments_of(kind)
     try:
         requires = _requires(kind, needed)
     except Exception as error:  # whatever a constructor raises
@@ -146,7 +134,7 @@ def describe(name: str) -> dict[str, Any]:
     return {
         "target": target,
         "config": {"_target_": target},
-        "summary": " ".join(description.partition("\n\n")[0].split()),
+        "summary": first_paragraph(description),
         "paper": kind.paper,
         "estimates": kind.estimates,
         "client_does": kind.client_does,
@@ -160,20 +148,6 @@ def describe(name: str) -> dict[str, Any]:
         "needed_arguments": needed,
         "description": description,
     }
-
-
-def _arguments(kind: type[Strategy]) -> tuple[dict[str, Any], list[str]]:
-    """The constructor's arguments, name -> default as plain JSON, and names without a default."""
-    defaults: dict[str, Any] = {}
-    needed: list[str] = []
-    for name, parameter in inspect.signature(kind).parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        if parameter.default is parameter.empty:
-            needed.append(name)
-        else:
-            defaults[name] = json.loads(json.dumps(parameter.default, default=repr))
-    return defaults, needed
 
 
 def _requires(kind: type[Strategy], needed: Sequence[str]) -> list[str]:
@@ -235,17 +209,3 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
     rows = [f"{title + ':':<21}{value}" for title, value in facts.items()]
     title = f"{name.rpartition('.')[2]}({arguments})"
     return "\n".join([title, "", entry["description"] or "(no docstring)", "", *rows])
-
-
-def _plain(docstring: str) -> str:
-    """A docstring without its examples and its markup for Sphinx.
-
-    Formulas stay as they are written, in LaTeX.
-
-    >>> _plain("Averages :math:`w` as in :class:`~a.b.FedAvg`, ``q`` times.\\n\\n>>> 1\\n1")
-    'Averages w as in FedAvg, q times.'
-    """
-    text = re.split(r"\n+>>> ", docstring)[0].rstrip()
-    text = re.sub(r":(?:class|func|meth|data):`~?(?:[\w.]*\.)?(\w+)`", r"\1", text)
-    text = re.sub(r":math:`([^`]+)`", r"\1", text)
-    return re.sub(r"``(.+?)``", r"\1", text)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """JSON from somebody else: read within limits of size and depth.
 
-A text of a few bytes can be nested so deeply that whoever walks through it ends with a
+A text of a few bytes can be nested so deeply that a walk through it ends with a
 ``RecursionError``, and one of a few lines can hold more values than a machine has memory for.
 """
 

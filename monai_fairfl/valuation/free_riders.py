@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.averages import weights_of_model
 from monai_fairfl.protocol.geometry import cosine
 from monai_fairfl.run_folder.ledger import number_in
 
@@ -227,7 +228,7 @@ def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
     # Direction of the global update, as weights of the clients' updates.
     scale = (record.get("details") or {}).get("scale", {})
     step = {}
-    for client, weight in _whole_model(record["aggregation"]).items():
+    for client, weight in weights_of_model(record["aggregation"]).items():
         step[client] = weight * scale.get(client, 1.0)
     cosines = global_cosines(gram["whole"], step, gram["clients"])
 
@@ -253,17 +254,3 @@ def _errors(record: Mapping[str, Any], measurement: str) -> dict[str, float]:
         if score is not None:
             errors[client] = 1 - score
     return errors
-
-
-def _whole_model(aggregation: Mapping[str, Any]) -> dict[str, float]:
-    """client -> weight; of layer -> client -> weight, the mean over the layers."""
-    layers = [weights for weights in aggregation.values() if isinstance(weights, Mapping)]
-    if not layers:
-        return dict(aggregation)
-    clients: set[str] = set()
-    for weights in layers:
-        clients.update(weights)
-    means = {}
-    for client in clients:
-        means[client] = sum(weights.get(client, 0.0) for weights in layers) / len(layers)
-    return means

@@ -31,38 +31,17 @@ from attackers import (
     weighted_sum,
     with_update,
 )
-from attacks import ATTACKER, SITES, VICTIM
+from attacks import ATTACKER, SITES, STRATEGIES, VICTIM
 from helpers.attacked_federation import federation_of, innocent_of
 
 from monai_fairfl.protocol.messages import Reply
-from monai_fairfl.strategies import (
-    AFL,
-    CGSV,
-    FairFed,
-    FedAvg,
-    FedCE,
-    FedCI,
-    FedISM,
-    QFedAvg,
-    ShapFed,
-    Strategy,
-)
 
 pytestmark = pytest.mark.slow
 
-BY_UPDATES: dict[str, Callable[[], Strategy]] = {
-    "CGSV": lambda: CGSV(gamma=None),
-    "ShapFed": ShapFed,
-}
-BY_REPORTS: dict[str, Callable[[], Strategy]] = {
-    "FedCE": FedCE,
-    "FedCE-sum": lambda: FedCE("sum"),
-    "FedISM": FedISM,
-    "QFedAvg": lambda: QFedAvg(form="loss_weighted"),
-    "AFL": AFL,
-    "FairFed": FairFed,
-}
-MAKERS = {**BY_UPDATES, **BY_REPORTS, "FedAvg": FedAvg, "FedCI": FedCI}
+# Strategies of ``benchmarks/attacks.py``, by what decides their weights.
+BY_UPDATES = ("CGSV", "ShapFed")
+BY_REPORTS = ("FedCE", "FedCE-sum", "FedISM", "QFedAvg", "AFL", "FairFed")
+
 MOST_GAIN = 1.05
 
 Rounds = list[dict[str, Any]]
@@ -76,7 +55,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Rou
     def rounds(method: str, count: int) -> Rounds:
         if (method, count) not in runs:
             folder = tmp_path_factory.mktemp("honest") / "run"
-            run = federation_of(MAKERS[method](), folder, sites=SITES[:count])
+            run = federation_of(STRATEGIES[method](), folder, sites=SITES[:count])
             runs[method, count] = run.run().rounds
         return runs[method, count]
 
@@ -85,7 +64,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Rou
 
 def under(attack: Attack, method: str, folder: Path, **settings: Any) -> Rounds:
     """The rounds of a federation that is attacked."""
-    return federation_of(MAKERS[method](), folder / "run", attack, **settings).run().rounds
+    return federation_of(STRATEGIES[method](), folder / "run", attack, **settings).run().rounds
 
 
 def require_no_gain(attack: Attack, rounds: Rounds, alone: Rounds) -> None:
@@ -272,8 +251,8 @@ def test_35_a_site_that_is_sunk_keeps_its_weight_and_credit(
 def test_an_honest_outlier_has_the_weight_that_it_has_without_guards(
     method: str, tmp_path: Path
 ) -> None:
-    guarded = federation_of(MAKERS[method](), tmp_path / "guarded" / "run", outlier=True)
-    free = federation_of(MAKERS[method](), tmp_path / "free" / "run", outlier=True, guards=())
+    guarded = federation_of(STRATEGIES[method](), tmp_path / "guarded" / "run", outlier=True)
+    free = federation_of(STRATEGIES[method](), tmp_path / "free" / "run", outlier=True, guards=())
     for record, plain in zip(guarded.run().rounds, free.run().rounds, strict=True):
         assert record["verdicts"] == {} and record["dropped"] == {}
         for key in ("aggregation", "contributions", "model"):

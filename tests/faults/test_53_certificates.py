@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fault 53: a server of NVIDIA FLARE's refuses whoever has no certificate of its own project.
+"""Fault 53: a server of NVIDIA FLARE's refuses all who have no certificate of its own project.
 
 The engine does this, not this package: the test shows that the kits which our pages make demand it.
 """

@@ -9,16 +9,15 @@ from functools import cache
 import attacks
 import pytest
 from attackers import ATTACKS, SLEEPS_UNTIL
-from attacks import ATTACKER, SITES
+from attacks import ATTACKER, SITES, STRATEGIES
 
 from monai_fairfl.guards import DEFAULT
-from monai_fairfl.strategies import FedAvg, FedCE
 
 pytestmark = pytest.mark.slow  # together they take long, each by itself does not
 
 ROUNDS = 7
 SEED = 3
-RUNS = {"FedAvg": FedAvg, "FedCE": FedCE}
+METHODS = ("FedAvg", "FedCE")
 NOT_FOR_GUARDS = ("num_samples 1e9", "report of 1e9", "plausible false report")
 """Sample counts and reports are checked where they arrive; no guard looks at them."""
 
@@ -28,15 +27,15 @@ BY_GUARDS = [name for name in ATTACKS if name not in NOT_FOR_GUARDS]
 @cache
 def honest(method: str, sites: int) -> attacks.Records:
     """The rounds of the first sites without attack."""
-    run = attacks.with_federation(RUNS[method], DEFAULT, ROUNDS)
+    run = attacks.with_federation(STRATEGIES[method], DEFAULT, ROUNDS)
     return run(attacks.clients_of(SITES[:sites], None, SEED, False), SEED)
 
 
-@pytest.mark.parametrize("method", RUNS)
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", BY_GUARDS)
 def test_no_attacker_gains(method: str, name: str) -> None:
     attack = ATTACKS[name]
-    run = attacks.with_federation(RUNS[method], DEFAULT, ROUNDS)
+    run = attacks.with_federation(STRATEGIES[method], DEFAULT, ROUNDS)
     rounds = run(attacks.clients_of(SITES, attack, SEED, False), SEED)
     weight, step = attacks.mean_shares(rounds, attacks.attackers_of(attack))
 
@@ -53,11 +52,11 @@ def test_no_attacker_gains(method: str, name: str) -> None:
     assert attacks.verdicts_on(rounds, innocent) == []
 
 
-@pytest.mark.parametrize("method", RUNS)
+@pytest.mark.parametrize("method", METHODS)
 def test_no_guard_acts_on_an_honest_outlier(method: str) -> None:
-    run = attacks.with_federation(RUNS[method], DEFAULT, ROUNDS)
+    run = attacks.with_federation(STRATEGIES[method], DEFAULT, ROUNDS)
     rounds = run(attacks.clients_of(SITES, None, SEED, True), SEED)
     assert attacks.verdicts_on(rounds, SITES) == []
-    free = attacks.with_federation(RUNS[method], (), ROUNDS)
+    free = attacks.with_federation(STRATEGIES[method], (), ROUNDS)
     unguarded = free(attacks.clients_of(SITES, None, SEED, True), SEED)
     assert attacks.mean_shares(rounds, [ATTACKER]) == attacks.mean_shares(unguarded, [ATTACKER])

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from helpers.driving import SPEC, LeastSquares
+from helpers.faulty_transports import Fault, FaultyTransport
 
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -23,8 +24,6 @@ from monai_fairfl.transports.in_process import InProcess
 
 TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0], "C": [2.0, 2.0]}
 ROUNDS = 4
-
-Fault = Callable[[Request, Reply], Reply | Sequence[Reply] | None]
 
 
 def clients(names: Sequence[str] = "ABC") -> dict[str, Callable[[], LeastSquares]]:
@@ -81,30 +80,11 @@ def global_weights(folder: Path) -> torch.Tensor:
 # --- transports with faults
 
 
-class Faulty(InProcess):
+class Faulty(FaultyTransport):
     """Loses or changes replies: ``fault(request, reply)`` returns what arrives, or ``None``."""
 
     def __init__(self, fault: Fault, names: Sequence[str] = "ABC"):
-        super().__init__(clients(names))
-        self.fault = fault
-
-    def exchange(
-        self,
-        requests: Sequence[Request],
-        arrived: Callable[[Reply], None],
-        timeout: float | None = None,
-    ) -> None:
-        by_id = {request.id: request for request in requests}
-
-        def pass_on(reply: Reply) -> None:
-            result = self.fault(by_id[reply.id], reply)
-            if result is None:
-                return
-            arriving = [result] if isinstance(result, Reply) else result
-            for each in arriving:
-                arrived(each)
-
-        super().exchange(requests, pass_on, timeout)
+        super().__init__(clients(names), fault)
 
 
 def losing(lost: Callable[[Request], bool]) -> Faulty:

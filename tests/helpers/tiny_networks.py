@@ -7,7 +7,7 @@ Every number is measured: losses, accuracies and similarities of features on a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from helpers.faulty_transports import Fault, FaultyTransport
 from torch import nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
@@ -176,29 +177,6 @@ class TrainingClient:
         return {"mean": sum(map(float, found.values())) / len(found), **found}
 
 
-Fault = Callable[[Request, Reply], "Reply | None"]
-
-
-class Wire(InProcess):
-    """Clients in this process, and what may happen to a reply on its way."""
-
-    def __init__(self, makers: Mapping[str, Callable[[], TrainingClient]], fault: Fault | None):
-        super().__init__(makers)
-        self.fault = fault
-
-    def exchange(self, requests: Any, arrived: Any, timeout: Any = None) -> None:
-        by_id = {request.id: request for request in requests}
-
-        def pass_on(reply: Reply) -> None:
-            changed = reply
-            if self.fault is not None:
-                changed = self.fault(by_id[reply.id], reply)
-            if changed is not None:
-                arrived(changed)
-
-        super().exchange(requests, pass_on, timeout)
-
-
 def federation(
     strategy: Strategy,
     folder: Path,
@@ -212,7 +190,7 @@ def federation(
     Args:
         strategy: that is trained.
         folder: of the run and of the sites.
-        fault: what becomes of a reply to a request; ``None``: it is lost.
+        fault: what arrives in place of each reply; ``None``: the reply.
         sites: that take part.
         labelled: site -> which classes it labels, where these are not all.
         settings: of the run.
@@ -221,10 +199,11 @@ def federation(
     for name in sites:
         classes = (labelled or {}).get(name, ())
         makers[name] = partial(TrainingClient, name, folder / "run" / "sites", classes)
+    transport = InProcess(makers)
+    if fault is not None:
+        transport = FaultyTransport(makers, fault)
     settings = {"rounds": 3, **settings}
-    return Federation(
-        strategy, Wire(makers, fault), initial=initial, run_dir=folder / "run", **settings
-    )
+    return Federation(strategy, transport, initial=initial, run_dir=folder / "run", **settings)
 
 
 def receipts_of(folder: Path, site: str) -> Path:

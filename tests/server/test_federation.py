@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from helpers.driving import LeastSquares
+from helpers.faulty_transports import ReorderingTransport
 from helpers.least_squares_federation import (
     ROUNDS,
     TARGETS,
@@ -23,7 +24,7 @@ from helpers.least_squares_federation import (
 )
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.protocol.messages import Measure, Reply, Request, Train
+from monai_fairfl.protocol.messages import Measure, Request, Train
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.run_folder.ledger import head_of, read_ledger
 from monai_fairfl.strategies import FedAvg, FedCE, FedCI, LeaveOneOut, Rounds, Standalone, Strategy
@@ -189,17 +190,9 @@ def test_same_seed_same_bits_other_seed_other_bits(tmp_path: Path) -> None:
 
 
 def test_the_order_in_which_replies_arrive_changes_no_bit(tmp_path: Path) -> None:
-    class Reversed(InProcess):
-        def exchange(
-            self,
-            requests: Sequence[Request],
-            arrived: Callable[[Reply], None],
-            timeout: float | None = None,
-        ) -> None:
-            super().exchange(list(reversed(requests)), arrived, timeout)
-
+    reversing = ReorderingTransport(clients(), list.reverse)
     federation(tmp_path / "plain").run()
-    federation(tmp_path / "reversed", transport=Reversed(clients())).run()
+    federation(tmp_path / "reversed", transport=reversing).run()
     assert ledger_bytes(tmp_path / "plain") == ledger_bytes(tmp_path / "reversed")
 
 

@@ -41,12 +41,14 @@ OTHER: dict[str, Any] = {
     "ranges": {"global_loss": [-1, 1]},
     "samples": {"A": 7},
     "most_samples": 10,
+    "cross_evaluate_every": 5,
+    "cross_evaluators": ["server"],
     "unasked": True,
 }
 
 
 def federation(folder: Path, **settings: Any) -> Federation:
-    clients = InProcess({name: lambda: LeastSquares([1.0, 0.0]) for name in "AB"})
+    clients = InProcess({name: lambda: LeastSquares([1.0, 0.0]) for name in "ABCDE"})
     initial = lambda: ({"w": torch.zeros(2, dtype=torch.float64)}, SPEC)  # noqa: E731
     return Federation(
         FedAvg(), clients, initial=initial, run_dir=folder, **{"rounds": 2, **settings}

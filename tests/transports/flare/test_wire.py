@@ -88,7 +88,7 @@ def test_a_request_arrives_as_it_was_sent() -> None:
     assert {**vars(found), "weights": 0} == {**vars(request()), "weights": 0}
 
 
-def test_a_site_answers_under_its_own_name_whoever_was_asked() -> None:
+def test_a_site_answers_under_its_own_name_also_where_another_was_asked() -> None:
     assert request_of(request_model(request(), 5), "oak").client == "oak"
 
 

@@ -40,8 +40,13 @@ from monai_fairfl.transports.flare.server.controller import FairFLController
 from monai_fairfl.transports.flare.site.job_settings import JobSiteSettings
 from monai_fairfl.utils.random_state import own_random_state
 
-SITE_SETTINGS = tuple(entry.name for entry in fields(JobSiteSettings))
-"""Settings of a bundle's sites."""
+PERMISSIONS = {"cross_evaluation"}
+"""What only a site itself can permit, in its own file."""
+
+SITE_SETTINGS = tuple(
+    entry.name for entry in fields(JobSiteSettings) if entry.name not in PERMISSIONS
+)
+"""Settings of a bundle's sites that a job may bring."""
 
 OWN_ARGUMENTS = {"rounds", "min_clients", "timeout"}
 """Settings of a run for which the recipe has an argument, ``rounds`` being ``num_rounds``."""

@@ -18,6 +18,7 @@ from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.fedce import FedCEConstants
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.measured import RANGES, UNDECLARED
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -45,9 +46,17 @@ def settings_for_scripts(given: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         given: settings of the user's, which count before these.
 
+    Raises:
+        ConfigError: for a cross-evaluation: a script cannot be asked for its permission.
+
     >>> settings_for_scripts({"ranges": {"global_score": [0, 100]}})["ranges"]["global_score"]
     [0, 100]
     """
+    if given.get("cross_evaluate_every") is not None:
+        raise ConfigError(
+            "cross_evaluate_every needs clients of this package: a script scores no model but the "
+            "one that it trains. Leave it out, or train a bundle"
+        )
     ranges = {**SCRIPT_RANGES, **(given.get("ranges") or {})}
     return {"unasked": True, **given, "ranges": ranges}
 

@@ -74,7 +74,8 @@ class JobSiteSettings(SiteSettings):
 
         Raises:
             ConfigError: for an unknown key, a value of the wrong type, a job's value out of bounds,
-                the images of a site named by a job, or an override of the job that is an
+                the images of a site named by a job, a permission that only the site can give, or
+                an override of the job that is an
                 expression, which would be the job's code, run by the site, or names a file of the
                 site.
 
@@ -90,6 +91,7 @@ class JobSiteSettings(SiteSettings):
         _check_known(job, "the job")
         _check_known(own, where)
         _check_dataset(job, own, where)
+        _check_permission(job, where)
         _check_config_files(job.get("config") or ())
         overrides = _usable_overrides(job, own, where)
         overrides.update(own.get("overrides") or {})
@@ -136,6 +138,15 @@ def _check_dataset(job: Mapping[str, Any], own: Mapping[str, Any], where: str) -
         raise ConfigError(
             "the job sets dataset_dir, and only a site itself knows its images: leave it out of "
             f'the job, and write {{"dataset_dir": "/path"}} into {where} of the site'
+        )
+
+
+def _check_permission(job: Mapping[str, Any], where: str) -> None:
+    """Refuse a job that permits in the site's name what only the site can permit."""
+    if job.get("cross_evaluation"):
+        raise ConfigError(
+            "the job sets cross_evaluation, and only a site itself can permit it: leave it out of "
+            f'the job, and write {{"cross_evaluation": true}} into {where} of the site'
         )
 
 
@@ -243,6 +254,7 @@ MUST_BE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "local_epochs": (_is_count, "a whole number from 1"),
     "threads": (_is_count, "a whole number from 1"),
     "amp": (_is_switch, "true or false"),
+    "cross_evaluation": (_is_switch, "true or false"),
     "device": (_is_device, "a device of torch, such as 'cuda:0' or 'cpu'"),
     "groups": (
         _are_groups,

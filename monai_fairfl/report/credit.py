@@ -1,0 +1,124 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Credit under several rules side by side. Who divides something must choose one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from monai_fairfl.protocol.averages import normalise
+from monai_fairfl.report.run import Run
+from monai_fairfl.report.series import EstimatedPoint, Point
+from monai_fairfl.report.valuations import title_of
+from monai_fairfl.valuation.cross_evaluation import (
+    Credit,
+    credit_from_server,
+    credit_from_sites,
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule, and what each site gets by it.
+
+    Args:
+        name: of the rule, as a column's title.
+        meaning: where its numbers come from, as a sentence.
+        shares: site -> share, in sum 1; negative values count as 0. A site without a value is not
+            in it.
+        judged: site -> value and range, where others judged it.
+    """
+
+    name: str
+    meaning: str
+    shares: Mapping[str, float]
+    judged: Mapping[str, Credit] = field(default_factory=dict)
+
+
+def rules_of(
+    run: Run,
+    weights: Mapping[str, Sequence[Point]],
+    contributions: Mapping[str, Sequence[EstimatedPoint]],
+    estimates: str | None,
+    valuations: Sequence[Mapping[str, Any]],
+) -> list[Rule]:
+    """The rules that a run has numbers for.
+
+    Args:
+        run: in question.
+        weights: aggregation weights by round.
+        contributions: by round.
+        estimates: what the strategy's contributions are, in words; empty: they are its weights.
+        valuations: made of the run, of its present model.
+    """
+    rules = [
+        Rule(
+            "Images",
+            "The images of an epoch, as each site reports them.",
+            _shares(run.last_reported("samples")),
+        ),
+        Rule(
+            "Weight",
+            "The mean aggregation weight over all rounds.",
+            _shares({site: _mean(points) for site, points in weights.items() if points}),
+        ),
+    ]
+    newest = {site: points[-1].value for site, points in contributions.items() if points}
+    if estimates != "":
+        words = estimates or "the strategy's own contributions"
+        meaning = f"The last round's contributions: {words}."
+        rules.append(Rule(f"{run.method}'s own", meaning, _shares(newest)))
+
+    by_sites = credit_from_sites(run.rounds)
+    if by_sites:
+        meaning = (
+            "Dice that a judged round's model gains by the site's update, on the validation images "
+            "of the other sites. No site's own report enters its value."
+        )
+        rules.append(Rule("Judged by the other sites", meaning, _of_credits(by_sites), by_sites))
+    by_server = credit_from_server(run.rounds)
+    if by_server:
+        meaning = "The same on images of the server's own, where the site alone is left out."
+        rules.append(Rule("Judged by the server", meaning, _of_credits(by_server), by_server))
+
+    for valuation in valuations:
+        # A valuation whose values are all negative has no shares.
+        if valuation["shares"] is None:
+            continue
+        meaning = f"{title_of(valuation)}."
+        rules.append(Rule(valuation["name"], meaning, dict(valuation["shares"])))
+    return rules
+
+
+def judged_words(credit: Mapping[str, Any]) -> str:
+    """The value of a site to others, with its range.
+
+    >>> judged_words({"value": 0.012, "least": 0.01, "most": 0.015})
+    '+0.0120 Dice (+0.0100 to +0.0150)'
+    """
+    words = f"{credit['value']:+.4f} Dice"
+    if credit["least"] is None:
+        return words
+    return f"{words} ({credit['least']:+.4f} to {credit['most']:+.4f})"
+
+
+def _shares(values: Mapping[str, float]) -> dict[str, float]:
+    """Shares of values; none where there are none."""
+    if not values:
+        return {}
+    return normalise(dict(sorted(values.items())))
+
+
+def _of_credits(credits: Mapping[str, Credit]) -> dict[str, float]:
+    """The shares of the sites that were judged."""
+    values = {}
+    for site, credit in credits.items():
+        if credit.value is not None:
+            values[site] = credit.value
+    return _shares(values)
+
+
+def _mean(points: Sequence[Point]) -> float:
+    return sum(point.value for point in points) / len(points)

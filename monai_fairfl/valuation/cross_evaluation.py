@@ -1,0 +1,299 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Credit for measured benefit: what each site's updates were worth on the images of others.
+
+It is computed from a ledger's records, in which a run with ``cross_evaluate_every`` has the scores
+of :mod:`monai_fairfl.server.cross_evaluation`. What a site reports of itself has no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_array, eye_array, hstack
+
+from monai_fairfl.protocol.averages import weights_of_model
+
+LEAST_JUDGES = 3
+"""A median of fewer is what one of them says."""
+
+TOO_FEW = "fewer than three sites judged it"
+NOT_APART = "no judge could tell it apart from other sites: judge more rounds"
+NOT_ASKED = "its update had no weight in any judged round"
+
+
+@dataclass(frozen=True)
+class Credit:
+    """What one site's updates were worth to others.
+
+    Args:
+        value: Dice that a judged round's model gains by the site's update, on images of others, if
+            the update has the weight of the site's images; ``None``: not judged.
+        least: smallest value when any one judge is left out (of the server: any one round).
+        most: largest one.
+        judges: number of sites that judged it; of the server: of rounds.
+        reason: why it is not judged; empty where it is.
+    """
+
+    value: float | None
+    least: float | None = None
+    most: float | None = None
+    judges: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    r"""One judge's answer: what a model loses without a group of sites.
+
+    .. math:: v_j(N \setminus j) - v_j(N \setminus j \setminus G)
+       = \sum_{i \in G} \frac{\rho_i}{p_i} \phi_i + e
+
+    Args:
+        judge: j.
+        group: site -> :math:`\rho_i / p_i`, the weight of its update over the share of its images.
+        loss: Dice.
+    """
+
+    judge: str
+    group: Mapping[str, float]
+    loss: float
+
+
+def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]:
+    r"""The value of each site's update to the other sites.
+
+    The values :math:`\phi` have the least sum of absolute errors over all judges' comparisons,
+
+    .. math:: \min_\phi \sum_{j, G} \Big| v_j(N \setminus j) - v_j(N \setminus j \setminus G)
+       - \sum_{i \in G} \frac{\rho_i}{p_i} \phi_i \Big|,
+
+    which is the median over judges where a group is one site. So one judge that lies moves them as
+    little as it moves a median. Nobody's own score enters its own value, as in Everybody-Else
+    (arXiv 2602.21721). A weight :math:`\rho_i` that a method gave a site for its reports does not
+    either: the value is of an update with the weight :math:`p_i` of the site's images.
+
+    Args:
+        records: of a ledger.
+
+    Returns:
+        site -> its credit, for every site that trained in a judged round; empty where the sites
+        judged no round.
+
+    >>> names = "ABCDE"
+    >>> def judged(loss):  # each of five sites judges two pairs of the others
+    ...     sites = {}
+    ...     for place, judge in enumerate(names):
+    ...         a, b, c, d = (names * 2)[place + 1 : place + 5]
+    ...         sites[judge] = [{"without": [judge], "score": 0.8}]
+    ...         for pair in ((a, b), (c, d)):
+    ...             score = 0.8 - sum(loss[site] for site in pair)
+    ...             sites[judge].append({"without": [judge, *pair], "score": score})
+    ...     found = {"sites": sites, "server": [], "together": {}}
+    ...     equal = {"aggregation": dict.fromkeys(names, 0.2), "samples": dict.fromkeys(names, 9)}
+    ...     return {"kind": "round", "cross_evaluation": found, **equal}
+    >>> losses = {"A": 0.01, "B": 0.02, "C": 0.03, "D": 0.04, "E": 0.0}
+    >>> credits = credit_from_sites([judged(losses)])
+    >>> {site: round(credit.value, 6) for site, credit in credits.items()}
+    {'A': 0.01, 'B': 0.02, 'C': 0.03, 'D': 0.04, 'E': 0.0}
+    """
+    comparisons: list[Comparison] = []
+    stands_for: dict[str, str] = {}
+    trained: set[str] = set()
+    for record in _judged_rounds(records):
+        found = record["cross_evaluation"]
+        if not found["sites"]:
+            continue
+        of_round = _comparisons_of(record)
+        comparisons.extend(of_round)
+        trained.update(found["sites"])
+        for comparison in of_round:
+            trained.update(comparison.group)
+        for first, of_group in found["together"].items():
+            trained.update(of_group)
+            stands_for.update(dict.fromkeys(of_group, first))
+
+    credits = {}
+    values = least_absolute_values(comparisons)
+    ranges = _without_each_judge(comparisons)
+    judges = _judges_of(comparisons)
+    for site in sorted(trained):
+        # A site whose update was another's counts as that one, unless it was judged by itself.
+        name = site if site in judges else stands_for.get(site, site)
+        of_site = judges.get(name, set())
+        if not of_site:
+            credits[site] = Credit(None, reason=NOT_ASKED)
+        elif len(of_site) < LEAST_JUDGES:
+            credits[site] = Credit(None, judges=len(of_site), reason=TOO_FEW)
+        elif name not in values:
+            credits[site] = Credit(None, judges=len(of_site), reason=NOT_APART)
+        else:
+            least, most = ranges.get(name, (None, None))
+            credits[site] = Credit(values[name], least, most, len(of_site))
+    return credits
+
+
+def credit_from_server(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]:
+    r"""The value of each site's update on the server's own images.
+
+    .. math:: \phi_i = \frac{1}{T} \sum_t
+       \frac{p_i}{\rho_i} \big( v(N_t) - v(N_t \setminus i) \big)
+
+    Args:
+        records: of a ledger.
+
+    Returns:
+        site -> its credit, over the T judged rounds in which its update had weight; empty where
+        the server judged none.
+    """
+    values: dict[str, list[float]] = {}
+    judged_sites: set[str] = set()
+    for record in _judged_rounds(records):
+        found = record["cross_evaluation"]
+        score_of_all = None
+        for entry in found["server"]:
+            if not entry["without"]:
+                score_of_all = entry["score"]
+                continue
+            (client,) = entry["without"]
+            of_group = found["together"].get(client, [client])
+            judged_sites.update(of_group)
+            relative_weight = _relative_weight(record, client)
+            if relative_weight > 0:
+                for site in of_group:
+                    values.setdefault(site, []).append(
+                        (score_of_all - entry["score"]) / relative_weight
+                    )
+
+    credits = {}
+    for site in sorted(judged_sites):
+        of_site = values.get(site, [])
+        if not of_site:
+            credits[site] = Credit(None, reason=NOT_ASKED)
+            continue
+        means = []
+        for left_out in range(len(of_site)):
+            others = of_site[:left_out] + of_site[left_out + 1 :]
+            if others:
+                means.append(float(np.mean(others)))
+        credits[site] = Credit(
+            float(np.mean(of_site)),
+            min(means, default=None),
+            max(means, default=None),
+            len(of_site),
+        )
+    return credits
+
+
+def least_absolute_values(comparisons: Sequence[Comparison]) -> dict[str, float]:
+    """The values with the least sum of absolute errors; see :func:`credit_from_sites`.
+
+    Args:
+        comparisons: of any number of judges and rounds.
+
+    Returns:
+        site -> value. A site that the comparisons do not tell apart from others is left out.
+
+    >>> losses = [0.1, 0.1, 0.9]  # the third judge lies
+    >>> judged = [Comparison(judge, {"A": 1.0}, loss) for judge, loss in zip("BCD", losses)]
+    >>> least_absolute_values(judged)
+    {'A': 0.1}
+    """
+    sites = sorted({site for comparison in comparisons for site in comparison.group})
+    if not sites:
+        return {}
+    columns = {site: column for column, site in enumerate(sites)}
+    rows = len(comparisons)
+    factors = np.zeros((rows, len(sites)))
+    for row, comparison in enumerate(comparisons):
+        for site, relative_weight in comparison.group.items():
+            factors[row, columns[site]] = relative_weight
+    losses = np.array([comparison.loss for comparison in comparisons])
+
+    # min sum(above + below), where factors @ values + above - below = losses.
+    errors = eye_array(rows)
+    found = linprog(
+        np.concatenate([np.zeros(len(sites)), np.ones(2 * rows)]),
+        A_eq=hstack([csr_array(factors), errors, -errors]),
+        b_eq=losses,
+        bounds=[(None, None)] * len(sites) + [(0, None)] * (2 * rows),
+    )
+    determined = _determined(factors)
+    values = {}
+    for site, column in columns.items():
+        if determined[column]:
+            values[site] = float(found.x[column])
+    return values
+
+
+def _determined(factors: np.ndarray) -> np.ndarray:
+    """For each column, whether the rows tell its value apart from those of the others.
+
+    They do where no change of the values that leaves every comparison as it is changes this one:
+    where the projection onto the span of the rows leaves the column's unit vector as it is.
+    """
+    products = factors.T @ factors
+    projection = np.linalg.pinv(products, hermitian=True) @ products
+    return np.isclose(np.diag(projection), 1.0, atol=1e-8)
+
+
+def _judged_rounds(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The rounds that others judged; a ledger of an earlier version has none."""
+    judged = []
+    for record in records:
+        if record["kind"] == "round" and record.get("cross_evaluation"):
+            judged.append(record)
+    return judged
+
+
+def _comparisons_of(record: Mapping[str, Any]) -> list[Comparison]:
+    """The comparisons of one round; a judge that did not score the model of all has none."""
+    comparisons = []
+    for judge, entries in sorted(record["cross_evaluation"]["sites"].items()):
+        scores = {tuple(entry["without"]): entry["score"] for entry in entries}
+        score_of_all = scores.pop((judge,), None)
+        if score_of_all is None:
+            continue
+        for without, score in scores.items():
+            group = {}
+            for site in without:
+                if site != judge:
+                    group[site] = _relative_weight(record, site)
+            comparisons.append(Comparison(judge, group, score_of_all - score))
+    return comparisons
+
+
+def _relative_weight(record: Mapping[str, Any], client: str) -> float:
+    r""":math:`\rho_i / p_i` of a client, the weight of its update over the share of its images.
+
+    One that stands for several with the same update has the weight of all of them, and its value
+    is divided among them.
+    """
+    of_group = record["cross_evaluation"]["together"].get(client, [client])
+    weights = weights_of_model(record["aggregation"])
+    weight = sum(weights.get(site, 0.0) for site in of_group)
+    samples = record["samples"]
+    return len(of_group) * weight * sum(samples.values()) / samples[client]
+
+
+def _judges_of(comparisons: Sequence[Comparison]) -> dict[str, set[str]]:
+    """site -> the sites that judged it."""
+    judges: dict[str, set[str]] = {}
+    for comparison in comparisons:
+        for site in comparison.group:
+            judges.setdefault(site, set()).add(comparison.judge)
+    return judges
+
+
+def _without_each_judge(comparisons: Sequence[Comparison]) -> dict[str, tuple[float, float]]:
+    """site -> its least and its largest value when any one judge is left out."""
+    found: dict[str, list[float]] = {}
+    for judge in sorted({comparison.judge for comparison in comparisons}):
+        others = [comparison for comparison in comparisons if comparison.judge != judge]
+        for site, value in least_absolute_values(others).items():
+            found.setdefault(site, []).append(value)
+    return {site: (min(values), max(values)) for site, values in found.items()}

@@ -1,0 +1,321 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Cross-evaluation: who judges what, what a judge could compute, and that training is as without.
+
+Real federations of the eight sites of ``benchmarks/attacks.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import attacks
+import numpy as np
+import pytest
+import torch
+from attackers import ATTACKS
+from attacks import SHAPES, SITES, Hospital
+from helpers.attacked_federation import SEED, federation_of
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.server.cross_evaluation import LEAST_SITES, groups_of, questions_of
+from monai_fairfl.server.federation import Federation
+from monai_fairfl.server.observer import Observer
+from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Median, Strategy, compose
+from monai_fairfl.transports.in_process import InProcess
+
+Answer = Callable[[Request, Reply], Reply | None]
+
+
+class Watched:
+    """A transport that notes every request and reply, and may lose or change a reply."""
+
+    def __init__(self, transport: InProcess, answer: Answer | None = None):
+        self.transport = transport
+        self.answer = answer
+        self.exchanges: list[list[tuple[Request, Reply]]] = []
+
+    @property
+    def clients(self) -> Sequence[str]:
+        return self.transport.clients
+
+    def exchange(
+        self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: Any = None
+    ) -> None:
+        by_id = {request.id: request for request in requests}
+        noted: list[tuple[Request, Reply]] = []
+        self.exchanges.append(noted)
+
+        def pass_on(reply: Reply) -> None:
+            request = by_id[reply.id]
+            # Copies: the server may use the memory of an update again.
+            noted.append((request, replace(reply, update=dict(reply.update or {}))))
+            changed = self.answer(request, reply) if self.answer is not None else reply
+            if changed is not None:
+                arrived(changed)
+
+        self.transport.exchange(requests, pass_on, timeout)
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def of_judges(self, number: int) -> list[tuple[Request, Reply]]:
+        """Requests and replies of the cross-evaluation of one round."""
+        found = []
+        for exchange in self.exchanges:
+            for request, reply in exchange:
+                if request.task == "measure" and request.round == number:
+                    found.append((request, reply))
+        return found
+
+    def updates(self, number: int) -> dict[str, dict[str, torch.Tensor]]:
+        """client -> the update that it sent in one round."""
+        found = {}
+        for exchange in self.exchanges:
+            for request, reply in exchange:
+                if request.task == "train" and request.round == number:
+                    found[request.client] = dict(reply.update or {})
+        return found
+
+
+def judged(
+    folder: Path,
+    strategy: Strategy | None = None,
+    answer: Answer | None = None,
+    sites: Sequence[str] = SITES,
+    **settings: Any,
+) -> tuple[Federation, Watched]:
+    """A federation whose sites judge every round, and the transport that saw all of it."""
+    given = {"cross_evaluate_every": 1, "rounds": 2, "sites": sites, **settings}
+    federation = federation_of(strategy or FedAvg(), folder / "run", **given)
+    watched = Watched(federation.transport, answer)  # type: ignore[arg-type]
+    federation.transport = watched
+    return federation, watched
+
+
+@pytest.mark.parametrize("strategy", [FedAvg, FedCE, lambda: CGSV(gamma=None)])
+def test_a_judge_scores_the_step_less_its_own_part_and_less_a_group(
+    tmp_path: Path, strategy: Callable[[], Strategy]
+) -> None:
+    federation, watched = judged(tmp_path, strategy(), rounds=1)
+    (record,) = federation.run().rounds
+    start, _ = attacks.initial()
+    updates = watched.updates(0)
+    scales = record["details"].get("scale", dict.fromkeys(SITES, 1.0))
+    entries = {site: list(found) for site, found in record["cross_evaluation"]["sites"].items()}
+    for request, reply in watched.of_judges(0):
+        entry = entries[request.client].pop(0)
+        assert entry["without"][0] == request.client
+        for name in SHAPES:
+            expected = start[name].double()
+            for site in SITES:
+                if site not in entry["without"]:
+                    factor = record["aggregation"][site] * scales[site]
+                    expected = expected + factor * updates[site][name].double()
+            torch.testing.assert_close(
+                request.weights[name].double(), expected, rtol=1e-5, atol=1e-6
+            )
+        assert entry["score"] == reply.measurements["score"]
+    assert not any(entries.values())
+
+
+@pytest.mark.parametrize("sites", [SITES[:5], SITES[:6], SITES])
+def test_no_judge_can_compute_the_update_of_another_site(
+    tmp_path: Path, sites: Sequence[str]
+) -> None:
+    federation, _ = judged(tmp_path, FedCE(), sites=sites, rounds=3)
+    records = federation.run().rounds
+    for record in records:
+        weights = np.array([record["aggregation"][site] for site in sites])
+        for judge, entries in record["cross_evaluation"]["sites"].items():
+            # What it knows, as weighted sums of updates: its own, the next global model, and the
+            # models that it was sent.
+            known = [weights * [site == judge for site in sites], weights]
+            for entry in entries:
+                known.append(weights * [site not in entry["without"] for site in sites])
+            rank = np.linalg.matrix_rank(np.array(known))
+            for place, other in enumerate(sites):
+                if other == judge:
+                    continue
+                alone = np.eye(len(sites))[place]
+                assert np.linalg.matrix_rank(np.array([*known, alone])) == rank + 1
+
+
+def test_every_site_judges_every_other_one_in_pairs_that_change(tmp_path: Path) -> None:
+    federation, _ = judged(tmp_path, rounds=2)
+    pairs = []
+    for record in federation.run().rounds:
+        found = record["cross_evaluation"]
+        assert sorted(found["sites"]) == list(SITES)
+        assert not found["missing"]
+        assert not found["skipped"]
+        for judge, entries in found["sites"].items():
+            others = [site for entry in entries[1:] for site in entry["without"][1:]]
+            assert sorted(others) == [site for site in SITES if site != judge]
+        pairs.append([entry["without"] for entry in found["sites"]["A"]])
+    assert pairs[0] != pairs[1]
+
+
+def test_groups_have_two_sites_or_three() -> None:
+    for count in range(2, 12):
+        names = [f"site{number}" for number in range(count)]
+        groups = groups_of(names, seed=count)
+        assert sorted(site for group in groups for site in group) == sorted(names)
+        assert {len(group) for group in groups} <= {2, 3}
+
+
+def test_with_four_sites_nobody_is_asked() -> None:
+    assert questions_of("ABCD", "ABCD", seed=0, number=0) == []
+    assert len(questions_of("ABCDE", "ABCDE", seed=0, number=0)) == 3
+
+
+def test_training_weights_and_contributions_are_as_without(tmp_path: Path) -> None:
+    federation, _ = judged(tmp_path, FedCE())
+    with_judges = federation.run().rounds
+    without = federation_of(FedCE(), tmp_path / "plain", rounds=2).run().rounds
+    for one, other in zip(with_judges, without, strict=True):
+        for key in ("model", "aggregation", "contributions", "measurements"):
+            assert one[key] == other[key]
+
+
+def test_it_is_every_so_many_rounds(tmp_path: Path) -> None:
+    federation, _ = judged(tmp_path, rounds=5, cross_evaluate_every=2)
+    asked = [record["cross_evaluation"] is not None for record in federation.run().rounds]
+    assert asked == [False, True, False, True, False]
+
+
+def test_a_resumed_run_has_the_same_ledger(tmp_path: Path) -> None:
+    whole, _ = judged(tmp_path / "whole", rounds=3)
+    whole.run()
+    first, _ = judged(tmp_path / "parts", rounds=3)
+    first.observer = _StopAfter(first, records=3)
+    first.run()
+    second, _ = judged(tmp_path / "parts", rounds=3)
+    second.run(resume=True)
+    ledgers = [tmp_path / part / "run" / "ledger.jsonl" for part in ("whole", "parts")]
+    assert ledgers[0].read_bytes() == ledgers[1].read_bytes()
+
+
+class _StopAfter(Observer):
+    """Stops a run after so many records."""
+
+    def __init__(self, federation: Federation, records: int):
+        self.federation = federation
+        self.left = records
+
+    def record_added(self, record: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.federation.stop()
+
+
+def test_a_judge_that_does_not_answer_is_recorded_and_the_round_goes_on(tmp_path: Path) -> None:
+    def silent(request: Request, reply: Reply) -> Reply | None:
+        return None if request.client == "B" and request.task == "measure" else reply
+
+    federation, _ = judged(tmp_path, answer=silent)
+    for record in federation.run().rounds:
+        assert record["missing"] == {}
+        assert record["cross_evaluation"]["missing"] == {"B": "timeout"}
+        assert "B" not in record["cross_evaluation"]["sites"]
+        assert len(record["cross_evaluation"]["sites"]) == 7
+
+
+def test_a_score_that_no_dice_can_be_is_dropped_and_the_judge_is_missing(tmp_path: Path) -> None:
+    def boasting(request: Request, reply: Reply) -> Reply:
+        if request.client == "B" and request.task == "measure":
+            return replace(reply, measurements={"score": 1e9})
+        return reply
+
+    federation, _ = judged(tmp_path, answer=boasting, rounds=1)
+    (record,) = federation.run().rounds
+    assert "B" not in record["cross_evaluation"]["sites"]
+    reason = record["cross_evaluation"]["missing"]["B"]
+    assert reason.startswith("no usable score: ")
+    assert "1e+09" in reason
+
+
+def test_sites_that_label_different_classes_do_not_judge_one_another(tmp_path: Path) -> None:
+    def partly(request: Request, reply: Reply) -> Reply:
+        if request.client == "C" and request.task == "train":
+            return replace(reply, labelled=(True, False, True))
+        return reply
+
+    federation, _ = judged(tmp_path, answer=partly, rounds=1)
+    (record,) = federation.run().rounds
+    assert record["cross_evaluation"]["sites"] == {}
+    assert record["cross_evaluation"]["skipped"].startswith("C does not label every class")
+
+
+def test_the_server_leaves_out_one_site_at_a_time(tmp_path: Path) -> None:
+    images = Hospital("Z", SEED)
+    federation, watched = judged(
+        tmp_path, rounds=1, cross_evaluators=["server"], sites=SITES[:3], server_score=images.score
+    )
+    (record,) = federation.run().rounds
+    found = record["cross_evaluation"]
+    assert found["sites"] == {}
+    assert [entry["without"] for entry in found["server"]] == [[], ["A"], ["B"], ["C"]]
+    start, _ = attacks.initial()
+    updates = watched.updates(0)
+    for entry in found["server"]:
+        model = {}
+        for name in SHAPES:
+            model[name] = start[name].double()
+            for site in SITES[:3]:
+                if site not in entry["without"]:
+                    model[name] = model[name] + updates[site][name].double() / 3
+        assert entry["score"] == pytest.approx(images.score(model), abs=1e-7)
+
+
+def test_copies_are_judged_as_one_and_named(tmp_path: Path) -> None:
+    federation = federation_of(
+        FedAvg(), tmp_path / "run", ATTACKS["copy"], rounds=1, cross_evaluate_every=1
+    )
+    (record,) = federation.run().rounds
+    found = record["cross_evaluation"]
+    assert found["together"] == {"A": ["A", "H"]}
+    assert "H" not in found["sites"]
+    for entries in found["sites"].values():
+        assert all("H" not in entry["without"] for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sites": SITES[:4]}, f"from {LEAST_SITES} sites a round on, got 4"),
+        ({"clients_per_round": 4}, f"from {LEAST_SITES} sites a round on, got 4"),
+        ({"cross_evaluators": ["server"]}, "the server has no images"),
+        ({"cross_evaluators": ["nobody"]}, "must be a list of 'sites', 'server' or both"),
+        ({"cross_evaluate_every": 0}, "cross_evaluate_every must be a whole number of at least 1"),
+        ({"server_score": float}, "nobody asks it to judge"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_before_anything_is_trained(
+    tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        judged(tmp_path, **settings)[0].run()
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
+def test_the_permission_goes_with_every_request_of_a_judged_run(tmp_path: Path) -> None:
+    federation, watched = judged(tmp_path, rounds=2, cross_evaluate_every=2)
+    federation.run()
+    for exchange in watched.exchanges:
+        for request, _ in exchange:
+            assert request.context["cross_evaluation"] == 1
+    opening = read_ledger(tmp_path / "run" / "ledger.jsonl")[0]
+    assert opening["cross_evaluate_every"] == 2
+
+
+def test_a_robust_average_is_judged_by_the_weighted_step(tmp_path: Path) -> None:
+
+    federation, _ = judged(tmp_path, compose(FedAvg(), average=Median()), rounds=1)
+    (record,) = federation.run().rounds
+    assert len(record["cross_evaluation"]["sites"]) == 8

@@ -1,0 +1,223 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Credit by others: against brute force, and against sites that lie of themselves or as judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attackers import ATTACKS, Attack
+from attacks import SITES
+from helpers.attacked_federation import federation_of
+
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.strategies import AFL, FedAvg, FedCE, FedISM, QFedAvg, Strategy
+from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.valuation.cross_evaluation import (
+    Comparison,
+    credit_from_server,
+    credit_from_sites,
+    least_absolute_values,
+)
+
+
+def errors_of(comparisons: list[Comparison], values: Mapping[str, float]) -> float:
+    """The sum of absolute errors."""
+    total = 0.0
+    for comparison in comparisons:
+        expected = sum(factor * values[site] for site, factor in comparison.group.items())
+        total += abs(comparison.loss - expected)
+    return total
+
+
+def brute_force(comparisons: list[Comparison], sites: str) -> float:
+    """The least sum of absolute errors: some optimum meets as many comparisons as there are sites.
+
+    All choices of so many are solved.
+    """
+    best = np.inf
+    for chosen in combinations(comparisons, len(sites)):
+        factors = np.array([[one.group.get(site, 0.0) for site in sites] for one in chosen])
+        if np.linalg.matrix_rank(factors) < len(sites):
+            continue
+        values = np.linalg.solve(factors, [one.loss for one in chosen])
+        best = min(best, errors_of(comparisons, dict(zip(sites, values, strict=True))))
+    return float(best)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_other_values_have_smaller_errors(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    comparisons = []
+    for number in range(9):
+        group = {}
+        for site in generator.choice(list("ABCD"), size=2, replace=False):
+            group[str(site)] = float(generator.uniform(0.5, 2))
+        comparisons.append(Comparison(f"judge{number}", group, float(generator.normal())))
+    values = least_absolute_values(comparisons)
+    assert sorted(values) == list("ABCD")
+    assert errors_of(comparisons, values) == pytest.approx(brute_force(comparisons, "ABCD"))
+
+
+def test_one_site_at_a_time_is_the_median_over_judges() -> None:
+    losses = {"B": 0.3, "C": 0.1, "D": 0.9, "E": 0.2, "F": 0.25}
+    comparisons = [Comparison(judge, {"A": 1.0}, loss) for judge, loss in losses.items()]
+    found = least_absolute_values(comparisons)
+    assert found["A"] == pytest.approx(np.median(list(losses.values())))
+
+
+def test_sites_that_are_always_left_out_together_have_no_value_each() -> None:
+    together = [Comparison(judge, {"A": 1.0, "B": 1.0}, 0.2) for judge in "CDE"]
+    alone = [Comparison(judge, {"C": 1.0}, 0.1) for judge in "ABD"]
+    assert least_absolute_values([*together, *alone]) == {"C": pytest.approx(0.1)}
+
+
+def record_of(sites: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+    """A judged round of five sites that count alike."""
+    names = "ABCDE"
+    return {
+        "kind": "round",
+        "aggregation": dict.fromkeys(names, 0.2),
+        "samples": dict.fromkeys(names, 10),
+        "cross_evaluation": {"sites": sites, "server": [], "together": {}},
+        **fields,
+    }
+
+
+def answers(judge: str, base: float, **losses: float) -> dict[str, Any]:
+    """One judge's scores: of all others together, and without each pair, such as ``BC=0.1``."""
+    entries = [{"without": [judge], "score": base}]
+    for pair, loss in losses.items():
+        entries.append({"without": [judge, *pair], "score": base - loss})
+    return {judge: entries}
+
+
+def test_a_site_that_too_few_judged_is_not_judged_rather_than_worth_nothing() -> None:
+    record = record_of({**answers("A", 0.8, BC=0.1, DE=0.1), **answers("B", 0.8, AC=0.1, DE=0.1)})
+    credits = credit_from_sites([record])
+    assert {credit.value for credit in credits.values()} == {None}
+    assert credits["D"].reason == "fewer than three sites judged it"
+    assert credits["D"].judges == 2
+
+
+def test_a_judge_without_a_score_of_the_whole_model_has_no_part() -> None:
+    sites = {}
+    for judge in "ABC":
+        sites.update(answers(judge, 0.8, DE=0.1))
+    sites["B"] = sites["B"][1:]
+    credits = credit_from_sites([record_of(sites)])
+    assert credits["D"].judges == 2
+
+
+def test_ledgers_without_judges_give_nothing() -> None:
+    records = [{"kind": "start"}, {"kind": "round"}, record_of({}, cross_evaluation=None)]
+    assert credit_from_sites(records) == {}
+    assert credit_from_server(records) == {}
+
+
+def test_the_servers_value_is_the_mean_over_rounds_at_the_weight_of_the_images() -> None:
+    def judged(without_a: float, weight: float) -> dict[str, Any]:
+        scores = [{"without": [], "score": 0.8}, {"without": ["A"], "score": without_a}]
+        found = {"sites": {}, "server": scores, "together": {}}
+        weights = {"A": weight, "B": 1 - weight}
+        return record_of({}, cross_evaluation=found, aggregation=weights)
+
+    # A has a fifth of the images. In the second round it had twice that weight.
+    credits = credit_from_server([judged(0.7, weight=0.2), judged(0.7, weight=0.4)])
+    assert credits["A"].value == pytest.approx((0.1 + 0.05) / 2)
+    assert (credits["A"].least, credits["A"].most) == pytest.approx((0.05, 0.1))
+    assert credits["A"].judges == 2
+
+
+# ---- in real federations
+
+
+def credits_of(
+    folder: Path,
+    strategy: Strategy,
+    attack: Attack | None = None,
+    change: Callable[[Request, Reply], Reply] | None = None,
+    **settings: Any,
+) -> dict[str, float | None]:
+    """site -> value by the other sites, after a run whose judges may be changed."""
+    given = {"rounds": 4, "cross_evaluate_every": 1, **settings}
+    federation = federation_of(strategy, folder / "run", attack, **given)
+    if change is not None:
+        federation.transport = _Changed(federation.transport, change)
+    records = federation.run().records
+    return {site: credit.value for site, credit in credit_from_sites(records).items()}
+
+
+class _Changed:
+    """A transport whose replies are changed on the way."""
+
+    def __init__(self, transport: InProcess, change: Callable[[Request, Reply], Reply]):
+        self.transport = transport
+        self.change = change
+        self.clients = transport.clients
+
+    def exchange(self, requests: Any, arrived: Callable[[Reply], None], timeout: Any) -> None:
+        by_id = {request.id: request for request in requests}
+        self.transport.exchange(
+            requests, lambda reply: arrived(self.change(by_id[reply.id], reply)), timeout
+        )
+
+    def close(self) -> None:
+        self.transport.close()
+
+
+UNVERIFIABLE = {
+    "FedCE": FedCE,
+    "FedISM": FedISM,
+    "AFL": AFL,
+    "QFedAvg": lambda: QFedAvg(form="loss_weighted"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(UNVERIFIABLE))
+def test_a_plausible_false_report_buys_weight_and_no_credit_by_others(
+    tmp_path: Path, name: str
+) -> None:
+    honest = credits_of(tmp_path / "honest", UNVERIFIABLE[name]())
+    attacked = credits_of(
+        tmp_path / "attacked", UNVERIFIABLE[name](), ATTACKS["plausible false report"]
+    )
+    share = {}
+    for key, credits in (("honest", honest), ("attacked", attacked)):
+        share[key] = credits["H"] / sum(credits.values())  # type: ignore[operator]
+    assert share["attacked"] < 1.05 * share["honest"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lie", [0.0, 1.0])
+def test_one_judge_that_lies_changes_no_value_by_more_than_a_tenth(
+    tmp_path: Path, lie: float
+) -> None:
+    honest = credits_of(tmp_path / "honest", FedAvg())
+
+    def lying(request: Request, reply: Reply) -> Reply:
+        if request.client != "H" or request.task != "measure":
+            return reply
+        # Every second model that it is asked about it calls perfect, or worthless.
+        score = lie if request.id % 2 else 0.5
+        return replace(reply, measurements={"score": score})
+
+    attacked = credits_of(tmp_path / "attacked", FedAvg(), change=lying)
+    for site in SITES:
+        assert attacked[site] == pytest.approx(honest[site], rel=0.1)
+
+
+@pytest.mark.slow
+def test_a_site_whose_patients_are_others_may_be_worth_less_to_them_and_is_judged(
+    tmp_path: Path,
+) -> None:
+    credits = credits_of(tmp_path, FedAvg(), outlier=True)
+    assert credits["H"] is not None
+    assert credits["H"] < min(credits[site] for site in SITES[:-1])  # type: ignore[type-var]
