@@ -408,3 +408,35 @@ def test_a_pool_that_is_left_has_no_process(tmp_path: Path) -> None:
         clients = workers_of(pool, dict.fromkeys("AB", Reporting))
         processes = [int(found["process"]) for found in measured(clients, "AB").values()]
     assert all_end(processes, seconds=0)
+
+
+UNGUARDED = """
+import sys
+from functools import partial
+from helpers.driving import LeastSquares, vector
+from monai_fairfl.protocol.messages import Train
+from monai_fairfl.transports.workers import WorkerClients, WorkerPool
+
+with open(sys.argv[1], "a") as file:
+    file.write("begun\\n")
+with WorkerPool(1) as pool:
+    clients = WorkerClients(pool, {"A": partial(LeastSquares, [1.0])}, {"A": 0})
+    clients.exchange([Train("A", {"w": vector([0.0])})], lambda reply: print(reply.error))
+"""
+
+
+@pytest.mark.long
+def test_a_script_is_not_run_again_by_its_workers(tmp_path: Path) -> None:
+    # With multiprocessing it would need an "if __name__ == '__main__'".
+    script, begun = tmp_path / "script.py", tmp_path / "begun"
+    script.write_text(UNGUARDED)
+    path = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "tests")])
+    done = subprocess.run(
+        [sys.executable, str(script), str(begun)],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
+    assert begun.read_text() == "begun\n"
