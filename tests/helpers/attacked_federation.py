@@ -13,6 +13,7 @@ import attacks
 import numpy as np
 from attackers import Attack
 from attacks import SITES, VICTIM, Hospital
+from helpers.faulty_transports import Fault, FaultyTransport
 
 from monai_fairfl.guards import DEFAULT, Guard
 from monai_fairfl.server.federation import Federation
@@ -36,6 +37,7 @@ def federation_of(
     guards: Sequence[Guard] = DEFAULT,
     outlier: bool = False,
     seed: int = SEED,
+    fault: Fault | None = None,
     **settings: Any,
 ) -> Federation:
     """A federation of these sites, the last of which attack.
@@ -48,14 +50,16 @@ def federation_of(
         guards: of the federation.
         outlier: whether the last site is an honest outlier.
         seed: of the patients and of the run.
+        fault: what arrives in place of a reply.
         settings: of the run.
     """
     makers = {}
     for name, client in attacks.clients_of(sites, attack, seed, outlier).items():
         makers[name] = partial(itself, client)
     given = {"seed": seed, "final": (), "rounds": ROUNDS, **settings}
+    transport = InProcess(makers) if fault is None else FaultyTransport(makers, fault)
     return Federation(
-        strategy, InProcess(makers), initial=attacks.initial, guards=guards, run_dir=folder, **given
+        strategy, transport, initial=attacks.initial, guards=guards, run_dir=folder, **given
     )
 
 

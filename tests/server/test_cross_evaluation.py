@@ -19,6 +19,7 @@ import torch
 from attackers import ATTACKS
 from attacks import SHAPES, SITES, Hospital
 from helpers.attacked_federation import SEED, federation_of
+from helpers.faulty_transports import Fault
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Reply, Request
@@ -27,88 +28,58 @@ from monai_fairfl.server.cross_evaluation import LEAST_SITES, groups_of, questio
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Median, Strategy, compose
-from monai_fairfl.transports.in_process import InProcess
-
-Answer = Callable[[Request, Reply], Reply | None]
 
 
-class Watched:
-    """A transport that notes every request and reply, and may lose or change a reply."""
+class Notes:
+    """Every request and reply of a run."""
 
-    def __init__(self, transport: InProcess, answer: Answer | None = None):
-        self.transport = transport
-        self.answer = answer
-        self.exchanges: list[list[tuple[Request, Reply]]] = []
+    def __init__(self, fault: Fault | None = None):
+        self.fault = fault
+        self.all: list[tuple[Request, Reply]] = []
 
-    @property
-    def clients(self) -> Sequence[str]:
-        return self.transport.clients
+    def __call__(self, request: Request, reply: Reply) -> Reply | Sequence[Reply] | None:
+        # A copy: the server may use the memory of an update again.
+        self.all.append((request, replace(reply, update=dict(reply.update or {}))))
+        return reply if self.fault is None else self.fault(request, reply)
 
-    def exchange(
-        self, requests: Sequence[Request], arrived: Callable[[Reply], None], timeout: Any = None
-    ) -> None:
-        by_id = {request.id: request for request in requests}
-        noted: list[tuple[Request, Reply]] = []
-        self.exchanges.append(noted)
-
-        def pass_on(reply: Reply) -> None:
-            request = by_id[reply.id]
-            # Copies: the server may use the memory of an update again.
-            noted.append((request, replace(reply, update=dict(reply.update or {}))))
-            changed = self.answer(request, reply) if self.answer is not None else reply
-            if changed is not None:
-                arrived(changed)
-
-        self.transport.exchange(requests, pass_on, timeout)
-
-    def close(self) -> None:
-        self.transport.close()
-
-    def of_judges(self, number: int) -> list[tuple[Request, Reply]]:
-        """Requests and replies of the cross-evaluation of one round."""
+    def of(self, task: str, number: int) -> list[tuple[Request, Reply]]:
+        """Those of one task in one round; only judges measure before the end of a run."""
         found = []
-        for exchange in self.exchanges:
-            for request, reply in exchange:
-                if request.task == "measure" and request.round == number:
-                    found.append((request, reply))
+        for request, reply in self.all:
+            if request.task == task and request.round == number:
+                found.append((request, reply))
         return found
 
     def updates(self, number: int) -> dict[str, dict[str, torch.Tensor]]:
         """client -> the update that it sent in one round."""
-        found = {}
-        for exchange in self.exchanges:
-            for request, reply in exchange:
-                if request.task == "train" and request.round == number:
-                    found[request.client] = dict(reply.update or {})
-        return found
+        trained = self.of("train", number)
+        return {request.client: dict(reply.update or {}) for request, reply in trained}
 
 
 def judged(
     folder: Path,
     strategy: Strategy | None = None,
-    answer: Answer | None = None,
+    fault: Fault | None = None,
     sites: Sequence[str] = SITES,
     **settings: Any,
-) -> tuple[Federation, Watched]:
-    """A federation whose sites judge every round, and the transport that saw all of it."""
+) -> tuple[Federation, Notes]:
+    """A federation whose sites judge every round, and what its clients were asked and answered."""
+    notes = Notes(fault)
     given = {"cross_evaluate_every": 1, "rounds": 2, "sites": sites, **settings}
-    federation = federation_of(strategy or FedAvg(), folder / "run", **given)
-    watched = Watched(federation.transport, answer)  # type: ignore[arg-type]
-    federation.transport = watched
-    return federation, watched
+    return federation_of(strategy or FedAvg(), folder / "run", fault=notes, **given), notes
 
 
 @pytest.mark.parametrize("strategy", [FedAvg, FedCE, lambda: CGSV(gamma=None)])
 def test_a_judge_scores_the_step_less_its_own_part_and_less_a_group(
     tmp_path: Path, strategy: Callable[[], Strategy]
 ) -> None:
-    federation, watched = judged(tmp_path, strategy(), rounds=1)
+    federation, notes = judged(tmp_path, strategy(), rounds=1)
     (record,) = federation.run().rounds
     start, _ = attacks.initial()
-    updates = watched.updates(0)
+    updates = notes.updates(0)
     scales = record["details"].get("scale", dict.fromkeys(SITES, 1.0))
     entries = {site: list(found) for site, found in record["cross_evaluation"]["sites"].items()}
-    for request, reply in watched.of_judges(0):
+    for request, reply in notes.of("measure", 0):
         entry = entries[request.client].pop(0)
         assert entry["without"][0] == request.client
         for name in SHAPES:
@@ -218,7 +189,7 @@ def test_a_judge_that_does_not_answer_is_recorded_and_the_round_goes_on(tmp_path
     def silent(request: Request, reply: Reply) -> Reply | None:
         return None if request.client == "B" and request.task == "measure" else reply
 
-    federation, _ = judged(tmp_path, answer=silent)
+    federation, _ = judged(tmp_path, fault=silent)
     for record in federation.run().rounds:
         assert record["missing"] == {}
         assert record["cross_evaluation"]["missing"] == {"B": "timeout"}
@@ -232,7 +203,7 @@ def test_a_score_that_no_dice_can_be_is_dropped_and_the_judge_is_missing(tmp_pat
             return replace(reply, measurements={"score": 1e9})
         return reply
 
-    federation, _ = judged(tmp_path, answer=boasting, rounds=1)
+    federation, _ = judged(tmp_path, fault=boasting, rounds=1)
     (record,) = federation.run().rounds
     assert "B" not in record["cross_evaluation"]["sites"]
     reason = record["cross_evaluation"]["missing"]["B"]
@@ -246,7 +217,7 @@ def test_sites_that_label_different_classes_do_not_judge_one_another(tmp_path: P
             return replace(reply, labelled=(True, False, True))
         return reply
 
-    federation, _ = judged(tmp_path, answer=partly, rounds=1)
+    federation, _ = judged(tmp_path, fault=partly, rounds=1)
     (record,) = federation.run().rounds
     assert record["cross_evaluation"]["sites"] == {}
     assert record["cross_evaluation"]["skipped"].startswith("C does not label every class")
@@ -254,7 +225,7 @@ def test_sites_that_label_different_classes_do_not_judge_one_another(tmp_path: P
 
 def test_the_server_leaves_out_one_site_at_a_time(tmp_path: Path) -> None:
     images = Hospital("Z", SEED)
-    federation, watched = judged(
+    federation, notes = judged(
         tmp_path, rounds=1, cross_evaluators=["server"], sites=SITES[:3], server_score=images.score
     )
     (record,) = federation.run().rounds
@@ -262,7 +233,7 @@ def test_the_server_leaves_out_one_site_at_a_time(tmp_path: Path) -> None:
     assert found["sites"] == {}
     assert [entry["without"] for entry in found["server"]] == [[], ["A"], ["B"], ["C"]]
     start, _ = attacks.initial()
-    updates = watched.updates(0)
+    updates = notes.updates(0)
     for entry in found["server"]:
         model = {}
         for name in SHAPES:
@@ -305,11 +276,10 @@ def test_what_cannot_be_judged_is_refused_before_anything_is_trained(
 
 
 def test_the_permission_goes_with_every_request_of_a_judged_run(tmp_path: Path) -> None:
-    federation, watched = judged(tmp_path, rounds=2, cross_evaluate_every=2)
+    federation, notes = judged(tmp_path, rounds=2, cross_evaluate_every=2)
     federation.run()
-    for exchange in watched.exchanges:
-        for request, _ in exchange:
-            assert request.context["cross_evaluation"] == 1
+    for request, _ in notes.all:
+        assert request.context["cross_evaluation"] == 1
     opening = read_ledger(tmp_path / "run" / "ledger.jsonl")[0]
     assert opening["cross_evaluate_every"] == 2
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -15,10 +15,10 @@ import pytest
 from attackers import ATTACKS, Attack
 from attacks import SITES
 from helpers.attacked_federation import federation_of
+from helpers.faulty_transports import Fault
 
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.strategies import AFL, FedAvg, FedCE, FedISM, QFedAvg, Strategy
-from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.valuation.cross_evaluation import (
     Comparison,
     credit_from_server,
@@ -142,34 +142,13 @@ def credits_of(
     folder: Path,
     strategy: Strategy,
     attack: Attack | None = None,
-    change: Callable[[Request, Reply], Reply] | None = None,
+    fault: Fault | None = None,
     **settings: Any,
 ) -> dict[str, float | None]:
-    """site -> value by the other sites, after a run whose judges may be changed."""
+    """site -> value by the other sites, after a run whose judges may lie."""
     given = {"rounds": 4, "cross_evaluate_every": 1, **settings}
-    federation = federation_of(strategy, folder / "run", attack, **given)
-    if change is not None:
-        federation.transport = _Changed(federation.transport, change)
-    records = federation.run().records
+    records = federation_of(strategy, folder / "run", attack, fault=fault, **given).run().records
     return {site: credit.value for site, credit in credit_from_sites(records).items()}
-
-
-class _Changed:
-    """A transport whose replies are changed on the way."""
-
-    def __init__(self, transport: InProcess, change: Callable[[Request, Reply], Reply]):
-        self.transport = transport
-        self.change = change
-        self.clients = transport.clients
-
-    def exchange(self, requests: Any, arrived: Callable[[Reply], None], timeout: Any) -> None:
-        by_id = {request.id: request for request in requests}
-        self.transport.exchange(
-            requests, lambda reply: arrived(self.change(by_id[reply.id], reply)), timeout
-        )
-
-    def close(self) -> None:
-        self.transport.close()
 
 
 UNVERIFIABLE = {
@@ -209,7 +188,7 @@ def test_one_judge_that_lies_changes_no_value_by_more_than_a_tenth(
         score = lie if request.id % 2 else 0.5
         return replace(reply, measurements={"score": score})
 
-    attacked = credits_of(tmp_path / "attacked", FedAvg(), change=lying)
+    attacked = credits_of(tmp_path / "attacked", FedAvg(), fault=lying)
     for site in SITES:
         assert attacked[site] == pytest.approx(honest[site], rel=0.1)
 
