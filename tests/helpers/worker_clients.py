@@ -33,6 +33,10 @@ class Echo:
         return Reply(request.client, request.weights, 1, buffers=request.weights, id=request.id)
 
 
+DECLARED: list[str] = []
+"""What modules that a worker imports add to."""
+
+
 class Reporting:
     """Measures where it lives and how torch is set; it writes a line when it is let go."""
 
@@ -48,6 +52,7 @@ class Reporting:
             "address": float(request.weights["w"].data_ptr()),
             "threads": float(torch.get_num_threads()),
             "deterministic": float(torch.are_deterministic_algorithms_enabled()),
+            "declared": float(len(DECLARED)),
         }
         return Reply(request.client, None, 0, measured, id=request.id)
 

@@ -212,6 +212,19 @@ def test_a_client_computes_with_the_settings_of_this_process(pool: WorkerPool) -
     assert (found["threads"], found["deterministic"]) == (threads, 0)
 
 
+def test_a_worker_imports_the_modules_of_its_pool_and_does_without_those_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A method of one's own may declare a measurement where it is defined.
+    (tmp_path / "own_method.py").write_text(
+        "from helpers.worker_clients import DECLARED\nDECLARED.append('own_measurement')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with WorkerPool(1, ["not_there", "own_method"]) as pool:
+        clients = workers_of(pool, {"A": Reporting}, number=1)
+        assert measured(clients, "A")["A"]["declared"] == 1
+
+
 # --- errors, logs and warnings
 
 
@@ -415,6 +428,9 @@ def test_a_pool_that_is_left_has_no_process(tmp_path: Path) -> None:
         clients = workers_of(pool, dict.fromkeys("AB", Reporting))
         processes = [int(found["process"]) for found in measured(clients, "AB").values()]
     assert all_end(processes, seconds=0)
+    clients.close()
+    with pytest.raises(RuntimeError, match="the pool of worker processes is closed"):
+        measured(clients, "AB")
 
 
 UNGUARDED = """

@@ -258,6 +258,7 @@ class WorkerPool:
         self._modules = list(modules)
         self._workers: list[Worker | None] = [None] * number
         self._owners = itertools.count()
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -284,7 +285,13 @@ class WorkerPool:
         return next(self._owners)
 
     def worker(self, number: int) -> Worker:
-        """The worker of that number, started where there is none."""
+        """The worker of that number, started where there is none.
+
+        Raises:
+            RuntimeError: when the pool is closed: nobody would end the worker.
+        """
+        if self._closed:
+            raise RuntimeError("the pool of worker processes is closed: use it inside its with")
         worker = self._workers[number]
         if worker is None:
             worker = Worker(self._modules)
@@ -308,6 +315,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers."""
+        self._closed = True
         for number in range(len(self)):
             self.end(number)
 

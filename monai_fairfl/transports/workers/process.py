@@ -32,7 +32,6 @@ from monai_fairfl.transports.workers.messages import (
     Release,
     Released,
     Warned,
-    receive,
     send,
 )
 from monai_fairfl.transports.workers.shared_memory import SharedMemory
@@ -48,10 +47,10 @@ def serve(connection: int, received: int, sent: int) -> NoReturn:
         sent: descriptor of the memory that this process writes.
     """
     pool = Connection(connection)
-    begin = receive(pool)
     # The main thread works. Another one waits for messages, and so notices the pool's end.
     messages: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_take_in, args=(pool, messages), daemon=True).start()
+    begin = pickle.loads(messages.get())
     for module in begin.modules:
         # What is missing matters when a client needs it: its reply then says so.
         with contextlib.suppress(ImportError):
