@@ -8,7 +8,6 @@ import hashlib
 import inspect
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -23,7 +22,7 @@ from monai_fairfl.bundle.coalitions import CoalitionTraining
 from monai_fairfl.bundle.comparison import RunFolders, failure_of, logged_failure
 from monai_fairfl.bundle.initial import bundle_recipe as bundle_recipe
 from monai_fairfl.bundle.initial import digests_of_configs, initial_model, warn_of_other_training
-from monai_fairfl.bundle.jobs import Jobs
+from monai_fairfl.bundle.jobs import Jobs, modules_of_sites, number_of_cases
 from monai_fairfl.bundle.settings import TRAIN, SiteSettings
 from monai_fairfl.bundle.site import bundle_client, has_evaluation, images_of_site
 from monai_fairfl.client.algo import FairMonaiAlgo
@@ -464,11 +463,7 @@ class BundleFederation:
         if number == 1:
             yield
             return
-        modules = ["monai_fairfl.bundle.site"]
-        for strategy in self.strategies:
-            # A method of one's own may declare measurements where it is defined.
-            modules.append(type(strategy).__module__)
-        with WorkerPool(number, modules) as self._pool:
+        with WorkerPool(number, modules_of_sites(self.strategies)) as self._pool:
             try:
                 yield
             finally:
@@ -482,7 +477,7 @@ class BundleFederation:
             names: of the sites.
         """
         workers = 1 if self._pool is None else len(self._pool)
-        places = dealt_out({name: self._files_of[name] for name in names}, workers)
+        places = dealt_out({name: self._cases_of[name] for name in names}, workers)
         clients = {}
         for name in names:
             clients[name] = self._maker(name, folder, device=self.jobs.device_of(places[name]))
@@ -546,9 +541,9 @@ class BundleFederation:
         return str(folder.absolute())
 
     @cached_property
-    def _files_of(self) -> dict[str, int]:
-        """Site -> number of its files: how much it has to do, roughly."""
-        return {name: _number_of_files(self._data_of(name)) for name in self.names}
+    def _cases_of(self) -> dict[str, int]:
+        """Site -> number of its cases: how much it has to do, roughly."""
+        return {name: number_of_cases(self._data_of(name)) for name in self.names}
 
     def _devices(self) -> str | list[str]:
         """The devices as the configuration shows them: the only one by its name."""
@@ -615,10 +610,6 @@ class BundleFederation:
         report = write_report_if_possible(runs, self.run_dir, failed)
         if report is not None:
             print(f"{as_text(report)}\nReport: {self.run_dir / 'report.html'}")
-
-
-def _number_of_files(folder: str) -> int:
-    return sum(len(files) for _, _, files in os.walk(folder))
 
 
 class _AtStart(Observer):

@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.data import layouts
+from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.measurements.table import MEASUREMENTS
+from monai_fairfl.strategies import Strategy
 from monai_fairfl.utils.machine import free_memory, usable_cores
 
 MEMORY_OF_A_WORKER = 1 << 30
@@ -78,3 +82,41 @@ class Jobs:
     def device_of(self, worker: int) -> str:
         """The device of a worker by its number."""
         return self.devices[worker % len(self.devices)]
+
+
+def modules_of_sites(strategies: Sequence[Strategy]) -> list[str]:
+    """Names of the modules that a worker process needs for a bundle's sites.
+
+    Besides the package's own these are the modules of methods and measurements of one's own, which
+    declare by their import what a site can measure.
+
+    Args:
+        strategies: of the runs.
+
+    >>> modules_of_sites([])
+    ['monai_fairfl.bundle.site']
+    """
+    modules = ["monai_fairfl.bundle.site"]
+    for strategy in strategies:
+        modules.append(type(strategy).__module__)
+    for entry in MEASUREMENTS.values():
+        name = getattr(entry.function, "__module__", "")
+        if not name.startswith("monai_fairfl."):
+            modules.append(name)
+    return list(dict.fromkeys(modules))
+
+
+def number_of_cases(folder: str) -> int:
+    """Number of cases of a site that it trains or validates with, at least 1.
+
+    Where no layout recognises the folder, it is the number of files.
+
+    Args:
+        folder: of the site, or its data list.
+    """
+    try:
+        found = layouts.find(folder)
+    except (DataError, OSError):
+        return max(1, sum(len(files) for _, _, files in os.walk(folder)))
+    tested = (found.parts or {}).get("testing", [])
+    return max(1, len(found.cases) - len(tested))

@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,8 +26,10 @@ from helpers.worker_clients import all_end
 
 from monai_fairfl.bundle import jobs as module
 from monai_fairfl.bundle.federation import BundleFederation
-from monai_fairfl.bundle.jobs import Jobs
+from monai_fairfl.bundle.jobs import Jobs, number_of_cases
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.measurements.table import MEASUREMENTS
+from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone
@@ -112,6 +117,33 @@ def test_workers_take_the_devices_in_turn_and_the_configuration_records_them(
     assert sorted(transport._places.values()) == [0, 0, 0, 1, 1, 1]
 
 
+def test_a_site_counts_by_the_cases_that_it_trains_and_validates_with(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    assert number_of_cases(str(hospitals / "alder")) == 4
+    # NVIDIA FLARE's data lists are files: the site has its split.
+    cases = []
+    for image in sorted((hospitals / "alder").glob("Case??.nii.gz")):
+        label = image.with_name(image.name.replace(".nii.gz", "_segmentation.nii.gz"))
+        cases.append({"image": f"alder/{image.name}", "label": f"alder/{label.name}"})
+    parts = {"training": cases[:2], "validation": cases[2:3], "testing": cases[3:]}
+    shutil.copytree(hospitals / "alder", tmp_path / "alder")
+    listed = tmp_path / "datalist" / "alder.json"
+    listed.parent.mkdir()
+    listed.write_text(json.dumps(parts))
+    assert number_of_cases(str(listed)) == 3
+
+
+def test_a_folder_of_no_known_layout_counts_by_its_files_and_an_empty_one_as_one(
+    tmp_path: Path,
+) -> None:
+    assert number_of_cases(str(tmp_path)) == 1
+    assert number_of_cases(str(tmp_path / "none")) == 1
+    for name in ("a.dat", "b.dat", "c.dat"):
+        (tmp_path / name).touch()
+    assert number_of_cases(str(tmp_path)) == 3
+
+
 # --- what is trained
 
 
@@ -172,7 +204,7 @@ class Killing(FedAvg):
         self.rounds_begun = getattr(self, "rounds_begun", 0) + 1
         if self.rounds_begun == 2:
             os.kill(self.worker, signal.SIGSTOP)
-            threading.Timer(1.0, os.kill, (self.worker, signal.SIGKILL)).start()
+            threading.Timer(3.0, os.kill, (self.worker, signal.SIGKILL)).start()
         return (yield from super().round(clients))
 
 
@@ -240,6 +272,45 @@ def test_the_error_of_a_site_is_recorded_as_with_one_job(hospitals: Path, tmp_pa
     assert ledgers[0] == ledgers[1]
     reason = read_ledger(tmp_path / "2" / "run" / "ledger.jsonl")[1]["missing"]["cedar"]
     assert reason.startswith("error: ") and "-3" in reason
+
+
+OWN_MEASUREMENT = """
+from monai_fairfl.measurements.entry import Entry
+from monai_fairfl.measurements.table import MEASUREMENTS
+from monai_fairfl.protocol.measured import RANGES, Range
+
+def weights_seen(probe, weights, memory, context):
+    return float(len(weights))
+
+MEASUREMENTS["weights_seen"] = Entry("received", weights_seen)
+RANGES["weights_seen"] = Range("tensors", 0.0, 1000.0)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_measurement_of_ones_own_is_known_in_worker_processes_too(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_measurement.py").write_text(OWN_MEASUREMENT)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for table in (MEASUREMENTS, RANGES):
+        # So that the name is gone afterwards.
+        monkeypatch.setitem(table, "weights_seen", None)  # type: ignore[call-overload]
+    importlib.import_module("own_measurement")
+    given = federation(
+        hospitals,
+        tmp_path / "run",
+        FedAvg(),
+        rounds=1,
+        site_names=SITES,
+        evaluate=["weights_seen"],
+        jobs=2,
+    )
+    [history] = given.run()
+    measured = history.rounds[0]["measurements"]
+    assert sorted(measured) == list(SITES)
+    assert all(found["weights_seen"] > 5 for found in measured.values())
 
 
 def children_of(process: int) -> list[int]:

@@ -87,6 +87,7 @@ def test_the_ledger_is_that_of_one_process_whatever_the_number_of_workers(
     assert ledger_bytes(tmp_path / "one") == ledger_bytes(tmp_path / "many")
 
 
+@pytest.mark.long
 def test_replies_that_come_in_another_order_give_the_same_ledger(
     pool: WorkerPool, tmp_path: Path
 ) -> None:
@@ -212,6 +213,7 @@ def test_a_client_computes_with_the_settings_of_this_process(pool: WorkerPool) -
     assert (found["threads"], found["deterministic"]) == (threads, 0)
 
 
+@pytest.mark.long
 def test_a_worker_imports_the_modules_of_its_pool_and_does_without_those_that_are_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +286,7 @@ def test_logs_and_warnings_of_clients_are_shown_by_this_process(
     assert Path(warned[0].filename).name == "worker_clients.py"
 
 
+@pytest.mark.long
 def test_an_interrupted_exchange_leaves_no_answer_for_the_next(
     pool: WorkerPool, tmp_path: Path
 ) -> None:
@@ -303,6 +306,7 @@ def test_an_interrupted_exchange_leaves_no_answer_for_the_next(
 # --- a worker that ends
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("action", "how"),
     [
@@ -339,6 +343,7 @@ def test_the_client_of_a_worker_that_ends_is_missing_in_that_round_alone(
         assert record["aggregation"] == one["aggregation"]
 
 
+@pytest.mark.long
 def test_a_worker_that_ends_between_two_exchanges_costs_no_client_anything(
     pool: WorkerPool,
 ) -> None:
@@ -352,6 +357,7 @@ def test_a_worker_that_ends_between_two_exchanges_costs_no_client_anything(
     assert before["A"]["process"] != after["A"]["process"] == after["C"]["process"]
 
 
+@pytest.mark.long
 def test_where_no_worker_can_run_every_client_is_missing_and_later_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,6 +429,7 @@ def test_no_worker_and_no_process_of_a_worker_outlives_the_federations(
     assert ended
 
 
+@pytest.mark.long
 def test_a_pool_that_is_left_has_no_process(tmp_path: Path) -> None:
     with WorkerPool(2) as pool:
         clients = workers_of(pool, dict.fromkeys("AB", Reporting))
