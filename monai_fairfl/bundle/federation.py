@@ -44,6 +44,7 @@ from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.run_folder.records import names_of_guards
 from monai_fairfl.server.cross_evaluation import ServerScore
 from monai_fairfl.server.exchange import Transport
+from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.settings import RunSettings
@@ -574,7 +575,12 @@ class BundleFederation:
         with quiet(), torch_threads(self.settings.threads):
             for history in histories:
                 transport = self._transport(history.run_dir, self.names)
-                panel = Panel(transport, self.names, expected=self.settings.expected({}))
+                panel = Panel(
+                    transport,
+                    self.names,
+                    expected=self.settings.expected({}),
+                    facts=Facts(records=history.records),
+                )
                 run = FinishedRun(history.run_dir, self.names, panel, train, retrained)
                 try:
                     for valuation in self.valuations:

@@ -75,7 +75,8 @@ def rules_of(
     if by_sites:
         meaning = (
             "Dice that a judged round's model gains by the site's update, on the validation images "
-            "of the other sites. No site's own report enters its value."
+            "of the other sites. No site's own report enters its value. Shares are of sums over "
+            "the judged rounds."
         )
         rules.append(Rule("Judged by the other sites", meaning, _of_credits(by_sites), by_sites))
     by_server = credit_from_server(run.rounds)
@@ -115,8 +116,8 @@ def _of_credits(credits: Mapping[str, Credit]) -> dict[str, float]:
     """The shares of the sites that were judged."""
     values = {}
     for site, credit in credits.items():
-        if credit.value is not None:
-            values[site] = credit.value
+        if credit.total is not None:
+            values[site] = credit.total
     return _shares(values)
 
 

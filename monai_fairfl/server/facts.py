@@ -67,6 +67,10 @@ class Facts:
                 new[client] = added
         return new
 
+    def learn(self, client: str, name: str, value: Measurement) -> None:
+        """Remember the counts behind a measurement that was taken earlier, where none is known."""
+        self._measurement(client, name, value, {})
+
     def fix(self, replies: Replies) -> dict[str, str]:
         """Put the known numbers in the place of those that differ, and remember new ones.
 

@@ -445,8 +445,8 @@ class Federation:
         self._record(
             end_record(done, scores, end.replies, self.models.best, weights, end.notes, end.facts)
         )
-        if final:
-            player.announce_end(clients, done, self.ledger.head)
+        # Also where nothing is measured at the end: the last round's record is in no earlier head.
+        player.announce_end(clients, done, self.ledger.head)
 
     def _load_guards(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Set what the guards remember, in their order."""

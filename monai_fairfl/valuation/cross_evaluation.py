@@ -23,7 +23,10 @@ LEAST_JUDGES = 3
 
 TOO_FEW = "fewer than three sites judged it"
 NOT_APART = "no judge could tell it apart from other sites: judge more rounds"
-NOT_ASKED = "its update had no weight in any judged round"
+NOT_ASKED = "its update had next to no weight in every judged round"
+
+LEAST_RELATIVE_WEIGHT = 0.05
+"""With a smaller part of its images' weight an update changes too little to be judged."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class Credit:
             the update has the weight of the site's images; ``None``: not judged.
         least: smallest value when any one judge is left out (of the server: any one round).
         most: largest one.
-        judges: number of sites that judged it; of the server: of rounds.
+        judges: number of sites that judged it; 1 for the server.
+        rounds: judged rounds in which its update had weight.
         reason: why it is not judged; empty where it is.
     """
 
@@ -43,7 +47,13 @@ class Credit:
     least: float | None = None
     most: float | None = None
     judges: int = 0
+    rounds: int = 0
     reason: str = ""
+
+    @property
+    def total(self) -> float | None:
+        """Dice over all judged rounds: a site that was absent, or without weight, has less."""
+        return None if self.value is None else self.value * self.rounds
 
 
 @dataclass(frozen=True)
@@ -104,15 +114,17 @@ def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]
     comparisons: list[Comparison] = []
     stands_for: dict[str, str] = {}
     trained: set[str] = set()
+    rounds: dict[str, int] = {}
     for record in _judged_rounds(records):
         found = record["cross_evaluation"]
         if not found["sites"]:
             continue
         of_round = _comparisons_of(record)
         comparisons.extend(of_round)
+        for name in _judges_of(of_round):
+            rounds[name] = rounds.get(name, 0) + 1
         trained.update(found["sites"])
-        for comparison in of_round:
-            trained.update(comparison.group)
+        trained.update(record["samples"])
         for first, of_group in found["together"].items():
             trained.update(of_group)
             stands_for.update(dict.fromkeys(of_group, first))
@@ -133,7 +145,7 @@ def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]
             credits[site] = Credit(None, judges=len(of_site), reason=NOT_APART)
         else:
             least, most = ranges.get(name, (None, None))
-            credits[site] = Credit(values[name], least, most, len(of_site))
+            credits[site] = Credit(values[name], least, most, len(of_site), rounds[name])
     return credits
 
 
@@ -163,7 +175,7 @@ def credit_from_server(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit
             of_group = found["together"].get(client, [client])
             judged_sites.update(of_group)
             relative_weight = _relative_weight(record, client)
-            if relative_weight > 0:
+            if relative_weight >= LEAST_RELATIVE_WEIGHT:
                 for site in of_group:
                     values.setdefault(site, []).append(
                         (score_of_all - entry["score"]) / relative_weight
@@ -184,7 +196,8 @@ def credit_from_server(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit
             float(np.mean(of_site)),
             min(means, default=None),
             max(means, default=None),
-            len(of_site),
+            judges=1,
+            rounds=len(of_site),
         )
     return credits
 
@@ -261,8 +274,11 @@ def _comparisons_of(record: Mapping[str, Any]) -> list[Comparison]:
         for without, score in scores.items():
             group = {}
             for site in without:
-                if site != judge:
-                    group[site] = _relative_weight(record, site)
+                if site == judge:
+                    continue
+                relative_weight = _relative_weight(record, site)
+                if relative_weight >= LEAST_RELATIVE_WEIGHT:
+                    group[site] = relative_weight
             comparisons.append(Comparison(judge, group, score_of_all - score))
     return comparisons
 

@@ -194,6 +194,10 @@ class Evaluator:
         self.at_most = False
         self.expected: int | None = None
         self._seconds: list[float] = []
+        # A valuation that goes on counts as it began.
+        for key in measured:
+            for client, value in measured[key].items():
+                panel.facts.learn(client, key.measurement, value)
 
     def __call__(self, game: str, coalition: Coalition, build: Callable[[], Weights]) -> float:
         """Utility of the model that ``build`` makes, for ``coalition`` in the game of this name."""

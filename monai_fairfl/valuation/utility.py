@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,10 @@ from monai_fairfl.protocol.messages import Measure
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Estimate, Measurement, Weights, to_json, value_of
 from monai_fairfl.server.exchange import Inbox, Transport
+from monai_fairfl.server.facts import Facts
 from monai_fairfl.utils.files import write_atomically
+
+logger = logging.getLogger(__name__)
 
 UTILITIES = ("mean", "pooled", "worst", "negative_loss")
 """What any bundle's models can be scored by, beside the names of its classes."""
@@ -125,6 +129,9 @@ class Panel:
             trained it.
         timeout: seconds a model may take; ``None``: no limit.
         expected: the measurements that are taken; ``None``: those of the package, in their ranges.
+        facts: counts of the clients' data, as far as the run knows them. The number of cases behind
+            a score counts as it was first reported, so that no client weighs more in the score of
+            one coalition than in that of another.
     """
 
     def __init__(
@@ -133,9 +140,11 @@ class Panel:
         clients: Sequence[str],
         timeout: float | None = None,
         expected: Expected | None = None,
+        facts: Facts | None = None,
     ):
         self.transport = transport
         self.expected = expected
+        self.facts = facts or Facts()
         self.clients = sorted(clients)
         self.timeout = timeout
         self._next_id = 0
@@ -155,6 +164,8 @@ class Panel:
         inbox = Inbox(requests, ModelSpec(()), {}, expected=self.expected)
         self.transport.exchange(requests, inbox.arrived, self.timeout)
         replies = inbox.replies()
+        for client, note in self.facts.fix(replies).items():
+            logger.warning("client %s: %s", client, note)
         measured = {}
         reasons = dict(replies.missing)
         for reply in replies:
@@ -233,6 +244,9 @@ class MeasuredModels:
 
     def __getitem__(self, key: Key) -> dict[str, Measurement]:
         return self._known[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._known)
 
     def add(self, key: Key, measured: Mapping[str, Measurement]) -> None:
         """Store what ``key.clients`` measured, in the file too."""

@@ -244,6 +244,15 @@ def test_a_transport_that_fails_at_the_last_message_does_not_undo_the_run(
     assert proof(tmp_path, "ash").covered == 2
 
 
+def test_receipts_cover_the_end_of_a_run_without_closing_measurements(tmp_path: Path) -> None:
+    federation(FedCE(), tmp_path, rounds=2, final=()).run()
+    assert [record["kind"] for record in records_of(tmp_path)] == ["start", "round", "round", "end"]
+    for site in SITES:
+        assert proof(tmp_path, site).covered == 4
+    write(tmp_path, records_of(tmp_path)[:-1], mended=True)
+    assert "the ledger had 4 records then, and has 3" in proof(tmp_path, "ash").problems[0]
+
+
 def test_every_request_leaves_a_receipt_with_its_head(run: Path) -> None:
     heads = heads_of(run / "run" / "ledger.jsonl")
     records = records_of(run)

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults 21 to 25: what attackers of the model can do to the Dice of the honest sites.
 
-Real federations of eight sites. With the default guards one attacker, and with each robust rule as
-many as it withstands, leave the honest sites most of the Dice that they gain among themselves.
+Real federations of eight sites. With the default guards one attacker, under FedAvg and under the
+fair methods, and with each robust rule as many as it withstands, leave the honest sites most of the
+Dice that they gain among themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import attacks
 import numpy as np
@@ -27,7 +28,7 @@ from attackers import (
     weighted_sum,
     with_update,
 )
-from attacks import SITES
+from attacks import SITES, STRATEGIES
 from helpers.attacked_federation import federation_of, progress, progress_of_row
 
 from monai_fairfl.protocol.messages import Reply
@@ -95,6 +96,21 @@ FAULTS = {
 }
 
 
+LEFT_UNDER: dict[tuple[str, str], float] = {
+    ("25 model replacement", "FedCE"): 0.8,
+    ("25 model replacement", "FedCE-sum"): 0.8,
+}
+"""Attack and method -> the least that one attacker leaves, where the method makes it less.
+
+A replaced model is cut to the median length, and from round 3 on it is no longer like noise. What
+is left is unlike all others: FedCE weighs it twice, 0.25 in place of 1/8, and 0.85 is left.
+"""
+
+# FedCI asks every client to measure the models of the others, which takes seconds.
+FEDCI = pytest.param("FedCI", marks=pytest.mark.long)
+METHODS = [name for name in STRATEGIES if name != "FedCI"]
+
+
 def gain_of(fault: Fault, run: Federation, sites: Sequence[str]) -> float:
     """What the sites gained: in Dice, or of the way in the class that is attacked."""
     if fault.of_class:
@@ -104,22 +120,26 @@ def gain_of(fault: Fault, run: Federation, sites: Sequence[str]) -> float:
 
 LEFT_BY_RULES = 0.35
 
-Honest = Callable[[Fault, int], float]
-"""An attack and the number of attackers -> the gain without them."""
+
+class Honest(Protocol):
+    """An attack, the number of attackers and the method -> the gain without them."""
+
+    def __call__(self, fault: Fault, attackers: int, method: str = "FedAvg") -> float: ...
 
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Honest:
-    """The gain of the other sites among themselves, by the number of attackers."""
-    runs: dict[int, Federation] = {}
+    """The gain of the other sites among themselves, by the number of attackers and the method."""
+    runs: dict[tuple[int, str], Federation] = {}
 
-    def gain(fault: Fault, attackers: int) -> float:
+    def gain(fault: Fault, attackers: int, method: str = "FedAvg") -> float:
         sites = SITES[: len(SITES) - attackers]
-        if attackers not in runs:
+        key = (attackers, method)
+        if key not in runs:
             folder = tmp_path_factory.mktemp("honest") / "run"
-            runs[attackers] = federation_of(FedAvg(), folder, sites=sites, guards=())
-            runs[attackers].run()
-        return gain_of(fault, runs[attackers], sites)
+            runs[key] = federation_of(STRATEGIES[method](), folder, sites=sites, guards=())
+            runs[key].run()
+        return gain_of(fault, runs[key], sites)
 
     return gain
 
@@ -134,13 +154,25 @@ def gain_under(
     return gain_of(fault, run, SITES[: len(SITES) - attackers])
 
 
+@pytest.mark.parametrize("method", [*METHODS, FEDCI])
 @pytest.mark.parametrize("name", FAULTS)
 def test_default_guards_leave_the_honest_sites_their_gain(
-    name: str, honest: Honest, tmp_path: Path
+    name: str, method: str, honest: Honest, tmp_path: Path
 ) -> None:
     fault = FAULTS[name]
-    gain = gain_under(fault, 1, FedAvg(), tmp_path / "run")
-    assert gain > fault.with_guards * honest(fault, 1)
+    least = LEFT_UNDER.get((name, method), fault.with_guards)
+    gain = gain_under(fault, 1, STRATEGIES[method](), tmp_path / "run")
+    assert gain > least * honest(fault, 1, method)
+
+
+@pytest.mark.parametrize("method", ["CGSV", FEDCI])
+@pytest.mark.parametrize("name", FAULTS)
+def test_methods_that_give_harmful_updates_no_weight_need_no_guard_against_one(
+    name: str, method: str, honest: Honest, tmp_path: Path
+) -> None:
+    fault = FAULTS[name]
+    gain = gain_under(fault, 1, STRATEGIES[method](), tmp_path / "run", guards=())
+    assert gain > fault.with_guards * honest(fault, 1, method)
 
 
 @pytest.mark.parametrize("name", FAULTS)

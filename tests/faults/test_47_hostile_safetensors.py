@@ -86,9 +86,20 @@ def test_an_honest_file_that_was_replaced_in_the_same_way_is_read(tmp_path: Path
     assert found is not None and not found.weights["w"].any()
 
 
-@pytest.mark.parametrize("content", ["[]", "7", "null", "[" * 100_000, '{"round": 1}', "{"])
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("[]", "it holds no JSON object but a list"),
+        ("7", "it holds no JSON object but a int"),
+        ("null", "it holds no JSON object but a NoneType"),
+        ("[" * 100_000, "it is nested deeper than 50 levels"),
+        ('{"round": 1}', "'format'"),
+        ("{", "Expecting property name"),
+    ],
+    ids=["list", "number", "null", "deep", "without a format", "cut short"],
+)
 def test_a_manifest_that_is_no_object_is_a_damaged_checkpoint(
-    content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    content: str, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoints = Checkpoints(tmp_path)
     for number in (0, 1):
@@ -96,4 +107,4 @@ def test_a_manifest_that_is_no_object_is_a_damaged_checkpoint(
     (tmp_path / "round-0001" / "manifest.json").write_text(content)
     found = checkpoints.load()
     assert found is not None and found.round == 0
-    assert "round-0001 is damaged" in caplog.text
+    assert f"round-0001 is damaged ({reason}" in caplog.text

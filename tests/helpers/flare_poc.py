@@ -70,18 +70,27 @@ class Poc:
         return done
 
     def start(self, *names: str) -> None:
-        """Start the server, or clients, as their start scripts do."""
+        """Start the server, or clients, as their start scripts do.
+
+        The code in a site's ``local/custom``, where NVFlare expects it, is found by that site only.
+        """
         for name in names or ("server", *self.clients):
             log = open(self.folder / f"{name}.log", "ab")
             script = self.kits / name / "startup" / "sub_start.sh"
             self.started[name] = subprocess.Popen(
                 ["bash", str(script), "--once"],
-                env=self.environment,
+                env=self._environment_of(name),
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
+
+    def _environment_of(self, name: str) -> dict[str, str]:
+        """The environment of a site's processes."""
+        own_code = self.kits / name / "local" / "custom"
+        path = os.pathsep.join([str(own_code), self.environment["PYTHONPATH"]])
+        return {**self.environment, "PYTHONPATH": path}
 
     def processes(self, name: str = "", running: str = "") -> list[psutil.Process]:
         """All processes of a site, its jobs and their trainers included, or of all; or those that

@@ -60,13 +60,17 @@ def test_scores_of_coalitions_models_are_not_recorded_as_a_clients_own(
             assert set(measured) == {"global_score"}
 
 
-def test_without_final_measurements_nobody_is_asked_after_the_last_round(tmp_path: Path) -> None:
+def test_without_final_measurements_everybody_is_sent_the_last_head_and_asked_for_nothing(
+    tmp_path: Path,
+) -> None:
     asked: list[Request] = []
     history = federation(tmp_path, final=(), transport=watching(asked.append)).run()
-    assert len(asked) == 12
-    assert {(request.task, request.round) for request in asked} == {
+    assert len(asked) == 15
+    trained, last = asked[:12], asked[12:]
+    assert {(request.task, request.round) for request in trained} == {
         ("train", number) for number in range(ROUNDS)
     }
+    require_last_head(last, tmp_path)
     assert history.finished
     end = history.records[-1]
     assert (end["kind"], end["scores"], end["missing"]) == ("end", {}, {})
@@ -93,11 +97,15 @@ def test_requests_are_stamped_and_the_first_exchange_measures_the_received_model
     assert [request.measure for request in closing] == [("score",)] * 3
     assert {request.round for request in measuring} == {4}
 
-    # When the end is on record, everybody is sent the last head, and asked for nothing.
-    assert [request.client for request in last] == list(TARGETS)
-    for request in last:
+    require_last_head(last, tmp_path)
+
+
+def require_last_head(requests: Sequence[Request], folder: Path) -> None:
+    """When the end is on record, everybody is sent the last head, and asked for nothing."""
+    assert [request.client for request in requests] == list(TARGETS)
+    for request in requests:
         assert (request.context, dict(request.weights), request.measure) == ({"ended": 1}, {}, ())
-        assert request.ledger_head == head_of(ledger_file(tmp_path))
+        assert request.ledger_head == head_of(ledger_file(folder))
 
 
 def test_clients_are_sampled_by_seed_and_round(tmp_path: Path) -> None:

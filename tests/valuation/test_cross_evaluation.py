@@ -132,7 +132,8 @@ def test_the_servers_value_is_the_mean_over_rounds_at_the_weight_of_the_images()
     credits = credit_from_server([judged(0.7, weight=0.2), judged(0.7, weight=0.4)])
     assert credits["A"].value == pytest.approx((0.1 + 0.05) / 2)
     assert (credits["A"].least, credits["A"].most) == pytest.approx((0.05, 0.1))
-    assert credits["A"].judges == 2
+    assert (credits["A"].judges, credits["A"].rounds) == (1, 2)
+    assert credits["A"].total == pytest.approx(0.15)
 
 
 # ---- in real federations
@@ -145,10 +146,10 @@ def credits_of(
     fault: Fault | None = None,
     **settings: Any,
 ) -> dict[str, float | None]:
-    """site -> value by the other sites, after a run whose judges may lie."""
+    """site -> its total by the other sites, after a run whose judges may lie."""
     given = {"rounds": 4, "cross_evaluate_every": 1, **settings}
     records = federation_of(strategy, folder / "run", attack, fault=fault, **given).run().records
-    return {site: credit.value for site, credit in credit_from_sites(records).items()}
+    return {site: credit.total for site, credit in credit_from_sites(records).items()}
 
 
 UNVERIFIABLE = {

@@ -5,16 +5,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.bundle_runs import BUNDLE, federation
 from helpers.checkout import CHECKOUT
-from helpers.linear_federation import LinearRun
+from helpers.linear_federation import (
+    LINEAR,
+    LinearClient,
+    LinearRun,
+    bundle_federation,
+    in_place_of_training,
+)
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.strategies import FedAvg, Standalone
 from monai_fairfl.valuation import Reconstruction, Retraining
 from monai_fairfl.valuation.run import check_valuations, own_contributions, value_run
@@ -63,6 +70,35 @@ def test_a_single_client_is_valued_and_compared_with_nobody(tmp_path: Path) -> N
     assert found is not None
     assert found.shares() == {"A": 1.0}
     assert float(found.values["A"]) == pytest.approx(found.total)
+
+
+@pytest.mark.slow
+def test_cases_that_a_client_claims_in_a_valuation_count_as_in_the_run(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place_of_training(monkeypatch)
+    pooled = Reconstruction("exact", utility="pooled")
+
+    def values(run_dir: Path) -> dict[str, Any]:
+        settings = {"record_updates": True, "ranges": LINEAR, "report": False}
+        bundle_federation(hospitals, run_dir, [FedAvg()], valuations=[pooled], **settings).run()
+        file = run_dir / "valuations" / f"{pooled.name}.json"
+        found: dict[str, Any] = json.loads(file.read_text())["values"]
+        return found
+
+    honest = values(tmp_path / "honest")
+    answer = LinearClient.answer
+
+    def claiming(self: LinearClient, request: Request) -> Reply:
+        reply = answer(self, request)
+        if self.name == "B" and request.run == "valuation":
+            score = reply.measurements["score"]
+            claimed = {**score, "mean": replace(score["mean"], n=10_000)}  # type: ignore
+            return replace(reply, measurements={"score": claimed})
+        return reply
+
+    monkeypatch.setattr(LinearClient, "answer", claiming)
+    assert values(tmp_path / "claimed") == honest
 
 
 # --- the method's own shares

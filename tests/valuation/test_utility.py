@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.driving import vector
@@ -11,8 +13,10 @@ from helpers.linear_federation import LinearRun
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Estimate, Measurement, value_of
+from monai_fairfl.server.facts import Facts
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.valuation import Panel, Utility
+from monai_fairfl.valuation.finished import Evaluator
 from monai_fairfl.valuation.utility import Key, MeasuredModels
 
 MEASURED: dict[str, Measurement] = {
@@ -113,6 +117,54 @@ def test_an_answer_that_comes_late_is_not_taken_for_one_about_the_next_model() -
     with pytest.raises(FederationError, match="timeout"):
         panel.measure({"w": vector([0.25])}, "score")
     assert panel.measure({"w": vector([0.5])}, "score") == {"A": 0.5}
+
+
+class Growing:
+    """A client that claims more cases each time that it is asked."""
+
+    def __init__(self) -> None:
+        self.cases = 0
+
+    def answer(self, request: Request) -> Reply:
+        self.cases += 10
+        score = Estimate(0.5, None, self.cases)
+        echo = {"id": request.id, "run": request.run, "round": request.round}
+        return Reply(request.client, None, 0, {"score": {"mean": score}}, **echo)  # type: ignore[arg-type]
+
+
+def cases_of(measured: Mapping[str, Any]) -> dict[str, int]:
+    return {client: value["mean"].n for client, value in measured.items()}
+
+
+def test_the_cases_behind_a_score_count_as_they_were_first_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    panel = Panel(InProcess({"A": Growing, "B": Growing}), "AB")
+    for _ in range(3):
+        assert cases_of(panel.measure({}, "score")) == {"A": 10, "B": 10}
+    assert "client A: n of score: mean 30 reported, 10 counts" in caplog.text
+
+
+def test_the_cases_that_a_run_recorded_count_in_its_valuation() -> None:
+    facts = Facts(records=[{"facts": {"A": {"n of score: mean": 7}}}])
+    panel = Panel(InProcess({"A": Growing, "B": Growing}), "AB", facts=facts)
+    assert cases_of(panel.measure({}, "score")) == {"A": 7, "B": 10}
+
+
+def test_a_valuation_that_goes_on_counts_cases_as_it_began(tmp_path: Path) -> None:
+    client = Growing()
+    utility = Utility("pooled")
+
+    def evaluate(coalition: str) -> None:
+        # Each time a new process: the client goes on with its claims, the panel begins.
+        measured = MeasuredModels(tmp_path / "measured.jsonl", "run")
+        panel = Panel(InProcess({"A": lambda: client}), "A")
+        Evaluator("valuation", panel, utility, measured)("game", frozenset(coalition), dict)
+
+    for coalition in ("A", "B"):
+        evaluate(coalition)
+    stored = MeasuredModels(tmp_path / "measured.jsonl", "run")
+    assert [cases_of(stored[key]) for key in stored] == [{"A": 10}, {"A": 10}]
 
 
 def test_what_was_measured_is_read_back_and_a_line_cut_short_is_not(tmp_path: Path) -> None:

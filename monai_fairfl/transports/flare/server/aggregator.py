@@ -34,10 +34,11 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.run_folder.records import dropped_of
 from monai_fairfl.server.exchange import Inbox, guarded
+from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.finite import require_finite
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.server.sharing import divided, parts_of_groups
-from monai_fairfl.strategies import Average, Strategy, Weighting, compose
+from monai_fairfl.strategies import Average, RoundResult, Strategy, Weighting, compose
 from monai_fairfl.transports.flare.guarding import config_of_shipped, shipped_guards
 from monai_fairfl.transports.flare.server.aggregator_state import AggregatorState
 from monai_fairfl.transports.flare.server.one_exchange import one_exchange, try_round
@@ -77,7 +78,8 @@ class FairFLAggregator(ModelAggregator):
     Results may come in any order, as ``DIFF`` or ``FULL``; the same results give the same bits. One
     that is malformed is left out, and the guards judge the others as in any federation; the log
     reports both. Where the server does not know the model that it sent, statistics of batches and
-    repeated steps are not judged. What strategy and guards remember is in the file
+    repeated steps are not judged. The first number of steps that a client reports counts for the
+    whole job; a later one that differs is noted. What strategy and guards remember is in the file
     ``fairfl_aggregator.json`` of the job's run directory, for a server that is started again, and
     for you; clients do not receive it.
 
@@ -138,6 +140,8 @@ class FairFLAggregator(ModelAggregator):
         self._sent: Mapping[str, torch.Tensor] | None = None
         self._results: dict[str, FLModel] = {}
         self._refused: dict[str, str] = {}
+        self._notes: Mapping[str, str] = {}
+        self._facts = Facts()
         # All updates are differences from the sent model, which is therefore 0 for the strategy.
         self._origin: dict[str, torch.Tensor] = {}
 
@@ -191,18 +195,18 @@ class FairFLAggregator(ModelAggregator):
             self._start_strategy()
         self.strategy.clients = sorted({*self.strategy.clients, *self._results})
 
-        result = one_exchange(self.strategy, sorted(self._results), self._replies_to)
-        if result.rewards is not None:
-            _refuse_own_models(self.strategy)
-        require_finite(result, self._origin, self._replies)
-
-        for guard in self._guards:
-            guard.remember(self._with_sent(self._replies))
-        result = divided(result, parts_of_groups(self._verdicts))
+        known = self._facts.copy()
+        try:
+            result = self._played_round()
+        except FederationError:
+            # A round that is not recorded makes nothing known.
+            self._facts.restore(known)
+            raise
 
         number = self._round_number()
         missing = {**self._replies.missing, **self._refused}
-        self._state.write(number, result, missing, self._verdicts)
+        new_facts = self._facts.since(known)
+        self._state.write(number, result, missing, self._verdicts, self._notes, new_facts)
         meta = {"nr_aggregated": len(self._replies), **self._weights_for_clients()}
         return FLModel(
             ParamsType.DIFF,
@@ -213,6 +217,17 @@ class FairFLAggregator(ModelAggregator):
         )
 
     # ---- one round ----
+
+    def _played_round(self) -> RoundResult:
+        """Return the strategy's result of the round, with shared weights divided."""
+        result = one_exchange(self.strategy, sorted(self._results), self._replies_to)
+        if result.rewards is not None:
+            _refuse_own_models(self.strategy)
+        require_finite(result, self._origin, self._replies)
+
+        for guard in self._guards:
+            guard.remember(self._with_sent(self._replies))
+        return divided(result, parts_of_groups(self._verdicts))
 
     def _as_difference(self, model: FLModel) -> FLModel:
         """Return a result whose tensors are differences from the sent model."""
@@ -255,6 +270,7 @@ class FairFLAggregator(ModelAggregator):
         self.strategy.start(self._origin, self._known_clients(), spec)
         self._state = AggregatorState(self.strategy, self._guards, self.fl_ctx)
         self._state.resume(self._round_number())
+        self._facts = Facts(records=self._state.rounds)
 
     def _most_common_tensors(self) -> Arriving:
         """Return the tensors of the first client, by name, whose names and shapes most sent."""
@@ -291,6 +307,9 @@ class FairFLAggregator(ModelAggregator):
         arrived = inbox.replies()
         for client, dropped in dropped_of([arrived]).items():
             logger.warning("client %s: measurements are left out: %s", client, dropped)
+        self._notes = self._facts.fix(arrived)
+        for client, note in self._notes.items():
+            logger.warning("client %s: %s", client, note)
         guards = self._guards
         if not self._knows_sent():
             # Of statistics, differences alone say nothing: those of a variance may be negative.

@@ -14,7 +14,7 @@ from nvflare.apis.fl_context import FLContext
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol.values import to_json
+from monai_fairfl.protocol.values import joined_notes, to_json
 from monai_fairfl.strategies import RoundResult, Strategy
 from monai_fairfl.utils.files import write_atomically
 
@@ -45,6 +45,8 @@ class AggregatorState:
         result: RoundResult,
         missing: Mapping[str, str],
         verdicts: Mapping[str, Sequence[Verdict]],
+        notes: Mapping[str, str],
+        facts: Mapping[str, Mapping[str, int]],
     ) -> None:
         """Add the record of round ``number`` and write everything.
 
@@ -53,10 +55,15 @@ class AggregatorState:
             result: of the round.
             missing: client -> why its result did not count.
             verdicts: client -> verdicts of the guards.
+            notes: client -> what the server replaced in its result.
+            facts: client -> fact -> number, of those that became known in this round.
         """
         details: dict[str, list[dict[str, Any]]] = {}
         for client, of_client in verdicts.items():
             details[client] = [asdict(verdict) for verdict in of_client]
+        all_notes = dict(result.notes)
+        for client, note in notes.items():
+            all_notes[client] = joined_notes(all_notes.get(client), note)
         self.rounds.append(
             {
                 "round": number,
@@ -64,7 +71,8 @@ class AggregatorState:
                 "contributions": to_json(result.contributions),
                 "missing": dict(missing),
                 "verdicts": details,
-                "notes": dict(result.notes),
+                "notes": all_notes,
+                "facts": {client: dict(found) for client, found in facts.items()},
             }
         )
         if self.file is None:

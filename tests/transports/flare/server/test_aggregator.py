@@ -399,6 +399,59 @@ def test_a_server_that_is_started_again_goes_on_with_the_same_history(tmp_path: 
         one_round(other, results(1))
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_number_of_steps_counts_as_it_was_first_reported(
+    tmp_path: Path, restarted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    aggregator = aggregator_of_job(tmp_path)
+    first = one_round(aggregator, results(0))
+    if restarted:
+        aggregator = aggregator_of_job(tmp_path)
+    claimed = results(1)
+    claimed[2].meta["NUM_STEPS_CURRENT_ROUND"] = 10_000
+    found = one_round(aggregator, claimed)
+
+    honest = aggregator_of_job(tmp_path / "honest")
+    assert equal(one_round(honest, results(0)), first)
+    assert equal(one_round(honest, results(1)), found)
+    note = "samples 10000 reported, 11 counts: it was reported first"
+    assert f"client sycamore: {note}" in caplog.text
+    one, two = rounds_in(tmp_path)
+    assert one["facts"] == {
+        "elm": {"samples": 3},
+        "poplar": {"samples": 7},
+        "sycamore": {"samples": 11},
+    }
+    assert (one["notes"], two["facts"]) == ({}, {})
+    assert set(two["notes"]) == {"sycamore"} and note in two["notes"]["sycamore"]
+
+
+def test_a_round_that_failed_makes_no_number_of_steps_known(tmp_path: Path) -> None:
+    aggregator = aggregator_of_job(tmp_path)
+    spoilt = results(0)
+    for model in spoilt:
+        model.meta["NUM_STEPS_CURRENT_ROUND"] = 50
+        model.params["conv.bias"] = model.params["conv.bias"] * float("nan")
+    with pytest.raises(FederationError, match="no client's result of this round can be used"):
+        one_round(aggregator, spoilt)
+    one_round(aggregator, results(0))
+    [record] = rounds_in(tmp_path)
+    assert record["facts"]["elm"] == {"samples": 3} and record["notes"] == {}
+
+
+def aggregator_of_job(folder: Path) -> FairFLAggregator:
+    """An aggregator of the job in this folder; another one there is a server started again."""
+    aggregator = FairFLAggregator(FedAvg())
+    aggregator.fl_ctx = job_of(folder)
+    return aggregator
+
+
+def rounds_in(folder: Path) -> list[dict[str, Any]]:
+    """The records that an aggregator wrote."""
+    rounds: list[dict[str, Any]] = json.loads((folder / "job" / STATE).read_text())["rounds"]
+    return rounds
+
+
 def test_clients_receive_no_history() -> None:
     """FedAvg sends the result's meta to all of them."""
     aggregator = FairFLAggregator(FedCE("sum", variant="revised"), TRAINABLE)
