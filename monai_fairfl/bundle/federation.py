@@ -464,6 +464,7 @@ class BundleFederation:
         if number == 1:
             yield
             return
+        logger.info("%d sites work at a time, each in a process of its own", number)
         with WorkerPool(number, modules_of_sites(self.strategies)) as self._pool:
             try:
                 yield

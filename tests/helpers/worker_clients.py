@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -102,6 +103,31 @@ ACTIONS: dict[str, Callable[[], Any]] = {
     "log": _log_and_warn,
     "sleep": lambda: time.sleep(2),
 }
+
+
+class Talking:
+    """Logs and warns from several threads, and from a process that it forks, while it answers."""
+
+    def answer(self, request: Request) -> Reply:
+        def talk() -> None:
+            # So long that a message takes two writes.
+            for _ in range(200):
+                logger.info("x" * 30_000)
+
+        threads = [threading.Thread(target=talk) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        child = os.fork()
+        if child == 0:
+            logger.warning("of the forked process")
+            warnings.warn("of the forked process", UserWarning, stacklevel=1)
+            os._exit(0)
+        os.waitpid(child, 0)
+        number = 0
+        while any(thread.is_alive() for thread in threads):
+            number += 1
+            warnings.warn(f"in between {number}", UserWarning, stacklevel=1)
+        return Reply(request.client, None, 0, {"score": 1.0}, id=request.id)
 
 
 class Unsendable:

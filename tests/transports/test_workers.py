@@ -25,6 +25,7 @@ from helpers.worker_clients import (
     Acting,
     Echo,
     Reporting,
+    Talking,
     Unsendable,
     all_end,
     honest,
@@ -284,6 +285,17 @@ def test_logs_and_warnings_of_clients_are_shown_by_this_process(
     assert [record.getMessage() for record in records] == ["of the client"] * 2
     assert {record.site for record in records} == {"elm"}  # type: ignore[attr-defined]
     assert Path(warned[0].filename).name == "worker_clients.py"
+
+
+def test_threads_and_forked_processes_of_a_client_do_not_mix_their_messages(
+    pool: WorkerPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "monai_fairfl")
+    found = measured(workers_of(pool, {"A": Talking}), "A")
+    assert found == {"A": {"score": 1.0}}
+    records = [record for record in caplog.records if record.name == "monai_fairfl.tests"]
+    assert len(records) == 800
+    assert not [record for record in records if "forked" in record.getMessage()]
 
 
 @pytest.mark.long

@@ -193,7 +193,8 @@ class Worker:
         except subprocess.TimeoutExpired:
             return "its worker process closed its connection"
         if status < 0:
-            name = signal.Signals(-status).name
+            names = {number.value: number.name for number in signal.Signals}
+            name = names.get(-status, str(-status))
             return f"its worker process was ended by the signal {name}{_HINTS.get(name, '')}"
         return f"its worker process ended with status {status}; what it printed says why"
 

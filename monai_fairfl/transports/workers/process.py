@@ -46,10 +46,10 @@ def serve(connection: int, received: int, sent: int) -> NoReturn:
         received: descriptor of the memory that the pool writes.
         sent: descriptor of the memory that this process writes.
     """
-    pool = Connection(connection)
+    pool = _Pool(Connection(connection))
     # The main thread works. Another one waits for messages, and so notices the pool's end.
     messages: SimpleQueue[bytes] = SimpleQueue()
-    threading.Thread(target=_take_in, args=(pool, messages), daemon=True).start()
+    threading.Thread(target=_take_in, args=(pool.connection, messages), daemon=True).start()
     begin = pickle.loads(messages.get())
     for module in begin.modules:
         # What is missing matters when a client needs it: its reply then says so.
@@ -58,9 +58,32 @@ def serve(connection: int, received: int, sent: int) -> NoReturn:
     worker = _Worker(pool, SharedMemory(received), SharedMemory(sent))
     with quiet():
         _report_to(pool)
-        send(pool, Begun())
+        pool.send(Begun())
         while True:
             worker.take(pickle.loads(messages.get()))
+
+
+class _Pool:
+    """The way to the pool, for all threads of this process.
+
+    A process that this one forks, to load images, inherits it and must not use it: its bytes would
+    come between those of a reply.
+    """
+
+    def __init__(self, connection: Connection):
+        self.connection = connection
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this is the process that the pool has started."""
+        return os.getpid() == self._process
+
+    def send(self, message: Any) -> None:
+        """Send a message."""
+        with self._lock:
+            send(self.connection, message)
 
 
 def _take_in(pool: Connection, messages: SimpleQueue[bytes]) -> None:
@@ -85,7 +108,7 @@ class _Worker:
         sent: memory for the tensors of a reply.
     """
 
-    def __init__(self, pool: Connection, received: SharedMemory, sent: SharedMemory):
+    def __init__(self, pool: _Pool, received: SharedMemory, sent: SharedMemory):
         self._pool = pool
         self._received = received
         self._sent = sent
@@ -99,7 +122,7 @@ class _Worker:
             self._answer(message)
         elif isinstance(message, Release):
             self._clients.pop(message.owner, Clients()).close()
-            send(self._pool, Released())
+            self._pool.send(Released())
 
     def _answer(self, asked: Ask) -> None:
         asked.torch.apply()
@@ -122,18 +145,31 @@ class _Worker:
             update if reply.update is not None else None,
             buffers if reply.buffers is not None else None,
         )
-        send(self._pool, answered)
+        self._pool.send(answered)
 
 
 class _Forwarding(QueueHandler):
     """Sends log records to the pool's process, whose handlers show them."""
 
+    def __init__(self, pool: _Pool):
+        super().__init__(SimpleQueue())
+        self._pool = pool
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record; one of a forked process goes to standard error, if it is a warning."""
+        if self._pool.is_own:
+            super().emit(record)
+        elif logging.lastResort is not None and record.levelno >= logging.lastResort.level:
+            logging.lastResort.handle(record)
+
     def enqueue(self, record: logging.LogRecord) -> None:
-        send(self.queue, Logged(record))  # type: ignore[arg-type]
+        """Send a record that can be pickled."""
+        self._pool.send(Logged(record))
 
 
-def _report_to(pool: Connection) -> None:
+def _report_to(pool: _Pool) -> None:
     """Let the pool's process show what is logged here, and what is warned of."""
+    usual = warnings.showwarning
 
     def warned(
         message: Warning | str,
@@ -143,7 +179,10 @@ def _report_to(pool: Connection) -> None:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        send(pool, Warned(str(message), category, filename, lineno))
+        if pool.is_own:
+            pool.send(Warned(str(message), category, filename, lineno))
+        else:
+            usual(message, category, filename, lineno, file, line)
 
-    logging.getLogger().addHandler(_Forwarding(pool))  # type: ignore[arg-type]
+    logging.getLogger().addHandler(_Forwarding(pool))
     warnings.showwarning = warned
