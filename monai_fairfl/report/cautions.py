@@ -14,6 +14,7 @@ from monai_fairfl.report.scores import Scores
 from monai_fairfl.report.series import SUSPICIOUS
 from monai_fairfl.report.valuations import is_current
 from monai_fairfl.run_folder.records import training_settings
+from monai_fairfl.valuation.free_riders import EVIDENCE, free_rider_history
 
 FIELDS_OF_A_NUMBER = {"mean", "value", "stderr", "n"}
 
@@ -193,10 +194,10 @@ def withdrawn_sites(run: Run) -> list[str]:
 
 
 def suspicious_sites(run: Run, flagged: Mapping[str, int]) -> list[str]:
-    """Sites whose free-rider score stands out.
+    """Sites whose free-rider score stands out, or whose updates no training of theirs made.
 
     Args:
-        run: in which it does.
+        run: in which they do.
         flagged: site -> round of its first flag.
     """
     warnings = []
@@ -206,4 +207,11 @@ def suspicious_sites(run: Run, flagged: Mapping[str, int]) -> list[str]:
             f"round {number}. Honest sites that are unlike the others score high too: this is a "
             f"reason to ask, not a proof"
         )
+    for site, guards in free_rider_history(run.rounds).evidence.items():
+        for guard, rounds in guards.items():
+            count = "1 round" if len(rounds) == 1 else f"{len(rounds)} rounds"
+            warnings.append(
+                f"In {run.name}, in {count}, first in round {rounds[0]}, the update of {site} "
+                f"{EVIDENCE[guard]}"
+            )
     return warnings

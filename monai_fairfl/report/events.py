@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from monai_fairfl.report.run import Run
+from monai_fairfl.valuation.free_riders import EVIDENCE
 
 KINDS = {
     "missing": "missing",
@@ -18,9 +19,6 @@ KINDS = {
 }
 """Key of a ledger's record -> the kind of event, in the report's words."""
 
-FREE_RIDING = ("Empty", "Noise", "Replayed", "Copies")
-"""Guards that find updates which no training of the site made."""
-
 
 @dataclass(frozen=True)
 class Event:
@@ -30,7 +28,7 @@ class Event:
         strategy: name of the run.
         round: number of the round, or ``"end"`` for the closing measurement.
         site: whom it concerns.
-        kind: a value of :data:`KINDS`, or one of :data:`FREE_RIDING`.
+        kind: a value of :data:`KINDS`, or a guard of ``EVIDENCE``.
         text: the reason.
     """
 
@@ -66,6 +64,6 @@ def free_riding_of(run: Run) -> Iterator[Event]:
     for record in run.rounds:
         for site, verdicts in sorted((record.get("verdicts") or {}).items()):
             for verdict in verdicts:
-                if verdict["guard"] in FREE_RIDING:
+                if verdict["guard"] in EVIDENCE:
                     text = f"{verdict['action']}: {verdict['reason']}"
                     yield Event(run.name, record["round"], site, verdict["guard"], text)

@@ -4,14 +4,15 @@
 
 After FedCE (Jiang et al., CVPR 2023). The score finds a site whose update agrees with the step
 while its own model scores otherwise than the received one. It does not find zeros, noise, copies or
-replays, nor a site that reports the scores it likes: guards look for the former
-(:mod:`monai_fairfl.guards`), and no statistic verifies the latter.
+replays, nor a site that reports the scores it likes. Guards look for the former
+(:mod:`monai_fairfl.guards`), and what they found is the evidence beside the score. No statistic
+verifies the latter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -25,6 +26,14 @@ from monai_fairfl.run_folder.ledger import number_in
 
 FORMS = ("product", "dissimilarity")
 
+EVIDENCE = {
+    "Empty": "had next to no length, as no training has",
+    "Noise": "was random numbers, which no training makes",
+    "Replayed": "repeated an earlier one, which no training does",
+    "Copies": "was another site's, and only one of them can have trained it",
+}
+"""Guard -> what it found of an update that not every site trained which sent it."""
+
 
 @dataclass(frozen=True)
 class FreeRiders:
@@ -33,12 +42,15 @@ class FreeRiders:
     Args:
         rounds: numbers of the rounds that had all the measurements.
         scores: client -> raw score in each of these rounds, ``None`` where it had none.
-        flagged: client -> number of the round in which it was first flagged.
+        flagged: client -> number of the round in which its score was first flagged.
+        evidence: client -> guard of :data:`EVIDENCE` -> rounds in which it gave a verdict, from the
+            length of the update and its likeness to others and to earlier ones. It needs no score.
     """
 
     rounds: list[int]
     scores: dict[str, list[float | None]]
     flagged: dict[str, int]
+    evidence: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
 
 def global_cosines(
@@ -198,9 +210,13 @@ def free_rider_history(
     # Only rounds in which at least two clients have a score.
     numbers: list[int] = []
     scores_by_round: list[dict[str, float]] = []
+    evidence: dict[str, dict[str, list[int]]] = {}
     for record in records:
         if record.get("kind") != "round":
             continue
+        for client, guards in _evidence_of(record).items():
+            for guard in guards:
+                evidence.setdefault(client, {}).setdefault(guard, []).append(record["round"])
         scores = _record_scores(record, form)
         if len(scores) > 1:
             numbers.append(record["round"])
@@ -216,7 +232,20 @@ def free_rider_history(
     flagged = {}
     for client, index in flag_free_riders(scores_by_round, factor, rounds).items():
         flagged[client] = numbers[index]
-    return FreeRiders(rounds=numbers, scores=histories, flagged=flagged)
+    return FreeRiders(rounds=numbers, scores=histories, flagged=flagged, evidence=evidence)
+
+
+def _evidence_of(record: Mapping[str, Any]) -> dict[str, list[str]]:
+    """client -> guards that found an update which no training of the site made.
+
+    A ledger of an earlier version has no verdicts.
+    """
+    found: dict[str, list[str]] = {}
+    for client, verdicts in sorted((record.get("verdicts") or {}).items()):
+        for verdict in verdicts:
+            if verdict["guard"] in EVIDENCE:
+                found.setdefault(client, []).append(verdict["guard"])
+    return found
 
 
 def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:

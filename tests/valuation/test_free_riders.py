@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attackers import ATTACKS
+from helpers.attacked_federation import federation_of
 from helpers.driving import GOLDEN, play
 
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.run_folder.ledger import Ledger, read_ledger
-from monai_fairfl.strategies import CGSV
+from monai_fairfl.strategies import CGSV, FedAvg
 from monai_fairfl.valuation import (
     flag_free_riders,
     free_rider_history,
@@ -231,3 +233,28 @@ def test_what_cannot_be_scored_is_refused() -> None:
         global_cosines(np.eye(3), {"a": 1.0}, ["a"])
     with pytest.raises(FairFLError, match="rounds"):
         flag_free_riders([], rounds=0)
+
+
+@pytest.mark.parametrize(
+    ("attack", "guard"),
+    [
+        ("zeros", "Empty"),
+        ("noise of honest length", "Noise"),
+        ("replay of the last step", "Replayed"),
+        ("copy", "Copies"),
+    ],
+)
+def test_what_guards_found_is_the_evidence_beside_the_score(
+    tmp_path: Path, attack: str, guard: str
+) -> None:
+    records = federation_of(FedAvg(), tmp_path / "run", ATTACKS[attack], rounds=4).run().records
+    found = free_rider_history(records)
+    assert found.rounds == []  # nobody measured what a score needs
+    assert guard in found.evidence["H"]
+    others = {"H", "A"} if attack == "copy" else {"H"}
+    assert set(found.evidence) == others
+
+
+def test_honest_sites_leave_no_evidence(tmp_path: Path) -> None:
+    records = federation_of(FedAvg(), tmp_path / "run", outlier=True, rounds=4).run().records
+    assert free_rider_history(records).evidence == {}
