@@ -160,7 +160,7 @@ class Replayed(Guard):
         """The places of each parameter that a sketch has."""
         matrix = replies.matrix
         generator = np.random.default_rng(self.seed)
-        chosen = np.sort(generator.integers(0, matrix.rows.shape[1], size=self.entries))
+        chosen = np.sort(generator.integers(0, matrix.width, size=self.entries))
         places = {}
         for name, columns in matrix.columns.items():
             begin, end = np.searchsorted(chosen, (columns.start, columns.stop))
@@ -171,9 +171,7 @@ class Replayed(Guard):
 
 def _sketches_of_updates(replies: Replies, places: Places) -> np.ndarray:
     """The sketch of each update, shape (N, entries), float32."""
-    matrix = replies.matrix
-    columns = [inside + matrix.columns[name].start for name, inside in places.items()]
-    return matrix.rows[:, torch.cat(columns)].float().numpy()
+    return replies.matrix.entries(places).float().numpy()
 
 
 def _sketches_of_sent(replies: Replies, places: Places) -> dict[int, np.ndarray]:

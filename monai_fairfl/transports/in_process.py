@@ -16,7 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 class Client(Protocol):
-    """Anything that answers requests, such as :class:`monai_fairfl.client.algo.FairMonaiAlgo`."""
+    """Anything that answers requests, such as :class:`monai_fairfl.client.algo.FairMonaiAlgo`.
+
+    The tensors of a reply are the server's: a client makes new ones for each training.
+    """
 
     def answer(self, request: Request) -> Reply:
         """Carry out one request."""
@@ -60,6 +63,9 @@ class InProcess:
         clients: name -> a function that makes the client (called once, when it is first asked), so
             that a federation of many large sites starts quickly and fails early.
     """
+
+    gives_updates = True
+    """The server uses the updates where the clients made them."""
 
     def __init__(self, clients: Mapping[str, Callable[[], Client]]):
         self._makers = dict(clients)
