@@ -339,7 +339,7 @@ def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_with_other_jobs(
             start_new_session=True,
         )
         ledger = tmp_path / "stopped" / "run" / "ledger.jsonl"
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 400
         while not ledger.exists() or ledger.read_bytes().count(b"\n") < 2:
             assert process.poll() is None and time.monotonic() < deadline, log.name
             time.sleep(0.02)
@@ -347,7 +347,7 @@ def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_with_other_jobs(
         workers = children_of(process.pid)
         # As a terminal does, to all processes of its group.
         os.killpg(process.pid, number)
-        status = process.wait(timeout=200)
+        status = process.wait(timeout=400)
     assert len(workers) >= 2
     assert all_end(workers)
     text = (tmp_path / "log").read_text()
