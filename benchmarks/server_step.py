@@ -1,16 +1,16 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The server's step of one round, ours beside NVIDIA FLARE's, for FedCE and FedAvg.
+"""The server's step of one round, beside NVIDIA FLARE's, Flower's and one reading of all models.
 
-FedCE computes cosines, weights and an average. Both run in one process::
+All steps alternate in one process::
 
-    python benchmarks/server_step.py [--clients 8 16] [--parameters 1.6 16]
+    python benchmarks/server_step.py [--clients 4 8 16] [--parameters 1.6 16] [--repeats 15]
 
-It prints milliseconds (median of the repeats) and the ratio peer / ours. Both get the same updates,
-of one dictionary of float32 tensors per client; ours includes moving them into the update matrix.
+It prints the median of the repeats in milliseconds: CPU time, and wall time in brackets. Everybody
+gets the same updates, of one dictionary of float32 tensors per client.
 
-A second table has a whole round of a federation whose clients answer at once, checkpoint and ledger
-included: with no guards and with the default ones, alternating.
+A second table has whole rounds of a federation whose clients answer at once, checkpoint and ledger
+included: with the default guards over ``guards=()``, in alternating pairs, by CPU time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,10 @@ from typing import Any
 import torch
 
 from monai_fairfl.guards import DEFAULT, Guard
+from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.server.exchange import Inbox
+from monai_fairfl.server.exchange import Inbox, guarded
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import FedAvg, FedCE, Strategy
@@ -53,28 +54,46 @@ def updates_of(
 
 
 def our_step(
-    strategy: Strategy, updates: dict[str, dict[str, torch.Tensor]], spec: ModelSpec
+    strategy: Strategy,
+    updates: dict[str, dict[str, torch.Tensor]],
+    spec: ModelSpec,
+    adopts: bool = True,
+    guards: Sequence[Guard] | None = None,
 ) -> Callable[[], Any]:
-    """Return a function that runs one round of ``strategy`` on the given updates."""
+    """Return a function that runs one round of ``strategy`` on the given updates.
+
+    Args:
+        strategy: of the step.
+        updates: client -> update.
+        spec: the model's tensors.
+        adopts: whether updates are used where they are, as those of clients in one process, or
+            copied.
+        guards: that judge the updates before; then the ledger's inner products are computed, too.
+    """
     clients = sorted(updates)
     first_update = updates[clients[0]]
     start = {name: torch.zeros_like(tensor) for name, tensor in first_update.items()}
-    # Memory of the update matrix, used again every round as by Federation.
-    memory: list[torch.Tensor | None] = [None]
+    # Memory of copied updates and of models, used again every round as by Federation.
+    storage: list[torch.Tensor | None] = [None]
+    memory = ReusedMemory(most=sum(tensor.nbytes for tensor in start.values()))
 
     def step() -> Any:
         strategy.start(start, clients, spec)
         generator = strategy.round(clients)
         requests = [replace(request, id=number) for number, request in enumerate(next(generator))]
         measured = {"leave_one_out_error": 0.5}
-        inbox = Inbox(requests, spec, start, storage=memory[0])
+        inbox = Inbox(requests, spec, start, storage=storage[0], memory=memory, adopts=adopts)
         for request in requests:
             inbox.arrived(
                 Reply(request.client, updates[request.client], 10, measured, id=request.id)
             )
-        memory[0] = inbox.storage
+        storage[0] = inbox.storage
+        replies = inbox.replies()
+        if guards is not None:
+            replies, _ = guarded(replies, guards)
+            replies.geometry.gram  # noqa: B018 (the ledger records it)
         try:
-            generator.send(inbox.replies())
+            generator.send(replies)
         except StopIteration as stop:
             return stop.value
 
@@ -114,15 +133,83 @@ def nvflare_step(
     return fedavg_step
 
 
-def milliseconds(step: Callable[[], Any], repeats: int) -> float:
-    """Measure the median time of ``step`` after one warm-up."""
-    step()
-    times = []
-    for _ in range(repeats):
-        begun = time.perf_counter()
+def flower_step(updates: dict[str, dict[str, torch.Tensor]]) -> Callable[[], Any] | None:
+    """Return Flower's average of the same updates; ``None`` where it is not installed."""
+    try:
+        from flwr.server.strategy.aggregate import aggregate
+    except ImportError:
+        return None
+    results = []
+    for update in updates.values():
+        results.append(([tensor.numpy() for tensor in update.values()], 10))
+    return partial(aggregate, results)
+
+
+def reading(updates: dict[str, dict[str, torch.Tensor]]) -> Callable[[], Any]:
+    """Return a function that reads every value of every update once, and does no more."""
+
+    def step() -> float:
+        total = 0.0
+        for update in updates.values():
+            for tensor in update.values():
+                total += float(tensor.sum())
+        return total
+
+    return step
+
+
+@dataclass(frozen=True)
+class Times:
+    """Milliseconds of one step: medians of CPU and wall time."""
+
+    cpu: float
+    wall: float
+
+    def __str__(self) -> str:
+        return f"{self.cpu:.1f} ({self.wall:.1f})"
+
+
+def alternating(steps: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, Times]:
+    """Measure steps in turns, after one warm-up of each."""
+    for step in steps.values():
         step()
-        times.append(1000 * (time.perf_counter() - begun))
-    return statistics.median(times)
+    cpu: dict[str, list[float]] = {name: [] for name in steps}
+    wall: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(repeats):
+        for name, step in steps.items():
+            cpu_begun = time.process_time()
+            wall_begun = time.perf_counter()
+            step()
+            cpu[name].append(1000 * (time.process_time() - cpu_begun))
+            wall[name].append(1000 * (time.perf_counter() - wall_begun))
+    found = {}
+    for name in steps:
+        found[name] = Times(statistics.median(cpu[name]), statistics.median(wall[name]))
+    return found
+
+
+def print_steps(clients: int, millions: float, repeats: int) -> None:
+    """Print the steps of one size."""
+    updates, spec = updates_of(clients, int(millions * 1e6))
+    steps: dict[str, Callable[[], Any] | None] = {
+        "one reading of all models": reading(updates),
+        "average": our_step(FedAvg(), updates, spec),
+        "average of copied updates": our_step(FedAvg(), updates, spec, adopts=False),
+        "average, default guards, Gram matrix": our_step(FedAvg(), updates, spec, guards=DEFAULT),
+        "FedCE": our_step(FedCE("multi", "revised"), updates, spec),
+        "NVFlare's average": nvflare_step(False, updates),
+        "NVFlare's FedCE": nvflare_step(True, updates),
+        "Flower's average": flower_step(updates),
+    }
+    installed = {name: step for name, step in steps.items() if step is not None}
+    found = alternating(installed, repeats)
+    peer = found.get("NVFlare's average")
+    for name, times in found.items():
+        ratio = "-" if peer is None else f"{times.cpu / peer.cpu:.2f}"
+        print(f"| {name} | {clients} | {millions} M | {times} | {ratio} |")
+    for name in steps:
+        if name not in found:
+            print(f"| {name} | {clients} | {millions} M | not installed | - |")
 
 
 ROUNDS = 4
@@ -149,14 +236,14 @@ class PromptClient:
 
 
 class Clock(Observer):
-    """Seconds between two records of rounds."""
+    """Seconds of CPU time between two records of rounds."""
 
     def __init__(self) -> None:
         self.previous = 0.0
         self.seconds: list[float] = []
 
     def record_added(self, record: Mapping[str, Any]) -> None:
-        now = time.perf_counter()
+        now = time.process_time()
         # The first round takes the memory that later ones use again.
         if record["kind"] == "round" and record["round"] > 0:
             self.seconds.append(now - self.previous)
@@ -166,7 +253,7 @@ class Clock(Observer):
 def whole_rounds(
     updates: Mapping[str, Mapping[str, torch.Tensor]], spec: ModelSpec, guards: Sequence[Guard]
 ) -> list[float]:
-    """Milliseconds of each round, from the second on, of a federation with prompt clients."""
+    """Milliseconds of CPU time of each round, from the second on, with prompt clients."""
     statistics_of_layers: dict[str, torch.Tensor] = {}
     for layer in spec.layers.values():
         statistics_of_layers[f"{layer}.norm.running_mean"] = torch.zeros(CHANNELS)
@@ -195,17 +282,29 @@ def whole_rounds(
     return [1000 * seconds for seconds in clock.seconds]
 
 
-def print_cost_of_guards(clients: int, millions: float, repeats: int) -> None:
+def print_cost_of_guards(clients: int, millions: float, pairs: int) -> None:
     """Print what the default guards add to a whole round."""
     updates, spec = updates_of(clients, int(millions * 1e6))
     without: list[float] = []
-    guarded: list[float] = []
-    for _ in range(repeats):
-        without += whole_rounds(updates, spec, ())
-        guarded += whole_rounds(updates, spec, DEFAULT)
-    before = statistics.median(without)
-    after = statistics.median(guarded)
-    print(f"| {clients} | {millions} M | {before:.1f} | {after:.1f} | {after / before - 1:+.1%} |")
+    guarded_rounds: list[float] = []
+    more: list[float] = []
+    for pair in range(pairs):
+        # Every other pair begins with the guards.
+        order: list[Sequence[Guard]] = [(), DEFAULT]
+        if pair % 2:
+            order.reverse()
+        found = {}
+        for guards in order:
+            times = whole_rounds(updates, spec, guards)
+            found[bool(guards)] = statistics.median(times)
+        without.append(found[False])
+        guarded_rounds.append(found[True])
+        more.append(found[True] / found[False] - 1)
+    first, middle, third = statistics.quantiles(more, n=4)
+    usual = statistics.median(without)
+    judged = statistics.median(guarded_rounds)
+    spread = f"{middle:+.1%} ({first:+.1%} to {third:+.1%})"
+    print(f"| {clients} | {millions} M | {usual:.1f} | {judged:.1f} | {spread} |")
 
 
 def main() -> None:
@@ -213,29 +312,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--clients", type=int, nargs="+", default=[4, 8])
+    parser.add_argument("--clients", type=int, nargs="+", default=[4, 8, 16])
     parser.add_argument(
         "--parameters", type=float, nargs="+", default=[1.6, 16], help="in millions"
     )
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=15, help="of each step; pairs of rounds")
     arguments = parser.parse_args()
     print(f"torch threads: {torch.get_num_threads()}")
-    print("| step | clients | parameters | ours, ms | NVFlare, ms | NVFlare / ours |")
-    print("| --- " * 6 + "|")
+    print("| step | clients | parameters | CPU ms (wall) | over NVFlare's average, CPU |")
+    print("| --- " * 5 + "|")
     for millions in arguments.parameters:
         for clients in arguments.clients:
-            updates, spec = updates_of(clients, int(millions * 1e6))
-            for name, strategy in (("FedAvg", FedAvg()), ("FedCE", FedCE("multi", "revised"))):
-                ours = milliseconds(our_step(strategy, updates, spec), arguments.repeats)
-                peer = float("nan")
-                peer_step = nvflare_step(name == "FedCE", updates)
-                if peer_step is not None:
-                    peer = milliseconds(peer_step, arguments.repeats)
-                print(
-                    f"| {name} | {clients} | {millions} M | {ours:.1f} | {peer:.1f} "
-                    f"| {peer / ours:.1f} |"
-                )
-    print("\n| clients | parameters | guards=(), ms | default guards, ms | more |")
+            print_steps(clients, millions, arguments.repeats)
+    print("\n| clients | parameters | guards=(), CPU ms | default guards, CPU ms | more |")
     print("| --- " * 5 + "|")
     for millions in arguments.parameters:
         for clients in arguments.clients:

@@ -102,6 +102,8 @@ def _train(study: Study, cell: Cell, root: Path, data: Path, folder: Path) -> No
     command = study.command(
         cell, str(root.absolute()), str(folder.absolute()), str(data.absolute())
     )
+    # Cells run at a time; the sites of each take turns.
+    command += ["--jobs", "1"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     log = folder / "log.txt"
     started = time.monotonic()

@@ -28,7 +28,14 @@ from monai_fairfl.audit.counterfactual import MEANING, what_if
 from monai_fairfl.audit.replaying import weight_of
 from monai_fairfl.audit.statement import Statement, read_statement
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, did_you_mean
-from monai_fairfl.run_folder.checkpoint import UNREADABLE, Checkpoint, Checkpoints, read_checkpoint
+from monai_fairfl.run_folder.checkpoint import (
+    REWARDS,
+    SUFFIX,
+    UNREADABLE,
+    Checkpoint,
+    Checkpoints,
+    read_checkpoint,
+)
 from monai_fairfl.run_folder.full_run import command_without
 from monai_fairfl.run_folder.ledger import head_of, number_in, read_ledger
 from monai_fairfl.run_folder.recording import START, file_of
@@ -188,7 +195,7 @@ def _planned(root: Path, run: Path, site: str, all_updates: bool, allow_import: 
         ledger={"head": head_of(run / "ledger.jsonl"), "records": len(records)},
         rounds=rounds,
         deleted=deleted,
-        rewritten=_rewritten(root, run, all_updates),
+        rewritten=_rewritten(root, run, site, all_updates),
         remains=_remains(root, run, others_are_recorded, computable),
         computable_rounds=computable,
         what_if=_effect(run, site, allow_import),
@@ -226,7 +233,7 @@ def _files_of(root: Path, run: Path, site: str, all_updates: bool) -> list[Path]
         if newest is None or folder != newest[0]:
             found.update(_regular_files(folder))
         else:
-            found.add(folder / "rewards" / f"{site}.safetensors")
+            found.add(folder / f"{REWARDS}{site}{SUFFIX}")
     # What a crash left of writing a round or a checkpoint.
     for beside in (*run.glob("updates/.writing-*"), *run.glob("checkpoints/.writing-*")):
         found.update(_regular_files(beside))
@@ -277,7 +284,7 @@ def _regular_files(folder: Path) -> list[Path]:
     return files
 
 
-def _rewritten(root: Path, run: Path, all_updates: bool) -> list[dict[str, str]]:
+def _rewritten(root: Path, run: Path, site: str, all_updates: bool) -> list[dict[str, str]]:
     entries = []
     if not all_updates:
         for folder in _recorded_folders(run):
@@ -288,6 +295,10 @@ def _rewritten(root: Path, run: Path, all_updates: bool) -> list[dict[str, str]]
         for name in (MANIFEST, "strategy.json"):
             why = "the site's reward, and the guards' sketches of that round, are taken out"
             entries.append({"path": _name_in(root, newest[0] / name), "why": why})
+        for client in sorted(set(newest[1].rewards) - {site}):
+            path = newest[0] / f"{REWARDS}{client}{SUFFIX}"
+            why = "it holds the same model, perhaps as what differs from another site's"
+            entries.append({"path": _name_in(root, path), "why": why})
     return entries
 
 

@@ -209,7 +209,13 @@ class ComparisonPlan:
         return dict(sorted(data_folders(self.sites_root).items()))
 
     def federation(
-        self, texts: Sequence[str], seed: int, fold: int | None, run_dir: Path, check: bool
+        self,
+        texts: Sequence[str],
+        seed: int,
+        fold: int | None,
+        run_dir: Path,
+        check: bool,
+        jobs: int = 1,
     ) -> BundleFederation:
         """Make the federation that the bundle's ``federate.json`` describes, with these settings.
 
@@ -219,11 +225,15 @@ class ComparisonPlan:
             fold: whose cases are tested.
             run_dir: of the run.
             check: whether it checks the files of the sites.
+            jobs: sites that work at a time, each in a process of its own.
         """
         parser = ConfigParser()
         parser.read_config(str(self.bundle / FEDERATE))
+        parser["bundle_root"] = str(self.bundle)
+        # The bundle's own check knows its own keys, and not those that it lacks.
+        if "initialize" in parser:
+            parser.get_parsed_content("initialize")
         given: dict[str, Any] = {
-            "bundle_root": str(self.bundle),
             "sites_root": str(self.sites_root),
             "run_dir": str(run_dir),
             # Objects and not their configuration: MONAI would run an expression in an argument.
@@ -233,14 +243,13 @@ class ComparisonPlan:
             "resume": True,
             "report": False,
             "share_cases": True,
+            "jobs": jobs,
             **self.training(),
         }
         if not check:
             given["check"] = None
         for key, value in given.items():
             parser[key] = value
-        if "initialize" in parser:
-            parser.get_parsed_content("initialize")
         federation: BundleFederation = parser.get_parsed_content("federation")
         return federation
 
@@ -319,7 +328,7 @@ def is_done(cell: Cell, out: Path) -> bool:
     return bool(read_ledger(folder / "ledger.jsonl")[-1]["kind"] == "end")
 
 
-def run_cell(plan: ComparisonPlan, cell: Cell, out: Path) -> bool:
+def run_cell(plan: ComparisonPlan, cell: Cell, out: Path, jobs: int = 1) -> bool:
     """Run a cell to its end, or go on with what its folder holds.
 
     Its log is ``log.txt``. Of a finished one only what a resumed run would need is removed.
@@ -328,6 +337,7 @@ def run_cell(plan: ComparisonPlan, cell: Cell, out: Path) -> bool:
         plan: of the comparison, checked by :func:`check_plan`.
         cell: one of its cells.
         out: folder of the comparison.
+        jobs: sites that work at a time; the numbers are the same.
 
     Returns:
         Whether it is finished; ``False`` when a signal stopped it.
@@ -340,7 +350,9 @@ def run_cell(plan: ComparisonPlan, cell: Cell, out: Path) -> bool:
     if not finished:
         _copy_datalists(datalists(out, cell.fold), folder / "datalists")
         with _log_in(folder / "log.txt"):
-            federation = plan.federation([cell.text], cell.seed, cell.fold, folder, check=False)
+            federation = plan.federation(
+                [cell.text], cell.seed, cell.fold, folder, check=False, jobs=jobs
+            )
             finished = federation.run()[0].finished
     if finished:
         _remove_spare(folder)

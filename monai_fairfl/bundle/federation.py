@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The federation of a bundle's sites in this process: what ``configs/federate.json`` runs."""
+"""The federation of a bundle's sites on this machine: what ``configs/federate.json`` runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import hashlib
 import inspect
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from monai_fairfl.bundle.coalitions import CoalitionTraining
 from monai_fairfl.bundle.comparison import RunFolders, failure_of, logged_failure
 from monai_fairfl.bundle.initial import bundle_recipe as bundle_recipe
 from monai_fairfl.bundle.initial import digests_of_configs, initial_model, warn_of_other_training
+from monai_fairfl.bundle.jobs import Jobs, modules_of_sites, number_of_cases
 from monai_fairfl.bundle.settings import TRAIN, SiteSettings
 from monai_fairfl.bundle.site import bundle_client, has_evaluation, images_of_site
 from monai_fairfl.client.algo import FairMonaiAlgo
@@ -41,15 +43,18 @@ from monai_fairfl.run_folder.full_run import FullRun, command_line
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.run_folder.records import names_of_guards
 from monai_fairfl.server.cross_evaluation import ServerScore
+from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.transports.workers import WorkerClients, WorkerPool, dealt_out
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.random_state import own_random_state
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
+from monai_fairfl.utils.torch_threads import torch_threads
 from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
 from monai_fairfl.valuation.run import check_valuations, value_run
 
@@ -85,6 +90,10 @@ class BundleFederation:
         device: for training, such as ``"cpu"`` or ``"cuda:0"``.
         amp: automatic mixed precision.
         local_epochs: epochs of local training per round.
+        jobs: sites that work at a time, see :class:`~monai_fairfl.bundle.jobs.Jobs`: 1: one after
+            the other in this process; more: in so many worker processes; ``None`` or ``"auto"``: as
+            many as cores and memory allow. What is trained and recorded is the same to the bit.
+        devices: in place of ``device``, dealt out to the worker processes in turn.
         resume: continue what ``run_dir`` holds; refused where overrides, local epochs or data are
             others. A comparison may grow: previous strategies that are not named stay in its report
             and configuration. Without it a used ``run_dir`` is refused.
@@ -130,6 +139,8 @@ class BundleFederation:
         full_run: Mapping[str, Any] | None = None,
         share_cases: bool = False,
         guards: Given = None,
+        jobs: int | str | None = 1,
+        devices: Sequence[str] | None = None,
         server_data: str | None = None,
         **federation: Any,
     ):
@@ -151,9 +162,12 @@ class BundleFederation:
         self.share_cases = share_cases
         with configuration.errors_in_one_line():
             self.guards = guards_of(guards)
+            self.jobs = Jobs(jobs, devices or [self.site_settings.device])
         self.server_data = server_data
         self.federation = federation
         self.folders = RunFolders(self.run_dir, self.strategies)
+        # The worker processes while run() runs; None where sites work one after the other.
+        self._pool: WorkerPool | None = None
 
     @classmethod
     def from_config(cls, **arguments: Any) -> BundleFederation:
@@ -198,15 +212,18 @@ class BundleFederation:
         """
         with configuration.errors_in_one_line():
             self._stopped = False
-            self.check_settings()
-            histories, failed = self._run_each()
-            try:
-                finished = all(history.finished for history in histories)
-                if self.valuations and finished and not self._stopped:
-                    self._value(histories)
-            finally:  # a valuation that failed does not cost the report
-                if self.report:
-                    self._write_report(histories, failed)
+            self._read_settings()
+            # They import their libraries while this process checks the sites.
+            with self._workers():
+                self._check()
+                histories, failed = self._run_each()
+                try:
+                    finished = all(history.finished for history in histories)
+                    if self.valuations and finished and not self._stopped:
+                        self._value(histories)
+                finally:  # a valuation that failed does not cost the report
+                    if self.report:
+                        self._write_report(histories, failed)
             if failed:
                 raise failure_of(failed, len(self.strategies))
             return histories
@@ -219,9 +236,12 @@ class BundleFederation:
         Raises:
             FairFLError: naming the setting, the site or the file, and the fix.
         """
+        self._read_settings()
+        self._check()
+
+    def _read_settings(self) -> None:
         self.names = preflight.site_names(self.sites_root, self.site_names, self.sites)
         self.settings = self._run_settings()
-        self._check()
 
     def _run_settings(self) -> RunSettings:
         """The settings of every run; a bundle that can score test cases closes runs with that."""
@@ -313,7 +333,7 @@ class BundleFederation:
                 if not datalist.exists():
                     datalist = Path(folder) / f"{name}.json"
                 try:
-                    client = self._client(name, Path(folder), datalist)
+                    client = self._maker(name, Path(folder), datalist)()
                     counts[name] = images_of_site(client, name, data)
                 except Exception as error:  # whatever a site's bundle raises
                     raise ConfigError(
@@ -420,7 +440,7 @@ class BundleFederation:
             "overrides": self.site_settings.overrides,
             "rounds": self.rounds,
             "local_epochs": self.site_settings.local_epochs,
-            "device": self.site_settings.device,
+            "device": self._devices(),
             "amp": self.site_settings.amp,
             "federation": self._config_of_federation(),
         }
@@ -449,11 +469,47 @@ class BundleFederation:
 
     # ---- the sites
 
-    def _transport(self, folder: Path, names: Sequence[str]) -> InProcess:
-        return InProcess({name: partial(self._client, name, folder) for name in names})
+    @contextmanager
+    def _workers(self) -> Iterator[None]:
+        """Inside, there are worker processes, if several sites are to work at a time."""
+        number = self.jobs.workers(len(self.names), self.settings.threads)
+        if number == 1:
+            yield
+            return
+        logger.info("%d sites work at a time, each in a process of its own", number)
+        with WorkerPool(number, modules_of_sites(self.strategies)) as self._pool:
+            try:
+                yield
+            finally:
+                self._pool = None
 
-    def _client(self, name: str, folder: Path, datalist_file: Path | None = None) -> FairMonaiAlgo:
-        return bundle_client(
+    def _transport(self, folder: Path, names: Sequence[str]) -> Transport:
+        """Reaches the clients of some sites.
+
+        Args:
+            folder: of the run.
+            names: of the sites.
+        """
+        workers = 1 if self._pool is None else len(self._pool)
+        places = dealt_out({name: self._cases_of[name] for name in names}, workers)
+        clients = {}
+        for name in names:
+            clients[name] = self._maker(name, folder, device=self.jobs.device_of(places[name]))
+        if self._pool is None:
+            return InProcess(clients)
+        return WorkerClients(self._pool, clients, places)
+
+    def _maker(
+        self,
+        name: str,
+        folder: Path,
+        datalist_file: Path | None = None,
+        device: str | None = None,
+    ) -> Callable[[], FairMonaiAlgo]:
+        """Makes a site's client, here or in another process."""
+        settings = vars(self._settings_of(name))
+        return partial(
+            bundle_client,
             self.bundle_root,
             name,
             folder / "sites" / name,
@@ -461,7 +517,7 @@ class BundleFederation:
             datalist_file=datalist_file or self._datalist_of(name),
             groups=self.settings.groups,
             rounds=self.rounds,
-            **vars(self._settings_of(name)),
+            **{**settings, "device": device or self.jobs.device_of(0)},
         )
 
     def _server_score(self, folder: Path) -> ServerScore | None:
@@ -498,6 +554,16 @@ class BundleFederation:
         folder = Path(elsewhere) if elsewhere else self._folders_of_data[name]
         return str(folder.absolute())
 
+    @cached_property
+    def _cases_of(self) -> dict[str, int]:
+        """Site -> number of its cases: how much it has to do, roughly."""
+        return {name: number_of_cases(self._data_of(name)) for name in self.names}
+
+    def _devices(self) -> str | list[str]:
+        """The devices as the configuration shows them: the only one by its name."""
+        devices = list(dict.fromkeys(self.jobs.devices))
+        return devices[0] if len(devices) == 1 else devices
+
     # ---- after the runs
 
     def _value(self, histories: Sequence[History]) -> None:
@@ -519,7 +585,7 @@ class BundleFederation:
             federation=self._federation,
         )
         retrained = self.run_dir / "valuations" / f"retrained-{self._digest_of_training()}"
-        with quiet():
+        with quiet(), torch_threads(self.settings.threads):
             for history in histories:
                 transport = self._transport(history.run_dir, self.names)
                 panel = Panel(

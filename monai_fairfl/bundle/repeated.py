@@ -27,7 +27,7 @@ from monai_fairfl.utils.plain_values import object_of_json
 PLAN = "plan.json"
 
 
-def run_comparison(plan: ComparisonPlan, out: Path) -> dict[str, Any]:
+def run_comparison(plan: ComparisonPlan, out: Path, jobs: int = 1) -> dict[str, Any]:
     """Train every cell of a plan that is not done, and write what came out.
 
     A cell that fails does not stop the others. A full disk and Ctrl-C end the comparison; the same
@@ -36,6 +36,7 @@ def run_comparison(plan: ComparisonPlan, out: Path) -> dict[str, Any]:
     Args:
         plan: what is trained.
         out: folder of the comparison; what it holds of the same plan goes on.
+        jobs: sites that work at a time; the numbers are the same.
 
     Returns:
         What ``comparison.json`` holds, see
@@ -59,7 +60,7 @@ def run_comparison(plan: ComparisonPlan, out: Path) -> dict[str, Any]:
         for file, content in lists.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, content)
-        failed = _run_cells(plan, done, out)
+        failed = _run_cells(plan, done, out, jobs)
         finished = [cell for cell in cells if is_done(cell, out)]
         return write_comparison(
             out,
@@ -69,7 +70,7 @@ def run_comparison(plan: ComparisonPlan, out: Path) -> dict[str, Any]:
         )
 
 
-def _run_cells(plan: ComparisonPlan, done: list[Cell], out: Path) -> dict[Cell, str]:
+def _run_cells(plan: ComparisonPlan, done: list[Cell], out: Path, jobs: int) -> dict[Cell, str]:
     """Run the cells that are not done, one after the other; return why which ones failed."""
     failed: dict[Cell, str] = {}
     cells = plan.cells()
@@ -77,7 +78,7 @@ def _run_cells(plan: ComparisonPlan, done: list[Cell], out: Path) -> dict[Cell, 
         for cell in cells:
             try:
                 with shown_by(partial(display.round_done, cell)):
-                    finished = run_cell(plan, cell, out)
+                    finished = run_cell(plan, cell, out, jobs)
             except (OSError, DiskFullError, TransportAborted):
                 # These concern all cells.
                 raise

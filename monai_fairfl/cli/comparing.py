@@ -78,6 +78,14 @@ def add_commands(add: Add) -> None:
         help="a bundle (default: the shipped one that fits the images)",
     )
     command.add_argument(
+        "--jobs",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="sites that work at a time, each in a process of its own; changes no number "
+        "(default: 1)",
+    )
+    command.add_argument(
         "--out",
         metavar="DIR",
         help="gets the tables and a folder of each training (default: compare-NAME here)",
@@ -102,7 +110,7 @@ def compare(args: argparse.Namespace) -> Answer:
     out = Path.cwd() / f"compare-{root.name}"
     if args.out:
         out = Path(args.out).absolute()
-    found = run_comparison(plan_of(args, root), out)
+    found = run_comparison(plan_of(args, root), out, args.jobs)
     text = f"{comparison_text(found)}\nPage: {out / 'comparison.html'}"
     code = 0
     if found["failed"]:

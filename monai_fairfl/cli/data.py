@@ -54,7 +54,7 @@ def _add_try(add: Add) -> None:
         "try",
         try_,
         "try hospitals                # volumes or photographs, in any layout of docs/data.md\n"
-        "try hospitals --rounds 30 --out runs/try",
+        "try hospitals --rounds 30 --out runs/try --jobs 2",
     )
     command.add_argument("folder", metavar="DIR", help="one folder per hospital")
     command.add_argument(
@@ -65,6 +65,12 @@ def _add_try(add: Add) -> None:
         "--out",
         metavar="DIR",
         help="gets bundle/ and run/ (default: try-NAME here); a run in it is continued",
+    )
+    command.add_argument(
+        "--jobs",
+        type=positive,
+        help="hospitals that train at a time, each in a process of its own (default: as many as "
+        "cores and memory allow)",
     )
 
 
@@ -82,7 +88,7 @@ def try_(args: argparse.Namespace) -> Answer:
     output = None
     if args.json:
         output = sys.stderr  # standard output is for the JSON object alone
-    found = try_sites(root, out, args.rounds, STEREO[args.stereo], output)
+    found = try_sites(root, out, args.rounds, STEREO[args.stereo], output, args.jobs)
     text = (
         f"To go on: a full run; or other settings, in its command or in {found['bundle']}/configs"
     )

@@ -63,7 +63,12 @@ STRATEGIES = [
 
 
 def try_sites(
-    root: Path, out: Path, rounds: int = 10, stereo: bool | None = None, output: Any = None
+    root: Path,
+    out: Path,
+    rounds: int = 10,
+    stereo: bool | None = None,
+    output: Any = None,
+    jobs: int | None = None,
 ) -> dict[str, Any]:
     """Train Standalone, FedAvg and FedCE at a small size with the bundle that fits the images.
 
@@ -75,6 +80,8 @@ def try_sites(
         rounds: of each strategy.
         stereo: whether photographs are pairs of views; by their shape where it is not given.
         output: where the training prints; standard output by default.
+        jobs: hospitals that train at a time; as many as cores and memory allow where it is not
+            given.
 
     Returns:
         ``sites``, ``bundle``, ``command`` (what was run, as a line for a shell), ``report``, and
@@ -112,7 +119,7 @@ def try_sites(
     bundle = out / "bundle"
     if not (bundle / "configs").is_dir():
         copy_bundle(name, bundle)
-    words = command(name, bundle, root, out / "run", rounds, stereo)
+    words = command(name, bundle, root, out / "run", rounds, stereo, jobs)
     line = shlex.join(["python", *words[1:]])
     print(f"\n{line}\n", file=output, flush=True)
     if subprocess.run(words, stdout=output).returncode:
@@ -187,7 +194,13 @@ def _require_same_sites(out: Path, folders: Mapping[str, Path]) -> None:
 
 
 def command(
-    name: str, bundle: Path, root: Path, run_dir: Path, rounds: int, stereo: bool | None = None
+    name: str,
+    bundle: Path,
+    root: Path,
+    run_dir: Path,
+    rounds: int,
+    stereo: bool | None = None,
+    jobs: int | None = None,
 ) -> Sequence[str]:
     """Compose the command that runs the comparison: ``python -m monai.bundle run`` and arguments.
 
@@ -198,6 +211,7 @@ def command(
         run_dir: gets the run.
         rounds: of each strategy.
         stereo: whether photographs are pairs of views; by their shape where it is not given.
+        jobs: hospitals that train at a time; by the bundle's configuration where it is not given.
     """
     small = SMALL[name]
     overrides = dict(small.overrides)
@@ -214,6 +228,8 @@ def command(
         "strategies": json.dumps(STRATEGIES),
         "resume": "True",
     }
+    if jobs is not None:
+        arguments["jobs"] = str(jobs)
     words = [sys.executable, "-m", "monai.bundle", "run"]
     for argument, value in arguments.items():
         words += [f"--{argument}", value]

@@ -80,11 +80,16 @@ class BatchStatistics(Guard):
 
 def _has_impossible_values(reply: Reply) -> bool:
     """Whether any variance or counter is impossible; all are looked at together."""
-    buffers = reply.buffers or {}
-    variances = [buffers[name].flatten() for name in _names_in(reply, VARIANCE)]
+    variances = []
+    counters = []
+    for name, buffer in (reply.buffers or {}).items():
+        kind = name.rpartition(".")[2]
+        if kind == VARIANCE and buffer.numel():
+            variances.append(buffer.flatten())
+        if kind == COUNTER and buffer.numel():
+            counters.append(buffer.flatten())
     if variances and float(torch.cat(variances).min()) < 0:
         return True
-    counters = [buffers[name].flatten() for name in _names_in(reply, COUNTER)]
     if not counters:
         return False
     batches = torch.cat(counters)
@@ -127,9 +132,9 @@ def _stacked_statistics(replies: list[Reply]) -> tuple[np.ndarray, np.ndarray]:
     """
     shapes: dict[str, set[tuple[int, ...]]] = {}
     for reply in replies:
-        for name in (*_names_in(reply, MEAN), *_names_in(reply, VARIANCE)):
-            assert reply.buffers is not None
-            shapes.setdefault(name, set()).add(tuple(reply.buffers[name].shape))
+        for name, buffer in (reply.buffers or {}).items():
+            if name.rpartition(".")[2] in (MEAN, VARIANCE) and buffer.numel():
+                shapes.setdefault(name, set()).add(tuple(buffer.shape))
 
     means: list[str] = []
     variances: list[str] = []
@@ -152,9 +157,9 @@ def _stacked(replies: list[Reply], names: list[str], channels: list[int]) -> np.
             part = buffers.get(name)
             if part is None or not part.numel():
                 part = torch.full((count,), math.nan)
-            parts.append(part.flatten().double())
+            parts.append(part.flatten())
         if parts:
-            rows[row] = torch.cat(parts).numpy()
+            rows[row] = torch.cat(parts).double().numpy()
     return rows
 
 

@@ -15,7 +15,7 @@ LEAST_PARAMETERS = 1000
 
 def is_judged(replies: Replies) -> bool:
     """Whether the model is large enough for a judgement by direction."""
-    return replies.matrix.rows.shape[1] >= LEAST_PARAMETERS
+    return replies.matrix.width >= LEAST_PARAMETERS
 
 
 def cosines(gram: np.ndarray) -> np.ndarray:

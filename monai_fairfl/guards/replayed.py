@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -73,28 +73,30 @@ class Replayed(Guard):
         self.updates: dict[str, str] = {}
         # client whose last reply did not count -> sketch of the last step that it knows.
         self.steps: dict[str, str] = {}
+        # The places of a sketch follow from the columns of the parameters: drawn once for a model.
+        self._columns: Mapping[str, slice] = {}
+        self._places: Places = {}
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         if not self.updates or not is_judged(replies) or len(replies) < 2:
             return {}
-        places = self._places(replies)
+        places = self._places_in(replies)
         sketches = _sketches_of_updates(replies, places)
         sent = _sketches_of_sent(replies, places)
         previous = {client: _as_array(text) for client, text in self.updates.items()}
+        cosines = _cosines(sketches, list(previous.values()))
 
         last_step = np.zeros(len(replies))
         own = np.zeros(len(replies))
         another = np.zeros(len(replies))
         for row, reply in enumerate(replies):
-            sketch = sketches[row]
             step = self._known_step(reply.client, sent[reply.id])
-            last_step[row] = _likeness_to_step(sketch, step, previous.get(reply.client))
-            for client, update in previous.items():
-                cosine = _cosine(sketch, update)
+            last_step[row] = _likeness_to_step(sketches[row], step, previous.get(reply.client))
+            for column, client in enumerate(previous):
                 if client == reply.client:
-                    own[row] = cosine
+                    own[row] = cosines[row, column]
                 else:
-                    another[row] = max(another[row], cosine)
+                    another[row] = max(another[row], cosines[row, column])
 
         verdicts: dict[int, Verdict] = {}
         for what, found, least in (
@@ -143,7 +145,7 @@ class Replayed(Guard):
     def remember(self, replies: Replies) -> None:
         if not is_judged(replies):
             return
-        places = self._places(replies)
+        places = self._places_in(replies)
         counted = set(replies.clients)
         for number, sketch in _sketches_of_sent(replies, places).items():
             client = replies.requests[number].client
@@ -156,24 +158,26 @@ class Replayed(Guard):
         for row, reply in enumerate(replies):
             self.updates[reply.client] = _as_text(sketches[row])
 
-    def _places(self, replies: Replies) -> Places:
+    def _places_in(self, replies: Replies) -> Places:
         """The places of each parameter that a sketch has."""
         matrix = replies.matrix
+        if matrix.columns == self._columns:
+            return self._places
         generator = np.random.default_rng(self.seed)
-        chosen = np.sort(generator.integers(0, matrix.rows.shape[1], size=self.entries))
+        chosen = np.sort(generator.integers(0, matrix.width, size=self.entries))
         places = {}
         for name, columns in matrix.columns.items():
             begin, end = np.searchsorted(chosen, (columns.start, columns.stop))
             if begin < end:
                 places[name] = torch.from_numpy(chosen[begin:end] - columns.start)
+        self._columns = dict(matrix.columns)
+        self._places = places
         return places
 
 
 def _sketches_of_updates(replies: Replies, places: Places) -> np.ndarray:
     """The sketch of each update, shape (N, entries), float32."""
-    matrix = replies.matrix
-    columns = [inside + matrix.columns[name].start for name, inside in places.items()]
-    return matrix.rows[:, torch.cat(columns)].float().numpy()
+    return replies.matrix.entries(places).float().numpy()
 
 
 def _sketches_of_sent(replies: Replies, places: Places) -> dict[int, np.ndarray]:
@@ -224,6 +228,25 @@ def _without(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The part of a sketch at a right angle to another."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     return a - b * (a @ b) / (b @ b)
+
+
+def _cosines(sketches: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
+    """The cosine of each sketch with each other one, shape (N, others); see :func:`_cosine`."""
+    found = np.zeros((len(sketches), len(others)))
+    comparable = [column for column, other in enumerate(others) if other.shape == sketches[0].shape]
+    if not comparable:
+        return found
+    compared = np.stack([others[column] for column in comparable])
+    found[:, comparable] = _units(sketches) @ _units(compared).T
+    return found
+
+
+def _units(sketches: np.ndarray) -> np.ndarray:
+    """The directions of some sketches in float64; zeros for those without length."""
+    sketches = sketches.astype(np.float64)
+    lengths = np.linalg.norm(sketches, axis=1, keepdims=True)
+    has_length = lengths > ZERO_NORM
+    return np.where(has_length, sketches / np.where(has_length, lengths, 1.0), 0.0)
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> float:

@@ -6,7 +6,7 @@
 - ``measured``: unit and range of every measurement;
 - ``values``: numbers with their uncertainty; ``model_spec``: what each tensor of a model is;
 - ``replies``: the replies of one exchange, and their averages; ``averages``: weights of sum one;
-- ``geometry``: inner products of the updates.
+- ``geometry``: inner products of the updates; ``memory``: what every round uses again.
 """
 
 import lazy_loader

@@ -14,26 +14,32 @@ read it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 import torch
 
+from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 
 BLOCK = 65536
 """Columns per float32 product: one over millions of columns is wrong by 1e-3, blocks by 3e-7."""
 
+CACHE_LINE = 64
+"""Bytes; tensors begin at a multiple of it."""
+
 ZERO_NORM = 1e-12
 """A shorter vector has no direction: its cosines are 0."""
 
 
 class UpdateMatrix:
-    """The updates of one exchange as rows of one preallocated matrix, shape (N, P).
+    """The updates of one exchange as rows of a matrix, shape (N, P).
 
-    Each row has views that look like a ``state_dict``.
+    Each row has views that look like a ``state_dict``. A row is copied into the matrix's storage
+    (:meth:`put`), or stays where its sender made it (:meth:`adopt`). Arithmetic goes through blocks
+    of columns, which are small enough for a processor's cache.
 
     Args:
         reference: tensors with the shapes of the parameters.
@@ -41,6 +47,7 @@ class UpdateMatrix:
         rows: N, number of updates expected.
         storage: a matrix of an earlier exchange whose memory can be used again: fresh memory costs
             more than the copy.
+        memory: of the averages that are made of the updates; ``None``: fresh.
 
     >>> matrix = UpdateMatrix({"w": torch.zeros(2, 2)}, ["w"], rows=1)
     >>> matrix.put(0, {"w": torch.eye(2)})["w"].tolist()
@@ -53,33 +60,155 @@ class UpdateMatrix:
         parameters: Sequence[str],
         rows: int,
         storage: torch.Tensor | None = None,
+        memory: ReusedMemory | None = None,
     ):
+        self.memory = memory or ReusedMemory()
         self.shapes = {name: tuple(reference[name].shape) for name in parameters}
         self.columns: dict[str, slice] = {}
-        end = 0
+        self.width = 0
+        """P, the number of columns."""
         for name in parameters:
-            begin = end
-            end = begin + reference[name].numel()
-            self.columns[name] = slice(begin, end)
+            begin = self.width
+            self.width = begin + reference[name].numel()
+            self.columns[name] = slice(begin, self.width)
         double = any(reference[name].dtype == torch.float64 for name in parameters)
-        dtype = torch.float64 if double else torch.float32
-        if storage is None or storage.shape != (rows, end) or storage.dtype != dtype:
-            storage = torch.empty(rows, end, dtype=dtype)
-        self.rows = storage
+        self.dtype = torch.float64 if double else torch.float32
+        fits = storage is not None and storage.shape == (rows, self.width)
+        if not fits or storage.dtype != self.dtype:  # type: ignore[union-attr]
+            storage = None
+        self.storage = storage
+        """Memory of the rows that were copied; ``None`` until one is."""
+        # One mapping for each row: parameter -> its columns, as a vector.
+        self._vectors: list[dict[str, torch.Tensor]] = [{} for _ in range(rows)]
+
+    def __len__(self) -> int:
+        return len(self._vectors)
 
     def put(self, row: int, update: Weights) -> dict[str, torch.Tensor]:
         """Copy ``update`` into ``row`` and return views of it; the original is free then."""
+        if self.storage is None:
+            self.storage = torch.empty(len(self), self.width, dtype=self.dtype)
+        self._vectors[row] = self._vectors_in(self.storage[row])
         views = self.views(row)
         for name, view in views.items():
             view.copy_(update[name])
         return views
 
+    def adopt(self, row: int, update: Weights) -> dict[str, torch.Tensor]:
+        """Make ``update`` the row without a copy, and return views of it.
+
+        Nobody may write to its tensors until the exchange is over. A tensor of another type or
+        device is copied.
+        """
+        vectors = {}
+        for name in self.columns:
+            tensor = update[name].detach().to("cpu", self.dtype)
+            vectors[name] = tensor.reshape(-1)
+        self._vectors[row] = vectors
+        return self.views(row)
+
     def views(self, row: int) -> dict[str, torch.Tensor]:
         """Parameter name -> view of its part of ``row``."""
         found = {}
-        for name, columns in self.columns.items():
-            found[name] = self.rows[row, columns].view(self.shapes[name])
+        for name, vector in self._vectors[row].items():
+            found[name] = vector.view(self.shapes[name])
         return found
+
+    @property
+    def rows(self) -> torch.Tensor:
+        """All updates as one tensor, shape (N, P); those that lie elsewhere are copied into it."""
+        whole = self.storage
+        if whole is None or not self._is_stored(whole):
+            whole = torch.empty(len(self), self.width, dtype=self.dtype)
+            for row, vectors in enumerate(self._vectors):
+                for name, vector in vectors.items():
+                    whole[row, self.columns[name]] = vector
+            self.rows = whole
+        return whole
+
+    @rows.setter
+    def rows(self, whole: torch.Tensor) -> None:
+        self.storage = whole
+        self.dtype = whole.dtype
+        self._vectors = [self._vectors_in(row) for row in whole]
+
+    def _is_stored(self, whole: torch.Tensor) -> bool:
+        """Whether the rows are those of ``whole``, in their order."""
+        if len(whole) != len(self):
+            return False
+        for row, vectors in enumerate(self._vectors):
+            for name, vector in vectors.items():
+                place = whole[row, self.columns[name]]
+                if place.data_ptr() != vector.data_ptr():
+                    return False
+        return True
+
+    def _vectors_in(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Parameter -> its columns of one row of a whole matrix."""
+        return {name: row[columns] for name, columns in self.columns.items()}
+
+    def blocks(self, name: str) -> Iterator[tuple[slice, torch.Tensor]]:
+        """The columns of one parameter, at most :data:`BLOCK` at a time.
+
+        Yields:
+            The place within the parameter, and all rows' columns there, of shape (N, columns). They
+            are valid until the next block.
+        """
+        columns = self.columns[name]
+        size = columns.stop - columns.start
+        buffer = self.memory.scratch(self._length_of_buffer(min(size, BLOCK)), self.dtype)
+        for begin in range(0, size, BLOCK):
+            place = slice(begin, min(begin + BLOCK, size))
+            yield place, self._gathered(name, place, buffer)
+
+    def updates_of(self, name: str) -> torch.Tensor:
+        """The columns of one parameter, shape (N, its number of values), in memory of their own."""
+        columns = self.columns[name]
+        size = columns.stop - columns.start
+        buffer = torch.empty(self._length_of_buffer(size), dtype=self.dtype)
+        return self._gathered(name, slice(0, size), buffer)
+
+    def entries(self, places: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Some columns of all rows, shape (N, number of places).
+
+        Args:
+            places: parameter -> places within it, in column order.
+        """
+        rows = []
+        for vectors in self._vectors:
+            rows.append(torch.cat([vectors[name][inside] for name, inside in places.items()]))
+        return torch.stack(rows)
+
+    def _length_of_buffer(self, columns: int) -> int:
+        """Values that :meth:`_gathered` needs for so many columns, at most."""
+        line = CACHE_LINE // self.dtype.itemsize
+        return line + len(self) * (columns + line)
+
+    def _gathered(self, name: str, place: slice, buffer: torch.Tensor) -> torch.Tensor:
+        """The columns ``place`` of one parameter, copied from every row into ``buffer``.
+
+        The last bits of a matrix product depend on where rows begin within a cache line. Here they
+        begin as in one matrix of shape (N, P), so that the bits are the same however rows are
+        stored.
+        """
+        line = CACHE_LINE // self.dtype.itemsize
+        count = place.stop - place.start
+        offset = (self.columns[name].start + place.start) % line
+        # The smallest distance of two rows that is P modulo the cache line.
+        gap = (self.width - count) % line
+
+        # One concatenation of all rows, with what lies before and between them.
+        parts = []
+        if offset:
+            parts.append(buffer.new_zeros(offset))
+        between = buffer.new_zeros(gap)
+        for vectors in self._vectors:
+            parts.append(vectors[name][place])
+            if gap:
+                parts.append(between)
+        used = offset + len(self) * (count + gap)
+        torch.cat(parts, out=buffer[:used])
+        return buffer.as_strided((len(self), count), (count + gap, 1), offset)
 
     def by_class(self, name: str, axis: int) -> torch.Tensor:
         """A parameter of the output layer, shape (N, classes, ...).
@@ -88,16 +217,30 @@ class UpdateMatrix:
             name: of the parameter.
             axis: of the parameter, that of the classes.
         """
-        updates = self.rows[:, self.columns[name]].unflatten(1, self.shapes[name])
+        updates = self.updates_of(name).unflatten(1, self.shapes[name])
         return updates.movedim(1 + axis, 1)
 
     def select(self, rows: Sequence[int]) -> UpdateMatrix:
-        """A matrix of the given rows; itself when these are all."""
-        if list(rows) == list(range(len(self.rows))):
+        """A matrix of the given rows, which are not copied; itself when these are all."""
+        if list(rows) == list(range(len(self))):
             return self
         chosen = copy.copy(self)
-        chosen.rows = self.rows[list(rows)]
+        chosen.storage = None
+        chosen._vectors = [self._vectors[row] for row in rows]
         return chosen
+
+    def replaced(self, updates: Mapping[int, Weights]) -> UpdateMatrix:
+        """A matrix with other updates in some rows; this one stays as it is.
+
+        Args:
+            updates: row -> update, see :meth:`adopt`.
+        """
+        changed = copy.copy(self)
+        changed.storage = None
+        changed._vectors = list(self._vectors)
+        for row, update in updates.items():
+            changed.adopt(row, update)
+        return changed
 
 
 class Geometry:
@@ -130,9 +273,9 @@ class Geometry:
     def layers(self) -> Mapping[str, np.ndarray]:
         """Layer (owning module) -> Gram matrix of that layer's parameters."""
         grams: dict[str, np.ndarray] = {}
-        for name, columns in self.matrix.columns.items():
+        for name in self.matrix.columns:
             layer = self.spec.layers.get(name, name)
-            grams[layer] = grams.get(layer, 0.0) + _gram(self.matrix.rows[:, columns])
+            grams[layer] = grams.get(layer, 0.0) + _gram(self.matrix, name)
         return grams
 
     @cached_property
@@ -225,10 +368,10 @@ def _flat(rows: torch.Tensor) -> torch.Tensor:
     return rows.double()[..., None]
 
 
-def _gram(rows: torch.Tensor) -> np.ndarray:
-    """The Gram matrix of ``rows`` in float64, shape (N, N)."""
-    total = torch.zeros(len(rows), len(rows), dtype=torch.float64)
-    for block in rows.split(BLOCK, dim=1):
+def _gram(matrix: UpdateMatrix, name: str) -> np.ndarray:
+    """The Gram matrix of one parameter in float64, shape (N, N)."""
+    total = torch.zeros(len(matrix), len(matrix), dtype=torch.float64)
+    for _, block in matrix.blocks(name):
         product = (block @ block.T).double()
         # Float32 may overflow; values that are not finite themselves stay so in float64.
         if not torch.isfinite(product).all():

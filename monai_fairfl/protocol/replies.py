@@ -104,7 +104,7 @@ class Replies(list[Reply]):
             self._matrix = UpdateMatrix(self.start(self[0]), self.spec.parameters, len(self))
             for row, reply in enumerate(self):
                 assert reply.update is not None
-                self._matrix.put(row, reply.update)
+                self._matrix.adopt(row, reply.update)
         return self._matrix
 
     @cached_property
@@ -165,27 +165,27 @@ class Replies(list[Reply]):
         )
 
     def scaled(self, factors: Mapping[int, float]) -> Replies:
-        """These replies with some updates multiplied; the matrix of updates is changed in place.
+        """These replies with some updates multiplied.
 
         Args:
             factors: id of a reply -> factor of its update.
         """
         if not factors:
             return self
-        changed = list(self)
+        scaled: dict[int, Weights] = {}
         for row, reply in enumerate(self):
             if reply.id in factors:
-                self.matrix.rows[row] *= factors[reply.id]
-                changed[row] = replace(reply, update=self.matrix.views(row))
-        return self._with(changed)
+                factor = factors[reply.id]
+                views = self.matrix.views(row)
+                scaled[row] = {name: view * factor for name, view in views.items()}
+        return self._with(self, scaled)
 
     def merged(self, groups: Sequence[Sequence[str]]) -> Replies:
         """These replies with each group as one: its first client, with the mean of the updates.
 
         A class of the output layer that some of the group do not label is averaged over those who
         do, as in :meth:`average`. The images are the group's mean, too; buffers and measurements
-        are the first client's. The others become missing, with the reason. The matrix of updates is
-        changed in place.
+        are the first client's. The others become missing, with the reason.
 
         Args:
             groups: the clients that count as one, of at least two each.
@@ -195,21 +195,21 @@ class Replies(list[Reply]):
         row_of = {reply.client: row for row, reply in enumerate(self)}
         changed = list(self)
         excluded: dict[int, str] = {}
+        means: dict[int, Weights] = {}
         for group in groups:
             rows = sorted(row_of[client] for client in group)
             first = rows[0]
             together = self._chosen(rows)
-            self.matrix.put(first, together._mean_update())
+            means[first] = together._mean_update()
             images = sum(self[row].num_samples for row in rows)
             changed[first] = replace(
                 self[first],
-                update=self.matrix.views(first),
                 num_samples=max(1, images // len(rows)),
                 labelled=together._labelled_by_any(),
             )
             for row in rows[1:]:
                 excluded[self[row].id] = f"shares one weight with {self[first].client}"
-        return self._with(changed).without(excluded)
+        return self._with(changed, means).without(excluded)
 
     def _chosen(self, rows: Sequence[int]) -> Replies:
         """Some of these replies, with their own rows of the matrix."""
@@ -240,9 +240,18 @@ class Replies(list[Reply]):
         labelled: list[bool] = self.labelled.max(axis=0).tolist()
         return tuple(labelled)
 
-    def _with(self, replies: Sequence[Reply]) -> Replies:
-        """Other replies in the same order, whose inner products are computed again."""
-        return self.rebuilt(replies, self.missing, self.matrix)
+    def _with(self, replies: Sequence[Reply], updates: Mapping[int, Weights]) -> Replies:
+        """Other replies in the same order, whose inner products are computed again.
+
+        Args:
+            replies: in the order of these.
+            updates: row -> its new update.
+        """
+        matrix = self.matrix.replaced(updates)
+        changed = list(replies)
+        for row in updates:
+            changed[row] = replace(changed[row], update=matrix.views(row))
+        return self.rebuilt(changed, self.missing, matrix)
 
     def average(
         self,
@@ -275,10 +284,12 @@ class Replies(list[Reply]):
             rho = self._weights_of(name, weights)
             origin = self._mean_start(name, rho) if start is None else start[name]
             if self._differs_by_class(name):
-                step = self._step_by_class(name, rho, scales)
+                moved = self._step_by_class(name, rho, scales)
+                moved = moved.reshape(origin.shape)
             else:
-                step = self._step(name, rho, scales)
-            moved = origin.to(step.dtype) + step.view(origin.shape)
+                moved = self._step(name, rho, scales).view(origin.shape)
+            # In place: the step lies in memory of its own.
+            moved += origin
             averaged[name] = moved.to(origin.dtype)
         averaged.update(self._average_buffers(weights, buffers))
         return averaged
@@ -304,8 +315,8 @@ class Replies(list[Reply]):
         """
         scales = self._scales(scale)
         found: dict[str, torch.Tensor] = {}
-        for name, columns in self.matrix.columns.items():
-            updates = self.matrix.rows[:, columns]
+        for name in self.matrix.columns:
+            updates = self.matrix.updates_of(name)
             values = (scales[:, None] * updates).to(updates.dtype)
             origin = self._common_start(name) if start is None else start[name]
             shape = self.matrix.shapes[name]
@@ -386,9 +397,14 @@ class Replies(list[Reply]):
         return weighted_mean(starts, rho)
 
     def _step(self, name: str, rho: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-        """The weighted sum of the updates of one tensor, flat."""
-        updates = self.matrix.rows[:, self.matrix.columns[name]]
-        return (rho * scales).to(updates.dtype) @ updates
+        """The weighted sum of the updates of one tensor, flat; in memory of its own."""
+        matrix = self.matrix
+        factors = (rho * scales).to(matrix.dtype)
+        columns = matrix.columns[name]
+        step = matrix.memory.empty((columns.stop - columns.start,), matrix.dtype)
+        for place, block in matrix.blocks(name):
+            torch.mv(block.T, factors, out=step[place])
+        return step
 
     def _differs_by_class(self, name: str) -> bool:
         """Whether a tensor is of the output layer, and some clients do not label all classes."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,19 @@ from safetensors.torch import load as load_tensors
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.utils.files import (
-    MANIFEST,
-    read_listed,
-    safe_name,
-    tensors_as_bytes,
-    write_folder,
-)
+from monai_fairfl.run_folder.reward_files import differences, reference_of, restored
+from monai_fairfl.utils.files import MANIFEST, read_listed, safe_name, write_folder
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.tensor_file import TensorFile
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
+"""Of a checkpoint with rewards, of which all but one are stored as differences. One without rewards
+has format 1, and so had all of earlier versions, whose rewards were whole."""
+
+REWARDS = "rewards/"
+SUFFIX = ".safetensors"
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, SafetensorError)
 """Exceptions that :func:`read_checkpoint` raises for a checkpoint that is not whole."""
@@ -68,15 +69,11 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint so that a crash at any moment leaves either all of it or nothing."""
         final = self.folder / f"round-{checkpoint.round:04d}"
-        state = json.dumps(checkpoint.state, sort_keys=True, indent=1)
-        files = [
-            ("model.safetensors", tensors_as_bytes(checkpoint.weights)),
-            ("strategy.json", state.encode()),
-        ]
-        for client, reward in checkpoint.rewards.items():
-            name = f"rewards/{safe_name(client)}.safetensors"
-            files.append((name, tensors_as_bytes(reward)))
-        write_folder(final, files, {"format": FORMAT, "round": checkpoint.round})
+        about: dict[str, Any] = {"format": 1, "round": checkpoint.round}
+        if checkpoint.rewards:
+            about["format"] = FORMAT
+            about["reference"] = reference_of(checkpoint.rewards)
+        write_folder(final, _files(checkpoint, about.get("reference")), about)
         self._prune()
 
     def load(self) -> Checkpoint | None:
@@ -134,10 +131,44 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             f"{FORMAT}: upgrade monai_fairfl"
         )
     files = {name: read_listed(folder, name, manifest) for name in manifest["sha256"]}
-    rewards = {}
+    rewards: dict[str, Weights] = {}
     for name, data in files.items():
-        if name.startswith("rewards/"):
-            rewards[Path(name).stem] = load_tensors(data)
+        if name.startswith(REWARDS):
+            client = name.removeprefix(REWARDS).removesuffix(SUFFIX)
+            rewards[client] = load_tensors(data)
+    if "reference" in manifest:
+        rewards = _restored(rewards, manifest["reference"])
     weights = load_tensors(files["model.safetensors"])
     state = object_of_json(files["strategy.json"])
     return Checkpoint(manifest["round"], weights, rewards, state)
+
+
+def _files(
+    checkpoint: Checkpoint, reference: str | None
+) -> Iterator[tuple[str, bytes | TensorFile]]:
+    """Name and content of each file, one at a time.
+
+    Args:
+        checkpoint: to be written.
+        reference: the client whose reward is stored whole; ``None``: there are no rewards.
+    """
+    state = json.dumps(checkpoint.state, sort_keys=True, indent=1)
+    yield "model.safetensors", TensorFile(checkpoint.weights)
+    yield "strategy.json", state.encode()
+    for client, reward in checkpoint.rewards.items():
+        name = f"{REWARDS}{safe_name(client)}{SUFFIX}"
+        if reference is not None and client != reference:
+            reward = differences(reward, checkpoint.rewards[reference])
+        yield name, TensorFile(reward)
+
+
+def _restored(stored: Mapping[str, Weights], reference: str) -> dict[str, Weights]:
+    """Client -> model, from one whole model and the differences of the others."""
+    whole = stored[reference]
+    models: dict[str, Weights] = {}
+    for client, tensors in stored.items():
+        if client == reference:
+            models[client] = whole
+        else:
+            models[client] = restored(tensors, whole)
+    return models

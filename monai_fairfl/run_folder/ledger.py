@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights, to_json
 from monai_fairfl.utils.files import append_line, write_atomically
+from monai_fairfl.utils.tensor_file import memory_of
 
 logger = logging.getLogger(__name__)
 
@@ -148,6 +147,7 @@ def number_in(value: Any) -> float | None:
 def digest_of(weights: Weights) -> str:
     """SHA-256 of a model: names, types, shapes and bytes, in the order of names.
 
+    >>> import torch
     >>> single = {"w": torch.zeros(2, dtype=torch.float32)}
     >>> double = {"w": torch.zeros(2, dtype=torch.float64)}
     >>> digest_of(single) == digest_of(double)
@@ -155,8 +155,7 @@ def digest_of(weights: Weights) -> str:
     """
     sha = hashlib.sha256()
     for name in sorted(weights):
-        tensor = weights[name].detach().cpu().contiguous()
+        tensor = weights[name]
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        if tensor.numel():
-            sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        sha.update(memory_of(tensor))
     return sha.hexdigest()

@@ -22,14 +22,9 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.ledger import digest_of, read_ledger
-from monai_fairfl.utils.files import (
-    MANIFEST,
-    read_listed,
-    safe_name,
-    tensors_as_bytes,
-    write_folder,
-)
+from monai_fairfl.utils.files import MANIFEST, read_listed, safe_name, write_folder
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.tensor_file import TensorFile
 
 START = "start.safetensors"
 
@@ -229,9 +224,9 @@ def file_of(client: str) -> str:
     return f"clients/{safe_name(client)}.safetensors"
 
 
-def _files(start: Weights, replies: Replies) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file, one at a time, since all together are N + 1 models."""
-    yield START, tensors_as_bytes(start)
+def _files(start: Weights, replies: Replies) -> Iterator[tuple[str, TensorFile]]:
+    """Name and content of each file."""
+    yield START, TensorFile(start)
     for reply in replies:
         sent = {**(reply.update or {}), **(reply.buffers or {})}
-        yield file_of(reply.client), tensors_as_bytes(sent)
+        yield file_of(reply.client), TensorFile(sent)

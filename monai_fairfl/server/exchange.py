@@ -16,6 +16,7 @@ from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.checks import MOST_SAMPLES, refusal
 from monai_fairfl.protocol.geometry import UpdateMatrix
 from monai_fairfl.protocol.measured import Expected
+from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -29,7 +30,11 @@ class TooFewClients(Exception):
 
 
 class Transport(Protocol):
-    """Moves requests to clients and replies back; knows nothing of rounds or strategies."""
+    """Moves requests to clients and replies back; knows nothing of rounds or strategies.
+
+    A transport whose replies bring tensors that nobody else writes to may say so by an attribute
+    ``gives_updates = True``: the server then uses them where they are. Else it copies each update.
+    """
 
     @property
     def clients(self) -> Sequence[str]:
@@ -52,8 +57,9 @@ class Transport(Protocol):
 class Inbox:
     """Takes in replies as they arrive, in any order and from any thread.
 
-    Each update moves into its row of one matrix, so that the original can be dropped. Late, foreign
-    and second answers are ignored; malformed ones are refused with the reason.
+    Each update becomes a row of one matrix. It is copied there, so that the original can be
+    dropped, or stays where it is and belongs to the exchange from then on, see ``adopts``. Late,
+    foreign and second answers are ignored; malformed ones are refused with the reason.
 
     Args:
         requests: what was asked, with their ids.
@@ -64,6 +70,8 @@ class Inbox:
         storage: the :attr:`storage` of an earlier inbox whose replies are no longer needed.
         expected: the measurements that are taken; ``None``: those of the package, in their ranges.
         most_samples: images of one site in one local epoch that are believed.
+        memory: of the averages that are made of the replies; ``None``: fresh.
+        adopts: whether nobody else writes to the tensors of updates, so that no copy is needed.
     """
 
     def __init__(
@@ -75,6 +83,8 @@ class Inbox:
         storage: torch.Tensor | None = None,
         expected: Expected | None = None,
         most_samples: int = MOST_SAMPLES,
+        memory: ReusedMemory | None = None,
+        adopts: bool = False,
     ):
         self.requests = {request.id: request for request in requests}
         self.spec = spec
@@ -82,12 +92,13 @@ class Inbox:
         self.notify = notify
         self.expected = expected or Expected()
         self.most_samples = most_samples
+        self.adopts = adopts
         # One row of the matrix for each training request, in the order of (client, id).
         training = sorted((r.client, r.id) for r in requests if r.task == "train")
         self._row = {id: row for row, (_, id) in enumerate(training)}
         self._matrix: UpdateMatrix | None = None
         if training:
-            self._matrix = UpdateMatrix(reference, spec.parameters, len(training), storage)
+            self._matrix = UpdateMatrix(reference, spec.parameters, len(training), storage, memory)
         self._replies: dict[int, Reply] = {}
         self._refused: dict[int, str] = {}
         self._closed = False
@@ -95,8 +106,8 @@ class Inbox:
 
     @property
     def storage(self) -> torch.Tensor | None:
-        """Memory of the update matrix, for the next round's inbox."""
-        return self._matrix.rows if self._matrix is not None else None
+        """Memory of copied updates, for the next round's inbox."""
+        return self._matrix.storage if self._matrix is not None else None
 
     def arrived(self, reply: Reply) -> None:
         """Take in one reply, or ignore it.
@@ -154,7 +165,10 @@ class Inbox:
         """``reply`` with its update in the matrix, if it has one."""
         if self._matrix is None or reply.update is None:
             return reply
-        return replace(reply, update=self._matrix.put(self._row[reply.id], reply.update))
+        row = self._row[reply.id]
+        if self.adopts:
+            return replace(reply, update=self._matrix.adopt(row, reply.update))
+        return replace(reply, update=self._matrix.put(row, reply.update))
 
     def replies(self) -> Replies:
         """Close the exchange, and return what has arrived.

@@ -15,6 +15,7 @@ import torch
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import Guard, Verdict
+from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import joined_notes
@@ -141,6 +142,9 @@ class RoundPlayer:
         self._digests: dict[str, str] = {}
         # Memory of the update matrix, used again every round.
         self._storage: torch.Tensor | None = None
+        # Memory of the global model; as much is unused between two rounds as one model needs.
+        model_bytes = sum(tensor.nbytes for tensor in strategy.weights.values())
+        self._memory = ReusedMemory(most=model_bytes)
 
     def play(self, number: int, clients: Sequence[str], ledger_head: str) -> PlayedRound:
         """Play round ``number``.
@@ -339,11 +343,13 @@ class RoundPlayer:
             storage,
             self.expected,
             self.settings.most_samples,
+            self._memory,
+            getattr(self.transport, "gives_updates", False),
         )
-        if first:
-            self._storage = inbox.storage
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)
+        if first:
+            self._storage = inbox.storage
         arrived = inbox.replies()
         self._digests.update(stated_digests(arrived))
         for client, note in self.facts.fix(arrived).items():

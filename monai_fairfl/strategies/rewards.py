@@ -132,13 +132,14 @@ class Sparsified(Reward):
         received = dict.fromkeys(replies.clients, 0)
         for scope in scopes:
             masks = self._masks({name: step[name] for name in scope}, ratios, replies.clients)
+            scope_size = sum(step[name].numel() for name in scope)
             for reply in replies:
+                received[reply.client] += self._count(ratios[reply.client], scope_size)
                 start = replies.start(reply)
                 model = models[reply.client]
                 for name, mask in masks[reply.client].items():
                     # In the chosen entries, the client continues from its start plus the step.
                     model[name] = torch.where(mask, start[name] + step[name], model[name])
-                    received[reply.client] += int(mask.sum())
 
         size = sum(tensor.numel() for tensor in step.values())
         shares = {client: count / size for client, count in received.items()}

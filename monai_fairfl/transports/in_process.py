@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from monai_fairfl.errors import in_words
@@ -15,10 +16,44 @@ logger = logging.getLogger(__name__)
 
 
 class Client(Protocol):
-    """Anything that answers requests, such as :class:`monai_fairfl.client.algo.FairMonaiAlgo`."""
+    """Anything that answers requests, such as :class:`monai_fairfl.client.algo.FairMonaiAlgo`.
+
+    The tensors of a reply are the server's: a client makes new ones for each training.
+    """
 
     def answer(self, request: Request) -> Reply:
         """Carry out one request."""
+
+
+class Clients:
+    """Clients of one process, each made when it is first asked."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Client] = {}
+
+    def answer(self, request: Request, make: Callable[[], Client]) -> Reply:
+        """The client's reply; where it raised an exception, a reply with that as its ``error``.
+
+        Args:
+            request: to the client.
+            make: makes the client.
+        """
+        name = request.client
+        try:
+            if name not in self._made:
+                self._made[name] = make()
+            return self._made[name].answer(request)
+        except Exception as error:
+            logger.debug("client %s failed", name, exc_info=True)
+            return failed(request, in_words(error))
+
+    def close(self) -> None:
+        """Let the clients go."""
+        for client in self._made.values():
+            finalize = getattr(client, "finalize", None)
+            if finalize is not None:
+                finalize()
+        self._made.clear()
 
 
 class InProcess:
@@ -29,9 +64,12 @@ class InProcess:
             that a federation of many large sites starts quickly and fails early.
     """
 
+    gives_updates = True
+    """The server uses the updates where the clients made them."""
+
     def __init__(self, clients: Mapping[str, Callable[[], Client]]):
         self._makers = dict(clients)
-        self._clients: dict[str, Client] = {}
+        self._clients = Clients()
         self.clients: Sequence[str] = sorted(clients)
 
     def exchange(
@@ -46,20 +84,12 @@ class InProcess:
         ``timeout`` within one process: a client that works is waited for.
         """
         for request in requests:
-            name = request.client
-            try:
-                if name not in self._clients:
-                    self._clients[name] = self._makers[name]()
-                reply = self._clients[name].answer(request)
-            except Exception as error:
-                logger.debug("client %s failed", name, exc_info=True)
-                reply = failed(request, in_words(error))
-            arrived(reply)
+            make = partial(self._make, request.client)
+            arrived(self._clients.answer(request, make))
+
+    def _make(self, name: str) -> Client:
+        return self._makers[name]()
 
     def close(self) -> None:
         """Let the clients go."""
-        for client in self._clients.values():
-            finalize = getattr(client, "finalize", None)
-            if finalize is not None:
-                finalize()
-        self._clients.clear()
+        self._clients.close()

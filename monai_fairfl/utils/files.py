@@ -22,6 +22,7 @@ from safetensors.torch import save as dump_tensors
 
 from monai_fairfl.errors import ConfigError, DiskFullError, FederationError, in_words
 from monai_fairfl.protocol.values import Weights
+from monai_fairfl.utils.tensor_file import TensorFile
 
 logger = logging.getLogger(__name__)
 
@@ -147,9 +148,12 @@ def append_line(path: str | Path, line: bytes) -> None:
 
 
 def write_folder(
-    folder: str | Path, files: Iterable[tuple[str, bytes]], about: Mapping[str, Any]
+    folder: str | Path, files: Iterable[tuple[str, bytes | TensorFile]], about: Mapping[str, Any]
 ) -> None:
     """Write a folder of files so that a crash at any moment leaves either all of it or nothing.
+
+    Each file is hashed while it is written. All are flushed to disk before the manifest is written,
+    and the folder gets its name last.
 
     Args:
         folder: replaced when it is there.
@@ -163,10 +167,14 @@ def write_folder(
     beside = folder.with_name(f".writing-{folder.name}")
     shutil.rmtree(beside, ignore_errors=True)
     sums = {}
+    sizes = {}
     try:
-        for name, data in files:
-            sums[name] = hashlib.sha256(data).hexdigest()
-            write_atomically(beside / name, data)
+        for name, content in files:
+            path = beside / name
+            sizes[path] = content.size if isinstance(content, TensorFile) else len(content)
+            sums[name] = _write_hashed(path, content, sizes[path])
+        for path, size in sizes.items():
+            _flush(path, size)
         manifest = json.dumps({**about, "sha256": sums}, sort_keys=True, indent=1)
         write_atomically(beside / MANIFEST, manifest.encode())
     except DiskFullError:
@@ -174,6 +182,25 @@ def write_folder(
         raise
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(beside, folder)
+
+
+def _write_hashed(path: Path, content: bytes | TensorFile, size: int) -> str:
+    """Write a file, which may still lie in the system's memory, and return its SHA-256."""
+    sha = hashlib.sha256()
+    parts = content if isinstance(content, TensorFile) else [content]
+    with naming_a_full_disk(path, size):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "wb") as file:
+            for part in parts:
+                sha.update(part)
+                file.write(part)
+    return sha.hexdigest()
+
+
+def _flush(path: Path, size: int) -> None:
+    """Return when a file that was written is on disk."""
+    with naming_a_full_disk(path, size), open(path, "r+b") as file:
+        os.fsync(file.fileno())
 
 
 def read_listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from helpers import warm_python
 from helpers.bundle_runs import command
 from helpers.checkout import CHECKOUT
-from helpers.linear_federation import bundle_federation, in_place_of_training
+from helpers.linear_federation import LinearClient, bundle_federation, in_place_of_training
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import DEFAULT, NonFinite, TooLong
+from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import CGSV, FedAvg, Standalone, Strategy
@@ -67,6 +69,28 @@ def finished(run_dir: Path) -> dict[str, bool]:
     """Strategy -> whether it finished, by the report."""
     strategies = report_of(run_dir)["strategies"]
     return {name: found["finished"] for name, found in strategies.items()}
+
+
+def test_a_valuation_measures_with_the_threads_of_the_run(
+    sites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = {}
+    answer = LinearClient.answer
+
+    def noted(client: LinearClient, request: Request) -> Reply:
+        threads[request.run] = torch.get_num_threads()
+        return answer(client, request)
+
+    monkeypatch.setattr(LinearClient, "answer", noted)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        settings = {"record_updates": True, "valuations": [Reconstruction("leave_one_out")]}
+        run(sites, tmp_path / "run", [FedAvg()], threads=2, report=False, **settings)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert threads == {"run": 2, "valuation": 2}
 
 
 # --- the other strategies go on

@@ -13,6 +13,7 @@ from helpers.checkout import CHECKOUT
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards import DEFAULT, NonFinite, TooLong
 from monai_fairfl.server.settings import RunSettings
@@ -49,6 +50,7 @@ def test_every_setting_of_a_run_is_a_key_and_reaches_the_federation(file: Path) 
         assert getattr(run, name) == parser.get_parsed_content(name)
     for name in ("device", "amp", "local_epochs", "config", "overrides"):
         assert getattr(run.site_settings, name) == parser.get_parsed_content(name)
+    assert run.jobs == Jobs("auto", [parser.get_parsed_content("device")])
     assert [strategy.name for strategy in run.strategies] == ["FedAvg"]
 
 
@@ -57,6 +59,8 @@ def test_what_the_command_line_sets_reaches_the_federation() -> None:
         BUNDLES[0],
         rounds=3,
         seed=7,
+        jobs=3,
+        devices=["cuda:0", "cuda:1"],
         overrides={"size": [64, 64]},
         strategy___target_="monai_fairfl.strategies.FedCE",
         federation__final=["score"],
@@ -64,6 +68,7 @@ def test_what_the_command_line_sets_reaches_the_federation() -> None:
     run = federation_of(parser)
     assert run.rounds == 3 and run.federation["seed"] == 7 and run.federation["final"] == ["score"]
     assert run.site_settings.overrides == {"size": [64, 64]}
+    assert run.jobs == Jobs(3, ["cuda:0", "cuda:1"])
     assert [strategy.name for strategy in run.strategies] == ["FedCE"]
 
 

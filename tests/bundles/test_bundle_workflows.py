@@ -330,6 +330,7 @@ def test_a_copy_of_the_bundle_federates_from_the_command_line(
         "run_dir": tmp_path / "run",
         "overrides": dict(bundle.small),
         "strategies": strategies,
+        "jobs": 1,
     }
     done = command(root, *options(values))
     assert done.returncode == 0, done.stderr[-3000:]

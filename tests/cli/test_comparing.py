@@ -351,14 +351,14 @@ def test_a_cell_that_fails_does_not_stop_the_others_and_is_tried_again(
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_cell_alone_is_the_cell_of_the_comparison(
+def test_a_cell_alone_in_worker_processes_is_the_cell_of_the_comparison(
     compared: tuple[Path, str], sites: Path, tmp_path: Path
 ) -> None:
     # In another order and another folder, as a scheduler may deal it out.
     arguments = words(sites, tmp_path)[2:]
     plan = asked(sites, *arguments)
     cell = plan.cells()[-1]
-    assert run_cell(plan, cell, tmp_path)
+    assert run_cell(plan, cell, tmp_path, jobs=2)
     ledger = "ledger.jsonl"
     alone = (cell.folder(tmp_path) / ledger).read_bytes()
     assert alone == (cell.folder(compared[0]) / ledger).read_bytes()

@@ -20,7 +20,12 @@ OVERRIDES = {k: v for k, v in TINY.items() if k != "decay_epochs"}
 
 
 def command(root: Path, run_dir: Path, *arguments: str) -> list[str]:
-    """The words after ``python`` that train a federation of the sites below ``root``."""
+    """The words after ``python`` that train a federation of the sites below ``root``.
+
+    Starting worker processes takes longer than such a training: only tests of them have any.
+    """
+    if "--jobs" not in arguments:
+        arguments = (*arguments, "--jobs", "1")
     return [
         *("-W", "ignore", "-m", "monai.bundle", "run"),
         *("--config_file", str(BUNDLE / "configs" / "federate.json"), "--bundle_root", str(BUNDLE)),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from monai_fairfl.protocol.geometry import Geometry, UpdateMatrix, cosine
+from monai_fairfl.protocol.geometry import BLOCK, Geometry, UpdateMatrix, cosine
 from monai_fairfl.protocol.model_spec import ModelSpec
 
 SPEC = ModelSpec(
@@ -100,6 +100,56 @@ def test_views_share_memory_with_the_row_and_select_keeps_order() -> None:
     assert matrix.rows[1].tolist() == [7.0, 7.0]
     assert matrix.select([0, 1, 2]) is matrix
     assert matrix.select([2, 0]).rows[:, 0].tolist() == [2.0, 0.0]
+
+
+WIDTHS = st.lists(st.sampled_from([1, 3, 16, 17, 70_000]), min_size=1, max_size=4)
+
+
+@given(widths=WIDTHS, count=st.integers(1, 7), seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_adopted_copied_and_selected_updates_have_the_same_bits(
+    widths: list[int], count: int, seed: int
+) -> None:
+    shapes = {f"layer{i}.weight": (width,) for i, width in enumerate(widths)}
+    spec = ModelSpec(tuple(shapes), layers=dict.fromkeys(shapes, "all"))
+    copied, updates = geometry_of(count, spec, shapes, seed)
+    adopted = UpdateMatrix(updates[0], spec.parameters, count)
+    # Of more rows, stored in another order, some are chosen.
+    stored = UpdateMatrix(updates[0], spec.parameters, count + 2)
+    for row, update in enumerate(updates):
+        adopted.adopt(row, update)
+        stored.put(count + 1 - row, update)
+    chosen = stored.select([count + 1 - row for row in range(count)])
+
+    # As one product of a matrix that holds all updates, block by block.
+    whole = copied.matrix.rows
+    expected = np.zeros((count, count))
+    for columns in copied.matrix.columns.values():
+        of_parameter = np.zeros((count, count))
+        for block in whole[:, columns].split(BLOCK, dim=1):
+            of_parameter += (block @ block.T).double().numpy()
+        expected += of_parameter
+    for matrix in (copied.matrix, adopted, chosen):
+        assert (Geometry(matrix, spec).gram == expected).all()
+        assert torch.equal(matrix.rows, whole)
+
+
+def test_an_adopted_update_is_not_copied_and_not_changed() -> None:
+    update = {"w": torch.ones(3)}
+    matrix = UpdateMatrix(update, ["w"], 1)
+    views = matrix.adopt(0, update)
+    assert views["w"].data_ptr() == update["w"].data_ptr() and matrix.storage is None
+    changed = matrix.replaced({0: {"w": torch.zeros(3)}})
+    assert changed.rows.tolist() == [[0.0] * 3] and matrix.rows.tolist() == [[1.0] * 3]
+    assert update["w"].tolist() == [1.0] * 3
+
+
+def test_what_is_put_into_some_rows_leaves_the_others_alone() -> None:
+    matrix = UpdateMatrix({"w": torch.zeros(1)}, ["w"], 2)
+    for row in range(2):
+        matrix.put(row, {"w": torch.tensor([float(row)])})
+    matrix.select([1]).put(0, {"w": torch.tensor([9.0])})
+    assert matrix.rows.tolist() == [[0.0], [1.0]]
 
 
 def test_half_precision_updates_are_stored_in_float32_and_float64_models_keep_theirs() -> None:

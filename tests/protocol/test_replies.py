@@ -118,6 +118,34 @@ def test_average_is_bit_identical_in_whatever_order_replies_arrive() -> None:
         assert torch.equal(Replies(replies, requests, spec).average()["w"], expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_an_average_has_the_bits_of_one_product_added_to_the_start(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(2)
+    start = {"w": torch.randn(7, 1001, generator=generator).to(dtype)}
+    spec = ModelSpec(("w",), layers={"w": "w"})
+    requests = [Request(client, "train", start, id=i) for i, client in enumerate("ABCDE")]
+    replies = []
+    for request in requests:
+        update = torch.randn(7, 1001, generator=generator).to(dtype)
+        replies.append(Reply(request.client, {"w": update}, 1, id=request.id))
+    weights = dict(zip("ABCDE", (0.1, 0.2, 0.3, 0.15, 0.25)))
+    exchange = Replies(replies, requests, spec)
+    averaged = exchange.average(weights)["w"]
+
+    rows = exchange.matrix.rows
+    product = torch.tensor(list(weights.values()), dtype=torch.float64).to(rows.dtype) @ rows
+    expected = start["w"].to(rows.dtype) + product.view(7, 1001)
+    assert averaged.dtype == dtype and torch.equal(averaged, expected.to(dtype))
+
+
+def test_an_average_changes_neither_the_start_nor_an_earlier_average() -> None:
+    replies = replies_of({"A": [1.0], "B": [5.0]})
+    replies.matrix.memory.most = 1000
+    first = replies.average()["w"]
+    second = replies.average({"A": 1.0, "B": 0.0})["w"]
+    assert (first.item(), second.item(), replies.start(replies[0])["w"].item()) == (3.0, 1.0, 0.0)
+
+
 def test_without_leaves_out_a_row_and_records_why() -> None:
     replies = replies_of({"A": [1.0], "B": [5.0], "C": [3.0]})
     assert replies.matrix is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from pathlib import Path
 
@@ -114,7 +115,7 @@ def test_a_newer_format_is_refused_with_the_versions(tmp_path: Path) -> None:
     store.save(checkpoint(0))
     manifest = tmp_path / "round-0000" / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
-    with pytest.raises(FederationError, match="format 99, this version reads up to 1: upgrade"):
+    with pytest.raises(FederationError, match="format 99, this version reads up to 2: upgrade"):
         store.load()
 
 
@@ -156,3 +157,25 @@ def test_a_model_without_recipe_is_a_plain_state_dict(tmp_path: Path) -> None:
         1.0,
         1.0,
     ]
+
+
+def test_every_file_is_on_disk_before_the_manifest_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def recorded_fsync(descriptor: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    def recorded_replace(source: Path, target: Path) -> None:
+        done.append(Path(target).name)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(os, "replace", recorded_replace)
+    Checkpoints(tmp_path).save(checkpoint(0, HK=1.0))
+    files = {"model.safetensors", "strategy.json", "HK.safetensors"}
+    assert set(done[:3]) == files
+    assert done[3:] == [".manifest.json.writing", "manifest.json", "round-0000"]

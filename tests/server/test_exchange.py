@@ -4,13 +4,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 import pytest
 import torch
 
-from monai_fairfl.guards import DEFAULT
+from monai_fairfl.guards import DEFAULT, Copies, TooLong
 from monai_fairfl.protocol.messages import Measure, Reply, Request, Train
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.server.exchange import Inbox, guarded
+from monai_fairfl.server.federation import Federation
+from monai_fairfl.strategies import CGSV
+from monai_fairfl.transports.in_process import InProcess
 
 SPEC = ModelSpec(("w",), layers={"w": "w"})
 MODEL = {"w": torch.zeros(2)}
@@ -73,3 +79,55 @@ def test_measurements_that_are_not_finite_are_dropped_on_arrival_and_stay_on_rec
     replies, verdicts = guarded(arrived, DEFAULT)  # which builds the list again without B
     assert list(verdicts) == ["B"]
     assert replies.not_finite == {0: ["global_loss"], 1: ["score"]}
+
+
+def test_an_update_is_copied_unless_the_transport_gives_it() -> None:
+    for adopts in (False, True):
+        inbox = Inbox(mixed(), SPEC, MODEL, adopts=adopts)
+        sent = update(1.0, 2.0)
+        inbox.arrived(Reply("A", sent, 1, id=0))
+        [reply] = inbox.replies()
+        assert reply.update is not None
+        assert (reply.update["w"].data_ptr() == sent["w"].data_ptr()) is adopts
+
+
+def zeros() -> tuple[dict[str, torch.Tensor], ModelSpec]:
+    """The initial model of 1013 numbers."""
+    return {"w": torch.zeros(1013)}, SPEC
+
+
+class Static:
+    """A client that sends the same tensors in every round."""
+
+    def __init__(self, update: torch.Tensor):
+        self.update = {"w": update}
+
+    def answer(self, request: Request) -> Reply:
+        echo = {"id": request.id, "run": request.run, "round": request.round}
+        sent = self.update if request.task == "train" else None
+        return Reply(request.client, sent, 10, {"score": 0.5}, **echo)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [5, 8])
+def test_a_ledger_is_the_same_whether_updates_are_copied_or_used_where_they_are(
+    count: int, tmp_path: Path
+) -> None:
+    """Among them one that is clipped, and two that count as one."""
+    generator = torch.Generator().manual_seed(count)
+    updates = {f"site{i}": torch.randn(1013, generator=generator) + 0.5 for i in range(count)}
+    updates["site0"] *= 100.0
+    updates["site2"] = 1.01 * updates["site1"]
+    sent = {client: values.clone() for client, values in updates.items()}
+
+    ledgers = []
+    for gives in (False, True):
+        clients = InProcess({client: partial(Static, updates[client]) for client in updates})
+        clients.gives_updates = gives
+        run_dir = tmp_path / str(gives) / "run"
+        guards = [TooLong(3.0), Copies()]
+        Federation(CGSV(), clients, 2, zeros, guards, run_dir, final=()).run()
+        ledgers.append((run_dir / "ledger.jsonl").read_bytes())
+    assert ledgers[0] == ledgers[1]
+    assert b"clip" in ledgers[0] and b"shares one weight" in ledgers[0]
+    for client, values in updates.items():
+        assert torch.equal(values, sent[client])

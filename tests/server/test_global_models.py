@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from helpers.driving import SPEC, LeastSquares, vector
 
-from monai_fairfl.protocol.messages import Train
+from monai_fairfl.protocol.messages import Reply, Request, Train
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.global_models import GlobalModels
-from monai_fairfl.strategies import RoundResult, Rounds, Standalone, Strategy
+from monai_fairfl.strategies import FedAvg, RoundResult, Rounds, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
 
 
@@ -50,7 +52,50 @@ def test_a_resumed_strategy_reads_the_models_of_the_checkpoint(tmp_path: Path) -
         assert torch.equal(resumed.strategy.rewards[client]["w"], reward["w"])
 
 
-def federation(folder: Path, strategy: Strategy, **settings: Any) -> Federation:
-    clients = InProcess({name: lambda: LeastSquares([1.0, 0.0]) for name in "AB"})
+def test_rounds_use_the_memory_of_earlier_models_that_nobody_holds(tmp_path: Path) -> None:
+    addresses = addresses_of_models(tmp_path, rounds=6)
+    # Two models exist at once: the present one, and the one that is made of it.
+    assert len(addresses[1:]) == 5 and len(set(addresses[1:])) <= 2
+
+
+def test_whoever_holds_the_models_of_earlier_rounds_has_them_unchanged(tmp_path: Path) -> None:
+    held: list[Weights] = []
+    run = federation(tmp_path, FedAvg(), rounds=6, held=held)
+    history = run.run()
+    models = [record["model"] for record in history.records if record["kind"] != "end"]
+    assert [digest_of(weights) for weights in held] == models[:-1]
+
+
+def addresses_of_models(folder: Path, rounds: int) -> list[int]:
+    """Where the model lies that each round begins with."""
+    addresses = []
+
+    class Looks(FedAvg):
+        def round(self, clients: Sequence[str]) -> Rounds:
+            addresses.append(self.weights["w"].data_ptr())
+            return super().round(clients)
+
+    federation(folder, Looks(), rounds=rounds).run()
+    return addresses
+
+
+def federation(
+    folder: Path,
+    strategy: Strategy,
+    rounds: int = 2,
+    held: list[Weights] | None = None,
+    **settings: Any,
+) -> Federation:
+    """A federation of two clients; client A stores every model that it trains in ``held``."""
+
+    class Holds(LeastSquares):
+        def answer(self, request: Request) -> Reply:
+            if held is not None and request.task == "train":
+                held.append(request.weights)
+            return super().answer(request)
+
+    makers: dict[str, Any] = {"A": lambda: Holds([1.0, 0.0]), "B": lambda: LeastSquares([1.0, 0.0])}
     initial = lambda: ({"w": torch.zeros(2, dtype=torch.float64)}, SPEC)  # noqa: E731
-    return Federation(strategy, clients, 2, initial, run_dir=folder / "run", **settings)
+    return Federation(
+        strategy, InProcess(makers), rounds, initial, run_dir=folder / "run", **settings
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ from hypothesis import strategies as st
 from monai.bundle import ConfigParser
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.averages import capped
+from monai_fairfl.protocol.averages import capped, in_each_layer
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies import (
@@ -42,7 +44,6 @@ from monai_fairfl.strategies import (
     Uniform,
     compose,
 )
-from monai_fairfl.strategies.base import _capped
 from monai_fairfl.strategies.configuration import configuration_of, strategy_from
 
 
@@ -174,7 +175,8 @@ def test_a_cap_limits_the_methods_own_weights_and_leaves_its_contributions() -> 
 
 
 def test_a_cap_limits_each_layer_and_the_weights_of_a_weighting() -> None:
-    by_layer = _capped({"conv": {"1": 0.8, "2": 0.2}, "fc": {"1": 0.5, "2": 0.5}}, 0.6)
+    weights = {"conv": {"1": 0.8, "2": 0.2}, "fc": {"1": 0.5, "2": 0.5}}
+    by_layer: Any = in_each_layer(weights, partial(capped, most=0.6))
     assert by_layer["conv"] == pytest.approx({"1": 0.6, "2": 0.4})
     assert by_layer["fc"] == {"1": 0.5, "2": 0.5}
     with_weighting = compose(FedCE("cos"), Proportional(50.0), cap=0.5)

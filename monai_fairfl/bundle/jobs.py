@@ -1,0 +1,122 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""How many sites of a federation work at a time, and on which devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from monai_fairfl.data import layouts
+from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.measurements.table import MEASUREMENTS
+from monai_fairfl.strategies import Strategy
+from monai_fairfl.utils.machine import free_memory, usable_cores
+
+MEMORY_OF_A_WORKER = 1 << 30
+"""Bytes that a worker process is expected to need: libraries, a network, some sites' images."""
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """How many sites work at a time, and on which devices.
+
+    Args:
+        number: sites that work at a time, each in a worker process; 1: one after the other in the
+            federation's own process; ``None`` or ``"auto"``: on CPUs as many as cores and memory
+            allow, on GPUs one for each.
+        devices: worker 0 takes the first, worker 1 the second, and so on, in turn.
+
+    Raises:
+        ConfigError: when there is no such number or device.
+
+    >>> jobs = Jobs(3, ["cuda:0", "cuda:1"])
+    >>> [jobs.device_of(worker) for worker in range(3)]
+    ['cuda:0', 'cuda:1', 'cuda:0']
+    """
+
+    number: int | str | None
+    devices: Sequence[str]
+
+    def __post_init__(self) -> None:
+        is_whole = isinstance(self.number, int) and not isinstance(self.number, bool)
+        if self.number not in (None, "auto") and not (is_whole and int(self.number) >= 1):
+            raise ConfigError(
+                "jobs must be a whole number of at least 1, or 'auto' for as many as cores and "
+                f"memory allow, got {self.number!r}"
+            )
+        if isinstance(self.devices, str) or not self.devices:
+            raise ConfigError(
+                f"devices must be a list such as ['cuda:0', 'cuda:1'], got {self.devices!r}"
+            )
+        for device in self.devices:
+            try:
+                torch.device(device)
+            except (RuntimeError, TypeError) as error:
+                raise ConfigError(
+                    f"devices: {device!r} is none, such as 'cpu' or 'cuda:0' are"
+                ) from error
+
+    def workers(self, sites: int, threads: int) -> int:
+        """How many worker processes there are; with 1 there is none beside this process.
+
+        Args:
+            sites: of the federation; more workers would have nothing to do.
+            threads: torch threads of each worker.
+
+        >>> Jobs(4, ["cpu"]).workers(sites=3, threads=1)
+        3
+        """
+        if isinstance(self.number, int):
+            return min(sites, self.number)
+        if any(torch.device(device).type != "cpu" for device in self.devices):
+            # Nobody knows before the training how much of a GPU's memory a site needs.
+            return min(sites, len(set(self.devices)))
+        by_cores = usable_cores() // threads
+        by_memory = free_memory() // MEMORY_OF_A_WORKER
+        return max(1, min(sites, by_cores, by_memory))
+
+    def device_of(self, worker: int) -> str:
+        """The device of a worker by its number."""
+        return self.devices[worker % len(self.devices)]
+
+
+def modules_of_sites(strategies: Sequence[Strategy]) -> list[str]:
+    """Names of the modules that a worker process needs for a bundle's sites.
+
+    Besides the package's own these are the modules of methods and measurements of one's own, which
+    declare by their import what a site can measure.
+
+    Args:
+        strategies: of the runs.
+
+    >>> modules_of_sites([])
+    ['monai_fairfl.bundle.site']
+    """
+    modules = ["monai_fairfl.bundle.site"]
+    for strategy in strategies:
+        modules.append(type(strategy).__module__)
+    for entry in MEASUREMENTS.values():
+        name = getattr(entry.function, "__module__", "")
+        if not name.startswith("monai_fairfl."):
+            modules.append(name)
+    return list(dict.fromkeys(modules))
+
+
+def number_of_cases(folder: str) -> int:
+    """Number of cases of a site that it trains or validates with, at least 1.
+
+    Where no layout recognises the folder, it is the number of files.
+
+    Args:
+        folder: of the site, or its data list.
+    """
+    try:
+        found = layouts.find(folder)
+    except (DataError, OSError):
+        return max(1, sum(len(files) for _, _, files in os.walk(folder)))
+    tested = (found.parts or {}).get("testing", [])
+    return max(1, len(found.cases) - len(tested))

@@ -1,0 +1,188 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in a worker process: it answers requests to its clients until the pool is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import pickle
+import signal
+import sys
+import threading
+import warnings
+from collections import defaultdict
+from dataclasses import replace
+from logging.handlers import QueueHandler
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, NoReturn, TextIO
+
+from monai_fairfl.errors import in_words
+from monai_fairfl.protocol.messages import Reply, failed
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.transports.in_process import Clients
+from monai_fairfl.transports.workers.messages import (
+    Answered,
+    Ask,
+    Begun,
+    Logged,
+    Release,
+    Released,
+    Warned,
+    send,
+)
+from monai_fairfl.transports.workers.shared_memory import SharedMemory
+from monai_fairfl.utils.terminal import quiet
+
+
+def serve(connection: int, received: int, sent: int) -> NoReturn:
+    """Answer the pool's messages; this function only ends with the process.
+
+    Args:
+        connection: file descriptor of the connection to the pool.
+        received: descriptor of the memory that the pool writes.
+        sent: descriptor of the memory that this process writes.
+    """
+    pool = _Pool(Connection(connection))
+    # The main thread works. Another one waits for messages, and so notices the pool's end.
+    messages: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_take_in, args=(pool.connection, messages), daemon=True).start()
+    begin = pickle.loads(messages.get())
+    for module in begin.modules:
+        # What is missing matters when a client needs it: its reply then says so.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    worker = _Worker(pool, SharedMemory(received), SharedMemory(sent))
+    with quiet():
+        _report_to(pool)
+        pool.send(Begun())
+        while True:
+            worker.take(pickle.loads(messages.get()))
+
+
+class _Pool:
+    """The way to the pool, for all threads of this process.
+
+    A process that this one forks, to load images, inherits it and must not use it: its bytes would
+    come between those of a reply.
+    """
+
+    def __init__(self, connection: Connection):
+        self.connection = connection
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this is the process that the pool has started."""
+        return os.getpid() == self._process
+
+    def send(self, message: Any) -> None:
+        """Send a message."""
+        with self._lock:
+            send(self.connection, message)
+
+
+def _take_in(pool: Connection, messages: SimpleQueue[bytes]) -> None:
+    """Queue the pool's messages; when the pool is gone, end this process at once.
+
+    It may be in the middle of a training: its client's files are whole at every moment.
+    """
+    while True:
+        try:
+            messages.put(pool.recv_bytes())
+        except (EOFError, OSError):
+            # The whole group: processes that load images for this one end, too.
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+class _Worker:
+    """The clients of this process.
+
+    Args:
+        pool: to which replies go.
+        received: memory with the weights of a request.
+        sent: memory for the tensors of a reply.
+    """
+
+    def __init__(self, pool: _Pool, received: SharedMemory, sent: SharedMemory):
+        self._pool = pool
+        self._received = received
+        self._sent = sent
+        # The transport's number -> its clients.
+        self._clients: defaultdict[int, Clients] = defaultdict(Clients)
+        self._model: Weights = {}
+
+    def take(self, message: Any) -> None:
+        """Carry out what the pool asks for."""
+        if isinstance(message, Ask):
+            self._answer(message)
+        elif isinstance(message, Release):
+            self._clients.pop(message.owner, Clients()).close()
+            self._pool.send(Released())
+
+    def _answer(self, asked: Ask) -> None:
+        asked.torch.apply()
+        if asked.model is not None:
+            self._model = self._received.read(asked.model)
+        request = replace(asked.request, weights=self._model)
+        reply = self._clients[asked.owner].answer(request, lambda: pickle.loads(asked.make)())
+        # What the client printed must not be lost if this process is killed.
+        sys.stdout.flush()
+        try:
+            self._send(reply)
+        except Exception as error:
+            # A reply that cannot be sent is a fault of its client alone.
+            self._send(failed(request, in_words(error)))
+
+    def _send(self, reply: Reply) -> None:
+        update, buffers = self._sent.write([reply.update or {}, reply.buffers or {}])
+        answered = Answered(
+            replace(reply, update=None, buffers=None),
+            update if reply.update is not None else None,
+            buffers if reply.buffers is not None else None,
+        )
+        self._pool.send(answered)
+
+
+class _Forwarding(QueueHandler):
+    """Sends log records to the pool's process, whose handlers show them."""
+
+    def __init__(self, pool: _Pool):
+        super().__init__(SimpleQueue())
+        self._pool = pool
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record; one of a forked process goes to standard error, if it is a warning."""
+        if self._pool.is_own:
+            super().emit(record)
+        elif logging.lastResort is not None and record.levelno >= logging.lastResort.level:
+            logging.lastResort.handle(record)
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Send a record that can be pickled."""
+        self._pool.send(Logged(record))
+
+
+def _report_to(pool: _Pool) -> None:
+    """Let the pool's process show what is logged here, and what is warned of."""
+    usual = warnings.showwarning
+
+    def warned(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if pool.is_own:
+            pool.send(Warned(str(message), category, filename, lineno))
+        else:
+            usual(message, category, filename, lineno, file, line)
+
+    logging.getLogger().addHandler(_Forwarding(pool))
+    warnings.showwarning = warned
