@@ -25,7 +25,7 @@ from helpers.command_line import run_json
 from helpers.failing_strategy import Failing
 from scipy import stats
 
-from monai_fairfl.bundle.cells import Cell, ComparisonPlan, run_cell
+from monai_fairfl.bundle.cells import Cell, ComparisonPlan, check_plan, run_cell
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
 from monai_fairfl.cli.comparing import plan_of
@@ -168,6 +168,26 @@ def test_a_bundle_of_ones_own_has_no_first_look(sites: Path, tmp_path: Path) -> 
         asked(
             sites, "--strategies", "FedAvg", "FedCE", "--bundle", f"{tmp_path}/own", "--first-look"
         )
+
+
+@pytest.mark.slow
+def test_data_lists_that_a_comparison_has_stay_as_they_are(sites: Path, tmp_path: Path) -> None:
+    plan = asked(sites, *words(sites, tmp_path)[2:])
+    lists = check_plan(plan, tmp_path)
+    assert len(lists) == len(SITES) * FOLDS
+    assert not list(tmp_path.iterdir())
+    tested = []
+    for fold in range(FOLDS):
+        content = lists[tmp_path / "datalists" / f"fold-{fold}" / "alder.json"]
+        tested += [case["image"] for case in json.loads(content)["testing"]]
+    assert sorted(tested) == [f"Case0{number}.nii.gz" for number in range(4)]
+
+    missing = list(lists)[-1]
+    for file, content in lists.items():
+        if file != missing:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+    assert list(check_plan(plan, tmp_path)) == [missing]
 
 
 @pytest.mark.parametrize("text", ["3", "[1]", "size", "{1: 2}", "{'size': 1 + 1}", "open('x')"])
