@@ -45,7 +45,7 @@ demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server
 test: lint ## lint, then the tests of less than about three seconds each: about 4 minutes on two cores
 	$(PYTEST) -m "not long and not poc and not simulator"
 
-test-all: lint ## lint, then every test: about 15 minutes
+test-all: lint ## lint, then every test: about 20 minutes
 	$(PYTEST)
 
 test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with mTLS on loopback
