@@ -74,13 +74,13 @@ class Attacked(BundleFederation):
     def _transport(self, folder: Path, names: Sequence[str]) -> InProcess:
         makers: dict[str, Any] = {}
         for name in names:
-            makers[name] = partial(self._client, name, folder)
+            makers[name] = self._maker(name, folder)
             if name in ATTACKS:
                 makers[name] = partial(self._attacker, name, folder)
         return InProcess(makers)
 
     def _attacker(self, name: str, folder: Path) -> Filtered:
-        return Filtered(self._client(name, folder), Hostile(ATTACKS[name], str(self.shared)))
+        return Filtered(self._maker(name, folder)(), Hostile(ATTACKS[name], str(self.shared)))
 
 
 @pytest.fixture(scope="module")

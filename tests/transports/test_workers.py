@@ -402,6 +402,8 @@ from monai_fairfl.protocol.messages import Train
 from monai_fairfl.transports.workers import WorkerClients, WorkerPool
 
 how, file = sys.argv[1], Path(sys.argv[2])
+# A shell starts what runs in the background with Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def end_when_both_work():
     while not file.exists() or len(file.read_text().split()) < 4:
