@@ -328,7 +328,8 @@ def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_with_other_jobs(
     number: signal.Signals, hospitals: Path, tmp_path: Path
 ) -> None:
     names = str(list(SITES))
-    arguments = ["--rounds", "3", "--jobs", "2", "--site_names", names]
+    # More rounds than a quick machine plays until the signal comes.
+    arguments = ["--rounds", "8", "--jobs", "2", "--site_names", names]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, *command(hospitals, tmp_path / "stopped" / "run", *arguments)],
@@ -343,8 +344,8 @@ def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_with_other_jobs(
         while not ledger.exists() or ledger.read_bytes().count(b"\n") < 2:
             assert process.poll() is None and time.monotonic() < deadline, log.name
             time.sleep(0.02)
-        time.sleep(random.uniform(0, 0.3))
         workers = children_of(process.pid)
+        time.sleep(random.uniform(0, 0.3))
         # As a terminal does, to all processes of its group.
         os.killpg(process.pid, number)
         status = process.wait(timeout=400)
@@ -358,7 +359,7 @@ def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_with_other_jobs(
         assert "stopping after this round" in text
         assert "is missing" not in text and "does not count" not in text
 
-    settings: dict[str, Any] = {"rounds": 3, "site_names": SITES}
+    settings: dict[str, Any] = {"rounds": 8, "site_names": SITES}
     federation(
         hospitals, tmp_path / "stopped" / "run", FedAvg(), resume=True, jobs=3, **settings
     ).run()
