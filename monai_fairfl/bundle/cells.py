@@ -150,18 +150,21 @@ class ComparisonPlan:
             texts[name] = text
         return texts
 
+    def fold_numbers(self) -> list[int | None]:
+        """Return the numbers of the folds; ``None`` alone where there is the bundle's own split."""
+        if self.folds is None:
+            return [None]
+        return list(range(self.folds))
+
     def cells(self) -> list[Cell]:
         """List all cells: seed by seed and fold by fold all strategies.
 
         So what is finished early can be compared.
         """
-        folds: list[int | None] = [None]
-        if self.folds is not None:
-            folds = list(range(self.folds))
         names = self.names()
         cells = []
         for seed in self.seeds:
-            for fold in folds:
+            for fold in self.fold_numbers():
                 for name, text in names.items():
                     cells.append(Cell(name, text, seed, fold))
         return cells
@@ -267,9 +270,7 @@ def check_plan(plan: ComparisonPlan, out: Path) -> dict[Path, bytes]:
     Raises:
         FairFLError: naming the setting, the site or the file, and the fix.
     """
-    folds: list[int | None] = [None]
-    if plan.folds is not None:
-        folds = list(range(plan.folds))
+    folds = plan.fold_numbers()
     lists: dict[Path, bytes] = {}
     for fold in folds:
         # The files are the same in every fold: they are read once.

@@ -60,7 +60,7 @@ def run_comparison(plan: ComparisonPlan, out: Path, jobs: int = 1) -> dict[str, 
         for file, content in lists.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, content)
-        failed = _run_cells(plan, done, out, jobs)
+        failed = _run_cells(plan, cells, done, out, jobs)
         finished = [cell for cell in cells if is_done(cell, out)]
         return write_comparison(
             out,
@@ -70,10 +70,11 @@ def run_comparison(plan: ComparisonPlan, out: Path, jobs: int = 1) -> dict[str, 
         )
 
 
-def _run_cells(plan: ComparisonPlan, done: list[Cell], out: Path, jobs: int) -> dict[Cell, str]:
+def _run_cells(
+    plan: ComparisonPlan, cells: list[Cell], done: list[Cell], out: Path, jobs: int
+) -> dict[Cell, str]:
     """Run the cells that are not done, one after the other; return why which ones failed."""
     failed: dict[Cell, str] = {}
-    cells = plan.cells()
     with CellDisplay(cells, done, plan.training()["rounds"], out) as display:
         for cell in cells:
             try:

@@ -17,7 +17,7 @@ class ReusedMemory:
 
     Fresh memory costs more than a sum: the system clears every page of it. A round's global model
     lies in the memory of an earlier round's. That memory is free only when no tensor, and no view
-    of one, lies in it: whoever still holds a former model has it unchanged.
+    of one, lies in it: a former model that somebody still holds is unchanged.
 
     Args:
         most: bytes of unused memory that are stored; what exceeds them goes back to the system.

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION
+from monai_fairfl.report.events import Event
 from monai_fairfl.report.partners import names_of
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import Scores
 from monai_fairfl.report.series import SUSPICIOUS
 from monai_fairfl.report.valuations import is_current
 from monai_fairfl.run_folder.records import training_settings
-from monai_fairfl.valuation.free_riders import EVIDENCE, free_rider_history
+from monai_fairfl.valuation.free_riders import EVIDENCE
 
 FIELDS_OF_A_NUMBER = {"mean", "value", "stderr", "n"}
 
@@ -193,12 +194,15 @@ def withdrawn_sites(run: Run) -> list[str]:
     return warnings
 
 
-def suspicious_sites(run: Run, flagged: Mapping[str, int]) -> list[str]:
+def suspicious_sites(
+    run: Run, flagged: Mapping[str, int], free_riding: Sequence[Event]
+) -> list[str]:
     """Sites whose free-rider score stands out, or whose updates no training of theirs made.
 
     Args:
         run: in which they do.
         flagged: site -> round of its first flag.
+        free_riding: what guards found in the run's updates.
     """
     warnings = []
     for site, number in flagged.items():
@@ -207,11 +211,13 @@ def suspicious_sites(run: Run, flagged: Mapping[str, int]) -> list[str]:
             f"round {number}. Honest sites that are unlike the others score high too: this is a "
             f"reason to ask, not a proof"
         )
-    for site, guards in free_rider_history(run.rounds).evidence.items():
-        for guard, rounds in guards.items():
-            count = "1 round" if len(rounds) == 1 else f"{len(rounds)} rounds"
-            warnings.append(
-                f"In {run.name}, in {count}, first in round {rounds[0]}, the update of {site} "
-                f"{EVIDENCE[guard]}"
-            )
+    rounds_of: dict[tuple[str, str], list[int | str]] = {}
+    for event in free_riding:
+        rounds_of.setdefault((event.site, event.kind), []).append(event.round)
+    for (site, guard), rounds in rounds_of.items():
+        count = "1 round" if len(rounds) == 1 else f"{len(rounds)} rounds"
+        warnings.append(
+            f"In {run.name}, in {count}, first in round {rounds[0]}, the update of {site} "
+            f"{EVIDENCE[guard]}"
+        )
     return warnings

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from monai_fairfl.report.run import Run
-from monai_fairfl.valuation.free_riders import EVIDENCE
+from monai_fairfl.valuation.free_riders import evidence_of
 
 KINDS = {
     "missing": "missing",
@@ -57,13 +57,8 @@ def events_of(run: Run) -> Iterator[Event]:
 
 
 def free_riding_of(run: Run) -> Iterator[Event]:
-    """What guards found in the updates of a run that no training of the site made.
-
-    A ledger of format 2 has no verdicts, and gives none.
-    """
+    """What guards found in the updates of a run that no training of the site made."""
     for record in run.rounds:
-        for site, verdicts in sorted((record.get("verdicts") or {}).items()):
-            for verdict in verdicts:
-                if verdict["guard"] in EVIDENCE:
-                    text = f"{verdict['action']}: {verdict['reason']}"
-                    yield Event(run.name, record["round"], site, verdict["guard"], text)
+        for site, verdict in evidence_of(record):
+            text = f"{verdict['action']}: {verdict['reason']}"
+            yield Event(run.name, record["round"], site, verdict["guard"], text)

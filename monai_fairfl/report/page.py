@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
@@ -21,6 +20,7 @@ from monai_fairfl.report.columns import (
 from monai_fairfl.report.credit import judged_words
 from monai_fairfl.report.judging import first_look_lines
 from monai_fairfl.report.sentences import dice_words, rounds_words
+from monai_fairfl.report.templates import filled
 from monai_fairfl.report.valuations import title_of, trust_of
 
 TEMPLATE = "template.html.jinja"
@@ -40,7 +40,7 @@ def render(report: Mapping[str, Any]) -> str:
         ConfigError: when jinja2 or plotly is not installed.
     """
     try:
-        import jinja2
+        import jinja2  # noqa: F401
         from plotly.offline import get_plotlyjs
 
         from monai_fairfl.report.plots import plots
@@ -50,23 +50,21 @@ def render(report: Mapping[str, Any]) -> str:
             'it: pip install "monai_fairfl[report]"'
         ) from error
 
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.globals["rounds_words"] = rounds_words
-    environment.globals["title_of"] = title_of
-    environment.globals["judged_words"] = judged_words
-    environment.globals["trust_of"] = trust_of
-    text = resources.files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8")
-    template = environment.from_string(text)
-    return template.render(
-        report=report,
-        first_look=first_look_lines(report),
-        captions=_captions(report),
-        plotlyjs=get_plotlyjs(),
+    values = {
+        "report": report,
+        "first_look": first_look_lines(report),
+        "captions": _captions(report),
+        "plotlyjs": get_plotlyjs(),
         **_tables(report),
         **plots(report),
-    )
+    }
+    functions = {
+        "rounds_words": rounds_words,
+        "title_of": title_of,
+        "judged_words": judged_words,
+        "trust_of": trust_of,
+    }
+    return filled(TEMPLATE, values, functions)
 
 
 def _tables(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
@@ -16,6 +15,7 @@ from monai_fairfl.report.repeated_tables import (
     sites_table,
     strategies_table,
 )
+from monai_fairfl.report.templates import filled
 
 TEMPLATE = "comparison.html.jinja"
 
@@ -32,7 +32,7 @@ def render_comparison(comparison: Mapping[str, Any]) -> str:
         ConfigError: when jinja2 or plotly is not installed.
     """
     try:
-        import jinja2
+        import jinja2  # noqa: F401
         from plotly.offline import get_plotlyjs
 
         from monai_fairfl.report.figures import bars, intervals
@@ -64,13 +64,10 @@ def render_comparison(comparison: Mapping[str, Any]) -> str:
             }
         )
 
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    text = resources.files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8")
-    return environment.from_string(text).render(
-        plan=comparison["plan"],
-        sections=sections,
-        remarks=remarks_of(comparison),
-        plotlyjs=get_plotlyjs(),
-    )
+    values = {
+        "plan": comparison["plan"],
+        "sections": sections,
+        "remarks": remarks_of(comparison),
+        "plotlyjs": get_plotlyjs(),
+    }
+    return filled(TEMPLATE, values)

@@ -92,6 +92,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     judgements: dict[str, Judgement] = {}
     strategies: dict[str, StrategyResult] = {}
     first_standalone = _first_standalone(runs)
+    free_riding: list[Event] = []
     for run in runs:
         group = group_of[run.name]
         has_comparable_score = run.name in comparable_names
@@ -110,18 +111,18 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             warnings.append(unknown_gain(run, yardstick.why_none))
         warnings.extend(withdrawn_sites(run))
         warnings.extend(outdated_valuations(run))
-        warnings.extend(suspicious_sites(run, strategies[run.name].flagged))
+        of_run = list(free_riding_of(run))
+        free_riding.extend(of_run)
+        warnings.extend(suspicious_sites(run, strategies[run.name].flagged, of_run))
 
     compared = []
     for group in groups:
         compared.append([run.name for run in group])
 
     sites: set[str] = set()
-    free_riding: list[Event] = []
     events: list[Event] = []
     for run in runs:
         sites.update(run.sites)
-        free_riding.extend(free_riding_of(run))
         events.extend(events_of(run))
     report = Report(
         version=__version__,

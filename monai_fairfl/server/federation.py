@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import DEFAULT, Guard
 from monai_fairfl.model_files.recipe import ModelRecipe
@@ -48,6 +46,7 @@ from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.utils.files import locked, safe_name
 from monai_fairfl.utils.random_state import own_random_state
+from monai_fairfl.utils.torch_threads import torch_threads
 
 Initial = Callable[[], tuple[Weights, ModelSpec]]
 """Builds the initial model: called inside ``run()``, under the run's seed."""
@@ -151,10 +150,8 @@ class Federation:
             FederationError: when too few clients answered, or the folder does not fit; it names the
                 way to resume.
         """
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self.settings.threads)
         try:
-            with locked(self.run_dir):
+            with torch_threads(self.settings.threads), locked(self.run_dir):
                 done = self._open(resume)
                 with Progress(self.rounds, done, self.strategy.name) as progress:
                     finished = self._run_rounds(done, progress)
@@ -163,7 +160,6 @@ class Federation:
             # What was asked of this run is not asked of the next.
             self._stop_asked.clear()
             self._conclude_asked.clear()
-            torch.set_num_threads(threads)
             self.transport.close()
 
     def _run_rounds(self, done: int, progress: Progress) -> bool:

@@ -123,7 +123,6 @@ def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]
         comparisons.extend(of_round)
         for name in _judges_of(of_round):
             rounds[name] = rounds.get(name, 0) + 1
-        trained.update(found["sites"])
         trained.update(record["samples"])
         for first, of_group in found["together"].items():
             trained.update(of_group)

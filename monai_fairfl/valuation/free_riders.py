@@ -11,7 +11,7 @@ verifies the latter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -214,9 +214,9 @@ def free_rider_history(
     for record in records:
         if record.get("kind") != "round":
             continue
-        for client, guards in _evidence_of(record).items():
-            for guard in guards:
-                evidence.setdefault(client, {}).setdefault(guard, []).append(record["round"])
+        for client, verdict in evidence_of(record):
+            rounds_of = evidence.setdefault(client, {})
+            rounds_of.setdefault(verdict["guard"], []).append(record["round"])
         scores = _record_scores(record, form)
         if len(scores) > 1:
             numbers.append(record["round"])
@@ -235,17 +235,15 @@ def free_rider_history(
     return FreeRiders(rounds=numbers, scores=histories, flagged=flagged, evidence=evidence)
 
 
-def _evidence_of(record: Mapping[str, Any]) -> dict[str, list[str]]:
-    """client -> guards that found an update which no training of the site made.
+def evidence_of(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Clients and verdicts of the guards of :data:`EVIDENCE` in one round, by client.
 
-    A ledger of an earlier version has no verdicts.
+    A ledger of an earlier version has no verdicts, and gives none.
     """
-    found: dict[str, list[str]] = {}
     for client, verdicts in sorted((record.get("verdicts") or {}).items()):
         for verdict in verdicts:
             if verdict["guard"] in EVIDENCE:
-                found.setdefault(client, []).append(verdict["guard"])
-    return found
+                yield client, verdict
 
 
 def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:

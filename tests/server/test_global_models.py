@@ -58,7 +58,7 @@ def test_rounds_use_the_memory_of_earlier_models_that_nobody_holds(tmp_path: Pat
     assert len(addresses[1:]) == 5 and len(set(addresses[1:])) <= 2
 
 
-def test_whoever_holds_the_models_of_earlier_rounds_has_them_unchanged(tmp_path: Path) -> None:
+def test_models_of_earlier_rounds_that_somebody_holds_are_unchanged(tmp_path: Path) -> None:
     held: list[Weights] = []
     run = federation(tmp_path, FedAvg(), rounds=6, held=held)
     history = run.run()

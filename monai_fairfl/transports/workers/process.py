@@ -140,12 +140,13 @@ class _Worker:
 
     def _send(self, reply: Reply) -> None:
         update, buffers = self._sent.write([reply.update or {}, reply.buffers or {}])
-        answered = Answered(
-            replace(reply, update=None, buffers=None),
-            update if reply.update is not None else None,
-            buffers if reply.buffers is not None else None,
-        )
-        self._pool.send(answered)
+        # A client that only measured has none, which is not the same as an empty one.
+        places = Answered(replace(reply, update=None, buffers=None), None, None)
+        if reply.update is not None:
+            places = replace(places, update=update)
+        if reply.buffers is not None:
+            places = replace(places, buffers=buffers)
+        self._pool.send(places)
 
 
 class _Forwarding(QueueHandler):
