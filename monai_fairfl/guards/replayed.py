@@ -76,13 +76,15 @@ class Replayed(Guard):
         # The places of a sketch follow from the columns of the parameters: drawn once for a model.
         self._columns: Mapping[str, slice] = {}
         self._places: Places = {}
+        self._gathered = _Gathered()
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
+        self._gathered.clear()
         if not self.updates or not is_judged(replies) or len(replies) < 2:
             return {}
         places = self._places_in(replies)
-        sketches = _sketches_of_updates(replies, places)
-        sent = _sketches_of_sent(replies, places)
+        sketches = _sketches_of_updates(replies, places, self._gathered)
+        sent = _sketches_of_sent(replies, places, self._gathered)
         previous = {client: _as_array(text) for client, text in self.updates.items()}
         cosines = _cosines(sketches, list(previous.values()))
 
@@ -147,16 +149,17 @@ class Replayed(Guard):
             return
         places = self._places_in(replies)
         counted = set(replies.clients)
-        for number, sketch in _sketches_of_sent(replies, places).items():
+        for number, sketch in _sketches_of_sent(replies, places, self._gathered).items():
             client = replies.requests[number].client
             step = self._known_step(client, sketch)
             self.steps.pop(client, None)
             if client not in counted and step.any():
                 self.steps[client] = _as_text(step)
             self.sent[client] = _as_text(sketch)
-        sketches = _sketches_of_updates(replies, places)
+        sketches = _sketches_of_updates(replies, places, self._gathered)
         for row, reply in enumerate(replies):
             self.updates[reply.client] = _as_text(sketches[row])
+        self._gathered.clear()
 
     def _places_in(self, replies: Replies) -> Places:
         """The places of each parameter that a sketch has."""
@@ -175,30 +178,48 @@ class Replayed(Guard):
         return places
 
 
-def _sketches_of_updates(replies: Replies, places: Places) -> np.ndarray:
+class _Gathered:
+    """The sketches of one exchange, which is both checked and remembered: each is made once.
+
+    The places lie apart in memory, so that each of them costs a cache line.
+    """
+
+    def __init__(self) -> None:
+        # Id of tensors -> these, so that no others get the id, and their sketch.
+        self._sketches: dict[int, tuple[Weights, np.ndarray]] = {}
+
+    def of(self, tensors: Weights, places: Places) -> np.ndarray:
+        """The sketch of an update or a model, shape (entries,), float32."""
+        if id(tensors) not in self._sketches:
+            parts = [tensors[name].flatten()[inside].float() for name, inside in places.items()]
+            self._sketches[id(tensors)] = (tensors, torch.cat(parts).numpy())
+        _, sketch = self._sketches[id(tensors)]
+        return sketch
+
+    def clear(self) -> None:
+        """Forget all sketches, and let go of the tensors."""
+        self._sketches = {}
+
+
+def _sketches_of_updates(replies: Replies, places: Places, gathered: _Gathered) -> np.ndarray:
     """The sketch of each update, shape (N, entries), float32."""
-    return replies.matrix.entries(places).float().numpy()
+    sketches = []
+    for reply in replies:
+        assert reply.update is not None
+        sketches.append(gathered.of(reply.update, places))
+    return np.stack(sketches)
 
 
-def _sketches_of_sent(replies: Replies, places: Places) -> dict[int, np.ndarray]:
+def _sketches_of_sent(
+    replies: Replies, places: Places, gathered: _Gathered
+) -> dict[int, np.ndarray]:
     """Id of a request to train -> the sketch of the model that it sent."""
-    of_model: dict[int, np.ndarray] = {}
     found = {}
     for number, request in replies.requests.items():
-        if request.task != "train":
-            continue
-        # Most methods send one model to all, of which one sketch is enough.
-        model = id(request.weights)
-        if model not in of_model:
-            of_model[model] = _sketch_of_sent(request.weights, places)
-        found[number] = of_model[model]
+        if request.task == "train":
+            # Most methods send one model to all, of which one sketch is enough.
+            found[number] = gathered.of(request.weights, places)
     return found
-
-
-def _sketch_of_sent(sent: Weights, places: Places) -> np.ndarray:
-    """The sketch of the parameters that a client was sent, shape (entries,), float32."""
-    parts = [sent[name].flatten()[inside].float() for name, inside in places.items()]
-    return torch.cat(parts).numpy()
 
 
 def _likeness_to_step(sketch: np.ndarray, step: np.ndarray, own: np.ndarray | None) -> float:
