@@ -168,17 +168,6 @@ class UpdateMatrix:
         buffer = torch.empty(self._length_of_buffer(size), dtype=self.dtype)
         return self._gathered(name, slice(0, size), buffer)
 
-    def entries(self, places: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Some columns of all rows, shape (N, number of places).
-
-        Args:
-            places: parameter -> places within it, in column order.
-        """
-        rows = []
-        for vectors in self._vectors:
-            rows.append(torch.cat([vectors[name][inside] for name, inside in places.items()]))
-        return torch.stack(rows)
-
     def _length_of_buffer(self, columns: int) -> int:
         """Values that :meth:`_gathered` needs for so many columns, at most."""
         line = CACHE_LINE // self.dtype.itemsize
