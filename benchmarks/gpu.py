@@ -221,6 +221,8 @@ def main() -> None:
         )
         if setting.on_gpu:
             print(f"{torch.cuda.get_device_name(arguments.device)}, torch {torch.__version__}")
+        # The first run loads libraries and files that the others find in memory.
+        setting.run("FedAvg", 1)
         print_methods(setting)
         print_precisions(setting)
         print_sites_at_a_time(setting)
