@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,12 @@ from monai_fairfl.protocol.values import Weights
 
 LEAST_REST = 0.1
 """Of a step's length: where less is not the client's own doing, the step was its own."""
+
+REST_COSINE = 0.7
+"""From here on, what is left of an update repeats what is left of the step.
+
+In real trainings of CGSV, ShapFed's personal models and Ditto it reached 0.42 (docs/guards.md).
+"""
 
 ENTRIES = 4096
 """Entries of a sketch; the cosine of two sketches is that of the vectors to about 0.03."""
@@ -67,23 +74,25 @@ class Replayed(Guard):
         self.nearer = nearer
         self.entries = entries
         self.seed = seed
-        # client -> sketch, as text, of the model that it was sent and of its update, both of the
-        # latest round in which it took part.
-        self.sent: dict[str, str] = {}
-        self.updates: dict[str, str] = {}
+        # client -> sketch of the model that it was sent and of its update, both of the latest round
+        # in which it took part. The checkpoint has them as text.
+        self.sent: dict[str, np.ndarray] = {}
+        self.updates: dict[str, np.ndarray] = {}
         # client whose last reply did not count -> sketch of the last step that it knows.
-        self.steps: dict[str, str] = {}
+        self.steps: dict[str, np.ndarray] = {}
         # The places of a sketch follow from the columns of the parameters: drawn once for a model.
         self._columns: Mapping[str, slice] = {}
         self._places: Places = {}
+        self._gathered = _Gathered()
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
+        self._gathered.clear()
         if not self.updates or not is_judged(replies) or len(replies) < 2:
             return {}
         places = self._places_in(replies)
-        sketches = _sketches_of_updates(replies, places)
-        sent = _sketches_of_sent(replies, places)
-        previous = {client: _as_array(text) for client, text in self.updates.items()}
+        sketches = _sketches_of_updates(replies, places, self._gathered)
+        sent = _sketches_of_sent(replies, places, self._gathered)
+        previous = self.updates
         cosines = _cosines(sketches, list(previous.values()))
 
         last_step = np.zeros(len(replies))
@@ -124,12 +133,12 @@ class Replayed(Guard):
         nothing = np.zeros_like(now)
         if client not in self.sent:
             return nothing
-        before = _as_array(self.sent[client])
+        before = self.sent[client]
         if now.shape != before.shape:
             return nothing
         step = now - before
         if not step.any() and client in self.steps:
-            return _as_array(self.steps[client])
+            return self.steps[client]
         return step
 
     def _standing_out(self, found: np.ndarray, least: float) -> list[int]:
@@ -147,16 +156,36 @@ class Replayed(Guard):
             return
         places = self._places_in(replies)
         counted = set(replies.clients)
-        for number, sketch in _sketches_of_sent(replies, places).items():
+        for number, sketch in _sketches_of_sent(replies, places, self._gathered).items():
             client = replies.requests[number].client
             step = self._known_step(client, sketch)
             self.steps.pop(client, None)
             if client not in counted and step.any():
-                self.steps[client] = _as_text(step)
-            self.sent[client] = _as_text(sketch)
-        sketches = _sketches_of_updates(replies, places)
+                self.steps[client] = step
+            self.sent[client] = sketch
+        sketches = _sketches_of_updates(replies, places, self._gathered)
         for row, reply in enumerate(replies):
-            self.updates[reply.client] = _as_text(sketches[row])
+            self.updates[reply.client] = sketches[row]
+        self._gathered.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """As :meth:`Guard.state_dict`, the sketches as text."""
+        # Most methods send one model to all, whose sketch is one array.
+        texts: dict[int, str] = {}
+        found: dict[str, Any] = {}
+        for name in self.state:
+            found[name] = {}
+            for client, sketch in getattr(self, name).items():
+                if id(sketch) not in texts:
+                    texts[id(sketch)] = _as_text(sketch)
+                found[name][client] = texts[id(sketch)]
+        return found
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`."""
+        for name in self.state:
+            sketches = {client: _as_array(text) for client, text in state[name].items()}
+            setattr(self, name, sketches)
 
     def _places_in(self, replies: Replies) -> Places:
         """The places of each parameter that a sketch has."""
@@ -175,37 +204,57 @@ class Replayed(Guard):
         return places
 
 
-def _sketches_of_updates(replies: Replies, places: Places) -> np.ndarray:
+class _Gathered:
+    """The sketches of one exchange, which is both checked and remembered: each is made once.
+
+    The places lie apart in memory, so that each of them costs a cache line.
+    """
+
+    def __init__(self) -> None:
+        # Id of tensors -> these, so that no others get the id, and their sketch.
+        self._sketches: dict[int, tuple[Weights, np.ndarray]] = {}
+
+    def of(self, tensors: Weights, places: Places) -> np.ndarray:
+        """The sketch of an update or a model, shape (entries,), float32."""
+        if id(tensors) not in self._sketches:
+            parts = [torch.take(tensors[name], inside) for name, inside in places.items()]
+            self._sketches[id(tensors)] = (tensors, torch.cat(parts).float().numpy())
+        _, sketch = self._sketches[id(tensors)]
+        return sketch
+
+    def clear(self) -> None:
+        """Forget all sketches, and let go of the tensors."""
+        self._sketches = {}
+
+
+def _sketches_of_updates(replies: Replies, places: Places, gathered: _Gathered) -> np.ndarray:
     """The sketch of each update, shape (N, entries), float32."""
-    return replies.matrix.entries(places).float().numpy()
+    sketches = []
+    for reply in replies:
+        assert reply.update is not None
+        sketches.append(gathered.of(reply.update, places))
+    return np.stack(sketches)
 
 
-def _sketches_of_sent(replies: Replies, places: Places) -> dict[int, np.ndarray]:
+def _sketches_of_sent(
+    replies: Replies, places: Places, gathered: _Gathered
+) -> dict[int, np.ndarray]:
     """Id of a request to train -> the sketch of the model that it sent."""
-    of_model: dict[int, np.ndarray] = {}
     found = {}
     for number, request in replies.requests.items():
-        if request.task != "train":
-            continue
-        # Most methods send one model to all, of which one sketch is enough.
-        model = id(request.weights)
-        if model not in of_model:
-            of_model[model] = _sketch_of_sent(request.weights, places)
-        found[number] = of_model[model]
+        if request.task == "train":
+            # Most methods send one model to all, of which one sketch is enough.
+            found[number] = gathered.of(request.weights, places)
     return found
-
-
-def _sketch_of_sent(sent: Weights, places: Places) -> np.ndarray:
-    """The sketch of the parameters that a client was sent, shape (entries,), float32."""
-    parts = [sent[name].flatten()[inside].float() for name, inside in places.items()]
-    return torch.cat(parts).numpy()
 
 
 def _likeness_to_step(sketch: np.ndarray, step: np.ndarray, own: np.ndarray | None) -> float:
     """The cosine of an update with the last step, less what the client's own part explains.
 
     A client that goes on in its own direction resembles the step as far as the step was its own:
-    all of it where each site trains its own model, much where a site has most of the weight.
+    all of it where each site trains its own model, much where a site has most of the weight. The
+    others' part of the step tells: an honest update hardly resembles it, and a repetition has it,
+    even with noise, which weighs more on this part than on the whole.
 
     Args:
         sketch: of the update.
@@ -213,7 +262,8 @@ def _likeness_to_step(sketch: np.ndarray, step: np.ndarray, own: np.ndarray | No
         own: sketch of its previous update; ``None``: it had none.
 
     Returns:
-        The cosine, or that of what is left of both without the direction of ``own``, if it is less.
+        The cosine, where both without the direction of ``own`` have a cosine of at least
+        :data:`REST_COSINE`; else the smaller of the two cosines.
     """
     cosine = _cosine(sketch, step)
     if own is None or own.shape != step.shape or not own.any():
@@ -221,7 +271,10 @@ def _likeness_to_step(sketch: np.ndarray, step: np.ndarray, own: np.ndarray | No
     rest_of_step = _without(step, own)
     if np.linalg.norm(rest_of_step) < LEAST_REST * np.linalg.norm(step):
         return 0.0
-    return min(cosine, _cosine(_without(sketch, own), rest_of_step))
+    rest = _cosine(_without(sketch, own), rest_of_step)
+    if rest >= REST_COSINE:
+        return cosine
+    return min(cosine, rest)
 
 
 def _without(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ TRIM_THRESHOLD = -1
 """Names of glibc's ``mallopt`` for these settings, by <malloc.h>."""
 
 LARGEST_REUSED = 1 << 30
-"""Bytes of the largest block of memory that is used again, and of what a process holds in reserve."""
+"""Bytes of the largest block of memory that is used again, and of a process's reserve."""
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:

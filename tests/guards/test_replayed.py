@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +128,77 @@ def test_a_client_that_is_sent_the_same_model_again_is_judged_by_the_step_before
     restored = Replayed()
     restored.load_state_dict(json.loads(json.dumps(guard.state_dict())))
     assert clients_judged(restored.check(third), third) == ["C"]
+
+
+class Counted(dict[str, torch.Tensor]):
+    """Tensors that count how often one of them is looked up."""
+
+    lookups = 0
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        self.lookups += 1
+        return super().__getitem__(name)
+
+
+def test_updates_and_models_of_a_round_are_gathered_once_and_let_go() -> None:
+    guard, step, _ = after_a_round()
+    start = Counted(model_at(ORIGIN + step))
+    replies = replies_with(honest(NAMES, seed=2), start=start)
+    of_first = replies[0].update
+    assert of_first is not None
+    counted = Counted(of_first)
+    replies[0] = replace(replies[0], update=counted)
+    assert replies.matrix.width
+    counted.lookups = start.lookups = 0
+
+    assert guard.check(replies) == {}
+    after_check = (counted.lookups, start.lookups)
+    assert min(after_check) > 0
+    guard.remember(replies)
+    assert (counted.lookups, start.lookups) == after_check
+
+    # A guard that goes on holding the model would keep its memory from being used again.
+    model = weakref.ref(start)
+    del start, replies
+    assert model() is None
+
+
+def test_what_is_remembered_is_what_the_strategy_saw() -> None:
+    guard, step, _ = after_a_round()
+    updates = honest(NAMES, seed=2)
+    replies = replies_with(updates, start=model_at(ORIGIN + step))
+    assert guard.check(replies) == {}
+    # A later guard cuts an update, or takes another one in its place.
+    other = directions(20, seed=7)[-1]
+    changed = replies_with({**updates, "C": other}, start=model_at(ORIGIN + step))
+    guard.remember(changed)
+    fresh, _, _ = after_a_round()
+    fresh.remember(changed)
+    assert guard.state_dict() == fresh.state_dict()
+
+
+@pytest.mark.parametrize(("noise", "found"), [(0.0, ["C"]), (0.25, ["C"]), (1.0, [])])
+def test_a_step_that_was_much_its_own_is_found_with_noise_too(
+    noise: float, found: list[str]
+) -> None:
+    guard, _, updates = after_a_round()
+    # What C received is two thirds its own update, as with rewards by contribution.
+    others = sum(updates[client] for client in "ABDE") / 4
+    step = updates["C"] + 0.5 * others / np.linalg.norm(others)
+    step /= np.linalg.norm(step)
+    replayed = step + noise * directions(30, seed=5)[-1]
+    verdicts, _ = second_round(guard, step, C=replayed)
+    assert verdicts == found
+
+
+def test_an_honest_update_that_resembles_its_own_part_of_the_step_passes() -> None:
+    guard, _, updates = after_a_round()
+    others = sum(updates[client] for client in "ABDE") / 4
+    step = updates["C"] + 0.4 * others / np.linalg.norm(others)
+    going_on = updates["C"] + 0.2 * directions(30, seed=5)[-1]
+    cosine = step @ going_on / (np.linalg.norm(step) * np.linalg.norm(going_on))
+    assert cosine > 0.9
+    assert second_round(guard, step, C=going_on) == ([], "")
 
 
 def test_a_site_that_goes_on_with_its_own_model_repeats_nobody(tmp_path: Path) -> None:
