@@ -18,7 +18,7 @@ from monai_fairfl.protocol.averages import (
     uniform,
     weighted_mean,
 )
-from monai_fairfl.protocol.geometry import Geometry, UpdateMatrix
+from monai_fairfl.protocol.geometry import Geometry, SumGeometry, UpdateMatrix
 from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -45,6 +45,7 @@ class Replies(list[Reply]):
         not_finite: id of a reply -> names of measurements that were dropped from it earlier.
         expected: the measurements that are taken.
         dropped: id of a reply -> name -> why that measurement was dropped from it earlier.
+        gram: whether the inner products of all pairs of updates may be computed.
 
     >>> request = Request("A", "measure", {}, ("score", "local_score", "train_loss"))
     >>> sent = {"score": float("nan"), "local_score": 85.0, "train_loss": 0.3}
@@ -65,8 +66,10 @@ class Replies(list[Reply]):
         not_finite: Mapping[int, list[str]] | None = None,
         expected: Expected = EXPECTED,
         dropped: Mapping[int, Mapping[str, str]] | None = None,
+        gram: bool = True,
     ):
         super().__init__()
+        self.gram = gram
         self.requests = {request.id: request for request in requests}
         self.expected = expected
         self.not_finite = dict(not_finite or {})
@@ -116,6 +119,8 @@ class Replies(list[Reply]):
     @cached_property
     def geometry(self) -> Geometry:
         """Inner products of the updates."""
+        if not self.gram:
+            return SumGeometry(self.matrix, self.spec, self.labelled)
         return Geometry(self.matrix, self.spec, self.labelled)
 
     @cached_property
@@ -168,6 +173,7 @@ class Replies(list[Reply]):
             self.not_finite,
             self.expected,
             self.dropped,
+            self.gram,
         )
 
     def scaled(self, factors: Mapping[int, float]) -> Replies:
@@ -225,6 +231,7 @@ class Replies(list[Reply]):
             self.spec,
             matrix=self.matrix.select(rows),
             expected=self.expected,
+            gram=self.gram,
         )
 
     def _mean_update(self) -> dict[str, torch.Tensor]:

@@ -347,6 +347,7 @@ class RoundPlayer:
             self.settings.most_samples,
             self._memory,
             getattr(self.transport, "gives_updates", False),
+            self.settings.gram,
         )
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)

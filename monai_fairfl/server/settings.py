@@ -60,6 +60,9 @@ class RunSettings(Settings):
             Every site must permit it in its own settings.
         cross_evaluators: who judges, ``"sites"``, ``"server"`` or both. The server needs images of
             its own.
+        gram: compute the inner products of all pairs of updates in every round, for the ledger and
+            for guards and methods that compare pairs. ``False``, for large federations: the lengths
+            and the inner products with the round's step only. Who needs pairs is refused by name.
         unasked: take measurements that no request asked for, too: for clients that are scripts and
             choose their own names.
 
@@ -93,6 +96,7 @@ class RunSettings(Settings):
     most_samples: int = setting(MOST_SAMPLES)
     cross_evaluate_every: int | None = setting(None, RECORDED)
     cross_evaluators: Sequence[str] = setting(("sites",), RECORDED)
+    gram: bool = setting(True, RECORDED, COMPARED)
     unasked: bool = setting(False)
 
     def __post_init__(self) -> None:
@@ -108,6 +112,8 @@ class RunSettings(Settings):
                 raise ConfigError(
                     f"{name} must be a whole number of at least {minimum}, got {value!r}"
                 )
+        if not isinstance(self.gram, bool):
+            raise ConfigError(f"gram must be True or False, got {self.gram!r}")
         if self.timeout is not None and not self.timeout > 0:
             raise ConfigError(
                 f"timeout must be a number of seconds above 0, or None for no limit, got "
