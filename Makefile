@@ -22,7 +22,7 @@ DEMO_ARGS ?= --rounds 20 --local_epochs 4 --full_run "{'rounds': 20, 'local_epoc
 	{'_target_': 'monai_fairfl.strategies.FedAvg'}, {'_target_': 'monai_fairfl.strategies.FedCE'}]"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-flare test test-all test-flare test-quick lint format results bench clean
+.PHONY: help demo demo-flare test test-all test-extended test-flare test-quick lint format results bench clean
 
 help: ## say what can be made
 	@echo "usage: make TARGET [PYTHON=python3.11]"
@@ -45,8 +45,13 @@ demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server
 test: lint ## lint, then the tests of less than about three seconds each: about 4 minutes on two cores
 	$(PYTEST) -m "not long and not poc and not simulator"
 
-test-all: lint ## lint, then every test: about 20 minutes
-	$(PYTEST)
+# One worker more than cores: tests of real processes wait for these.
+test-all: WORKERS := 3
+test-all: lint ## lint, then all tests but the extended ones: about 15 minutes
+	$(PYTEST) -m "not extended"
+
+test-extended: $(READY) ## NVIDIA FLARE's own recipes beside ours, more methods through real processes: about 5 minutes
+	$(PYTEST) -m extended
 
 test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with mTLS on loopback
 	$(PYTEST) -m "poc or simulator"

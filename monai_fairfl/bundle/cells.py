@@ -8,6 +8,8 @@ Cells are independent of each other. Each is plain values, has a folder of its o
 
 from __future__ import annotations
 
+import copy
+import json
 import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +31,10 @@ from monai_fairfl.errors import ConfigError, DataError, in_words
 from monai_fairfl.run_folder import resuming
 from monai_fairfl.run_folder.full_run import FullRun
 from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.strategies import Strategy
 from monai_fairfl.strategies.catalogue import strategy_of
+from monai_fairfl.strategies.configuration import configuration_of
+from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 
@@ -44,19 +49,29 @@ OF_THE_COMPARISON = {
 """Overrides that a comparison sets itself -> what to give in their place."""
 
 
+DECIDE_NOTHING = frozenset(
+    [
+        *("bundle_root", "sites_root", "run_dir", "imports", "initialize", "run", "check"),
+        *("jobs", "device", "devices", "resume", "report", "share_cases", "keep", "full_run"),
+        # The plan records these by themselves.
+        *("strategy", "strategies", "seed", "seeds", "folds"),
+        *("rounds", "local_epochs", "overrides"),
+    ]
+)
+"""Keys of a configuration that a comparison may go on with whatever they are."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One federation of a comparison.
 
     Args:
         strategy: its name, which is that of its folder.
-        text: the strategy as the user gave it.
         seed: of the run.
         fold: whose cases are tested; ``None``: the bundle's own split.
     """
 
     strategy: str
-    text: str
     seed: int
     fold: int | None
 
@@ -64,7 +79,7 @@ class Cell:
     def title(self) -> str:
         """How messages call it.
 
-        >>> Cell("FedCE-sum", "FedCE('sum')", 1, 0).title
+        >>> Cell("FedCE-sum", 1, 0).title
         'FedCE-sum, seed 1, fold 0'
         """
         if self.fold is None:
@@ -74,7 +89,7 @@ class Cell:
     def folder(self, out: Path) -> Path:
         """Return the folder of its run.
 
-        >>> str(Cell("FedCE-sum", "FedCE('sum')", 1, 0).folder(Path("out")))
+        >>> str(Cell("FedCE-sum", 1, 0).folder(Path("out")))
         'out/cells/FedCE-sum/seed-1-fold-0'
         """
         name = f"seed-{self.seed}"
@@ -90,14 +105,16 @@ class ComparisonPlan:
     Args:
         bundle: its folder.
         sites_root: one folder per hospital.
-        strategies: as on a command line, ``FedAvg`` or ``CGSV(beta=2)``, in the order of the
-            tables.
+        strategies: in the order of the tables, each as on a command line, ``FedAvg`` or
+            ``CGSV(beta=2)``, or made already.
         seeds: of the repeats, each trained for every strategy.
         folds: of a cross-validation, in which every case is tested once; ``None``: the bundle's own
             split.
         rounds: of every cell; ``None``: as the bundle's full run, else as its ``federate.json``.
         local_epochs: of every round; ``None`` likewise.
         overrides: plain values of the bundle's configuration.
+        configuration: of every federation, as ``federate.json`` has it before anything of it is
+            built; ``None``: the bundle's ``federate.json``.
 
     Raises:
         ConfigError: when the bundle is none, or an argument cannot be used; it names the fix.
@@ -105,12 +122,13 @@ class ComparisonPlan:
 
     bundle: Path
     sites_root: Path
-    strategies: Sequence[str]
+    strategies: Sequence[str | Strategy]
     seeds: Sequence[int] = (0,)
     folds: int | None = None
     rounds: int | None = None
     local_epochs: int | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    configuration: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         file = self.bundle / FEDERATE
@@ -135,20 +153,29 @@ class ComparisonPlan:
                 raise ConfigError(f"{name} in the overrides is set by the comparison: {fix}")
 
     def names(self) -> dict[str, str]:
-        """Name of each strategy -> the text that the user gave.
+        """Name of each strategy -> the text that the user gave, or its configuration as JSON.
 
         Raises:
             ConfigError: when a text names no strategy, or two name the same one.
         """
         texts: dict[str, str] = {}
-        for text in self.strategies:
-            name = strategy_of(text).name
-            if name in texts:
+        for given in self.strategies:
+            strategy, text = _strategy_and_text(given)
+            if strategy.name in texts:
                 raise ConfigError(
-                    f"{text!r} and {texts[name]!r} are the same strategy {name}: give it once"
+                    f"{text!r} and {texts[strategy.name]!r} are the same strategy "
+                    f"{strategy.name}: give it once"
                 )
-            texts[name] = text
+            texts[strategy.name] = text
         return texts
+
+    def strategies_by_name(self) -> dict[str, Strategy]:
+        """Name of each strategy -> one that has not run."""
+        made = {}
+        for given in self.strategies:
+            strategy, _ = _strategy_and_text(given)
+            made[strategy.name] = copy.deepcopy(strategy)
+        return made
 
     def fold_numbers(self) -> list[int | None]:
         """Return the numbers of the folds; ``None`` alone where there is the bundle's own split."""
@@ -165,8 +192,8 @@ class ComparisonPlan:
         cells = []
         for seed in self.seeds:
             for fold in self.fold_numbers():
-                for name, text in names.items():
-                    cells.append(Cell(name, text, seed, fold))
+                for name in names:
+                    cells.append(Cell(name, seed, fold))
         return cells
 
     def training(self) -> dict[str, int]:
@@ -206,32 +233,46 @@ class ComparisonPlan:
             "folds": self.folds,
             **self.training(),
             "overrides": dict(self.overrides),
+            "settings": self._other_settings(),
         }
+
+    def _other_settings(self) -> dict[str, Any]:
+        """All other keys of a configuration that is not the bundle's own."""
+        settings = {}
+        for key, value in (self.configuration or {}).items():
+            if key not in DECIDE_NOTHING and not key.startswith("_"):
+                settings[key] = value
+        return settings
 
     def _folders(self) -> dict[str, Path]:
         return dict(sorted(data_folders(self.sites_root).items()))
 
     def federation(
         self,
-        texts: Sequence[str],
+        strategies: Sequence[str],
         seed: int,
         fold: int | None,
         run_dir: Path,
         check: bool,
-        jobs: int = 1,
+        turn: Turn | None = None,
     ) -> BundleFederation:
-        """Make the federation that the bundle's ``federate.json`` describes, with these settings.
+        """Make the federation that ``federate.json`` describes, with these settings.
 
         Args:
-            texts: of the strategies.
+            strategies: their names.
             seed: of the run.
             fold: whose cases are tested.
             run_dir: of the run.
             check: whether it checks the files of the sites.
-            jobs: sites that work at a time, each in a process of its own.
+            turn: what it may use; ``None``: one process.
         """
+        turn = turn or Turn()
         parser = ConfigParser()
-        parser.read_config(str(self.bundle / FEDERATE))
+        if self.configuration is None:
+            parser.read_config(str(self.bundle / FEDERATE))
+        else:
+            parser = ConfigParser(copy.deepcopy(dict(self.configuration)))
+        made = self.strategies_by_name()
         parser["bundle_root"] = str(self.bundle)
         # The bundle's own check knows its own keys, and not those that it lacks.
         if "initialize" in parser:
@@ -240,21 +281,37 @@ class ComparisonPlan:
             "sites_root": str(self.sites_root),
             "run_dir": str(run_dir),
             # Objects and not their configuration: MONAI would run an expression in an argument.
-            "strategies": [strategy_of(text) for text in texts],
+            "strategies": [made[name] for name in strategies],
             "seed": seed,
             "overrides": {**parser.get("overrides", {}), **self.overrides_of(fold)},
             "resume": True,
             "report": False,
             "share_cases": True,
-            "jobs": jobs,
+            "jobs": turn.jobs,
+            # It is one training: no further comparison.
+            "seeds": None,
+            "folds": None,
             **self.training(),
         }
+        if turn.devices:
+            given["devices"] = list(turn.devices)
         if not check:
             given["check"] = None
         for key, value in given.items():
             parser[key] = value
         federation: BundleFederation = parser.get_parsed_content("federation")
         return federation
+
+
+def _strategy_and_text(given: str | Strategy) -> tuple[Strategy, str]:
+    """A strategy, and how a plan names it."""
+    if isinstance(given, str):
+        return strategy_of(given), given
+    configuration = configuration_of(given)
+    if configuration is None:
+        # Its arguments are no plain values: its name has those that are not the defaults.
+        return given, given.name
+    return given, json.dumps(configuration)
 
 
 def check_plan(plan: ComparisonPlan, out: Path) -> dict[Path, bytes]:
@@ -275,7 +332,7 @@ def check_plan(plan: ComparisonPlan, out: Path) -> dict[Path, bytes]:
     for fold in folds:
         # The files are the same in every fold: they are read once.
         federation = plan.federation(
-            list(plan.strategies), plan.seeds[0], fold, out / "checked", check=fold == folds[0]
+            list(plan.names()), plan.seeds[0], fold, out / "checked", check=fold == folds[0]
         )
         federation.check_settings()
         lists.update(_new_datalists(plan, fold, federation.names, datalists(out, fold)))
@@ -329,16 +386,16 @@ def is_done(cell: Cell, out: Path) -> bool:
     return bool(read_ledger(folder / "ledger.jsonl")[-1]["kind"] == "end")
 
 
-def run_cell(plan: ComparisonPlan, cell: Cell, out: Path, jobs: int = 1) -> bool:
+def run_cell(plan: ComparisonPlan, cell: Cell, out: Path, turn: Turn | None = None) -> bool:
     """Run a cell to its end, or go on with what its folder holds.
 
-    Its log is ``log.txt``. Of a finished one only what a resumed run would need is removed.
+    Its log is ``log.txt``.
 
     Args:
         plan: of the comparison, checked by :func:`check_plan`.
-        cell: one of its cells.
+        cell: one of its cells, which is not done.
         out: folder of the comparison.
-        jobs: sites that work at a time; the numbers are the same.
+        turn: what this run may use, one process by default; the numbers are the same.
 
     Returns:
         Whether it is finished; ``False`` when a signal stopped it.
@@ -346,18 +403,25 @@ def run_cell(plan: ComparisonPlan, cell: Cell, out: Path, jobs: int = 1) -> bool
     Raises:
         FairFLError: when the federation cannot go on.
     """
+    turn = turn or Turn()
     folder = cell.folder(out)
-    finished = is_done(cell, out)
-    if not finished:
-        _copy_datalists(datalists(out, cell.fold), folder / "datalists")
-        with _log_in(folder / "log.txt"):
-            federation = plan.federation(
-                [cell.text], cell.seed, cell.fold, folder, check=False, jobs=jobs
-            )
-            finished = federation.run()[0].finished
+    _copy_datalists(datalists(out, cell.fold), folder / "datalists")
+    with _log_in(folder / "log.txt"):
+        federation = plan.federation(
+            [cell.strategy], cell.seed, cell.fold, folder, check=False, turn=turn
+        )
+        finished = federation.run_with(turn.pool)[0].finished
     if finished:
-        _remove_spare(folder)
+        remove_spare(cell, out)
     return finished
+
+
+def remove_spare(cell: Cell, out: Path) -> None:
+    """Remove of a finished cell what only a run that is resumed would need: most of its size."""
+    folder = cell.folder(out)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    for state in folder.glob("sites/*/state/*.pt"):
+        state.unlink()
 
 
 def _copy_datalists(shared: Path, own: Path) -> None:
@@ -367,13 +431,6 @@ def _copy_datalists(shared: Path, own: Path) -> None:
     for file in sorted(shared.glob("*.json")):
         if not (own / file.name).exists():
             write_atomically(own / file.name, file.read_bytes())
-
-
-def _remove_spare(folder: Path) -> None:
-    """Remove what only a run that is resumed would need: most of its size."""
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    for state in folder.glob("sites/*/state/*.pt"):
-        state.unlink()
 
 
 @contextmanager

@@ -55,10 +55,9 @@ class CoalitionTraining:
         if not coalition:
             return self.first_model()
         strategy = FedAvg() if strategy is None else copy.deepcopy(strategy)
-        if coalition == set(self.sites):
-            trained = self._model_of_finished_run(strategy)
-            if trained is not None:
-                return trained
+        trained = self._model_of_finished_run(coalition, strategy)
+        if trained is not None:
+            return trained
 
         per_round = self.settings.clients_per_round or len(coalition)
         samples = {}
@@ -82,10 +81,23 @@ class CoalitionTraining:
                 raise FederationError("stopped; the same command with --resume True goes on")
         return federation.strategy.weights
 
-    def _model_of_finished_run(self, strategy: Strategy) -> Weights | None:
+    def needs_training(self, coalition: frozenset[str], strategy: Strategy | None) -> bool:
+        """Whether the model of ``coalition`` is neither the first one nor that of a finished run.
+
+        Args:
+            coalition: names of its sites.
+            strategy: with which they train; ``None``: FedAvg.
+        """
+        if not coalition:
+            return False
+        return self._model_of_finished_run(coalition, strategy or FedAvg()) is None
+
+    def _model_of_finished_run(
+        self, coalition: frozenset[str], strategy: Strategy
+    ) -> Weights | None:
         """The model of the finished run of all sites, if no other site ever took part in it."""
         run = self.finished.get(strategy.name)
-        if run is None:
+        if run is None or coalition != set(self.sites):
             return None
         records = read_ledger(run / "ledger.jsonl")
         if not trained_by(records, self.sites, self.settings.clients_per_round):

@@ -8,11 +8,20 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from monai_fairfl.errors import FairFLError, FederationError, in_words
+from monai_fairfl.errors import (
+    DiskFullError,
+    FairFLError,
+    FederationError,
+    TransportAborted,
+    in_words,
+)
 from monai_fairfl.run_folder import resuming
 from monai_fairfl.strategies import Strategy
 
 logger = logging.getLogger(__name__)
+
+CONCERNS_ALL = (OSError, DiskFullError, TransportAborted)
+"""Errors of one run that the other ones would meet, too."""
 
 
 class RunFolders:
@@ -60,10 +69,16 @@ def logged_failure(name: str, error: Exception) -> str:
     return in_words(error)
 
 
-def failure_of(failed: Mapping[str, str], strategies: int) -> FederationError:
-    """The error that ends a comparison in which some of the ``strategies`` failed."""
+def failure_of(failed: Mapping[str, str], number: int, what: str = "strategies") -> FederationError:
+    """The error that ends a comparison in which some runs failed.
+
+    Args:
+        failed: name of each -> reason.
+        number: of all runs.
+        what: the runs are called.
+    """
     reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
     return FederationError(
-        f"{len(failed)} of {strategies} strategies failed ({reasons}). What the others reached is "
+        f"{len(failed)} of {number} {what} failed ({reasons}). What the others reached is "
         f"not lost. The same command with --resume True tries again: {', '.join(failed)}"
     )

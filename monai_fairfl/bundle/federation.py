@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import json
@@ -12,27 +13,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from monai_fairfl import __version__
 from monai_fairfl.bundle import configuration, preflight
 from monai_fairfl.bundle.coalitions import CoalitionTraining
-from monai_fairfl.bundle.comparison import RunFolders, failure_of, logged_failure
+from monai_fairfl.bundle.comparison import (
+    CONCERNS_ALL,
+    RunFolders,
+    failure_of,
+    logged_failure,
+)
 from monai_fairfl.bundle.initial import bundle_recipe as bundle_recipe
 from monai_fairfl.bundle.initial import digests_of_configs, initial_model, warn_of_other_training
 from monai_fairfl.bundle.jobs import Jobs, modules_of_sites, number_of_cases
+from monai_fairfl.bundle.runs_display import RunsDisplay
 from monai_fairfl.bundle.settings import TRAIN, SiteSettings
 from monai_fairfl.bundle.site import bundle_client, has_evaluation, images_of_site
 from monai_fairfl.client.algo import FairMonaiAlgo
-from monai_fairfl.errors import (
-    ConfigError,
-    DiskFullError,
-    FairFLError,
-    TransportAborted,
-    in_words,
-)
+from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.catalogue import Given, config_of, guards_of
 from monai_fairfl.model_files.recipe import ModelRecipe
@@ -50,7 +52,16 @@ from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.in_process import InProcess
-from monai_fairfl.transports.workers import WorkerClients, WorkerPool, dealt_out
+from monai_fairfl.transports.workers import (
+    Failed,
+    Turn,
+    Work,
+    WorkerClients,
+    WorkerPool,
+    can_be_sent,
+    carry_out,
+    dealt_out,
+)
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.random_state import own_random_state
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
@@ -58,17 +69,22 @@ from monai_fairfl.utils.torch_threads import torch_threads
 from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
 from monai_fairfl.valuation.run import check_valuations, value_run
 
+if TYPE_CHECKING:
+    from monai_fairfl.bundle.repeated import RepeatedFederation
+
 logger = logging.getLogger(__name__)
 
 Groups = Mapping[str, Sequence[str]]
+
+MOST_AT_A_TIME = 256
+"""So many trainings of coalitions are as good as any number of them: no machine does more."""
 
 SERVER = "server"
 """What the server is called where it scores models on images of its own."""
 
 
 class BundleFederation:
-    """Runs one strategy, or several one after the other, over the same sites, splits and seeds;
-    then reports.
+    """Runs one strategy, or several, over the same sites, splits and seeds; then reports.
 
     Of several, one that fails does not stop the others: the report names it and why, :meth:`run`
     raises at the end.
@@ -90,9 +106,10 @@ class BundleFederation:
         device: for training, such as ``"cpu"`` or ``"cuda:0"``.
         amp: automatic mixed precision.
         local_epochs: epochs of local training per round.
-        jobs: sites that work at a time, see :class:`~monai_fairfl.bundle.jobs.Jobs`: 1: one after
-            the other in this process; more: in so many worker processes; ``None`` or ``"auto"``: as
-            many as cores and memory allow. What is trained and recorded is the same to the bit.
+        jobs: strategies, or sites of one, that work at a time, see
+            :class:`~monai_fairfl.bundle.jobs.Jobs`: 1: one after the other in this process; more:
+            in so many worker processes; ``None`` or ``"auto"``: as many as cores and memory allow.
+            What is trained and recorded is the same to the bit.
         devices: in place of ``device``, dealt out to the worker processes in turn.
         resume: continue what ``run_dir`` holds; refused where overrides, local epochs or data are
             others. A comparison may grow: previous strategies that are not named stay in its report
@@ -166,23 +183,26 @@ class BundleFederation:
         self.server_data = server_data
         self.federation = federation
         self.folders = RunFolders(self.run_dir, self.strategies)
-        # The worker processes while run() runs; None where sites work one after the other.
+        # The worker processes while run() runs; None where all work is done in this one.
         self._pool: WorkerPool | None = None
+        # Whether strategies and coalitions may be trained in processes of their own.
+        self._can_be_dealt_out = False
 
     @classmethod
-    def from_config(cls, **arguments: Any) -> BundleFederation:
+    def from_config(cls, **arguments: Any) -> BundleFederation | RepeatedFederation:
         """The federation that the running configuration describes, by its top-level keys.
 
         ``federate.json`` names it as the ``_target_`` of its federation, so that it need not hand
         over each key by a reference: every key that is an argument of this class or a field of
         :class:`~monai_fairfl.server.settings.RunSettings` is one. The key ``strategy`` counts where
-        ``strategies`` is empty.
+        ``strategies`` is empty. Where ``seeds`` or ``folds`` is given, it is a comparison over them,
+        which trains such a federation for each strategy, seed and fold.
 
         Args:
             arguments: in place of the keys of those names.
 
         Raises:
-            ConfigError: when no configuration is running.
+            ConfigError: when no configuration is running, or its keys do not go together.
         """
         parser = configuration.calling_parser()
         if parser is None:
@@ -190,6 +210,12 @@ class BundleFederation:
                 "BundleFederation.from_config reads the configuration that is running, and there "
                 "is none: in Python use BundleFederation(...)"
             )
+        if any(key in parser and parser.get_parsed_content(key) for key in ("seeds", "folds")):
+            # Here, not at the top: it is made of such federations.
+            from monai_fairfl.bundle.repeated import RepeatedFederation
+
+            with configuration.errors_in_one_line():
+                return RepeatedFederation.from_parser(parser)
         names = [entry.name for entry in fields(RunSettings)]
         for argument in inspect.signature(cls).parameters.values():
             if argument.kind is not argument.VAR_KEYWORD:
@@ -211,22 +237,32 @@ class BundleFederation:
                 have run.
         """
         with configuration.errors_in_one_line():
-            self._stopped = False
-            self._read_settings()
-            # They import their libraries while this process checks the sites.
-            with self._workers():
-                self._check()
-                histories, failed = self._run_each()
-                try:
-                    finished = all(history.finished for history in histories)
-                    if self.valuations and finished and not self._stopped:
-                        self._value(histories)
-                finally:  # a valuation that failed does not cost the report
-                    if self.report:
-                        self._write_report(histories, failed)
-            if failed:
-                raise failure_of(failed, len(self.strategies))
-            return histories
+            return self.run_with()
+
+    def run_with(self, pool: WorkerPool | None = None) -> list[History]:
+        """As :meth:`run`, but that an error is always raised.
+
+        Args:
+            pool: of worker processes that are there already; ``None``: those that ``jobs`` asks for
+                are started.
+        """
+        self._stopped = False
+        self.read_settings()
+        # They import their libraries while this process checks the sites.
+        with self._workers(pool):
+            self._check()
+            self._config_text = self._text_of_config()
+            histories, failed = self._run_each()
+            try:
+                finished = all(history.finished for history in histories)
+                if self.valuations and finished and not self._stopped:
+                    self._value(histories)
+            finally:  # a valuation that failed does not cost the report
+                if self.report:
+                    self._write_report(histories, failed)
+        if failed:
+            raise failure_of(failed, len(self.strategies))
+        return histories
 
     # ---- before anything is trained
 
@@ -236,10 +272,15 @@ class BundleFederation:
         Raises:
             FairFLError: naming the setting, the site or the file, and the fix.
         """
-        self._read_settings()
+        self.read_settings()
         self._check()
 
-    def _read_settings(self) -> None:
+    def read_settings(self) -> None:
+        """Find the sites (``names``) and read the settings of the runs (``settings``).
+
+        Raises:
+            FairFLError: naming the setting or the folder, and the fix.
+        """
         self.names = preflight.site_names(self.sites_root, self.site_names, self.sites)
         self.settings = self._run_settings()
 
@@ -344,7 +385,7 @@ class BundleFederation:
     # ---- the runs
 
     def _run_each(self) -> tuple[list[History], dict[str, str]]:
-        """Run the strategies one after the other.
+        """Run the strategies, several at a time where there are processes for it.
 
         Of several, one whose own run fails does not stop the others. What concerns all of them
         does: a disk that is full, an engine that was stopped, or an error before the run has begun,
@@ -353,43 +394,115 @@ class BundleFederation:
         Returns:
             The histories of the runs; and name -> reason of those that failed.
         """
+        works = []
+        for strategy in self.strategies:
+            works.append(Work(strategy.name, self._with(strategy).run_strategy))
+        found: dict[str, History | Failed] = {}
+        self._stopped = not self._carry_out(works, found)
+
         histories: list[History] = []
         failed: dict[str, str] = {}
-        for strategy in self.strategies:
-            if self._stopped:
-                break
-            self._has_begun = False
-            try:
-                history = self._run_one(strategy)
-            except (OSError, DiskFullError, TransportAborted):
-                raise
-            except Exception as error:
-                before_the_run = isinstance(error, FairFLError) and not self._has_begun
-                if len(self.strategies) == 1 or before_the_run:
-                    raise
-                failed[strategy.name] = logged_failure(strategy.name, error)
-                continue
-            histories.append(history)
-            if self._stopped or not history.finished:
+        for name in self.folders.names:
+            result = found.get(name)
+            if isinstance(result, Failed):
+                failed[name] = result.reason
+            elif result is not None:
+                histories.append(result)
+        if self._stopped:
+            unfinished = [history for history in histories if not history.finished]
+            for history in unfinished or histories[-1:]:
                 logger.info(
                     "stopped after %d rounds; the same command with --resume True goes on",
                     len(history.rounds),
                 )
-                break
         return histories, failed
+
+    def _carry_out(self, works: Sequence[Work], found: dict[str, Any]) -> bool:
+        """Deal out trainings.
+
+        Args:
+            works: the trainings.
+            found: gets the result of each under its title.
+
+        Returns:
+            Whether nobody asked to stop.
+        """
+        common: dict[str, Any] = {
+            "pool": self._pool,
+            "most": len(self.names),
+            "together": self._can_be_dealt_out,
+            "device_of": self.jobs.device_of,
+        }
+        if self._pool is None or len(works) == 1 or not self._can_be_dealt_out:
+            # Each shows itself, since one runs at a time.
+            return carry_out(works, ended=found.__setitem__, **common)
+
+        # Once, here: several processes would write it at a time.
+        self._write_config()
+        titles = {work.title: work.title for work in works}
+
+        with quiet(), RunsDisplay(titles, self.rounds, at_a_time=len(self._pool)) as display:
+
+            def ended(title: str, result: Any) -> None:
+                found[title] = result
+                reason = None
+                if isinstance(result, Failed):
+                    reason = result.reason
+                display.run_ended(title, reason)
+
+            return carry_out(works, rounds_done=display.round_done, ended=ended, **common)
+
+    def _with(self, *strategies: Strategy) -> BundleFederation:
+        """This federation with some of its strategies, for a process that trains one run of it.
+
+        It has what that needs, and nothing that a process could not be sent.
+        """
+        one = copy.copy(self)
+        one.strategies = list(strategies)
+        one.check = None
+        one.groups = None
+        one.valuations = []
+        one._pool = None
+        return one
+
+    def run_strategy(self, turn: Turn) -> History | Failed:
+        """Run the only strategy, of which the comparison may have more; nothing is checked again.
+
+        Args:
+            turn: what this run may use.
+        """
+        [strategy] = self.strategies
+        self._take(turn)
+        self._has_begun = False
+        with self._workers(turn.pool):
+            try:
+                return self._run_one(strategy)
+            except CONCERNS_ALL:
+                raise
+            except Exception as error:
+                before_the_run = isinstance(error, FairFLError) and not self._has_begun
+                if len(self.folders.names) == 1 or before_the_run:
+                    raise
+                return Failed(logged_failure(strategy.name, error))
+
+    def _take(self, turn: Turn) -> None:
+        """Work with what a turn allows."""
+        self.jobs = Jobs(turn.jobs, turn.devices)
+        # What a process that ended has left is gone on with.
+        self.resume = self.resume or turn.again
 
     def _run_one(self, strategy: Strategy) -> History:
         folder = self.folders.folder_of(strategy)
         resume = self.resume and resuming.begun(folder)
-        observer = _AtStart(self._write_config)
+        observer = _AtStart(self._begin)
         federation = self._federation(strategy, folder, self.names, observer=observer)
-
-        def stop() -> None:
-            self._stopped = True  # also in a last round, after which the next strategy would begin
-            federation.stop()
-
-        with stopping_on_signals(stop), quiet():
+        with stopping_on_signals(federation.stop), quiet():
             return federation.run(resume)
+
+    def _begin(self) -> None:
+        """Note that the run has begun, and write ``config.json`` before anything else."""
+        self._has_begun = True
+        self._write_config()
 
     def _federation(
         self, strategy: Strategy, folder: Path, names: Sequence[str], **changes: Any
@@ -415,8 +528,13 @@ class BundleFederation:
         )
 
     def _write_config(self) -> None:
-        """Write ``config.json`` before anything else: what trains, and what the report needs."""
-        self._has_begun = True
+        """Write ``config.json``; where it is there already, other runs may be about to read it."""
+        file = self.run_dir / "config.json"
+        if not file.exists() or file.read_bytes() != self._config_text:
+            write_atomically(file, self._config_text)
+
+    def _text_of_config(self) -> bytes:
+        """The content of ``config.json``: what trains, and what the report needs."""
         config = {
             **self._config(),
             "valuations": [valuation.name for valuation in self.valuations],
@@ -424,8 +542,7 @@ class BundleFederation:
             "share_cases": self.share_cases,
             "command": command_line(),
         }
-        text = json.dumps(config, indent=4, default=str)
-        write_atomically(self.run_dir / "config.json", text.encode())
+        return json.dumps(config, indent=4, default=str).encode()
 
     def _config(self) -> dict[str, Any]:
         """What was asked for, and the hashes of the bundle's files."""
@@ -470,18 +587,45 @@ class BundleFederation:
     # ---- the sites
 
     @contextmanager
-    def _workers(self) -> Iterator[None]:
-        """Inside, there are worker processes, if several sites are to work at a time."""
-        number = self.jobs.workers(len(self.names), self.settings.threads)
-        if number == 1:
-            yield
-            return
-        logger.info("%d sites work at a time, each in a process of its own", number)
-        with WorkerPool(number, modules_of_sites(self.strategies)) as self._pool:
+    def _workers(self, lent: WorkerPool | None = None) -> Iterator[None]:
+        """Inside, there are worker processes, if several strategies or sites are to work at a time.
+
+        Args:
+            lent: those that are there already, in place of new ones.
+        """
+        if lent is not None:
+            self._pool = lent
             try:
                 yield
             finally:
                 self._pool = None
+            return
+        runs = self._most_runs()
+        number = self.jobs.workers(runs * len(self.names), self.settings.threads)
+        if number == 1:
+            yield
+            return
+        logger.info("%d processes work at a time", number)
+        at_once = number
+        if runs > 1 and len(self.strategies) > 1:
+            # The others begin when valuations need them.
+            at_once = len(self.strategies)
+        with WorkerPool(number, modules_of_sites(self.strategies), at_once) as self._pool:
+            try:
+                yield
+            finally:
+                self._pool = None
+
+    def _most_runs(self) -> int:
+        """How many federations could run at a time: those of the strategies, or of coalitions."""
+        self._can_be_dealt_out = can_be_sent(self._with(*self.strategies).run_strategy)
+        if not self._can_be_dealt_out:
+            return 1
+        runs = max(1, len(self.strategies))
+        for valuation in self.valuations:
+            trainings = islice(valuation.trainings(self.names), MOST_AT_A_TIME)
+            runs = max(runs, len(list(trainings)))
+        return runs
 
     def _transport(self, folder: Path, names: Sequence[str]) -> Transport:
         """Reaches the clients of some sites.
@@ -577,13 +721,8 @@ class BundleFederation:
             folder = self.folders.folder_of(strategy)
             if folder in done:
                 finished[strategy.name] = folder
-        train = CoalitionTraining(
-            sites=self.names,
-            settings=self.settings,
-            finished=finished,
-            first_model=lambda: self._first_model()[0],
-            federation=self._federation,
-        )
+        train = self._coalition_training(finished)
+        train_ahead = partial(self._train_ahead, finished)
         retrained = self.run_dir / "valuations" / f"retrained-{self._digest_of_training()}"
         with quiet(), torch_threads(self.settings.threads):
             for history in histories:
@@ -594,12 +733,82 @@ class BundleFederation:
                     expected=self.settings.expected({}),
                     facts=Facts(records=history.records),
                 )
-                run = FinishedRun(history.run_dir, self.names, panel, train, retrained)
+                run = FinishedRun(history.run_dir, self.names, panel, train, retrained, train_ahead)
                 try:
                     for valuation in self.valuations:
                         value_run(valuation, run)
                 finally:
                     panel.close()
+
+    def _coalition_training(self, finished: Mapping[str, Path]) -> CoalitionTraining:
+        """Trains a coalition's model.
+
+        Args:
+            finished: name of a strategy -> folder of its finished run of all sites.
+        """
+        return CoalitionTraining(
+            sites=self.names,
+            settings=self.settings,
+            finished=finished,
+            first_model=lambda: self._first_model()[0],
+            federation=self._federation,
+        )
+
+    def _train_ahead(
+        self,
+        finished: Mapping[str, Path],
+        coalitions: Mapping[frozenset[str], Path],
+        strategy: Strategy | None,
+    ) -> None:
+        """Train several coalitions at a time, where there are processes for it.
+
+        Without them each is trained when its model is asked for. The models are the same.
+
+        Args:
+            finished: as :meth:`_coalition_training`.
+            coalitions: to train -> folder of each.
+            strategy: with which they train; ``None``: FedAvg.
+
+        Raises:
+            FederationError: when the training was stopped, or a coalition's failed.
+        """
+        if self._pool is None or not self._can_be_dealt_out:
+            return
+        train = self._coalition_training(finished)
+        works = []
+        for coalition, folder in coalitions.items():
+            if train.needs_training(coalition, strategy):
+                given = (finished, coalition, strategy, folder)
+                works.append(Work(folder.name, partial(self._with().train_coalition, *given)))
+        if len(works) < 2:
+            return
+        found: dict[str, Any] = {}
+        if not self._carry_out(works, found):
+            raise FederationError("stopped; the same command with --resume True goes on")
+        for title, result in found.items():
+            if isinstance(result, Failed):
+                raise FederationError(f"coalition {title}: {result.reason}; use --resume True")
+
+    def train_coalition(
+        self,
+        finished: Mapping[str, Path],
+        coalition: frozenset[str],
+        strategy: Strategy | None,
+        folder: Path,
+        turn: Turn,
+    ) -> None:
+        """Train one coalition to its end, for whoever asks for its model later.
+
+        Args:
+            finished: as :meth:`_coalition_training`.
+            coalition: names of its sites.
+            strategy: with which they train; ``None``: FedAvg.
+            folder: of the coalition's run.
+            turn: what this training may use.
+        """
+        self._take(turn)
+        with self._workers(turn.pool):
+            self._coalition_training(finished)(coalition, strategy, folder)
 
     def _digest_of_training(self) -> str:
         """A digest of all that decides what a coalition trains: other settings, another folder."""

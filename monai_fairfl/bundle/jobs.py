@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How many sites of a federation work at a time, and on which devices."""
+"""How many processes work at a time, and on which devices."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MEMORY_OF_A_WORKER = 1 << 30
 
 @dataclass(frozen=True)
 class Jobs:
-    """How many sites work at a time, and on which devices.
+    """How many processes work at a time, and on which devices.
 
     Args:
-        number: sites that work at a time, each in a worker process; 1: one after the other in the
-            federation's own process; ``None`` or ``"auto"``: on CPUs as many as cores and memory
-            allow, on GPUs one for each.
+        number: runs or sites that work at a time, each in a worker process; 1: one after the other
+            in this process; ``None`` or ``"auto"``: on CPUs as many as cores and memory allow, on
+            GPUs one for each.
         devices: worker 0 takes the first, worker 1 the second, and so on, in turn.
 
     Raises:
@@ -60,24 +60,24 @@ class Jobs:
                     f"devices: {device!r} is none, such as 'cpu' or 'cuda:0' are"
                 ) from error
 
-    def workers(self, sites: int, threads: int) -> int:
+    def workers(self, most: int, threads: int) -> int:
         """How many worker processes there are; with 1 there is none beside this process.
 
         Args:
-            sites: of the federation; more workers would have nothing to do.
+            most: such as the sites of all runs; more workers would have nothing to do.
             threads: torch threads of each worker.
 
-        >>> Jobs(4, ["cpu"]).workers(sites=3, threads=1)
+        >>> Jobs(4, ["cpu"]).workers(most=3, threads=1)
         3
         """
         if isinstance(self.number, int):
-            return min(sites, self.number)
+            return min(most, self.number)
         if any(torch.device(device).type != "cpu" for device in self.devices):
             # Nobody knows before the training how much of a GPU's memory a site needs.
-            return min(sites, len(set(self.devices)))
+            return min(most, len(set(self.devices)))
         by_cores = usable_cores() // threads
         by_memory = free_memory() // MEMORY_OF_A_WORKER
-        return max(1, min(sites, by_cores, by_memory))
+        return max(1, min(most, by_cores, by_memory))
 
     def device_of(self, worker: int) -> str:
         """The device of a worker by its number."""

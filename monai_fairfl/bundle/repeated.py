@@ -5,29 +5,50 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.cell_display import CellDisplay
-from monai_fairfl.bundle.cells import Cell, ComparisonPlan, check_plan, is_done, run_cell
-from monai_fairfl.bundle.comparison import logged_failure
-from monai_fairfl.errors import (
-    ConfigError,
-    DiskFullError,
-    FederationError,
-    TransportAborted,
+from monai.bundle import ConfigParser
+
+from monai_fairfl.bundle.cells import (
+    Cell,
+    ComparisonPlan,
+    check_plan,
+    is_done,
+    remove_spare,
+    run_cell,
 )
+from monai_fairfl.bundle.comparison import CONCERNS_ALL, failure_of, logged_failure
+from monai_fairfl.bundle.configuration import errors_in_one_line
+from monai_fairfl.bundle.jobs import Jobs, modules_of_sites
+from monai_fairfl.bundle.runs_display import RunsDisplay
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report.repeated import write_comparison
-from monai_fairfl.server.progress import shown_by
+from monai_fairfl.report.repeated_tables import comparison_text
+from monai_fairfl.run_folder.schedule import Schedule
+from monai_fairfl.transports.workers import (
+    Failed,
+    Turn,
+    Work,
+    WorkerPool,
+    can_be_sent,
+    carry_out,
+)
 from monai_fairfl.utils.files import locked, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 
 PLAN = "plan.json"
 
 
-def run_comparison(plan: ComparisonPlan, out: Path, jobs: int = 1) -> dict[str, Any]:
+def run_comparison(
+    plan: ComparisonPlan,
+    out: Path,
+    jobs: int | str | None = 1,
+    devices: Sequence[str] | None = None,
+) -> dict[str, Any]:
     """Train every cell of a plan that is not done, and write what came out.
 
     A cell that fails does not stop the others. A full disk and Ctrl-C end the comparison; the same
@@ -36,7 +57,9 @@ def run_comparison(plan: ComparisonPlan, out: Path, jobs: int = 1) -> dict[str, 
     Args:
         plan: what is trained.
         out: folder of the comparison; what it holds of the same plan goes on.
-        jobs: sites that work at a time; the numbers are the same.
+        jobs: processes that work at a time, see :class:`~monai_fairfl.bundle.jobs.Jobs`; the
+            numbers are the same.
+        devices: of the processes, in turn; ``None``: as the bundle has it.
 
     Returns:
         What ``comparison.json`` holds, see
@@ -55,45 +78,193 @@ def run_comparison(plan: ComparisonPlan, out: Path, jobs: int = 1) -> dict[str, 
         if len(done) < len(cells):
             lists = check_plan(plan, out)
         # The plan goes first: a folder without one holds nothing of a comparison.
-        text = json.dumps(plan.record(), indent=4) + "\n"
+        text = json.dumps(plan.record(), indent=4, default=str) + "\n"
         write_atomically(out / PLAN, text.encode())
         for file, content in lists.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, content)
-        failed = _run_cells(plan, cells, done, out, jobs)
-        finished = [cell for cell in cells if is_done(cell, out)]
-        return write_comparison(
-            out,
-            plan.record(),
-            [cell.folder(out) for cell in finished],
-            {cell.title: reason for cell, reason in failed.items()},
+        for cell in done:
+            # A crash may have come between its end and this.
+            remove_spare(cell, out)
+        failed: dict[str, str] = {}
+        if len(done) < len(cells):
+            failed = _Cells(plan, cells, done, out).run(jobs, devices)
+        finished = [cell for cell in cells if cell.title not in failed]
+        return write_comparison(out, plan.record(), [cell.folder(out) for cell in finished], failed)
+
+
+class RepeatedFederation:
+    """What ``configs/federate.json`` runs where it asks for several seeds or for folds.
+
+    It is the comparison of ``monai-fairfl compare``, of any number of sites, guards and settings
+    that ``federate.json`` can give.
+
+    Args:
+        plan: what is trained.
+        out: folder of the comparison.
+        jobs: as :func:`run_comparison`.
+        devices: as :func:`run_comparison`.
+        resume: go on with what ``out`` holds; else a used folder is refused.
+    """
+
+    def __init__(
+        self,
+        plan: ComparisonPlan,
+        out: Path,
+        jobs: int | str | None = 1,
+        devices: Sequence[str] | None = None,
+        resume: bool = False,
+    ):
+        self.plan = plan
+        self.out = out
+        self.jobs = jobs
+        self.devices = devices
+        self.resume = resume
+
+    @classmethod
+    def from_parser(cls, parser: ConfigParser) -> RepeatedFederation:
+        """The comparison that a configuration describes by its top-level keys.
+
+        Args:
+            parser: of the configuration, whose ``seeds`` or ``folds`` is given.
+
+        Raises:
+            ConfigError: when the keys do not go together.
+        """
+
+        def value(key: str, default: Any = None) -> Any:
+            if key not in parser:
+                return default
+            return parser.get_parsed_content(key)
+
+        if value("valuations"):
+            raise ConfigError(
+                "valuations are of one training: leave them out, or leave out seeds and folds"
+            )
+        configuration: Any = parser.config
+        plan = ComparisonPlan(
+            bundle=Path(value("bundle_root")),
+            sites_root=Path(value("sites_root")),
+            strategies=value("strategies") or [value("strategy")],
+            seeds=value("seeds") or [value("seed", 0)],
+            folds=value("folds"),
+            rounds=value("rounds"),
+            local_epochs=value("local_epochs"),
+            overrides=value("overrides") or {},
+            configuration=configuration,
+        )
+        return cls(
+            plan, Path(value("run_dir")), value("jobs", 1), value("devices"), value("resume", False)
         )
 
+    def run(self) -> dict[str, Any]:
+        """Train every cell that is not done, write the tables and print them.
 
-def _run_cells(
-    plan: ComparisonPlan, cells: list[Cell], done: list[Cell], out: Path, jobs: int
-) -> dict[Cell, str]:
-    """Run the cells that are not done, one after the other; return why which ones failed."""
-    failed: dict[Cell, str] = {}
-    with CellDisplay(cells, done, plan.training()["rounds"], out) as display:
-        for cell in cells:
-            try:
-                with shown_by(partial(display.round_done, cell)):
-                    finished = run_cell(plan, cell, out, jobs)
-            except (OSError, DiskFullError, TransportAborted):
-                # These concern all cells.
-                raise
-            except Exception as error:
-                failed[cell] = logged_failure(cell.title, error)
-                display.cell_ended(cell, failed[cell])
-                continue
-            if not finished:
+        Returns:
+            What ``comparison.json`` holds.
+
+        Raises:
+            FairFLError: as :func:`run_comparison`; or the folder is used, and ``resume`` not set.
+            FederationError: naming every cell that failed and why, after the others have run.
+        """
+        with errors_in_one_line():
+            if (self.out / PLAN).exists() and not self.resume:
                 raise FederationError(
-                    f"stopped in {cell.title}: the same command goes on after its last whole round"
+                    f"{self.out} already holds a comparison: resume it (--resume True) or choose "
+                    "another run_dir"
                 )
-            if cell not in done:
-                display.cell_ended(cell)
-    return failed
+            found = run_comparison(self.plan, self.out, self.jobs, self.devices)
+            print(f"{comparison_text(found)}\nPage: {self.out / 'comparison.html'}")
+            if found["failed"]:
+                raise failure_of(found["failed"], len(self.plan.cells()), "trainings")
+            return found
+
+
+class _Cells:
+    """The cells of a comparison that is locked, planned and checked.
+
+    Args:
+        plan: of the comparison.
+        cells: all of it.
+        done: those that are.
+        out: folder of the comparison.
+    """
+
+    def __init__(
+        self, plan: ComparisonPlan, cells: Sequence[Cell], done: Sequence[Cell], out: Path
+    ):
+        self.plan = plan
+        self.cells = cells
+        self.done = done
+        self.out = out
+
+    def run(self, jobs: int | str | None, devices: Sequence[str] | None) -> dict[str, str]:
+        """Run those that are not done; return the titles of those that failed, with reasons."""
+        todo = [cell for cell in self.cells if cell not in self.done]
+        first = todo[0]
+        federation = self.plan.federation(
+            [first.strategy], first.seed, first.fold, first.folder(self.out), check=False
+        )
+        federation.read_settings()
+        sites = len(federation.names)
+        given = Jobs(jobs, devices or federation.jobs.devices)
+        # A strategy of a script's own is not known in another process.
+        together = can_be_sent(partial(run_cell, self.plan))
+        most = sites * len(todo) if together else sites
+        number = given.workers(most, federation.settings.threads)
+
+        works = [Work(cell.title, partial(_attempt, self.plan, cell, self.out)) for cell in todo]
+        with ExitStack() as inside:
+            pool = None
+            if number > 1:
+                modules = modules_of_sites(list(self.plan.strategies_by_name().values()))
+                at_once = len(todo) if together and len(todo) > 1 else number
+                pool = inside.enter_context(WorkerPool(number, modules, at_once))
+            display = inside.enter_context(self._display(number))
+            return self._carry_out(
+                works, display, pool=pool, most=sites, together=together, device_of=given.device_of
+            )
+
+    def _carry_out(
+        self, works: Sequence[Work], display: RunsDisplay, **settings: Any
+    ) -> dict[str, str]:
+        failed: dict[str, str] = {}
+        unfinished: list[str] = []
+
+        def ended(title: str, result: bool | Failed) -> None:
+            if isinstance(result, Failed):
+                failed[title] = result.reason
+                display.run_ended(title, result.reason)
+            elif result:
+                display.run_ended(title)
+            else:
+                unfinished.append(title)
+
+        nobody_stopped = carry_out(works, rounds_done=display.round_done, ended=ended, **settings)
+        if not nobody_stopped or unfinished:
+            where = f" in {' and in '.join(unfinished)}" if unfinished else ""
+            raise FederationError(
+                f"stopped{where}: the same command goes on after the last whole round"
+            )
+        return failed
+
+    def _display(self, processes: int) -> RunsDisplay:
+        kinds = {cell.title: cell.strategy for cell in self.cells}
+        seconds = {}
+        for cell in self.done:
+            seconds[cell.title] = list(Schedule.read(cell.folder(self.out)).seconds.values())
+        rounds = self.plan.training()["rounds"]
+        return RunsDisplay(kinds, rounds, seconds, processes, unit="cells")
+
+
+def _attempt(plan: ComparisonPlan, cell: Cell, out: Path, turn: Turn) -> bool | Failed:
+    """Run a cell; an error that concerns this one alone is returned."""
+    try:
+        return run_cell(plan, cell, out, turn)
+    except CONCERNS_ALL:
+        raise
+    except Exception as error:
+        return Failed(logged_failure(cell.title, error))
 
 
 def _require_same_plan(file: Path, asked: Mapping[str, Any]) -> None:
@@ -118,13 +289,24 @@ def _require_same_plan(file: Path, asked: Mapping[str, Any]) -> None:
             f"{file} is damaged ({error}): restore it, or give the comparison another folder"
         ) from error
     # As JSON has it: tuples are lists.
-    plain = json.loads(json.dumps(asked))
+    plain = json.loads(json.dumps(asked, default=str))
     differences = []
     for name in plain:
-        if plain[name] != recorded.get(name):
-            differences.append(f"{name} was {recorded.get(name)}, asked for is {plain[name]}")
+        differences += _differences(name, recorded.get(name), plain[name])
     if differences:
         raise ConfigError(
             f"{file.parent} holds another comparison: {'; '.join(differences)}. Give the same "
             "command as before to go on with it, or another folder with --out"
         )
+
+
+def _differences(name: str, before: Any, now: Any) -> list[str]:
+    """What differs in one entry of a plan; of values by name, each that does."""
+    if before == now:
+        return []
+    if not (isinstance(before, Mapping) and isinstance(now, Mapping)):
+        return [f"{name} was {before}, asked for is {now}"]
+    differences = []
+    for key in dict.fromkeys([*before, *now]):
+        differences += _differences(f"{key} of {name}", before.get(key), now.get(key))
+    return differences

@@ -80,10 +80,15 @@ def add_commands(add: Add) -> None:
     command.add_argument(
         "--jobs",
         type=positive,
-        default=1,
         metavar="N",
-        help="sites that work at a time, each in a process of its own; changes no number "
-        "(default: 1)",
+        help="trainings that run at a time, each in a process of its own, and sites of the last "
+        "ones; changes no number (default: what cores and memory allow; 1: one after the other)",
+    )
+    command.add_argument(
+        "--devices",
+        nargs="+",
+        metavar="DEVICE",
+        help="of the processes, in turn, such as cuda:0 cuda:1 (default: that of the bundle)",
     )
     command.add_argument(
         "--out",
@@ -110,7 +115,7 @@ def compare(args: argparse.Namespace) -> Answer:
     out = Path.cwd() / f"compare-{root.name}"
     if args.out:
         out = Path(args.out).absolute()
-    found = run_comparison(plan_of(args, root), out, args.jobs)
+    found = run_comparison(plan_of(args, root), out, args.jobs, args.devices)
     text = f"{comparison_text(found)}\nPage: {out / 'comparison.html'}"
     code = 0
     if found["failed"]:

@@ -20,6 +20,12 @@ from monai_fairfl.protocol.values import Weights
 LEAST_REST = 0.1
 """Of a step's length: where less is not the client's own doing, the step was its own."""
 
+REST_COSINE = 0.7
+"""From here on, what is left of an update repeats what is left of the step.
+
+In real trainings of CGSV, ShapFed's personal models and Ditto it reached 0.42 (docs/guards.md).
+"""
+
 ENTRIES = 4096
 """Entries of a sketch; the cosine of two sketches is that of the vectors to about 0.03."""
 
@@ -246,7 +252,9 @@ def _likeness_to_step(sketch: np.ndarray, step: np.ndarray, own: np.ndarray | No
     """The cosine of an update with the last step, less what the client's own part explains.
 
     A client that goes on in its own direction resembles the step as far as the step was its own:
-    all of it where each site trains its own model, much where a site has most of the weight.
+    all of it where each site trains its own model, much where a site has most of the weight. The
+    others' part of the step tells: an honest update hardly resembles it, and a repetition has it,
+    even with noise, which weighs more on this part than on the whole.
 
     Args:
         sketch: of the update.
@@ -254,7 +262,8 @@ def _likeness_to_step(sketch: np.ndarray, step: np.ndarray, own: np.ndarray | No
         own: sketch of its previous update; ``None``: it had none.
 
     Returns:
-        The cosine, or that of what is left of both without the direction of ``own``, if it is less.
+        The cosine, where both without the direction of ``own`` have a cosine of at least
+        :data:`REST_COSINE`; else the smaller of the two cosines.
     """
     cosine = _cosine(sketch, step)
     if own is None or own.shape != step.shape or not own.any():
@@ -262,7 +271,10 @@ def _likeness_to_step(sketch: np.ndarray, step: np.ndarray, own: np.ndarray | No
     rest_of_step = _without(step, own)
     if np.linalg.norm(rest_of_step) < LEAST_REST * np.linalg.norm(step):
         return 0.0
-    return min(cosine, _cosine(_without(sketch, own), rest_of_step))
+    rest = _cosine(_without(sketch, own), rest_of_step)
+    if rest >= REST_COSINE:
+        return cosine
+    return min(cosine, rest)
 
 
 def _without(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -85,19 +85,22 @@ class SharpnessAware(Detachable):
     def _replace_gradients(self, engine: SupervisedTrainer) -> None:
         parameters = _parameters_with_gradient(engine.optimizer)
         clean = [parameter.grad for parameter in parameters]
-        # The scaler skips the step of a gradient that overflowed: it stays as it is.
-        if self.rho == 0 or not torch.isfinite(total_norm(clean)):
+        if self.rho == 0:
             return
         loss_scale = 1.0
         if engine.amp and engine.scaler is not None:
+            # The scaler skips the step of a gradient that overflowed: it stays as it is. Without a
+            # scaler nothing is asked of the gradient here, for which a GPU would have to wait.
+            if not torch.isfinite(total_norm(clean)):
+                return
             loss_scale = float(engine.scaler.get_scale())
 
         # Gradient at w + epsilon. Afterwards weights and buffers are w's again.
         unchanged = [*parameters, *engine.network.buffers()]
         with torch.no_grad(), _restored(unchanged), self._same_random_state(engine):
             steps = perturbation(clean, self.rho, loss_scale)
-            for parameter, step in zip(parameters, steps, strict=True):
-                parameter.add_(step)
+            torch._foreach_add_(parameters, steps)
+            for parameter in parameters:
                 parameter.grad = None
             with torch.enable_grad():
                 _backward(engine)

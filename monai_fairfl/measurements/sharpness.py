@@ -1,6 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Computes SAM's perturbation and GSAM's step direction: arithmetic on gradients, nothing else."""
+"""Computes SAM's perturbation and GSAM's step direction: arithmetic on gradients, nothing else.
+
+Operations on lists of tensors (``torch._foreach_...``, as torch's optimizers use them) start a few
+kernels on a GPU for the whole model, in place of some for each parameter.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ def total_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     >>> total_norm([torch.tensor([3.0]), torch.tensor([4.0])])
     tensor(5.)
     """
-    norms = [torch.linalg.vector_norm(tensor) for tensor in tensors]
+    norms = torch._foreach_norm(list(tensors))
     return torch.linalg.vector_norm(torch.stack(norms))
 
 
@@ -38,7 +42,7 @@ def perturbation(
     [0.03, 0.04]
     """
     factor = rho / (total_norm(gradients) + SMALL * scale)
-    return [gradient * factor for gradient in gradients]
+    return list(torch._foreach_mul(list(gradients), factor))
 
 
 def gsam_direction(

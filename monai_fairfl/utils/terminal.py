@@ -24,11 +24,29 @@ NOISY_WARNINGS = (
 """Beginnings of libraries' warnings that a user of this package can do nothing about."""
 
 
+_stops: list[Callable[[], None]] = []
+"""What ends the runs of this process after their present round, the outermost first."""
+
+_stopping_for_good = threading.Event()
+"""Set where also a run that has yet to begin in this process is to end at once."""
+
+
+def stop_for_good() -> None:
+    """End the runs of this process as a signal does, and those that have yet to begin.
+
+    Another process asks for that, where a terminal's signal does not reach this one.
+    """
+    _stopping_for_good.set()
+    for stop in list(_stops):
+        stop()
+
+
 @contextmanager
 def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """SIGINT and SIGTERM end the run after the present round; a second one at once.
 
-    Handlers belong to a process's main thread: in any other nothing changes.
+    They also end what this is within, such as a comparison whose next run would begin. Handlers
+    belong to a process's main thread: in any other nothing changes.
 
     Args:
         stop: asks the run to end, such as :meth:`monai_fairfl.server.federation.Federation.stop`.
@@ -43,16 +61,21 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
     def received(number: int, frame: object) -> None:
         logger.warning("stopping after this round; press again to stop at once")
-        stop()
+        for each in list(_stops):
+            each()
         at_once = signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler
         signal.signal(number, at_once)
 
+    _stops.append(stop)
     previous = {}
     for number in (signal.SIGINT, signal.SIGTERM):
         previous[number] = signal.signal(number, received)
     try:
+        if _stopping_for_good.is_set():
+            stop()
         yield
     finally:
+        _stops.remove(stop)
         for number, handler in previous.items():
             signal.signal(number, handler)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -44,6 +44,8 @@ class FinishedRun:
             with the run's own settings; an unfinished one is resumed, a finished one read.
         retrained: folder of models trained for valuations of this run, and of others with the same
             settings.
+        train_ahead: (coalition -> folder, strategy): trains the models of several coalitions at a
+            time, before ``train`` is asked for each of them; ``None``: there is nobody to do so.
     """
 
     run_dir: Path
@@ -51,6 +53,7 @@ class FinishedRun:
     panel: Panel
     train: Callable[[Coalition, Strategy | None, Path], Weights]
     retrained: Path
+    train_ahead: Callable[[Mapping[Coalition, Path], Strategy | None], None] | None = None
 
 
 class RunValuation(ABC):
@@ -129,6 +132,10 @@ class RunValuation(ABC):
                 "too many; take method 'permutation', or 'gtg' on recorded updates"
             )
 
+    def trainings(self, clients: Sequence[str]) -> Iterator[Coalition]:
+        """The coalitions that are trained for this valuation whatever is measured on the way."""
+        return iter(())
+
     def value(self, run: FinishedRun) -> Valuation:
         """The clients' values.
 
@@ -199,15 +206,21 @@ class Evaluator:
             for client, value in measured[key].items():
                 panel.facts.learn(client, key.measurement, value)
 
+    def knows(self, game: str, coalition: Coalition) -> bool:
+        """Whether the model of ``coalition`` in the game of this name was measured already."""
+        return self._key(game, coalition) in self.known
+
+    def _key(self, game: str, coalition: Coalition) -> Key:
+        return Key(game, coalition, self.utility.measurement, frozenset(self.panel.clients))
+
     def __call__(self, game: str, coalition: Coalition, build: Callable[[], Weights]) -> float:
         """Utility of the model that ``build`` makes, for ``coalition`` in the game of this name."""
-        measurement = self.utility.measurement
-        key = Key(game, coalition, measurement, frozenset(self.panel.clients))
+        key = self._key(game, coalition)
         self.done += 1
         if key in self.known:
             return self.utility(self.known[key])
         begin = time.monotonic()
-        measured = self.panel.measure(build(), measurement)
+        measured = self.panel.measure(build(), key.measurement)
         value = self.utility(measured)
         self.known.add(key, measured)
         self._seconds.append(time.monotonic() - begin)

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,19 @@ class Retraining(RunValuation):
                 "strategy (FedAvg), or use more sites"
             )
 
+    def trainings(self, clients: Sequence[str]) -> Iterator[Coalition]:
+        """As :meth:`RunValuation.trainings`; those of a sampling method follow from its sampling.
+
+        >>> [sorted(coalition) for coalition in Retraining().trainings("AB")]
+        [['A', 'B'], ['A'], ['B']]
+        """
+        members = sorted(clients)
+        smallest = {"leave_one_out": len(members) - 1, "exact": 1}
+        if self.method in smallest:
+            for size in range(len(members), smallest[self.method] - 1, -1):
+                for coalition in combinations(members, size):
+                    yield frozenset(coalition)
+
     def measured(self, run: FinishedRun) -> MeasuredModels:
         """As :meth:`RunValuation.measured`."""
         return MeasuredModels(self._folder(run) / "measured.jsonl", run.retrained.name)
@@ -98,6 +112,13 @@ class Retraining(RunValuation):
         def worth(coalition: Coalition) -> float:
             return evaluate(GAME, coalition, partial(train, coalition))
 
+        if run.train_ahead is not None:
+            unknown = {}
+            for coalition in self.trainings(run.clients):
+                if not evaluate.knows(GAME, coalition):
+                    unknown[coalition] = self._folder(run) / folder_of(coalition, run.clients)
+            run.panel.close()
+            run.train_ahead(unknown, self.strategy)
         return [Game(run.clients, worth)]
 
     def _folder(self, run: FinishedRun) -> Path:

@@ -177,6 +177,30 @@ def test_what_is_remembered_is_what_the_strategy_saw() -> None:
     assert guard.state_dict() == fresh.state_dict()
 
 
+@pytest.mark.parametrize(("noise", "found"), [(0.0, ["C"]), (0.25, ["C"]), (1.0, [])])
+def test_a_step_that_was_much_its_own_is_found_with_noise_too(
+    noise: float, found: list[str]
+) -> None:
+    guard, _, updates = after_a_round()
+    # What C received is two thirds its own update, as with rewards by contribution.
+    others = sum(updates[client] for client in "ABDE") / 4
+    step = updates["C"] + 0.5 * others / np.linalg.norm(others)
+    step /= np.linalg.norm(step)
+    replayed = step + noise * directions(30, seed=5)[-1]
+    verdicts, _ = second_round(guard, step, C=replayed)
+    assert verdicts == found
+
+
+def test_an_honest_update_that_resembles_its_own_part_of_the_step_passes() -> None:
+    guard, _, updates = after_a_round()
+    others = sum(updates[client] for client in "ABDE") / 4
+    step = updates["C"] + 0.4 * others / np.linalg.norm(others)
+    going_on = updates["C"] + 0.2 * directions(30, seed=5)[-1]
+    cosine = step @ going_on / (np.linalg.norm(step) * np.linalg.norm(going_on))
+    assert cosine > 0.9
+    assert second_round(guard, step, C=going_on) == ([], "")
+
+
 def test_a_site_that_goes_on_with_its_own_model_repeats_nobody(tmp_path: Path) -> None:
     """Where each site trains its own model, the last step that it knows is its own update."""
     generator = torch.Generator().manual_seed(5)

@@ -23,6 +23,7 @@ from monai_fairfl.utils.files import read_state_dict
 @pytest.mark.slow
 @pytest.mark.nvflare
 @pytest.mark.simulator
+@pytest.mark.extended
 @pytest.mark.parametrize(("method", "rounds"), [("FedAvg", 1), ("FedCE", 2)])
 def test_nvflares_own_recipes_train_what_ours_train(
     method: str, rounds: int, hospitals: Path, tmp_path: Path
@@ -43,11 +44,8 @@ def test_nvflares_own_recipes_train_what_ours_train(
     ours, theirs = models["ours, in process"], models["NVFlare, simulator"]
     start = torch.load(tmp_path / "2" / "initial.pt", weights_only=True)
     assert all(torch.equal(ours[name], models["ours, simulator"][name]) for name in ours)
-    for (
-        name
-    ) in (
-        ours
-    ):  # a bias before a batch normalisation has no gradient but round-off, which Adam makes a step
+    for name in ours:
+        # The gradient of a bias before a batch normalisation is round-off; Adam makes it a step.
         if not (name.endswith("conv.bias") and name.replace("conv.bias", "adn.N.bias") in ours):
             torch.testing.assert_close(
                 theirs[name], ours[name], rtol=0, atol=1e-4, check_dtype=False

@@ -99,11 +99,8 @@ def test_one_layer_can_decide_for_the_whole_model() -> None:
         c: dict(zip(LAYERS, row, strict=True))
         for c, row in zip(CLIENTS, zip(*SIMILARITY.values()), strict=True)
     }
-    for (
-        client
-    ) in (
-        CLIENTS
-    ):  # what is recorded is the similarity, clipped, whether or not layers decide for themselves
+    # What is recorded is the similarity, clipped, whether or not layers decide for themselves.
+    for client in CLIENTS:
         clipped = {layer: min(max(value, 1e-4), 0.99) for layer, value in worked[client].items()}
         assert result.details["similarity"][client] == pytest.approx(clipped)
         assert one_round(FedLWR())[0].details["similarity"][client] == pytest.approx(clipped)

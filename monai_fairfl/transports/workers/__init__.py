@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Clients in worker processes of this machine, several at a time."""
+"""Clients and whole federations in worker processes of this machine, several at a time."""
 
 import lazy_loader
 

@@ -91,12 +91,45 @@ class Release:
     owner: int
 
 
+@dataclass(frozen=True)
+class Do:
+    """A piece of work, such as a whole federation.
+
+    Args:
+        work: a function without arguments, pickled.
+        torch: settings of the pool's process.
+    """
+
+    work: bytes
+    torch: TorchSettings
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End the present work after its round, and all later work at once."""
+
+
 # --- from a worker
 
 
 @dataclass(frozen=True)
 class Begun:
     """All modules are imported."""
+
+
+@dataclass(frozen=True)
+class RoundsDone:
+    """A work of federations has begun, gone on, or done another round."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Did:
+    """What a :class:`Do` returned, or the error that it raised."""
+
+    result: Any = None
+    error: Exception | None = None
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,13 @@ from monai_fairfl.transports.workers.messages import (
     Ask,
     Begin,
     Begun,
+    Did,
+    Do,
     Logged,
     Release,
     Released,
+    RoundsDone,
+    Stop,
     TorchSettings,
     Warned,
     receive,
@@ -110,6 +114,19 @@ class Worker:
         """
         self._send(Release(owner))
 
+    def begin(self, work: bytes) -> None:
+        """Send a piece of work: a function without arguments, pickled.
+
+        Raises:
+            WorkerEnded: when the process is gone.
+        """
+        self._send(Do(work, TorchSettings.of_this_process()))
+
+    def stop(self) -> None:
+        """Ask for an end of the present work after its round; a process that is gone needs none."""
+        with suppress(OSError):
+            send(self.connection, Stop())
+
     def forget_model(self) -> None:
         """Write the next request's weights in any case.
 
@@ -117,8 +134,10 @@ class Worker:
         """
         self._model = None
 
-    def answer(self) -> Reply | Released | None:
+    def answer(self) -> Reply | Released | RoundsDone | Did | None:
         """What the worker answered; ``None`` where there is no answer yet.
+
+        A piece of work reports its rounds before it answers.
 
         Raises:
             WorkerEnded: when the process is gone, and all that it sent was read.
@@ -143,8 +162,10 @@ class Worker:
         elif isinstance(message, Answered):
             self.unanswered -= 1
             return self._whole(message)
-        elif isinstance(message, Released):
+        elif isinstance(message, (Released, Did)):
             self.unanswered -= 1
+            return message
+        elif isinstance(message, RoundsDone):
             return message
         return None
 
@@ -241,22 +262,24 @@ def _started(descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
 class WorkerPool:
     """Worker processes, numbered from 0.
 
-    All begin at once, when the pool is entered, and end when it is left. They also end when this
-    process does, however that ends. One that ended by itself is started again when it is next
-    needed.
+    They begin when the pool is entered, and end when it is left. They also end when this process
+    does, however that ends. One that ended by itself is started again when it is next needed.
 
     Args:
         number: of processes.
         modules: that each imports before its first request; those that cannot be imported are left
             out.
+        at_once: how many begin when the pool is entered, all by default; any other begins when it
+            is needed.
 
     >>> with WorkerPool(2) as pool:
     ...     len(pool)
     2
     """
 
-    def __init__(self, number: int, modules: Sequence[str] = ()):
+    def __init__(self, number: int, modules: Sequence[str] = (), at_once: int | None = None):
         self._modules = list(modules)
+        self._at_once = number if at_once is None else min(number, at_once)
         self._workers: list[Worker | None] = [None] * number
         self._owners = itertools.count()
         self._closed = False
@@ -266,7 +289,7 @@ class WorkerPool:
 
     def __enter__(self) -> WorkerPool:
         try:
-            for number in range(len(self)):
+            for number in range(self._at_once):
                 self.worker(number)
         except BaseException:
             self.close()

@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a worker process: it answers requests to its clients until the pool is gone."""
+"""What runs in a worker process: it answers requests to its clients, and does whole pieces of work,
+until the pool is gone.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,28 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, NoReturn, TextIO
 
-from monai_fairfl.errors import in_words
+from monai_fairfl.errors import FederationError, in_words
 from monai_fairfl.protocol.messages import Reply, failed
 from monai_fairfl.protocol.values import Weights
+from monai_fairfl.server.progress import shown_by
 from monai_fairfl.transports.in_process import Clients
 from monai_fairfl.transports.workers.messages import (
     Answered,
     Ask,
     Begun,
+    Did,
+    Do,
     Logged,
     Release,
     Released,
+    RoundsDone,
+    Stop,
     Warned,
+    receive,
     send,
 )
 from monai_fairfl.transports.workers.shared_memory import SharedMemory
-from monai_fairfl.utils.terminal import quiet
+from monai_fairfl.utils.terminal import quiet, stop_for_good
 
 
 def serve(connection: int, received: int, sent: int) -> NoReturn:
@@ -48,9 +56,9 @@ def serve(connection: int, received: int, sent: int) -> NoReturn:
     """
     pool = _Pool(Connection(connection))
     # The main thread works. Another one waits for messages, and so notices the pool's end.
-    messages: SimpleQueue[bytes] = SimpleQueue()
+    messages: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_take_in, args=(pool.connection, messages), daemon=True).start()
-    begin = pickle.loads(messages.get())
+    begin = messages.get()
     for module in begin.modules:
         # What is missing matters when a client needs it: its reply then says so.
         with contextlib.suppress(ImportError):
@@ -60,7 +68,7 @@ def serve(connection: int, received: int, sent: int) -> NoReturn:
         _report_to(pool)
         pool.send(Begun())
         while True:
-            worker.take(pickle.loads(messages.get()))
+            worker.take(messages.get())
 
 
 class _Pool:
@@ -86,17 +94,22 @@ class _Pool:
             send(self.connection, message)
 
 
-def _take_in(pool: Connection, messages: SimpleQueue[bytes]) -> None:
+def _take_in(pool: Connection, messages: SimpleQueue[Any]) -> None:
     """Queue the pool's messages; when the pool is gone, end this process at once.
 
-    It may be in the middle of a training: its client's files are whole at every moment.
+    It may be in the middle of a training: its client's files are whole at every moment. The main
+    thread works when it is asked to stop, so that is done here.
     """
     while True:
         try:
-            messages.put(pool.recv_bytes())
+            message = receive(pool)
         except (EOFError, OSError):
             # The whole group: processes that load images for this one end, too.
             os.killpg(os.getpgrp(), signal.SIGKILL)
+        if isinstance(message, Stop):
+            stop_for_good()
+        else:
+            messages.put(message)
 
 
 class _Worker:
@@ -123,6 +136,8 @@ class _Worker:
         elif isinstance(message, Release):
             self._clients.pop(message.owner, Clients()).close()
             self._pool.send(Released())
+        elif isinstance(message, Do):
+            self._do(message)
 
     def _answer(self, asked: Ask) -> None:
         asked.torch.apply()
@@ -138,6 +153,22 @@ class _Worker:
             # A reply that cannot be sent is a fault of its client alone.
             self._send(failed(request, in_words(error)))
 
+    def _do(self, asked: Do) -> None:
+        asked.torch.apply()
+        try:
+            with shown_by(self._report_rounds):
+                did = Did(pickle.loads(asked.work)())
+        except Exception as error:
+            did = Did(error=_sendable(error))
+        sys.stdout.flush()
+        try:
+            self._pool.send(did)
+        except Exception as error:
+            self._pool.send(Did(error=_sendable(error)))
+
+    def _report_rounds(self, number: int) -> None:
+        self._pool.send(RoundsDone(number))
+
     def _send(self, reply: Reply) -> None:
         update, buffers = self._sent.write([reply.update or {}, reply.buffers or {}])
         # A client that only measured has none, which is not the same as an empty one.
@@ -147,6 +178,15 @@ class _Worker:
         if reply.buffers is not None:
             places = replace(places, buffers=buffers)
         self._pool.send(places)
+
+
+def _sendable(error: Exception) -> Exception:
+    """An error as it is, where the pool can receive it, else one with its words."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever a class of one's own raises
+        return FederationError(in_words(error))
+    return error
 
 
 class _Forwarding(QueueHandler):

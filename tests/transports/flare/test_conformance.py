@@ -96,6 +96,7 @@ def test_sites_store_receipts_that_prove_the_servers_ledger(
 
 
 @pytest.mark.simulator
+@pytest.mark.extended
 def test_restarts_of_a_clients_process_between_tasks_change_nothing(
     hospitals: Path, one_process: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -63,7 +63,20 @@ def rounds(system: Poc, name: str) -> list[Any]:
     return [r for r in read_ledger(ledger) if r["kind"] == "round"] if ledger.exists() else []
 
 
-@pytest.mark.parametrize("method", METHODS)
+# Each method sends other messages; those of the extended ones are among the messages of the others.
+EXTENDED = {"FedAvg", "FedISM", "ShapFed"}
+
+
+def methods() -> Iterator[Any]:
+    """Names of all methods, each with its marks."""
+    for method in METHODS:
+        marks = []
+        if method in EXTENDED:
+            marks.append(pytest.mark.extended)
+        yield pytest.param(method, marks=marks)
+
+
+@pytest.mark.parametrize("method", methods())
 def test_processes_with_mtls_do_what_one_process_does(
     method: str, system: Poc, hospitals: Path, one_process: Callable[..., Path]
 ) -> None:
@@ -271,6 +284,7 @@ def _job_id(text: str) -> str:
     return str(found.get("job_id") or found["data"]["job_id"])
 
 
+@pytest.mark.extended
 def test_nvflares_poc_environment_starts_and_stops_everything(
     hospitals: Path,
     one_process: Callable[..., Path],

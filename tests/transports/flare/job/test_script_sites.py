@@ -266,6 +266,7 @@ def test_the_pages_other_job_is_written(jobs: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.simulator
+@pytest.mark.extended
 def test_the_pages_job_gives_the_same_model_under_both_recipes(jobs: Path) -> None:
     """NVFlare's simulator runs it twice; one line of the job changes, the script stays."""
     (jobs / "switched.py").write_text(switched((jobs / "job.py").read_text()))

@@ -1,0 +1,139 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""One display of several runs, such as the cells of a comparison, with the time left for all."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+
+class RunsDisplay:
+    """Shows how many runs are done and how long the others will take.
+
+    It is a bar on a terminal, and a line for each run elsewhere, on standard error.
+
+    Args:
+        kinds: title of each run -> what decides how long its rounds take, such as its strategy.
+        rounds: of each run.
+        done: title of each run that is done before -> seconds of its rounds.
+        at_a_time: how many run at a time.
+        unit: what the runs are called.
+    """
+
+    def __init__(
+        self,
+        kinds: Mapping[str, str],
+        rounds: int,
+        done: Mapping[str, Sequence[float]] | None = None,
+        at_a_time: int = 1,
+        unit: str = "runs",
+    ):
+        self.kinds = dict(kinds)
+        self.rounds = rounds
+        self.at_a_time = at_a_time
+        self.unit = unit
+        self.rounds_done: dict[str, int] = dict.fromkeys(kinds, 0)
+        # Kind -> seconds of the rounds that were timed.
+        self.seconds: dict[str, list[float]] = {}
+        self.ended = 0
+        for title, seconds in (done or {}).items():
+            self.ended += 1
+            self.rounds_done[title] = rounds
+            self.seconds.setdefault(self.kinds[title], []).extend(seconds)
+        # Title of each that runs -> when it began or its last round was done.
+        self.running: dict[str, float] = {}
+        self.is_terminal = sys.stderr.isatty()
+        self.bar = Progress(
+            TextColumn("{task.fields[runs]}"),
+            BarColumn(),
+            TextColumn("{task.fields[news]}"),
+            TextColumn("{task.fields[left]}"),
+            console=Console(stderr=True, highlight=False),
+            disable=not self.is_terminal,
+        )
+        self.task: TaskID | None = None
+
+    def __enter__(self) -> RunsDisplay:
+        self.bar.__enter__()
+        total = self.rounds * len(self.kinds)
+        self.task = self.bar.add_task("", total=total, runs="", news="", left="")
+        self._show("")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.bar.__exit__(kind, error, trace)
+
+    def round_done(self, title: str, done: int) -> None:
+        """A run begins or goes on, or has finished another round.
+
+        Args:
+            title: of the run.
+            done: its rounds that are done.
+        """
+        now = time.monotonic()
+        if title in self.running and done > self.rounds_done[title]:
+            seconds = now - self.running[title]
+            self.seconds.setdefault(self.kinds[title], []).append(seconds)
+        self.running[title] = now
+        self.rounds_done[title] = done
+        self._show(f"{title}: round {done}/{self.rounds}")
+
+    def run_ended(self, title: str, failed: str | None = None) -> None:
+        """A run is done, or failed for this reason."""
+        self.ended += 1
+        self.running.pop(title, None)
+        self.rounds_done[title] = self.rounds
+        outcome = f"{title}: done"
+        if failed is not None:
+            outcome = f"{title} failed: {failed}"
+        self._show(outcome)
+        if not self.is_terminal or failed is not None:
+            line = f"{self.ended}/{len(self.kinds)} {outcome}{self._left_words()}"
+            self.bar.console.print(line, markup=False, soft_wrap=True)
+
+    def seconds_left(self) -> float | None:
+        """Seconds that the rounds left will take; ``None`` where no round was timed.
+
+        A run's rounds take as long as those of its kind so far, or as those of all where that has
+        none. So many at a time share the sum, and nothing is done before its longest run.
+        """
+        timed: list[float] = []
+        for seconds in self.seconds.values():
+            timed.extend(seconds)
+        if not timed:
+            return None
+        left = []
+        for title, kind in self.kinds.items():
+            of_kind = self.seconds.get(kind, timed)
+            mean = sum(of_kind) / len(of_kind)
+            left.append(mean * (self.rounds - self.rounds_done[title]))
+        return max(sum(left) / self.at_a_time, max(left))
+
+    def _left_words(self) -> str:
+        left = self.seconds_left()
+        if left is None or self.ended == len(self.kinds):
+            return ""
+        return f"; about {timedelta(seconds=round(left))} left for all"
+
+    def _show(self, news: str) -> None:
+        if self.task is None:
+            return
+        self.bar.update(
+            self.task,
+            completed=sum(self.rounds_done.values()),
+            runs=f"{self.ended}/{len(self.kinds)} {self.unit}",
+            news=news,
+            left=self._left_words().removeprefix("; "),
+        )
