@@ -336,6 +336,16 @@ class RecordedReplies(Replies):
         """Nothing: no model is in the ledger."""
         return {}
 
+    def averages(
+        self, weights: Sequence[Mapping[str, float]], start: Weights
+    ) -> list[dict[str, torch.Tensor]]:
+        """Nothing: no model is in the ledger."""
+        return [{} for _ in weights]
+
+    def average_buffers(self, weights: Aggregation, policy: str) -> dict[str, torch.Tensor]:
+        """Nothing: no model is in the ledger."""
+        return {}
+
 
 class RecordedGeometry(Geometry):
     """Inner products that were recorded, in place of the updates.

@@ -242,6 +242,19 @@ class UpdateMatrix:
         torch.cat(parts, out=buffer[:used])
         return buffer.as_strided((len(self), count), (count + gap, 1), offset)
 
+    def weighted_sums(self, name: str, factors: torch.Tensor) -> torch.Tensor:
+        """Several weighted sums of the rows' columns of one parameter, shape (S, its values).
+
+        Args:
+            name: of the parameter.
+            factors: of the rows in each sum, shape (S, N), in the matrix's type.
+        """
+        columns = self.columns[name]
+        sums = torch.empty(len(factors), columns.stop - columns.start, dtype=self.dtype)
+        for place, block in self.blocks(name):
+            sums[:, place] = factors @ block
+        return sums
+
     def by_class(self, name: str, axis: int) -> torch.Tensor:
         """A parameter of the output layer, shape (N, classes, ...).
 

@@ -310,8 +310,29 @@ class Replies(list[Reply]):
             # In place: the step lies in memory of its own.
             moved += origin
             averaged[name] = moved.to(origin.dtype)
-        averaged.update(self._average_buffers(weights, buffers))
+        averaged.update(self.average_buffers(weights, buffers))
         return averaged
+
+    def averages(
+        self, weights: Sequence[Mapping[str, float]], start: Weights
+    ) -> list[dict[str, torch.Tensor]]:
+        """The parameters of several averages, from one reading of the updates.
+
+        Args:
+            weights: for each average, client -> weight; a client that is left out counts as 0. All
+                updates must be finite, and all clients label all classes.
+            start: as for :meth:`average`.
+        """
+        rho = torch.stack([self._rho_of(of_average) for of_average in weights])
+        rho = rho.to(self.matrix.dtype)
+        found: list[dict[str, torch.Tensor]] = [{} for _ in weights]
+        for name, shape in self.matrix.shapes.items():
+            origin = start[name]
+            moved = self.matrix.weighted_sums(name, rho)
+            moved += origin.reshape(-1)
+            for average, vector in zip(found, moved, strict=True):
+                average[name] = vector.view(shape).to(origin.dtype)
+        return found
 
     def reduced(
         self,
@@ -346,7 +367,7 @@ class Replies(list[Reply]):
             step = self._reduced_by_class(name, values.view(len(self), *shape), reduce)
             found[name] = (origin.to(step.dtype) + step).to(origin.dtype)
 
-        counters = self._average_buffers(uniform(self.clients), buffers)
+        counters = self.average_buffers(uniform(self.clients), buffers)
         for name, averaged in counters.items():
             sent = [(reply.buffers or {}).get(name) for reply in self]
             present = [tensor for tensor in sent if tensor is not None]
@@ -457,8 +478,13 @@ class Replies(list[Reply]):
         step = torch.einsum("nc,nc...->c...", share.to(updates.dtype), updates)
         return step.movedim(0, class_axis)
 
-    def _average_buffers(self, weights: Aggregation, policy: str) -> dict[str, torch.Tensor]:
-        """The buffers that at least one client sent, averaged over those that sent them."""
+    def average_buffers(self, weights: Aggregation, policy: str) -> dict[str, torch.Tensor]:
+        """The buffers that at least one client sent, averaged over those that sent them.
+
+        Args:
+            weights: as for :meth:`average`.
+            policy: one of :data:`BUFFER_POLICIES`.
+        """
         averaged: dict[str, torch.Tensor] = {}
         if policy == "local":
             return averaged
