@@ -29,6 +29,12 @@ from monai_fairfl.protocol.values import Weights
 BLOCK = 65536
 """Columns per float32 product: one over millions of columns is wrong by 1e-3, blocks by 3e-7."""
 
+SHORT_BLOCK = 16384
+"""Columns of a matrix-vector product, which is less exact than one of matrices."""
+
+MOST_VALUES = 2**20
+"""Values of all rows in a block where many rows are read for their sums."""
+
 CACHE_LINE = 64
 """Bytes; tensors begin at a multiple of it."""
 
@@ -153,8 +159,12 @@ class UpdateMatrix:
         """Parameter -> its columns of one row of a whole matrix."""
         return {name: row[columns] for name, columns in self.columns.items()}
 
-    def blocks(self, name: str) -> Iterator[tuple[slice, torch.Tensor]]:
-        """The columns of one parameter, at most :data:`BLOCK` at a time.
+    def blocks(self, name: str, most: int = BLOCK) -> Iterator[tuple[slice, torch.Tensor]]:
+        """The columns of one parameter, some at a time.
+
+        Args:
+            name: of the parameter.
+            most: columns of a block.
 
         Yields:
             The place within the parameter, and all rows' columns there, of shape (N, columns). They
@@ -162,9 +172,9 @@ class UpdateMatrix:
         """
         columns = self.columns[name]
         size = columns.stop - columns.start
-        buffer = self.memory.scratch(self._length_of_buffer(min(size, BLOCK)), self.dtype)
-        for begin in range(0, size, BLOCK):
-            place = slice(begin, min(begin + BLOCK, size))
+        buffer = self.memory.scratch(self._length_of_buffer(min(size, most)), self.dtype)
+        for begin in range(0, size, most):
+            place = slice(begin, min(begin + most, size))
             yield place, self._gathered(name, place, buffer)
 
     def updates_of(self, name: str) -> torch.Tensor:
@@ -176,37 +186,33 @@ class UpdateMatrix:
 
     def squared_norms(self) -> np.ndarray:
         """Squared length of each row, summed in float64; shape (N,)."""
-        found = np.zeros(len(self))
-        for row, vectors in enumerate(self._vectors):
-            for vector in vectors.values():
-                for begin in range(0, len(vector), BLOCK):
-                    part = self._aligned(vector[begin : begin + BLOCK])
-                    found[row] += _dot(part, part)
-        return found
+        total = torch.zeros(len(self), dtype=torch.float64)
+        for name in self.columns:
+            for _, block in self.blocks(name, self._columns_at_once(BLOCK)):
+                squares = block.square().sum(dim=1).double()
+                # Float32 may overflow; values that are not finite themselves stay so in float64.
+                if not torch.isfinite(squares).all():
+                    squares = block.double().square().sum(dim=1)
+                total += squares
+        return total.numpy()
 
     def products_with_sum(self, factors: np.ndarray) -> np.ndarray:
         """The inner product of each row with the sum of all by ``factors``, in float64; (N,)."""
-        found = np.zeros(len(self))
-        total = torch.empty(min(BLOCK, self.width), dtype=self.dtype)
-        for name, columns in self.columns.items():
-            size = columns.stop - columns.start
-            for begin in range(0, size, BLOCK):
-                place = slice(begin, min(begin + BLOCK, size))
-                parts = [vectors[name][place] for vectors in self._vectors]
-                of_sum = total[: place.stop - place.start].zero_()
-                for part, factor in zip(parts, factors, strict=True):
-                    of_sum.add_(part, alpha=float(factor))
-                for row, part in enumerate(parts):
-                    found[row] += _dot(self._aligned(part), of_sum)
-        return found
+        double = torch.from_numpy(factors)
+        single = double.to(self.dtype)
+        total = torch.zeros(len(self), dtype=torch.float64)
+        for name in self.columns:
+            for _, block in self.blocks(name, self._columns_at_once(SHORT_BLOCK)):
+                products = torch.mv(block, torch.mv(block.T, single)).double()
+                if not torch.isfinite(products).all():
+                    longer = block.double()
+                    products = torch.mv(longer, torch.mv(longer.T, double))
+                total += products
+        return total.numpy()
 
-    def _aligned(self, vector: torch.Tensor) -> torch.Tensor:
-        """A vector at the beginning of a cache line, valid until the next call.
-
-        The last bits of an inner product depend on where the vectors begin.
-        """
-        copied = self.memory.scratch(len(vector), self.dtype)
-        return copied.copy_(vector)
+    def _columns_at_once(self, most: int) -> int:
+        """At most so many columns of a block, the fewer the more rows there are."""
+        return min(most, max(1, MOST_VALUES // len(self)))
 
     def _length_of_buffer(self, columns: int) -> int:
         """Values that :meth:`_gathered` needs for so many columns, at most."""
@@ -252,7 +258,7 @@ class UpdateMatrix:
         columns = self.columns[name]
         sums = torch.empty(len(factors), columns.stop - columns.start, dtype=self.dtype)
         for place, block in self.blocks(name):
-            sums[:, place] = factors @ block
+            torch.mm(factors, block, out=sums[:, place])
         return sums
 
     def by_class(self, name: str, axis: int) -> torch.Tensor:
@@ -440,7 +446,7 @@ class SumGeometry(Geometry):
     """Lengths of the updates, and inner products with weighted sums of them, such as the step.
 
     It takes the place of the Gram matrix where there are many clients: it reads all updates once
-    for the lengths and twice for each sum, where the Gram matrix takes N products of each update.
+    for the lengths and once for each sum, where the Gram matrix takes N products of each update.
     Whoever needs all pairs is refused.
 
     Args:
@@ -584,15 +590,6 @@ def _flat(rows: torch.Tensor) -> torch.Tensor:
     if rows.ndim > 2:
         return rows.double().flatten(2)
     return rows.double()[..., None]
-
-
-def _dot(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The inner product of two vectors of at most :data:`BLOCK` values."""
-    product = float(torch.dot(one, other))
-    # Float32 may overflow; values that are not finite themselves stay so in float64.
-    if not np.isfinite(product):
-        product = float(torch.dot(one.double(), other.double()))
-    return product
 
 
 def _gram(matrix: UpdateMatrix, name: str) -> np.ndarray:
