@@ -195,8 +195,8 @@ class BundleFederation:
         ``federate.json`` names it as the ``_target_`` of its federation, so that it need not hand
         over each key by a reference: every key that is an argument of this class or a field of
         :class:`~monai_fairfl.server.settings.RunSettings` is one. The key ``strategy`` counts where
-        ``strategies`` is empty. Where ``seeds`` or ``folds`` is given, it is a comparison over them,
-        which trains such a federation for each strategy, seed and fold.
+        ``strategies`` is empty. Where ``seeds`` or ``folds`` is given, the result is a comparison
+        over them, which trains such a federation for each strategy, seed and fold.
 
         Args:
             arguments: in place of the keys of those names.
