@@ -293,6 +293,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             past: the client's earlier models.
         """
         values: dict[str, Measurement] = {}
+        # Data -> what runs models on it: measurements of one model share its pass over the images.
+        probes: dict[str, Probe | TrainingProbe | None] = {}
         for name in request.measure:
             entry = MEASUREMENTS.get(name)
             if entry is None or entry.of != of:
@@ -303,13 +305,19 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             if entry.data == "test" and self._test_overlap is not None:
                 values.update(self._test_overlap.measurements())
                 continue
-            probe = self._probe(entry.data_for(request.context))
+            data = entry.data_for(request.context)
+            if data not in probes:
+                probes[data] = self._probe(data)
+            probe = probes[data]
             if probe is None:
                 logger.warning(
                     "client %s: the bundle has no evaluator for %r", request.client, name
                 )
                 continue
 
+            if isinstance(probe, Probe):
+                # Those of the measurement before.
+                probe.cases = {}
             memory = _memory_for(entry, past)
             model = weights
             if memory.present is not None:
@@ -331,7 +339,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         evaluator = self.evaluator if data == "test" else self.train_workflow.evaluator
         if evaluator is None:
             return None
-        return Probe(evaluator, self._class_names())
+        return Probe(evaluator, self._class_names(), remembers=True)
 
     def _class_names(self) -> tuple[str, ...]:
         """The output channels' names in the bundle's metadata; none where it names none."""

@@ -29,6 +29,7 @@ from monai_fairfl.utils.engine_internals import (
     remove_handlers,
     require_whole_run,
 )
+from monai_fairfl.utils.machine import reuse_freed_memory
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +116,7 @@ class MendedMonaiAlgo(MonaiAlgo):
         """
         if self._built:
             return
+        reuse_freed_memory()
         extra = dict(extra or {})
         # MonaiAlgo would attach it to an evaluator that is None.
         stats_sender = extra.pop(ExtraItems.STATS_SENDER, None)

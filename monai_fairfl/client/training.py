@@ -10,18 +10,25 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 from ignite.engine import Engine, Events
+from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import LrScheduleHandler
 
 from monai_fairfl.client.trainer_state import load_state, state_of
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import Proximal, SharpnessAware
+from monai_fairfl.handlers.base import Detachable
 from monai_fairfl.measurements.batches import seed_loader
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.engine_internals import (
+    Handler,
     forget_unfinished_run,
     handler_owner,
     handlers_of,
+    is_monai_best_metric,
+    is_monai_output_step,
+    is_monai_sampler_step,
+    only_handlers,
     require_whole_run,
 )
 from monai_fairfl.utils.random_state import own_random_state
@@ -85,12 +92,15 @@ def one_round(
 ) -> Iterator[None]:
     """Inside, ``trainer`` has these handlers, and all random numbers follow from ``seed``.
 
+    What the trainer makes of its output is left out, see :func:`without_unread_output`.
+
     Raises:
         TransportAborted: when the training inside was interrupted.
     """
     forget_unfinished_run(trainer)
     with ExitStack() as stack:
         stack.enter_context(own_random_state(seed))
+        stack.enter_context(without_unread_output(trainer))
         for handler in handlers:
             handler.attach(trainer)
             stack.callback(handler.detach)
@@ -105,6 +115,46 @@ def one_round(
 
 def _set_scaler(trainer: SupervisedTrainer, scaler: Any) -> None:
     trainer.scaler = scaler
+
+
+@contextmanager
+def without_unread_output(trainer: SupervisedTrainer) -> Iterator[None]:
+    """Inside, ``trainer`` does not decollate, postprocess or score its output if nobody reads that.
+
+    A bundle's training metric is for those who watch a training by itself. A federation's own
+    handlers read the output when the loss is computed, which is before. Where the bundle has a
+    handler that may read it, such as one that logs or saves, everything stays.
+    """
+    if any(_may_read_output(handler, trainer) for handler in handlers_of(trainer)):
+        yield
+        return
+    with only_handlers(trainer, lambda handler: not _makes_output(handler)):
+        yield
+
+
+def _makes_output(handler: Handler) -> bool:
+    """Whether ``handler`` makes what comes after the optimizer's step: predictions, metrics."""
+    if isinstance(handler_owner(handler), Metric):
+        return True
+    return is_monai_output_step(handler) or is_monai_best_metric(handler)
+
+
+def _may_read_output(handler: Handler, trainer: SupervisedTrainer) -> bool:
+    """Whether ``handler`` may need what :func:`_makes_output`; a handler of others may."""
+    owner = handler_owner(handler)
+    if isinstance(owner, LrScheduleHandler):
+        return _reads_a_value(owner, trainer)
+    is_known = isinstance(owner, Detachable) or is_monai_sampler_step(handler)
+    return not (is_known or _makes_output(handler))
+
+
+def _reads_a_value(schedule: LrScheduleHandler, trainer: SupervisedTrainer) -> bool:
+    """Whether ``schedule`` steps by a value, such as the best metric, and not by epochs alone."""
+    try:
+        return schedule.step_transform(trainer) != ()
+    except Exception:
+        # What it reads is not there before the first epoch.
+        return True
 
 
 def check_schedules(

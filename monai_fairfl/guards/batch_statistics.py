@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -83,7 +84,7 @@ def _has_impossible_values(reply: Reply) -> bool:
     variances = []
     counters = []
     for name, buffer in (reply.buffers or {}).items():
-        kind = name.rpartition(".")[2]
+        kind = _kind(name)
         if kind == VARIANCE and buffer.numel():
             variances.append(buffer.flatten())
         if kind == COUNTER and buffer.numel():
@@ -115,11 +116,21 @@ def _is_unchanged(name: str, buffers: Weights, sent: Weights) -> bool:
     return name in sent and bool((buffers[name] == sent[name]).all())
 
 
+@lru_cache(maxsize=4096)
+def _kind(name: str) -> str:
+    """What a buffer is within its layer; the names are the same in every reply and round.
+
+    >>> _kind("norm.running_mean")
+    'running_mean'
+    """
+    return name.rpartition(".")[2]
+
+
 def _names_in(reply: Reply, kind: str) -> list[str]:
     """The names of a reply's buffers of one kind that have entries, sorted."""
     found = []
     for name, buffer in (reply.buffers or {}).items():
-        if name.rpartition(".")[2] == kind and buffer.numel():
+        if _kind(name) == kind and buffer.numel():
             found.append(name)
     return sorted(found)
 
@@ -133,7 +144,7 @@ def _stacked_statistics(replies: list[Reply]) -> tuple[np.ndarray, np.ndarray]:
     shapes: dict[str, set[tuple[int, ...]]] = {}
     for reply in replies:
         for name, buffer in (reply.buffers or {}).items():
-            if name.rpartition(".")[2] in (MEAN, VARIANCE) and buffer.numel():
+            if _kind(name) in (MEAN, VARIANCE) and buffer.numel():
                 shapes.setdefault(name, set()).add(tuple(buffer.shape))
 
     means: list[str] = []
@@ -169,10 +180,13 @@ def _ratios_of_variances(variances: np.ndarray) -> np.ndarray:
     Args:
         variances: shape (N, channels), from 0.
     """
+    found = np.zeros((len(variances), len(variances)))
     with np.errstate(invalid="ignore"):
         logarithms = np.log(variances + EPSILON)
-        differences = np.abs(logarithms[:, None] - logarithms[None])
-    return np.exp(np.minimum(_largest_of_channels(differences), math.log(1e300)))
+        # Row by row, as the differences of all pairs together fit no cache.
+        for row, of_client in enumerate(logarithms):
+            found[row] = _largest_of_channels(np.abs(logarithms - of_client))
+    return np.exp(np.minimum(found, math.log(1e300)))
 
 
 def _shifts_of_means(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
@@ -185,10 +199,13 @@ def _shifts_of_means(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
     Returns:
         Client by other, shape (N, N).
     """
+    found = np.zeros((len(means), len(means)))
     with np.errstate(invalid="ignore"):
         deviations = np.sqrt(variances + EPSILON)
-        shifts = np.abs(means[:, None] - means[None]) / deviations[None]
-    return _largest_of_channels(shifts)
+        for other in range(len(means)):
+            shifts = np.abs(means - means[other]) / deviations[other]
+            found[:, other] = _largest_of_channels(shifts)
+    return found
 
 
 def _largest_of_channels(differences: np.ndarray) -> np.ndarray:

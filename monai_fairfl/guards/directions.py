@@ -22,21 +22,21 @@ def cosines(gram: np.ndarray) -> np.ndarray:
     """The cosine of each pair of vectors, from their Gram matrix; 0 with a vector of no length.
 
     Args:
-        gram: inner products, shape (N, N).
+        gram: inner products, shape (..., N, N).
 
     Returns:
-        Shape (N, N).
+        The same shape.
 
     >>> cosines(np.array([[4.0, 2.0], [2.0, 4.0]])).round(3).tolist()
     [[1.0, 0.5], [0.5, 1.0]]
     """
-    norms = np.sqrt(np.maximum(np.diag(gram), 0.0))
+    squared_norms = np.diagonal(gram, axis1=-2, axis2=-1)
+    norms = np.sqrt(np.maximum(squared_norms, 0.0))
     has_direction = norms > ZERO_NORM
     lengths = np.where(has_direction, norms, 1.0)
-    angles = gram / np.outer(lengths, lengths)
-    angles[~has_direction, :] = 0.0
-    angles[:, ~has_direction] = 0.0
-    return np.clip(angles, -1.0, 1.0)
+    angles = gram / (lengths[..., :, None] * lengths[..., None, :])
+    both_have_direction = has_direction[..., :, None] & has_direction[..., None, :]
+    return np.clip(np.where(both_have_direction, angles, 0.0), -1.0, 1.0)
 
 
 def others_of(row: int, count: int) -> np.ndarray:

@@ -76,14 +76,14 @@ def _in_common(replies: Replies) -> tuple[np.ndarray, np.ndarray]:
         layer = replies.spec.layers.get(name, name)
         sizes[layer] = sizes.get(layer, 0) + columns.stop - columns.start
 
-    total = np.zeros((len(replies), len(replies)))
-    layers_of_pair = np.zeros_like(total)
-    parameters_of_pair = np.zeros_like(total)
-    for layer, gram in replies.geometry.layers.items():
-        total += sizes[layer] * cosines(gram) ** 2
-        # A layer that a client does not train says nothing of it.
-        trained = np.diag(gram) > ZERO_NORM**2
-        both = np.outer(trained, trained)
-        layers_of_pair += both
-        parameters_of_pair += both * sizes[layer]
-    return total / np.maximum(layers_of_pair, 1.0), parameters_of_pair
+    # All layers together, shape (layers, N, N).
+    layers = replies.geometry.layers
+    grams = np.stack(list(layers.values()))
+    parameters = np.array([sizes[layer] for layer in layers], float)[:, None, None]
+    total = (parameters * cosines(grams) ** 2).sum(axis=0)
+
+    # A layer that a client does not train says nothing of it.
+    trained = np.diagonal(grams, axis1=1, axis2=2) > ZERO_NORM**2
+    both = trained[:, :, None] & trained[:, None, :]
+    layers_of_pair = both.sum(axis=0)
+    return total / np.maximum(layers_of_pair, 1.0), (both * parameters).sum(axis=0)

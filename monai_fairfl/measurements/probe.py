@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator
+from monai.handlers import IgniteMetricHandler
 from monai.networks.utils import eval_mode
 from monai.transforms import Activationsd, Compose
 from monai.utils import convert_to_tensor
@@ -30,6 +31,7 @@ from monai_fairfl.utils.engine_internals import (
     forget_unfinished_run,
     handler_owner,
     is_monai_output_step,
+    metric_named,
     only_handlers,
     postprocessing_of,
     require_whole_run,
@@ -43,6 +45,14 @@ MEAN_COLUMN = "dice"
 FLOAT32_ERROR = 1e-6
 
 
+class _Scored(NamedTuple):
+    """A model, its score and the scores of the cases."""
+
+    weights: Weights
+    estimates: dict[str, float | Estimate]
+    cases: dict[str, dict[str, float]]
+
+
 class Probe:
     """Runs weights with a bundle's own evaluator: its data, inferer, postprocessing, key metric.
 
@@ -53,13 +63,20 @@ class Probe:
         evaluator: built by the bundle; its savers, loggers and best-metric bookkeeping are left out
             while probing.
         classes: names of the scored classes; used when their number fits the metric's.
+        remembers: whether the model that was scored last is not scored again; for a probe that
+            lives as long as one request, in which nobody changes a model's tensors.
     """
 
-    def __init__(self, evaluator: SupervisedEvaluator, classes: Sequence[str] = ()):
+    def __init__(
+        self, evaluator: SupervisedEvaluator, classes: Sequence[str] = (), remembers: bool = False
+    ):
         self.engine = evaluator
         self.classes = tuple(classes)
+        self.remembers = remembers
         self.cases: dict[str, dict[str, float]] = {}
         self._yields_outputs = False
+        # The model that was scored last, its score and its cases' own.
+        self._last: _Scored | None = None
 
     def score(self, weights: Weights) -> dict[str, float | Estimate]:
         """The evaluator's key metric (mean Dice): ``"mean"`` over cases, and one value per class.
@@ -77,6 +94,15 @@ class Probe:
                 the better.
             TransportAborted: when the evaluator was interrupted.
         """
+        last = self._last
+        if last is None or not self.remembers or not _same_tensors(last.weights, weights):
+            estimates = self._score(weights)
+            last = self._last = _Scored(weights, estimates, self.cases)
+        self.cases = last.cases
+        return dict(last.estimates)
+
+    def _score(self, weights: Weights) -> dict[str, float | Estimate]:
+        """The evaluator's key metric of ``weights``, by a run over all cases."""
         with self._bare() as evaluator, loaded(evaluator.network, weights), own_random_state(0):
             evaluator.run()
             require_whole_run(evaluator)
@@ -228,11 +254,18 @@ class Probe:
         engine.state.metrics = {}
         engine.state.metric_details = {}
         try:
-            with only_handlers(engine, _makes_the_score):
+            with only_handlers(engine, _makers_of_the_score(engine)):
                 forget_unfinished_run(engine)
                 yield engine
         finally:
             engine.state = usual_state
+
+
+def _same_tensors(first: Weights, second: Weights) -> bool:
+    """Whether both models are made of the very same tensors."""
+    if first.keys() != second.keys():
+        return False
+    return all(first[name] is second[name] for name in first)
 
 
 def estimate(values: torch.Tensor) -> Estimate:
@@ -272,5 +305,21 @@ def _check_range(name: str, scores: torch.Tensor) -> None:
         )
 
 
-def _makes_the_score(handler: Handler) -> bool:
-    return isinstance(handler_owner(handler), Metric) or is_monai_output_step(handler)
+def _makers_of_the_score(engine: Any) -> Callable[[Handler], bool]:
+    """Tells the handlers that make the key metric from the others.
+
+    Further metrics of the evaluator are left out: nobody reads them here. Only a key metric that
+    is not MONAI's, such as ignite's ``MetricsLambda``, may be computed from others.
+    """
+    key_metric = metric_named(engine, engine.state.key_metric_name)
+    depends_on_none = isinstance(key_metric, IgniteMetricHandler)
+
+    def makes_the_score(handler: Handler) -> bool:
+        if is_monai_output_step(handler):
+            return True
+        owner = handler_owner(handler)
+        if depends_on_none:
+            return owner is key_metric
+        return isinstance(owner, Metric)
+
+    return makes_the_score

@@ -101,11 +101,15 @@ class UpdateMatrix:
         device is copied.
         """
         vectors = {}
-        for name in self.columns:
-            tensor = update[name].detach().to("cpu", self.dtype)
+        adopted = {}
+        for name, shape in self.shapes.items():
+            tensor = update[name]
+            if tensor.requires_grad or tensor.dtype != self.dtype or not tensor.is_cpu:
+                tensor = tensor.detach().to("cpu", self.dtype)
+            adopted[name] = tensor.view(shape) if tensor.shape != shape else tensor
             vectors[name] = tensor.reshape(-1)
         self._vectors[row] = vectors
-        return self.views(row)
+        return adopted
 
     def views(self, row: int) -> dict[str, torch.Tensor]:
         """Parameter name -> view of its part of ``row``."""
@@ -182,7 +186,9 @@ class UpdateMatrix:
         """
         line = CACHE_LINE // self.dtype.itemsize
         count = place.stop - place.start
-        offset = (self.columns[name].start + place.start) % line
+        columns = self.columns[name]
+        is_whole = count == columns.stop - columns.start
+        offset = (columns.start + place.start) % line
         # The smallest distance of two rows that is P modulo the cache line.
         gap = (self.width - count) % line
 
@@ -192,7 +198,8 @@ class UpdateMatrix:
             parts.append(buffer.new_zeros(offset))
         between = buffer.new_zeros(gap)
         for vectors in self._vectors:
-            parts.append(vectors[name][place])
+            # Most parameters are no longer than a block.
+            parts.append(vectors[name] if is_whole else vectors[name][place])
             if gap:
                 parts.append(between)
         used = offset + len(self) * (count + gap)

@@ -11,7 +11,13 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from monai_fairfl.protocol.averages import Aggregation, sample_shares, uniform, weighted_mean
+from monai_fairfl.protocol.averages import (
+    Aggregation,
+    is_by_layer,
+    sample_shares,
+    uniform,
+    weighted_mean,
+)
 from monai_fairfl.protocol.geometry import Geometry, UpdateMatrix
 from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.messages import Reply, Request
@@ -278,10 +284,16 @@ class Replies(list[Reply]):
         """
         if weights is None:
             weights = uniform(self.clients)
+        if start is None:
+            start = self._common_model()
         scales = self._scales(scale)
+        # Of a model that has hundreds of tensors, most methods weigh all alike.
+        same_rho = None
+        if not is_by_layer(weights):
+            same_rho = self._rho_of(weights)  # type: ignore[arg-type]
         averaged: dict[str, torch.Tensor] = {}
         for name in self.matrix.columns:
-            rho = self._weights_of(name, weights)
+            rho = self._weights_of(name, weights) if same_rho is None else same_rho
             origin = self._mean_start(name, rho) if start is None else start[name]
             if self._differs_by_class(name):
                 moved = self._step_by_class(name, rho, scales)
@@ -386,8 +398,19 @@ class Replies(list[Reply]):
             by_client = uniform(self.clients)
         else:
             by_client = weights  # type: ignore[assignment]
-        rho = [float(by_client.get(reply.client, 0.0)) for reply in self]
+        return self._rho_of(by_client)
+
+    def _rho_of(self, weights: Mapping[str, float]) -> torch.Tensor:
+        """client -> weight as a vector in the order of the replies, shape (N,)."""
+        rho = [float(weights.get(reply.client, 0.0)) for reply in self]
         return torch.tensor(rho, dtype=torch.float64)
+
+    def _common_model(self) -> Weights | None:
+        """The model that all clients were sent; ``None`` where they were sent different ones."""
+        models = [self.start(reply) for reply in self]
+        if all(model is models[0] for model in models):
+            return models[0]
+        return None
 
     def _mean_start(self, name: str, rho: torch.Tensor) -> torch.Tensor:
         """What the clients started from; averaged where they were sent different tensors."""
@@ -433,22 +456,53 @@ class Replies(list[Reply]):
         if policy == "local":
             return averaged
         chosen = weights if policy == "aggregation" else sample_shares(self)
+        same_rho = None if is_by_layer(chosen) else self._rho_of(chosen)  # type: ignore[arg-type]
+        # Buffers that the same replies sent, with the same weights -> their names.
+        alike: dict[tuple[tuple[int, ...], tuple[float, ...], torch.dtype], list[str]] = {}
         for name in self.spec.buffers:
-            values = []
             rows = []
             for row, reply in enumerate(self):
                 if reply.buffers is not None and name in reply.buffers:
-                    values.append(reply.buffers[name])
                     rows.append(row)
-            if not values:
+            if not rows:
                 continue
+            values = [self[row].buffers[name] for row in rows]  # type: ignore[index]
             if values[0].is_floating_point():
-                rho = self._weights_of(name, chosen)[rows]
-                if not rho.any():
-                    # Only clients of weight 0 sent it: their plain mean.
-                    rho = torch.ones_like(rho)
-                averaged[name] = weighted_mean(values, rho)
+                rho = self._weights_of(name, chosen) if same_rho is None else same_rho
+                rho = rho[rows]
+                key = (tuple(rows), tuple(rho.tolist()), values[0].dtype)
+                alike.setdefault(key, []).append(name)
             else:
                 # A counter: a fraction of it means nothing, so the largest is taken.
                 averaged[name] = torch.stack(values).amax(0)
+        for (some, factors, _), names in alike.items():
+            averaged.update(self._mean_buffers(names, some, factors))
         return averaged
+
+    def _mean_buffers(
+        self, names: Sequence[str], rows: Sequence[int], factors: Sequence[float]
+    ) -> dict[str, torch.Tensor]:
+        """The weighted means of some buffers, as one vector: a model may have hundreds of them.
+
+        Args:
+            names: of the buffers, of one type.
+            rows: of the replies that sent them.
+            factors: weights of these replies.
+        """
+        vectors = []
+        for row in rows:
+            buffers = self[row].buffers or {}
+            vectors.append(torch.cat([buffers[name].reshape(-1) for name in names]))
+        rho = torch.tensor(factors, dtype=torch.float64)
+        if not rho.any():
+            # Only clients of weight 0 sent them: their plain mean.
+            rho = torch.ones_like(rho)
+        mean = weighted_mean(vectors, rho)
+
+        found = {}
+        first = self[rows[0]].buffers or {}
+        sizes = [first[name].numel() for name in names]
+        for name, part in zip(names, mean.split(sizes), strict=True):
+            # Of its own memory: the parts of a vector would hold all of it.
+            found[name] = part.clone().view(first[name].shape)
+        return found

@@ -5,7 +5,7 @@
 Ignite lets a caller add a handler and remove one that the caller has. It lets nobody list the
 handlers of an engine, switch some off for a while, put one in front of the others, or discard a run
 that was interrupted. MONAI lets nobody read an engine's postprocessing. A federated client needs
-all five. Each function here says which private attribute it uses, and why.
+all of that. Each function here says which private attribute it uses, and why.
 """
 
 from __future__ import annotations
@@ -17,15 +17,20 @@ from contextlib import contextmanager
 from typing import Any
 
 from ignite.engine import Engine
+from ignite.metrics import Metric
 
 from monai_fairfl.errors import TransportAborted
 
 Handler = Callable[..., Any]
 HandlersByEvent = defaultdict[Any, list[Any]]
 
-# MONAI registers these two closures when it builds an engine, and keeps no reference to them. Only
-# their qualified names tell what they are.
+# MONAI registers closures when it builds an engine, and keeps no reference to them. Only their
+# qualified names tell what they are.
 MONAI_OUTPUT_STEPS = ("Workflow._register_decollate", "Workflow._register_postprocessing")
+
+# Two more of these closures: one looks for the best metric, one shuffles a distributed sampler.
+MONAI_BEST_METRIC = "Workflow._register_metrics"
+MONAI_SAMPLER_STEP = "Workflow.__init__"
 
 
 def handlers_of(engine: Engine) -> list[Handler]:
@@ -64,6 +69,36 @@ def handler_owner(handler: Handler) -> Any:
 def is_monai_output_step(handler: Handler) -> bool:
     """Whether ``handler`` is the step with which MONAI decollates or postprocesses the output."""
     return getattr(handler, "__qualname__", "").startswith(MONAI_OUTPUT_STEPS)
+
+
+def is_monai_best_metric(handler: Handler) -> bool:
+    """Whether ``handler`` is the step with which MONAI remembers the best value of the metric."""
+    return getattr(handler, "__qualname__", "").startswith(MONAI_BEST_METRIC)
+
+
+def is_monai_sampler_step(handler: Handler) -> bool:
+    """Whether ``handler`` is the step with which MONAI shuffles a distributed sampler."""
+    return getattr(handler, "__qualname__", "").startswith(MONAI_SAMPLER_STEP)
+
+
+def metric_named(engine: Engine, name: str | None) -> Metric | None:
+    """The metric that was attached to ``engine`` under ``name``; ``None`` where there is none.
+
+    Reads ``Engine._event_handlers``: ignite hands the name to the metric's ``completed`` as its
+    last argument, and stores it nowhere else.
+
+    >>> from ignite.metrics import Accuracy
+    >>> engine, accuracy = Engine(lambda engine, batch: None), Accuracy()
+    >>> accuracy.attach(engine, "accuracy")
+    >>> metric_named(engine, "accuracy") is accuracy
+    True
+    """
+    for entries in engine._event_handlers.values():
+        for handler, arguments, _ in entries:
+            owner = handler_owner(handler)
+            if isinstance(owner, Metric) and arguments and arguments[-1] == name:
+                return owner
+    return None
 
 
 def postprocessing_of(engine: Engine) -> Any:

@@ -1,16 +1,26 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What this process may use of its machine: cores and memory."""
+"""What this process may use of its machine, cores and memory, and how it uses memory again."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
 """Where Linux shows the limits of a container (control groups, version 2)."""
 
 MEMORY_INFO = Path("/proc/meminfo")
+
+
+MMAP_THRESHOLD = -3
+TRIM_THRESHOLD = -1
+"""Names of glibc's ``mallopt`` for these settings, by <malloc.h>."""
+
+LARGEST_REUSED = 1 << 30
+"""Bytes of the largest block of memory that is used again, and of a process's reserve."""
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:
@@ -60,6 +70,28 @@ def free_memory(cgroup: Path = CGROUP, memory_info: Path = MEMORY_INFO) -> int:
         copies = _number_after("inactive_file", _read(cgroup / "memory.stat")) or 0
         free = min(free, int(limit) - int(used) + copies)
     return max(0, free)
+
+
+def reuse_freed_memory() -> bool:
+    """Let this process use memory that it has freed again, without asking the system for new.
+
+    A training frees at each step what it takes again at the next. GNU's C library hands large
+    blocks back to the system, which clears every page of the new ones: a tenth of a round at
+    128 x 128. From now on up to 1 GiB of freed memory stays with the process.
+
+    Nothing changes on other systems, nor where the environment has settings of its own
+    (``MALLOC_MMAP_THRESHOLD_``, ``MALLOC_TRIM_THRESHOLD_``, ``GLIBC_TUNABLES``).
+
+    Returns:
+        Whether it was set.
+    """
+    chosen = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+    if any(name in os.environ for name in chosen) or platform.libc_ver()[0] != "glibc":
+        return False
+    library = ctypes.CDLL(None)
+    set_threshold = library.mallopt(MMAP_THRESHOLD, LARGEST_REUSED)
+    set_reserve = library.mallopt(TRIM_THRESHOLD, LARGEST_REUSED)
+    return bool(set_threshold and set_reserve)
 
 
 def _read(path: Path) -> str:

@@ -195,3 +195,20 @@ def test_leave_one_out_error_needs_the_state_of_exactly_the_previous_round(
     score = value_of(absent.measurements["global_score"])
     error = value_of(absent.measurements["leave_one_out_error"])
     assert error == pytest.approx(1 - score)
+
+
+def test_two_measurements_of_one_model_pass_over_the_images_once(
+    prostate_client: Maker, weights: Weights
+) -> None:
+    client = prostate_client()
+    train(client, weights)
+    epochs = []
+    client.train_workflow.evaluator.network.register_forward_pre_hook(
+        lambda network, images: None if network.training else epochs.append(len(images[0]))
+    )
+    measure(client, weights, "score")
+    one_pass = len(epochs)
+    both = measure(client, weights, "global_score", "leave_one_out_error", previous_weight=0.0)
+    assert len(epochs) == 2 * one_pass > 0
+    error = value_of(both["leave_one_out_error"])
+    assert error == pytest.approx(1 - value_of(both["global_score"]))

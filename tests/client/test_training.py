@@ -17,7 +17,9 @@ from helpers.small_trainers import (
     trainer_of,
 )
 from ignite.engine import Events
-from monai.handlers import LrScheduleHandler
+from ignite.metrics import Average
+from monai.engines import SupervisedTrainer
+from monai.handlers import LrScheduleHandler, StatsHandler
 from torch import nn
 
 from monai_fairfl.client.trainer_state import load_state, state_of, with_new_optimizer
@@ -29,7 +31,7 @@ from monai_fairfl.client.training import (
     train_personal,
 )
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers import SharpnessAware
+from monai_fairfl.handlers import SharpnessAware, TrainLoss
 
 DITTO = GOLDEN["ditto"]
 
@@ -233,3 +235,77 @@ def test_a_schedule_by_the_validation_score_is_refused_and_one_by_the_training_i
         check(lambda engine: read(evaluator.state))
     check(lambda engine: engine.state.output["loss"])
     assert evaluator.state is state
+
+
+class Watched(Average):
+    """A training metric that counts for how many batches it was computed."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        super().__init__(output_transform=lambda output: 1.0)
+
+    def update(self, output: Any) -> None:
+        self.batches += 1
+        super().update(output)
+
+
+class Round:
+    """A round of two batches with a training metric, and what was made of the output."""
+
+    def __init__(self, *handlers: Any):
+        self.metric = Watched()
+        self.postprocessed = 0
+        torch.manual_seed(0)
+        network = nn.Conv2d(1, 1, 1)
+        optimizer = torch.optim.SGD(network.parameters(), 0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        self.trainer = SupervisedTrainer(
+            torch.device("cpu"),
+            1,
+            image_batches(2),  # type: ignore[arg-type]
+            network,
+            optimizer,
+            nn.BCEWithLogitsLoss(),
+            postprocessing=self.postprocess,  # type: ignore[arg-type]
+            key_train_metric={"ones": self.metric},
+            train_handlers=[LrScheduleHandler(schedule, print_lr=False), *handlers],
+        )
+
+    def postprocess(self, case: Any) -> Any:
+        self.postprocessed += 1
+        return case
+
+    def train(self) -> dict[str, torch.Tensor]:
+        with one_round(self.trainer, 0, [TrainLoss(None)]):
+            self.trainer.run()
+        return self.trainer.network.state_dict()
+
+
+def test_a_round_makes_no_metric_that_nobody_reads_and_trains_the_same() -> None:
+    silent = Round()
+    read = Round(StatsHandler(output_transform=lambda output: output[0]["loss"]))
+    weights, same_weights = silent.train(), read.train()
+    assert (silent.metric.batches, silent.postprocessed) == (0, 0)
+    assert (read.metric.batches, read.postprocessed) == (2, 8)
+    for name in weights:
+        assert torch.equal(weights[name], same_weights[name])
+
+    # A training outside of a federation has them again.
+    silent.trainer.state.max_epochs += 1
+    silent.trainer.run()
+    assert (silent.metric.batches, silent.postprocessed) == (2, 8)
+    assert silent.trainer.state.metrics == {"ones": 1.0}
+
+
+def test_a_schedule_by_the_training_metric_still_has_it() -> None:
+    steps = []
+    optimizer = torch.optim.SGD(nn.Conv2d(1, 1, 1).parameters(), 0.1)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+
+    def read(engine: Any) -> float:
+        steps.append(engine.state.metrics["ones"])
+        return steps[-1]
+
+    by_metric = Round(LrScheduleHandler(plateau, print_lr=False, step_transform=read))
+    by_metric.train()
+    assert by_metric.metric.batches == 2 and steps == [1.0]

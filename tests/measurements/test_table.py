@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.small_evaluators import evaluator_of
+from helpers.small_evaluators import Scaled, evaluator_of
 from monai.handlers import HausdorffDistance, MeanDice, from_engine
 from torch import nn
 
@@ -167,3 +167,68 @@ def test_a_distance_is_no_score() -> None:
         ValueError, match=r"key metric 'distance' is 3 for a case.*make such a metric the key_val"
     ):
         Probe(evaluator).score({})
+
+
+class Counting(MeanDice):
+    """Mean Dice that counts its batches."""
+
+    def __init__(self) -> None:
+        super().__init__(output_transform=from_engine(["pred", "label"]))
+        self.batches = 0
+
+    def update(self, output: Any) -> None:
+        self.batches += 1
+        super().update(output)
+
+
+def probe_with(key_metric: Any, further: Any) -> Probe:
+    """A probe of two cases, whose evaluator has a further metric."""
+    label = torch.zeros(1, 4, 4)
+    label[:, 1:3] = 1
+    items = [{"image": image, "label": label} for image in (label, torch.ones(1, 4, 4))]
+    evaluator = evaluator_of(
+        Scaled(),
+        items,
+        key_val_metric={"dice": key_metric},
+        additional_metrics={"further": further},
+    )
+    return Probe(evaluator)
+
+
+def test_a_score_computes_the_key_metric_alone() -> None:
+    key_metric, further = Counting(), Counting()
+    probe = probe_with(key_metric, further)
+    mean = probe.score({})["mean"]
+    assert isinstance(mean, Estimate) and mean.value == pytest.approx((1 + 2 / 3) / 2)
+    assert (key_metric.batches, further.batches) == (2, 0)
+    # The bundle's own evaluation computes both.
+    probe.engine.run()
+    assert further.batches == 2
+
+
+def test_a_key_metric_made_of_other_metrics_has_them() -> None:
+    dice = Counting()
+    doubled = dice * 0.5
+    mean = probe_with(doubled, dice).score({})["mean"]
+    assert isinstance(mean, Estimate) and mean.value == pytest.approx((1 + 2 / 3) / 4)
+    assert dice.batches == 2
+
+
+def test_a_probe_of_one_request_scores_a_model_once() -> None:
+    metric = Counting()
+    probe = Probe(probe_with(metric, Counting()).engine, remembers=True)
+    model = {"scale": torch.ones(())}
+    score, cases = probe.score(model), probe.cases
+    probe.cases = {}
+    assert probe.score(dict(model)) == score and probe.cases == cases != {}
+    assert metric.batches == 2
+    assert probe.score({"scale": torch.zeros(())}) != score
+    assert metric.batches == 4
+
+
+def test_a_probe_of_ones_own_scores_a_model_again_that_may_have_changed() -> None:
+    metric = Counting()
+    probe = probe_with(metric, Counting())
+    probe.score({})
+    probe.score({})
+    assert metric.batches == 4

@@ -1,10 +1,15 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Cores and memory that a container may use, by the files in which Linux shows its limits."""
+"""Cores and memory that a container may use, by the files in which Linux shows its limits; memory
+that is used again.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +62,36 @@ def test_free_memory_is_that_of_the_machine_or_what_the_container_has_left(syste
 
 def test_a_system_without_these_files_has_memory_too(tmp_path: Path) -> None:
     assert free_memory(tmp_path, tmp_path / "none") > 0
+
+
+PAGES = """
+import resource
+from monai_fairfl.utils.machine import reuse_freed_memory
+print(reuse_freed_memory())
+block = bytearray(b"x") * (64 << 20)
+del block
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    block = bytearray(b"x") * (64 << 20)
+    del block
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+@pytest.mark.parametrize("setting", ["", "MALLOC_TRIM_THRESHOLD_"])
+def test_memory_that_was_freed_is_used_again_unless_the_environment_has_a_setting(
+    setting: str,
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if "MALLOC" not in name}
+    environment.pop("GLIBC_TUNABLES", None)
+    if setting:
+        environment[setting] = "131072"
+    # A new interpreter: the setting is one of the process.
+    ended = subprocess.run(
+        [sys.executable, "-c", PAGES], env=environment, capture_output=True, text=True, check=True
+    )
+    done, pages = ended.stdout.split()
+    # Ten blocks of 64 MiB are 163,840 pages of 4 KiB.
+    assert done == str(not setting)
+    assert (int(pages) < 1000) == (not setting)
