@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ from monai_fairfl.cli.comparing import plan_of
 from monai_fairfl.cli.program import _parser
 from monai_fairfl.cli.trying import SMALL
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.run_folder import ledger
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.transports.workers import Turn
 
@@ -273,15 +275,28 @@ def test_the_table_equals_one_computed_from_its_csv_with_scipy(compared: tuple[P
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_same_command_trains_nothing_again_and_another_one_is_refused(
-    compared: tuple[Path, str], sites: Path, capsys: pytest.CaptureFixture[str]
+    compared: tuple[Path, str],
+    sites: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out, _ = compared
     before = {name: (out / name).read_bytes() for name in TABLES}
+    readings: Counter[Path] = Counter()
+    whole_lines = ledger._whole_lines
+
+    def noted(path: Path) -> list[bytes]:
+        readings[path] += 1
+        return whole_lines(path)
+
+    monkeypatch.setattr(ledger, "_whole_lines", noted)
     ledgers = {file: file.stat().st_mtime_ns for file in out.glob("cells/*/*/ledger.jsonl")}
     assert len(ledgers) == 8
     assert main(words(sites, out)) == 0
     assert {name: (out / name).read_bytes() for name in TABLES} == before
     assert {file: file.stat().st_mtime_ns for file in ledgers} == ledgers
+    # Once to see that its cell is done, once for the tables.
+    assert readings == dict.fromkeys(ledgers, 2)
 
     capsys.readouterr()
     error = run_json(capsys, *words(sites, out, "--seeds", "0", "2"), code=2)["error"]
@@ -304,10 +319,10 @@ def test_a_finished_cell_leaves_no_state_that_only_a_resumed_run_needs(
 
 def rounds_in(folder: Path) -> int:
     """Whole lines of a ledger, the opening included."""
-    ledger = folder / "ledger.jsonl"
-    if not ledger.exists():
+    file = folder / "ledger.jsonl"
+    if not file.exists():
         return 0
-    return ledger.read_bytes().count(b"\n")
+    return file.read_bytes().count(b"\n")
 
 
 @pytest.mark.long
@@ -436,9 +451,8 @@ def test_a_cell_alone_in_worker_processes_is_the_cell_of_the_comparison(
     plan = asked(sites, *arguments)
     cell = plan.cells()[-1]
     assert run_cell(plan, cell, tmp_path, Turn(jobs=2))
-    ledger = "ledger.jsonl"
-    alone = (cell.folder(tmp_path) / ledger).read_bytes()
-    assert alone == (cell.folder(compared[0]) / ledger).read_bytes()
+    alone = (cell.folder(tmp_path) / "ledger.jsonl").read_bytes()
+    assert alone == (cell.folder(compared[0]) / "ledger.jsonl").read_bytes()
 
 
 # --- by federate.json
