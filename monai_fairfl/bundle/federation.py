@@ -195,8 +195,8 @@ class BundleFederation:
         ``federate.json`` names it as the ``_target_`` of its federation, so that it need not hand
         over each key by a reference: every key that is an argument of this class or a field of
         :class:`~monai_fairfl.server.settings.RunSettings` is one. The key ``strategy`` counts where
-        ``strategies`` is empty. Where ``seeds`` or ``folds`` is given, it is a comparison over them,
-        which trains such a federation for each strategy, seed and fold.
+        ``strategies`` is empty. Where ``seeds`` or ``folds`` is given, the result is a comparison
+        over them, which trains such a federation for each strategy, seed and fold.
 
         Args:
             arguments: in place of the keys of those names.
@@ -412,8 +412,9 @@ class BundleFederation:
             unfinished = [history for history in histories if not history.finished]
             for history in unfinished or histories[-1:]:
                 logger.info(
-                    "stopped after %d rounds; the same command with --resume True goes on",
+                    "stopped after %d rounds of %s; the same command with --resume True goes on",
                     len(history.rounds),
+                    history.records[0]["name"],
                 )
         return histories, failed
 
@@ -445,10 +446,10 @@ class BundleFederation:
 
             def ended(title: str, result: Any) -> None:
                 found[title] = result
-                reason = None
                 if isinstance(result, Failed):
-                    reason = result.reason
-                display.run_ended(title, reason)
+                    display.run_ended(title, result.reason)
+                elif not isinstance(result, History) or result.finished:
+                    display.run_ended(title)
 
             return carry_out(works, rounds_done=display.round_done, ended=ended, **common)
 
