@@ -19,6 +19,7 @@ from monai_fairfl.report.cautions import (
     suspicious_sites,
     unknown_gain,
     withdrawn_sites,
+    without_pairs,
 )
 from monai_fairfl.report.comparison import DDOF, LEFT_BEHIND, collaboration, gains, left_behind
 from monai_fairfl.report.credit import rules_of
@@ -111,6 +112,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         if yardstick.why_none is not None and first_standalone is not None:
             warnings.append(unknown_gain(run, yardstick.why_none))
         warnings.extend(withdrawn_sites(run))
+        warnings.extend(without_pairs(run))
         warnings.extend(outdated_valuations(run))
         of_run = list(free_riding_of(run))
         free_riding.extend(of_run)

@@ -65,6 +65,9 @@ class RunSettings(Settings):
             gain more than their standard error; 0: none. See
             :mod:`~monai_fairfl.client.adapting`.
         adapt_rate: learning rate of the last mile, constant.
+        gram: compute the inner products of all pairs of updates in every round, for the ledger and
+            for guards and methods that compare pairs. ``False``, for large federations: the lengths
+            and the inner products with the round's step only. Who needs pairs is refused by name.
         unasked: take measurements that no request asked for, too: for clients that are scripts and
             choose their own names.
 
@@ -100,6 +103,7 @@ class RunSettings(Settings):
     cross_evaluators: Sequence[str] = setting(("sites",), RECORDED)
     adapt_epochs: int = setting(0)
     adapt_rate: float = setting(3e-4)
+    gram: bool = setting(True, RECORDED, COMPARED)
     unasked: bool = setting(False)
 
     def __post_init__(self) -> None:
@@ -116,6 +120,8 @@ class RunSettings(Settings):
                 raise ConfigError(
                     f"{name} must be a whole number of at least {minimum}, got {value!r}"
                 )
+        if not isinstance(self.gram, bool):
+            raise ConfigError(f"gram must be True or False, got {self.gram!r}")
         if self.timeout is not None and not self.timeout > 0:
             raise ConfigError(
                 f"timeout must be a number of seconds above 0, or None for no limit, got "
