@@ -8,6 +8,7 @@ import importlib
 import json
 import logging
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -101,8 +102,7 @@ def test_workers_take_the_devices_in_turn_and_the_configuration_records_them(
     hospitals: Path, tmp_path: Path
 ) -> None:
     given = federation(hospitals, tmp_path, FedAvg(), devices=["cpu", "cpu:0"], jobs=2)
-    given.names = sorted(path.name for path in hospitals.iterdir() if path.is_dir())
-    given.settings = given._run_settings()
+    given.read_settings()
     assert given._config()["device"] == ["cpu", "cpu:0"]
 
     class Pool(list):  # type: ignore[type-arg]
@@ -111,12 +111,11 @@ def test_workers_take_the_devices_in_turn_and_the_configuration_records_them(
         def new_owner(self) -> int:
             return 0
 
-    made = []
-    given._maker = lambda name, folder, device: made.append((name, device)) or str  # type: ignore
     given._pool = Pool([1, 2])  # type: ignore[assignment]
     transport: Any = given._transport(tmp_path, given.names)
+    made = {name: pickle.loads(make).keywords["device"] for name, make in transport._makers.items()}
     devices = ["cpu", "cpu:0"]
-    assert dict(made) == {name: devices[number] for name, number in transport._places.items()}
+    assert made == {name: devices[number] for name, number in transport._places.items()}
     assert sorted(transport._places.values()) == [0, 0, 0, 1, 1, 1]
 
 
