@@ -8,12 +8,16 @@ Training does not need it, and for small images it takes longer than the augment
 from __future__ import annotations
 
 import threading as threads
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from monai.data import get_track_meta, set_track_meta
-from monai.transforms import Compose, RandomizableTrait, Transform
+import torch
+from monai.config import USE_COMPILED
+from monai.data import MetaTensor, get_track_meta, set_track_meta
+from monai.transforms import Compose, RandAffined, RandomizableTrait, Transform
+from monai.transforms.utils import create_grid
+from torch.nn import functional
 
 
 class UntrackedCompose(Compose):
@@ -71,6 +75,82 @@ class UntrackedCompose(Compose):
             with _untracked():
                 input_ = super().__call__(input_, max(start, first_random), end, threading, lazy)
         return input_
+
+
+class UntrackedRandAffined(RandAffined):
+    """MONAI's ``RandAffined``, faster where nobody tracks where voxels lie.
+
+    Values and random draws are the same to the bit. MONAI's takes three quarters of its time, for a
+    slice of 128 x 128, to find out where the voxels of the result would lie, and does twice what
+    image and label have in common. Where metadata are tracked, or what it is asked for is more than
+    interpolation by torch, it is MONAI's.
+
+    Args:
+        arguments: of ``RandAffined``.
+
+    >>> turn = UntrackedRandAffined(["image"], prob=1.0, rotate_range=0.3, mode="bilinear")
+    >>> turned = turn.set_random_state(0)({"image": MetaTensor(torch.rand(1, 8, 8))})
+    >>> isinstance(turned["image"], MetaTensor)
+    True
+    """
+
+    def __init__(self, *arguments: Any, **named: Any):
+        super().__init__(*arguments, **named)
+        # The voxels' coordinates, of images of one size.
+        self._coordinates = torch.empty(0)
+
+    def __call__(self, data: Mapping[Hashable, Any], lazy: bool | None = None) -> dict:
+        images = [data[key] for key in self.key_iterator(data)]
+        if not self._is_plain(images, lazy):
+            transformed: dict = super().__call__(data, lazy)
+            return transformed
+
+        # The draws of RandAffined, in their order: whether, then how.
+        is_transformed = self.R.rand() < self.prob
+        self.rand_affine.randomize()
+        result = dict(data)
+        if not is_transformed:
+            for key in self.key_iterator(data):
+                result[key] = data[key].float()
+            return result
+
+        points = self._points(images[0])
+        for key, mode, padding_mode in self.key_iterator(data, self.mode, self.padding_mode):
+            # RandAffined draws again for every key, and does not use it.
+            self.rand_affine.randomize()
+            sampled = functional.grid_sample(
+                data[key].double()[None], points, mode, padding_mode, align_corners=False
+            )
+            result[key] = sampled[0].float()
+        return result
+
+    def _is_plain(self, images: Sequence[Any], lazy: bool | None) -> bool:
+        """Whether these are untracked images of one size, to be interpolated by torch."""
+        if get_track_meta() or lazy or self.lazy or USE_COMPILED or not images:
+            return False
+        if self.rand_affine.spatial_size is not None:
+            return False
+        if not all(isinstance(mode, str) for mode in (*self.mode, *self.padding_mode)):
+            return False
+        for image in images:
+            if not isinstance(image, torch.Tensor) or isinstance(image, MetaTensor):
+                return False
+            if image.shape[1:] != images[0].shape[1:] or image.device.type != "cpu":
+                return False
+        return True
+
+    def _points(self, image: torch.Tensor) -> torch.Tensor:
+        """Where each voxel of the result comes from, in torch's coordinates from -1 to 1."""
+        size = image.shape[1:]
+        if self._coordinates.shape[1:] != size:
+            self._coordinates = torch.as_tensor(create_grid(tuple(size), backend="torch")).float()
+        grid = self.rand_affine.rand_affine_grid(grid=self._coordinates)
+        # Torch has the last axis first.
+        axes = list(reversed(range(len(size))))
+        points = grid[axes].movedim(0, -1).double()
+        for place, axis in enumerate(axes):
+            points[..., place] *= 2.0 / max(2, size[axis])
+        return points[None]
 
 
 def _is_random(transform: Any) -> bool:

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
+from torch import nn
 
 from monai_fairfl.measurements.cka import (
     COLUMNS,
@@ -19,6 +20,7 @@ from monai_fairfl.measurements.cka import (
 from monai_fairfl.measurements.entry import Context, Memory
 from monai_fairfl.measurements.features import (
     count_different,
+    features_of,
     network_inputs,
     paired_features,
     scored_layers,
@@ -37,26 +39,32 @@ def cka(
     of fewer than four different images: of two, the biased estimate is 1 whatever the models are.
     ``cka_unbiased`` takes the mini-batch estimator of the authors' code.
     """
-    # Gram matrices of a layer's pieces add up to that of the layer.
-    grams: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
-    for layer, own_features, anchor_features in _features(probe, weights, memory, LEAST_IMAGES):
-        if layer not in grams:
-            n = len(own_features)
-            grams[layer] = (
-                torch.zeros(n, n, dtype=torch.float64),
-                torch.zeros(n, n, dtype=torch.float64),
-            )
-        own_gram, anchor_gram = grams[layer]
-        own_gram += centred_gram(own_features)
-        anchor_gram += centred_gram(anchor_features)
+    if memory.present is None:
+        return None
+    images = network_inputs(probe.engine)
+    if count_different(images) < LEAST_IMAGES:
+        return None
+    own_grams = _grams(probe.engine.network, memory.present, images)
+    anchor_grams = _grams(probe.engine.network, weights, images)
 
     values = {}
-    for layer, (own_gram, anchor_gram) in grams.items():
+    for layer, own_gram in own_grams.items():
+        anchor_gram = anchor_grams[layer]
         if context.get("cka_unbiased", 0):
             values[layer] = minibatch_cka(own_gram, anchor_gram)
         else:
             values[layer] = cka_of_grams(own_gram, anchor_gram)
     return _with_mean(values)
+
+
+def _grams(network: nn.Module, weights: Weights, images: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Layer -> centred Gram matrix (n, n) of its features under ``weights``."""
+    grams: dict[str, torch.Tensor] = {}
+    for layer, features in features_of(network, weights, images, scored_layers(network)):
+        gram = centred_gram(features)
+        # Those of a layer's pieces add up to that of the layer.
+        grams[layer] = grams[layer] + gram if layer in grams else gram
+    return grams
 
 
 def feature_cosine(
@@ -66,9 +74,15 @@ def feature_cosine(
 
     The value is layer -> cosine, and ``"mean"`` over the layers.
     """
+    if memory.present is None:
+        return None
+    network = probe.engine.network
+    images = network_inputs(probe.engine)
+    pairs = paired_features(network, memory.present, weights, images, scored_layers(network))
+
     # layer -> (3, n): inner products u.v, u.u and v.v of each image's features.
     products: dict[str, torch.Tensor] = {}
-    for layer, own_features, anchor_features in _features(probe, weights, memory):
+    for layer, own_features, anchor_features in pairs:
         # Blocks of columns: float64 copies of all columns would be large.
         own_blocks = own_features.split(COLUMNS, 1)
         anchor_blocks = anchor_features.split(COLUMNS, 1)
@@ -85,22 +99,6 @@ def feature_cosine(
     for layer, sums in products.items():
         values[layer] = float(_cosines(sums[0], sums[1], sums[2]).mean())
     return _with_mean(values)
-
-
-def _features(
-    probe: Probe | TrainingProbe, weights: Weights, memory: Memory, least: int = 1
-) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """Yields (layer, features of this round's own model, features of ``weights``), piece by piece.
-
-    Nothing without a model, or with fewer than ``least`` different images.
-    """
-    if memory.present is None:
-        return
-    images = network_inputs(probe.engine)
-    if count_different(images) < least:
-        return
-    network = probe.engine.network
-    yield from paired_features(network, memory.present, weights, images, scored_layers(network))
 
 
 def _cosines(product: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:

@@ -121,6 +121,30 @@ def count_different(images: torch.Tensor) -> int:
     return len(torch.unique(images.flatten(1), dim=0))
 
 
+def features_of(
+    network: nn.Module, weights: Weights, images: torch.Tensor, layers: Sequence[str]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields (layer, its features under ``weights``), piece by piece; see :func:`paired_features`.
+
+    The features of one model fill the memory that those of two take there, so that the images pass
+    half as often.
+
+    Args:
+        network: its own weights, mode and random state are left as they were.
+        weights: the model.
+        images: (n, C, ...).
+        layers: names of modules of ``network``; ``""`` is the network itself.
+    """
+    sizes = _sizes(network, images[:2], layers)
+    width = max(1, 2 * FLOATS // len(images))
+    for pieces in _groups(sizes, width):
+        with loaded(network, weights):
+            features = _features(network, images, pieces, sizes)
+        for piece in pieces:
+            # ``pop`` frees a piece's memory before the next group takes as much.
+            yield piece.layer, features.pop(0)
+
+
 def paired_features(
     network: nn.Module, first: Weights, second: Weights, images: torch.Tensor, layers: Sequence[str]
 ) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:

@@ -26,6 +26,7 @@ from monai_fairfl.report.credit import rules_of
 from monai_fairfl.report.details import details_of
 from monai_fairfl.report.events import Event, events_of, free_riding_of
 from monai_fairfl.report.judging import Judgement, first_look, judge
+from monai_fairfl.report.last_mile import last_mile_of
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.partners import Yardstick, partners_of, yardstick_of
 from monai_fairfl.report.results import (
@@ -247,6 +248,7 @@ def _site_results(
             contribution=_newest(series.contributions, site),
             aggregation_weight=_newest(series.weights, site),
             left_behind=verdict,
+            last_mile=last_mile_of(run, site, measurement, scores.by_site.get(site)),
         )
     return results
 

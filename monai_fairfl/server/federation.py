@@ -452,7 +452,9 @@ class Federation:
 
         end = MeasuredEnd(Replies([], [], self.strategy.spec))
         if final:
-            requests = closing_requests(self.global_models, personal, clients, final)
+            requests = closing_requests(
+                self.global_models, personal, clients, final, self.settings.last_mile
+            )
             end = player.measure_at_end(requests, done, self.ledger.head)
         scores = closing_scores(end.replies, personal, final)
         self._write_best(done - 1, scores_of_global_model(scores, self.global_models), "score")

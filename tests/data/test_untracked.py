@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,9 @@ import pytest
 import torch
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor, get_track_meta, set_track_meta
-from monai.transforms import Compose, RandFlip, RandGaussianNoise, ScaleIntensity
+from monai.transforms import Compose, RandAffined, RandFlip, RandGaussianNoise, ScaleIntensity
 
-from monai_fairfl.data import CLINICS, UntrackedCompose, write_clinics
+from monai_fairfl.data import CLINICS, UntrackedCompose, UntrackedRandAffined, write_clinics
 
 BUNDLES = Path(__file__).parents[2] / "bundles"
 
@@ -29,19 +31,24 @@ def images(item: Any) -> list[torch.Tensor]:
     return found
 
 
-def training_images(
-    bundle: Path, site: Path, cache_rate: float, **overrides: str
-) -> list[torch.Tensor]:
+def training_set(bundle: Path, site: Path, **overrides: Any) -> Any:
+    """The bundle's dataset of training images."""
     parser = ConfigParser()
     parser.read_config(str(bundle / "configs" / "train.json"))
     settings = {
         "dataset_dir": str(site),
         "bundle_root": str(bundle),
         "size": [32, 32],
-        "cache_rate": cache_rate,
+        "datalist_file": None,
     }
-    parser.update(settings | {"datalist_file": None} | overrides)
-    dataset = parser.get_parsed_content("train#dataset")
+    parser.update(settings | overrides)
+    return parser.get_parsed_content("train#dataset")
+
+
+def training_images(
+    bundle: Path, site: Path, cache_rate: float, **overrides: str
+) -> list[torch.Tensor]:
+    dataset = training_set(bundle, site, cache_rate=cache_rate, **overrides)
     dataset.transform.set_random_state(3)
     found = []
     for index in range(len(dataset)):
@@ -69,6 +76,26 @@ def test_both_bundles_train_on_plain_tensors_of_the_same_values(
     assert {type(image) for image in plain} == {torch.Tensor}
     for one, other in zip(tracked, plain):
         assert one.dtype == other.dtype and torch.equal(torch.as_tensor(one), other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["prostate_mri_segmentation", "fundus_disc_cup_segmentation"])
+def test_what_becomes_of_an_epochs_images_leaves_the_cached_volumes_alone(
+    name: str, hospitals: Path, tmp_path: Path
+) -> None:
+    site = hospitals / "birch"
+    if name.startswith("fundus"):
+        write_clinics(tmp_path, clinics=CLINICS[:1], size=64, cases=4)
+        site = tmp_path / CLINICS[0].name
+    dataset = training_set(BUNDLES / name, site, augmentation=[])
+    epochs = []
+    for _ in range(2):
+        dataset.transform.set_random_state(3)
+        epochs.append([image.clone() for image in images(dataset[0])])
+        for image in images(dataset[0]):
+            image.fill_(7)
+    for first, second in zip(*epochs, strict=True):
+        assert torch.equal(first, second) and not (first == 7).all()
 
 
 def test_what_a_cache_keeps_is_tracked_and_the_rest_is_not() -> None:
@@ -119,3 +146,73 @@ def test_a_plain_compose_is_what_it_stands_for() -> None:
             kind(transforms).set_random_state(seed)(image) for kind in (Compose, UntrackedCompose)
         )
         assert torch.equal(one.as_tensor(), other)
+
+
+AFFINE = {
+    "keys": ["image", "label"],
+    "prob": 0.8,
+    "rotate_range": 0.35,
+    "translate_range": [3.0, 2.0],
+    "scale_range": [0.3, [-0.1, 0.2]],
+    "shear_range": 0.1,
+    "mode": ["bilinear", "nearest"],
+    "padding_mode": "border",
+}
+
+
+@contextmanager
+def tracking(switch: bool) -> Iterator[None]:
+    before = get_track_meta()
+    set_track_meta(switch)
+    try:
+        yield
+    finally:
+        set_track_meta(before)
+
+
+@pytest.mark.parametrize("size", [(16, 16), (15, 24), (8, 10, 12)])
+def test_an_untracked_affine_transform_is_monais_to_the_bit(size: tuple[int, ...]) -> None:
+    arguments = {**AFFINE, "keys": ["image", "label", "more"]}
+    arguments["mode"] = ["bilinear", "nearest", "bilinear"]
+    monais = RandAffined(**arguments).set_random_state(5)  # type: ignore[arg-type]
+    ours = UntrackedRandAffined(**arguments).set_random_state(5)
+    generator = torch.Generator().manual_seed(0)
+    moved = 0
+    with tracking(False):
+        # The draws of each call follow those of the call before.
+        for _ in range(25):
+            image = torch.randn(2, *size, generator=generator)
+            data = {"image": image, "label": image > 0, "more": image.double(), "case": "a"}
+            expected, found = monais(data), ours(data)
+            moved += not torch.equal(found["image"], image)
+            assert set(found) == set(data) and found["case"] == "a"
+            for key in ("image", "label", "more"):
+                assert found[key].dtype == expected[key].dtype == torch.float32
+                assert torch.equal(found[key], expected[key])
+    assert 10 < moved < 25
+
+
+@pytest.mark.parametrize(
+    ("tracked", "given", "changes"),
+    [
+        (True, MetaTensor, {}),
+        (True, torch.as_tensor, {}),
+        (False, MetaTensor, {}),
+        (False, np.asarray, {}),
+        (False, torch.as_tensor, {"spatial_size": (9, 9)}),
+        (False, torch.as_tensor, {"mode": 1, "padding_mode": "nearest"}),
+    ],
+)
+def test_any_other_affine_transform_is_monais(tracked: bool, given: Any, changes: Any) -> None:
+    arguments = {**AFFINE, "prob": 1.0, **changes}
+    image = given(torch.rand(1, 12, 12))
+    results = []
+    for kind in (RandAffined, UntrackedRandAffined):
+        with tracking(tracked):
+            transform = kind(**arguments).set_random_state(1)
+            results.append(transform({"image": image, "label": image})["image"])
+    monais, ours = results
+    assert type(monais) is type(ours) and torch.equal(monais, ours)
+    if tracked:
+        assert torch.equal(monais.affine, ours.affine)
+        assert monais.applied_operations and ours.applied_operations

@@ -108,9 +108,28 @@ def test_unrelated_features_are_alike_by_the_biased_estimator_only() -> None:
 def test_grams_of_pieces_add_up_to_the_gram_of_all_in_float32_over_many_columns() -> None:
     features = (random_features(3, 4, 200_000) + 10).float()
     exact = features.double() - features.double().mean(0)
-    assert torch.allclose(centred_gram(features), exact @ exact.T, rtol=1e-10)
+    gram = exact @ exact.T
+    assert (centred_gram(features) - gram).norm() < 5e-7 * gram.norm()
+    assert torch.allclose(centred_gram(features.double()), gram, rtol=1e-10)
     pieces = sum(centred_gram(piece) for piece in features.split(70_000, dim=1))
-    assert torch.allclose(pieces, centred_gram(features), rtol=1e-10)  # type: ignore[arg-type]
+    assert (pieces - gram).norm() < 5e-7 * gram.norm()
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 1000.0])
+def test_products_in_float32_change_cka_by_less_than_a_millionth(level: float) -> None:
+    first = random_features(4, 24, 40_000)
+    second = first + 0.7 * random_features(5, 24, 40_000)
+    # One sample lies far from the others, as a slice without the organ.
+    first[0] += 5
+    pair = [(level + features).float() for features in (first, second)]
+    expected = textbook(*(features - features.double().mean(0) for features in pair))
+    assert 0.1 < expected < 0.999
+    assert cka(*pair) == pytest.approx(expected, abs=1e-6)
+
+
+def test_features_that_are_too_large_for_float32_give_nan_and_not_a_likeness() -> None:
+    large = 1e22 * random_features(1, 6, 9).float()
+    assert np.isnan(cka_of_grams(centred_gram(large), centred_gram(large)))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,12 @@ from monai.networks.nets import DynUNet, UNet
 from torch import nn
 
 from monai_fairfl.measurements import features
-from monai_fairfl.measurements.features import network_inputs, paired_features, scored_layers
+from monai_fairfl.measurements.features import (
+    features_of,
+    network_inputs,
+    paired_features,
+    scored_layers,
+)
 
 
 def engine_of(volumes: list[torch.Tensor], inferer: Inferer) -> SupervisedEvaluator:
@@ -47,6 +52,35 @@ def by_layer(*arguments: Any) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
             v = torch.cat([previous_v, v], 1)
         together[layer] = (u, v)
     return together
+
+
+@pytest.mark.parametrize("floats", [300, 10**6])
+def test_features_of_one_model_are_those_of_a_pair(
+    floats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "FLOATS", floats)
+    network = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(0), nn.ReLU())
+    first, second = noisy(network, 1), noisy(network, 2)
+    own = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    images = torch.randn(9, 1, 8, 8)
+    layers = ("0", "1", "2")
+    passes = []
+    network.register_forward_pre_hook(lambda network, images: passes.append(len(images[0])))
+    pairs = by_layer(network, first, second, images, layers)
+    passes_of_pair = len(passes)
+    passes.clear()
+
+    for position, weights in enumerate((first, second)):
+        pieces: dict[str, list[torch.Tensor]] = {}
+        for layer, piece in features_of(network, weights, images, layers):
+            pieces.setdefault(layer, []).append(piece)
+        assert set(pieces) == set(pairs) == {"0", "1", "2"}
+        for layer, parts in pieces.items():
+            assert torch.equal(torch.cat(parts, 1), pairs[layer][position])
+    if floats == 300:
+        assert len(pieces["0"]) > 1 and len(passes) < 0.6 * passes_of_pair
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, own[name])
 
 
 def test_inputs_are_the_slices_that_the_bundles_inferer_cuts() -> None:

@@ -43,6 +43,8 @@ OTHER: dict[str, Any] = {
     "most_samples": 10,
     "cross_evaluate_every": 5,
     "cross_evaluators": ["server"],
+    "adapt_epochs": 4,
+    "adapt_rate": 0.01,
     "gram": False,
     "unasked": True,
 }
