@@ -80,6 +80,9 @@ def test_what_needs_other_sums_than_the_run_computed_is_refused(tmp_path: Path) 
     rounds_of(tmp_path, FedCE("sum"), gram=False)
     with pytest.raises(NotInLedgerError, match="with gram=False the ledger has the sums"):
         what_if(tmp_path / "run", without="A")
+    # Its sums are uniform ones, and the run's were weighted.
+    with pytest.raises(NotInLedgerError, match="with gram=False the ledger has the sums"):
+        what_if(tmp_path / "run", strategy=FedCE("sum", variant="released"))
     with pytest.raises(NotInLedgerError, match="all pairs of updates .the run had gram=False"):
         what_if(tmp_path / "run", strategy=CGSV(exact=True))
 
