@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from monai.bundle import ConfigParser
-from server_step import milliseconds
+from stopwatch import milliseconds
 
 from monai_fairfl.data import CLINICS, SITES, write_clinics, write_sites
 

@@ -17,7 +17,7 @@ from itertools import combinations
 
 import numpy as np
 import torch
-from server_step import alternating
+from stopwatch import alternating
 
 from monai_fairfl.strategies.rewards import keep_largest
 from monai_fairfl.valuation import cosine_game, exact_shapley

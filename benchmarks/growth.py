@@ -23,7 +23,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from server_step import WITHOUT_PAIRS, alternating, our_step, reading, updates_of
+from server_step import WITHOUT_PAIRS, our_step, reading, updates_of
+from stopwatch import alternating
 
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.statistics.paired import CaseScore, compare_paired

@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 from monai.transforms import Resized
-from server_step import milliseconds
+from stopwatch import milliseconds
 
 from monai_fairfl.data import SmoothResized
 

@@ -21,13 +21,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from stopwatch import alternating
 
 from monai_fairfl.guards import DEFAULT, Guard
 from monai_fairfl.protocol.memory import ReusedMemory
@@ -163,36 +164,6 @@ def reading(updates: dict[str, dict[str, torch.Tensor]]) -> Callable[[], Any]:
         return total
 
     return step
-
-
-@dataclass(frozen=True)
-class Times:
-    """Milliseconds of one step: medians of CPU and wall time."""
-
-    cpu: float
-    wall: float
-
-    def __str__(self) -> str:
-        return f"{self.cpu:.1f} ({self.wall:.1f})"
-
-
-def alternating(steps: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, Times]:
-    """Measure steps in turns, after one warm-up of each."""
-    for step in steps.values():
-        step()
-    cpu: dict[str, list[float]] = {name: [] for name in steps}
-    wall: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(repeats):
-        for name, step in steps.items():
-            cpu_begun = time.process_time()
-            wall_begun = time.perf_counter()
-            step()
-            cpu[name].append(1000 * (time.process_time() - cpu_begun))
-            wall[name].append(1000 * (time.perf_counter() - wall_begun))
-    found = {}
-    for name in steps:
-        found[name] = Times(statistics.median(cpu[name]), statistics.median(wall[name]))
-    return found
 
 
 def print_steps(clients: int, millions: float, repeats: int) -> None:

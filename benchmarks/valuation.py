@@ -22,7 +22,8 @@ from math import comb
 
 import numpy as np
 import torch
-from server_step import Times, alternating, updates_of
+from server_step import updates_of
+from stopwatch import Times, alternating
 
 from monai_fairfl.games import Game, exact_shapley
 from monai_fairfl.games.game import Coalition

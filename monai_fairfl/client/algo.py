@@ -20,7 +20,7 @@ from monai_fairfl.client.case_lists import Overlap, overlap_of
 from monai_fairfl.client.filters import filtered_update, received_weights
 from monai_fairfl.client.mended_algo import MendedMonaiAlgo
 from monai_fairfl.client.receipts import Receipts
-from monai_fairfl.client.state import ClientState, Past
+from monai_fairfl.client.state import ClientState, Past, TrainedModel
 from monai_fairfl.client.trainer_state import load_state, state_of, with_new_optimizer
 from monai_fairfl.client.training import (
     chosen_handlers,
@@ -37,6 +37,7 @@ from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, GAIN, is_taken
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Measurement, Weights
 from monai_fairfl.run_folder.ledger import digest_of
+from monai_fairfl.utils.tensors import on_cpu
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,9 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         self._test_overlap: Overlap | None = None
         # (run, round) whose state the trainer has; None: unknown.
         self._trainer_is_at: tuple[str, int] | None = None
+        # What was trained last, from when on a measurement has asked for such a model.
+        self._needs_trained_model = False
+        self._trained_model: TrainedModel | None = None
 
     def initialize(self, extra: dict[str, Any] | None = None) -> None:
         """Build trainer and evaluator from the bundle, and find out what the evaluator scores."""
@@ -120,7 +124,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         request = self._decoded(request)
         self._check(request)
 
-        past = Past(self.states, request.run, request.round)
+        past = Past(self.states, request.run, request.round, self._trained_model)
         received = self._with_own(request.weights, past, "local")
         measurements = self._measure("received", request, received, past)
         if request.task == "measure":
@@ -239,6 +243,10 @@ class FairMonaiAlgo(MendedMonaiAlgo):
                 state["local"][name] = request.weights[name] + change
         self.states.save(request.run, request.round, state)
         self._trainer_is_at = (request.run, request.round)
+        if self._needs_trained_model:
+            # Copies: the tensors of a reply are the server's.
+            local = on_cpu(state["local"])
+            self._trained_model = TrainedModel(request.run, request.round, local)
         return reply
 
     # ---- a request and its weights
@@ -359,6 +367,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             if isinstance(probe, Probe):
                 # Those of the measurement before.
                 probe.cases = {}
+            if entry.needs:
+                self._needs_trained_model = True
             memory = _memory_for(entry, past)
             model = weights
             if memory.present is not None:

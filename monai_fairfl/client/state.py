@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -71,7 +71,7 @@ class ClientState:
         """
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
-        write_atomically(self._path(run, number), buffer.getvalue())
+        write_atomically(self._path(run, number), buffer.getbuffer())
 
         stored = sorted(self._rounds(run))
         of_earlier_try = [other for other in stored if other > number]
@@ -121,6 +121,14 @@ class ClientState:
         return self.path(run, f"round-{number:04d}.pt")
 
 
+class TrainedModel(NamedTuple):
+    """A model in memory, and the round in which it was trained."""
+
+    run: str
+    round: int
+    weights: Weights
+
+
 class Past:
     """The earlier models that one request may use; each file is read when it is first needed.
 
@@ -128,11 +136,15 @@ class Past:
         states: the client's files.
         run: of the request.
         number: the request's round.
+        at_hand: the model that this process trained last, where it has it: then no file is read.
     """
 
-    def __init__(self, states: ClientState, run: str, number: int):
+    def __init__(
+        self, states: ClientState, run: str, number: int, at_hand: TrainedModel | None = None
+    ):
         self._states = states
         self._run = run
+        self._at_hand = at_hand
         self.round = number
         earlier = states.before(run, number)
         self.newest = earlier[0] if earlier else -1
@@ -147,7 +159,15 @@ class Past:
     @property
     def local(self) -> Weights | None:
         """The model trained last, in whichever earlier round."""
+        if self.newest >= 0 and self._is_at_hand(self.newest):
+            assert self._at_hand is not None
+            return self._at_hand.weights
         return None if self.state is None else self.state["local"]
+
+    def _is_at_hand(self, number: int) -> bool:
+        """Whether the model trained in this round is in memory."""
+        known = self._at_hand
+        return known is not None and (known.run, known.round) == (self._run, number)
 
     @property
     def previous(self) -> Weights | None:
@@ -159,6 +179,9 @@ class Past:
         """The model trained in this round."""
         if not self._states.has(self._run, self.round):
             return None
+        if self._is_at_hand(self.round):
+            assert self._at_hand is not None
+            return self._at_hand.weights
         local: Weights = self._states.load(self._run, self.round)["local"]
         return local
 

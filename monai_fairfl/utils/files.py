@@ -96,7 +96,7 @@ def locked(folder: Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def write_atomically(path: str | Path, data: bytes) -> None:
+def write_atomically(path: str | Path, data: bytes | memoryview) -> None:
     """Write a file so that a crash at any moment leaves the old one or the new one.
 
     Args:

@@ -212,3 +212,33 @@ def test_two_measurements_of_one_model_pass_over_the_images_once(
     assert len(epochs) == 2 * one_pass > 0
     error = value_of(both["leave_one_out_error"])
     assert error == pytest.approx(1 - value_of(both["global_score"]))
+
+
+def test_the_model_that_was_trained_last_is_read_from_disk_once(
+    prostate_client: Maker, weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("leave_one_out_error",)
+    client = prostate_client(learning_rate=0.02)
+    local = after(weights, train(client, weights))
+    first_mixed = mixture(weights, local, 0.4)
+    second = train(client, first_mixed, 1, names, previous_weight=0.4)
+    mixed = mixture(weights, after(first_mixed, second), 0.3)
+    # The tensors of a reply are the server's.
+    for tensor in (second.buffers or {}).values():
+        tensor.zero_()
+
+    read = []
+    load = client.states.load
+    monkeypatch.setattr(
+        client.states, "load", lambda run, number: read.append(number) or load(run, number)
+    )
+    third = train(client, mixed, 2, names, previous_weight=0.3)
+    assert read == []
+    in_another_process = train(
+        prostate_client(learning_rate=0.02), mixed, 2, names, previous_weight=0.3
+    )
+    assert third.measurements == in_another_process.measurements
+    assert same(third.update, in_another_process.update)
+    # A resumed server repeats a round: the previous model is then an older one.
+    repeated = train(client, first_mixed, 1, names, previous_weight=0.4)
+    assert repeated.measurements == second.measurements
