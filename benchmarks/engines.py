@@ -303,16 +303,19 @@ def peak_of(process: psutil.Process) -> float | None:
 def memory_of(processes: Sequence[tuple[str, float]]) -> tuple[float, list[float]]:
     """Sort commands and peaks into that of the server and those of the clients.
 
-    In one process there are no workers, and every process belongs to the server.
+    Without NVFlare there is no server of its own: every process without clients belongs to it.
     """
-    clients = [peak for command, peak in processes if is_worker(command)]
+    clients = []
     servers = []
+    others = []
     for command, peak in processes:
         if is_worker(command):
-            continue
-        if SERVER in command or not clients:
+            clients.append(peak)
+        elif SERVER in command:
             servers.append(peak)
-    return max(servers), clients
+        else:
+            others.append(peak)
+    return max(servers or others), clients
 
 
 def is_worker(command: str) -> bool:
