@@ -4,13 +4,14 @@
 
 ::
 
-    python benchmarks/engines.py [--rounds 2 8] [--hospitals DIR]
+    python benchmarks/engines.py [--rounds 2 8] [--hospitals DIR] [--jobs 1]
 
 It prints seconds per round, start-up and peak memory, with the ratio NVFlare's own / this one, and
 what each does in a round. All train the same network on the same batches of the same generated
 hospitals, one torch thread per process. A round's time is that from the end of round 2 to the end
 of round 8, over six: a simulator's start takes ten times as long as a round and varies by more than
-one. Memory is the peak resident set. Needs the extra nvflare.
+one. Memory is the peak resident set. Needs the extra nvflare. With ``--jobs 2`` our clients without
+NVFlare are in two worker processes, in place of the server's own.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from monai_fairfl.bundle.federation import BundleFederation, initial_model
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.data.synthetic import SITES, write_sites
 from monai_fairfl.strategies import FedAvg, FedCE
+from monai_fairfl.transports.workers.pool import BOOT
 from monai_fairfl.utils.random_state import own_random_state
 
 CLIENTS = ["alder", "birch", "cedar"]
@@ -65,6 +67,7 @@ class Run:
     local_epochs: int = 4
     interval: float = 0  # seconds a client of the simulator waits between two tasks; 0: as it comes
     warm: int = 0  # rounds that are not timed
+    jobs: int = 1  # worker processes of our engine without NVFlare; 1: none
     overrides: dict[str, Any] = field(default_factory=lambda: dict(OVERRIDES))
 
     def file(self, name: str) -> Path:
@@ -120,7 +123,7 @@ def strategy_of(method: str) -> Any:
 
 
 def in_process(run: Run) -> None:
-    """All clients in one process, one after the other."""
+    """All clients in the server's process, or in worker processes where there are several jobs."""
     BundleFederation(
         str(find_bundle(BUNDLE)),
         run.hospitals,
@@ -133,6 +136,7 @@ def in_process(run: Run) -> None:
         min_clients=len(CLIENTS),
         evaluate=(),
         final=(),
+        jobs=run.jobs,
     ).run()
 
 
@@ -202,9 +206,9 @@ ENGINES = {"ours, in process": in_process, "ours, simulator": ours, "NVFlare, si
 EXPLAINED = """
 In a round, a client trains the same epochs on the same batches, and validates nothing; with FedCE
 it first scores, from the second round on, the model without itself on its validation images.
-- ours, in process: one client after the other. The server checks every update and writes its
-  ledger and a checkpoint, a client its state (model, optimizer), from which either goes on after a
-  crash.
+- ours, in process: one client after the other, or with --jobs some at a time. The server checks
+  every update and writes its ledger and a checkpoint, a client its state (model, optimizer), from
+  which either goes on after a crash.
 - ours, simulator: the same over NVFlare; our script by its Client API, a process per client.
 - NVFlare, simulator: FedAvgRecipe or FedCERecipe ("plus", as ours), and MONAI's MonaiAlgo in a
   script by its Client API, a process per client. The server writes the global model; a client has
@@ -299,16 +303,24 @@ def peak_of(process: psutil.Process) -> float | None:
 def memory_of(processes: Sequence[tuple[str, float]]) -> tuple[float, list[float]]:
     """Sort commands and peaks into that of the server and those of the clients.
 
-    In one process there are no workers, and every process belongs to the server.
+    Without NVFlare there is no server of its own: every process without clients belongs to it.
     """
-    clients = [peak for command, peak in processes if WORKER in command]
+    clients = []
     servers = []
+    others = []
     for command, peak in processes:
-        if WORKER in command:
-            continue
-        if SERVER in command or not clients:
+        if is_worker(command):
+            clients.append(peak)
+        elif SERVER in command:
             servers.append(peak)
-    return max(servers), clients
+        else:
+            others.append(peak)
+    return max(servers or others), clients
+
+
+def is_worker(command: str) -> bool:
+    """Whether a command is that of a process with clients, NVFlare's or ours."""
+    return WORKER in command or BOOT in command
 
 
 def end(processes: list[psutil.Process]) -> None:
@@ -382,6 +394,7 @@ def main() -> None:
     )
     parser.add_argument("--local-epochs", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=1, help="of our engine without NVFlare")
     parser.add_argument(
         "--interval", type=float, default=0, help="between a client's tasks in the simulator, s"
     )
@@ -408,6 +421,7 @@ def main() -> None:
                 local_epochs=arguments.local_epochs,
                 interval=arguments.interval,
                 warm=warm,
+                jobs=arguments.jobs,
             )
             found = measure(run)
             founds[method, engine].append(found)

@@ -5,6 +5,7 @@
 All steps alternate in one process::
 
     python benchmarks/server_step.py [--clients 4 8 16] [--parameters 1.6 16] [--repeats 15]
+        [--tables steps rounds]
 
 It prints the median of the repeats in milliseconds: CPU time, and wall time in brackets. Everybody
 gets the same updates, of one dictionary of float32 tensors per client.
@@ -20,12 +21,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from stopwatch import alternating
 
 from monai_fairfl.guards import DEFAULT, Guard
 from monai_fairfl.protocol.memory import ReusedMemory
@@ -59,6 +62,7 @@ def our_step(
     spec: ModelSpec,
     adopts: bool = True,
     guards: Sequence[Guard] | None = None,
+    gram: bool = True,
 ) -> Callable[[], Any]:
     """Return a function that runs one round of ``strategy`` on the given updates.
 
@@ -69,6 +73,7 @@ def our_step(
         adopts: whether updates are used where they are, as those of clients in one process, or
             copied.
         guards: that judge the updates before; then the ledger's inner products are computed, too.
+        gram: whether these are of all pairs, or with the step only.
     """
     clients = sorted(updates)
     first_update = updates[clients[0]]
@@ -82,7 +87,9 @@ def our_step(
         generator = strategy.round(clients)
         requests = [replace(request, id=number) for number, request in enumerate(next(generator))]
         measured = {"leave_one_out_error": 0.5}
-        inbox = Inbox(requests, spec, start, storage=storage[0], memory=memory, adopts=adopts)
+        inbox = Inbox(
+            requests, spec, start, storage=storage[0], memory=memory, adopts=adopts, gram=gram
+        )
         for request in requests:
             inbox.arrived(
                 Reply(request.client, updates[request.client], 10, measured, id=request.id)
@@ -91,7 +98,8 @@ def our_step(
         replies = inbox.replies()
         if guards is not None:
             replies, _ = guarded(replies, guards)
-            replies.geometry.gram  # noqa: B018 (the ledger records it)
+            # The ledger records it.
+            replies.geometry.recorded([1 / len(replies)] * len(replies))
         try:
             generator.send(replies)
         except StopIteration as stop:
@@ -158,36 +166,6 @@ def reading(updates: dict[str, dict[str, torch.Tensor]]) -> Callable[[], Any]:
     return step
 
 
-@dataclass(frozen=True)
-class Times:
-    """Milliseconds of one step: medians of CPU and wall time."""
-
-    cpu: float
-    wall: float
-
-    def __str__(self) -> str:
-        return f"{self.cpu:.1f} ({self.wall:.1f})"
-
-
-def alternating(steps: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, Times]:
-    """Measure steps in turns, after one warm-up of each."""
-    for step in steps.values():
-        step()
-    cpu: dict[str, list[float]] = {name: [] for name in steps}
-    wall: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(repeats):
-        for name, step in steps.items():
-            cpu_begun = time.process_time()
-            wall_begun = time.perf_counter()
-            step()
-            cpu[name].append(1000 * (time.process_time() - cpu_begun))
-            wall[name].append(1000 * (time.perf_counter() - wall_begun))
-    found = {}
-    for name in steps:
-        found[name] = Times(statistics.median(cpu[name]), statistics.median(wall[name]))
-    return found
-
-
 def print_steps(clients: int, millions: float, repeats: int) -> None:
     """Print the steps of one size."""
     updates, spec = updates_of(clients, int(millions * 1e6))
@@ -196,6 +174,7 @@ def print_steps(clients: int, millions: float, repeats: int) -> None:
         "average": our_step(FedAvg(), updates, spec),
         "average of copied updates": our_step(FedAvg(), updates, spec, adopts=False),
         "average, default guards, Gram matrix": our_step(FedAvg(), updates, spec, guards=DEFAULT),
+        "average, gram=False": our_step(FedAvg(), updates, spec, guards=WITHOUT_PAIRS, gram=False),
         "FedCE": our_step(FedCE("multi", "revised"), updates, spec),
         "NVFlare's average": nvflare_step(False, updates),
         "NVFlare's FedCE": nvflare_step(True, updates),
@@ -212,6 +191,8 @@ def print_steps(clients: int, millions: float, repeats: int) -> None:
             print(f"| {name} | {clients} | {millions} M | not installed | - |")
 
 
+WITHOUT_PAIRS = tuple(guard for guard in DEFAULT if not guard.needs_gram)
+TABLES = ("steps", "rounds")
 ROUNDS = 4
 CHANNELS = 64
 """Of each layer's batch normalisation."""
@@ -317,17 +298,21 @@ def main() -> None:
         "--parameters", type=float, nargs="+", default=[1.6, 16], help="in millions"
     )
     parser.add_argument("--repeats", type=int, default=15, help="of each step; pairs of rounds")
+    parser.add_argument(
+        "--tables", nargs="+", choices=TABLES, default=TABLES, help="which of both to print"
+    )
     arguments = parser.parse_args()
     print(f"torch threads: {torch.get_num_threads()}")
-    print("| step | clients | parameters | CPU ms (wall) | over NVFlare's average, CPU |")
-    print("| --- " * 5 + "|")
-    for millions in arguments.parameters:
-        for clients in arguments.clients:
+    sizes = list(product(arguments.parameters, arguments.clients))
+    if "steps" in arguments.tables:
+        print("| step | clients | parameters | CPU ms (wall) | over NVFlare's average, CPU |")
+        print("| --- " * 5 + "|")
+        for millions, clients in sizes:
             print_steps(clients, millions, arguments.repeats)
-    print("\n| clients | parameters | guards=(), CPU ms | default guards, CPU ms | more |")
-    print("| --- " * 5 + "|")
-    for millions in arguments.parameters:
-        for clients in arguments.clients:
+    if "rounds" in arguments.tables:
+        print("\n| clients | parameters | guards=(), CPU ms | default guards, CPU ms | more |")
+        print("| --- " * 5 + "|")
+        for millions, clients in sizes:
             print_cost_of_guards(clients, millions, arguments.repeats)
 
 

@@ -14,7 +14,7 @@ import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.averages import Aggregation
-from monai_fairfl.protocol.geometry import Geometry, UpdateMatrix
+from monai_fairfl.protocol.geometry import Geometry, SumGeometry, UpdateMatrix
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -43,26 +43,40 @@ class RecordedRequest:
     measured: Mapping[str, Measurement] | None
 
 
+SAME_FACTOR = 1e-9
+"""Largest relative difference of two factors that count as one, as they are computed again."""
+
+
 @dataclass(frozen=True)
 class Grams:
     """Inner products of the updates of one exchange.
 
     Args:
         clients: of the rows and columns, sorted.
-        whole: of the whole model, shape (N, N).
+        whole: of the whole model, shape (N, N); ``None`` in a run with ``gram=False``.
         classes: output layer -> of its classes, shape (classes, N, N).
+        squared_norms: squared length of each update, shape (N,), where ``whole`` is ``None``.
+        sums: factors of a sum of the updates, and every update's inner product with that sum, each
+            of shape (N,), where ``whole`` is ``None``.
     """
 
     clients: Sequence[str]
-    whole: np.ndarray
+    whole: np.ndarray | None
     classes: Mapping[str, np.ndarray]
+    squared_norms: np.ndarray | None = None
+    sums: Sequence[tuple[np.ndarray, np.ndarray]] = ()
 
     def of(self, clients: Sequence[str]) -> Grams:
         """The part of some clients, in their order."""
         rows = [self.clients.index(client) for client in clients]
         part = np.ix_(rows, rows)
         classes = {layer: grams[:, part[0], part[1]] for layer, grams in self.classes.items()}
-        return Grams(tuple(clients), self.whole[part], classes)
+        if self.whole is not None:
+            return Grams(tuple(clients), self.whole[part], classes)
+        # A sum of all clients is none of some.
+        sums = self.sums if len(rows) == len(self.clients) else ()
+        assert self.squared_norms is not None
+        return Grams(tuple(clients), None, classes, self.squared_norms[rows], sums)
 
 
 @dataclass(frozen=True)
@@ -195,7 +209,13 @@ def _grams(plain: Mapping[str, Any] | None) -> Grams | None:
     if plain is None:
         return None
     classes = {layer: _array(grams) for layer, grams in plain["classes"].items()}
-    return Grams(tuple(plain["clients"]), _array(plain["whole"]), classes)
+    clients = tuple(plain["clients"])
+    if plain["whole"] is not None:
+        return Grams(clients, _array(plain["whole"]), classes)
+    sums = []
+    for entry in plain["sums"]:
+        sums.append((_array(entry["factors"]), _array(entry["products"])))
+    return Grams(clients, None, classes, _array(plain["squared_norms"]), sums)
 
 
 def _array(plain: Any) -> np.ndarray:
@@ -275,6 +295,8 @@ class RecordedReplies(Replies):
                 "the method compares updates in an exchange whose inner products are not in the "
                 "ledger"
             )
+        if self._grams.whole is None:
+            return RecordedSums(self._grams, self.spec, self.labelled)
         return RecordedGeometry(self._grams, self.spec, self.labelled)
 
     @cached_property
@@ -314,6 +336,16 @@ class RecordedReplies(Replies):
         """Nothing: no model is in the ledger."""
         return {}
 
+    def averages(
+        self, weights: Sequence[Mapping[str, float]], start: Weights
+    ) -> list[dict[str, torch.Tensor]]:
+        """Nothing: no model is in the ledger."""
+        return [{} for _ in weights]
+
+    def average_buffers(self, weights: Aggregation, policy: str) -> dict[str, torch.Tensor]:
+        """Nothing: no model is in the ledger."""
+        return {}
+
 
 class RecordedGeometry(Geometry):
     """Inner products that were recorded, in place of the updates.
@@ -337,6 +369,7 @@ class RecordedGeometry(Geometry):
     @cached_property
     def gram(self) -> np.ndarray:
         """Gram matrix of the whole model."""
+        assert self._grams.whole is not None
         return self._grams.whole
 
     def classes(self, output_layer: str | None = None) -> np.ndarray:
@@ -345,15 +378,73 @@ class RecordedGeometry(Geometry):
         Raises:
             NotInLedgerError: when those of this layer were not recorded.
         """
-        layer = output_layer
-        if layer is None and self.spec.output is not None:
-            layer = self.spec.output[0]
-        if layer is None or layer not in self._grams.classes:
-            raise NotInLedgerError(
-                f"the method compares the classes of output layer {layer!r}, and the ledger holds "
-                f"those of {sorted(self._grams.classes)}"
-            )
-        return self._grams.classes[layer]
+        return _recorded_classes(self._grams, self.spec, output_layer)
+
+
+class RecordedSums(SumGeometry):
+    """As :class:`RecordedGeometry` for a run with ``gram=False``, whose ledger has few sums.
+
+    Args:
+        grams: of the ledger.
+        spec: names the output layer.
+        labelled: which update was trained on which class of the output layer.
+    """
+
+    def __init__(self, grams: Grams, spec: ModelSpec, labelled: np.ndarray | None):
+        self._grams = grams
+        self.spec = spec
+        self.labelled = labelled
+
+    @cached_property
+    def layers(self) -> Mapping[str, np.ndarray]:
+        """Refused: they are not in the ledger."""
+        _refuse_tensors("the inner products of each layer")
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        """Refused: it is not in the ledger."""
+        _refuse_tensors("the inner products of all pairs of updates (the run had gram=False)")
+
+    @cached_property
+    def squared_norms(self) -> np.ndarray:
+        """Squared length of each update."""
+        assert self._grams.squared_norms is not None
+        return self._grams.squared_norms
+
+    def products_with_sum(self, factors: Sequence[float] | np.ndarray) -> np.ndarray:
+        """The recorded inner product of each update with a sum.
+
+        Raises:
+            NotInLedgerError: when the ledger has another sum.
+        """
+        for recorded, products in self._grams.sums:
+            if np.allclose(recorded, factors, rtol=SAME_FACTOR, atol=0):
+                return products
+        raise NotInLedgerError(
+            "the method compares updates with a weighted sum of them that the run did not compute: "
+            "with gram=False the ledger has the sums that the run's own method used"
+        )
+
+    def cosine(self, a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float:
+        """Refused: two sums at a time need all pairs."""
+        _refuse_tensors("the inner products of all pairs of updates (the run had gram=False)")
+
+    def classes(self, output_layer: str | None = None) -> np.ndarray:
+        """As :meth:`RecordedGeometry.classes`."""
+        return _recorded_classes(self._grams, self.spec, output_layer)
+
+
+def _recorded_classes(grams: Grams, spec: ModelSpec, output_layer: str | None) -> np.ndarray:
+    """Gram matrices of an output layer's classes; see :meth:`Geometry.classes`."""
+    layer = output_layer
+    if layer is None and spec.output is not None:
+        layer = spec.output[0]
+    if layer is None or layer not in grams.classes:
+        raise NotInLedgerError(
+            f"the method compares the classes of output layer {layer!r}, and the ledger holds "
+            f"those of {sorted(grams.classes)}"
+        )
+    return grams.classes[layer]
 
 
 def _refuse_tensors(what: str) -> NoReturn:

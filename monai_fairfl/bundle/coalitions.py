@@ -73,6 +73,7 @@ class CoalitionTraining:
             final=(),
             record_updates=False,
             cross_evaluate_every=None,
+            adapt_epochs=0,
             server_score=None,
             samples=samples,
         )

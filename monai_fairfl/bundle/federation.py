@@ -11,11 +11,10 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
-from functools import cached_property, partial
+from dataclasses import fields
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from monai_fairfl import __version__
@@ -29,17 +28,17 @@ from monai_fairfl.bundle.comparison import (
 )
 from monai_fairfl.bundle.initial import bundle_recipe as bundle_recipe
 from monai_fairfl.bundle.initial import digests_of_configs, initial_model, warn_of_other_training
-from monai_fairfl.bundle.jobs import Jobs, modules_of_sites, number_of_cases
+from monai_fairfl.bundle.jobs import Jobs, modules_of_sites
 from monai_fairfl.bundle.runs_display import RunsDisplay
 from monai_fairfl.bundle.settings import TRAIN, SiteSettings
-from monai_fairfl.bundle.site import bundle_client, has_evaluation, images_of_site
-from monai_fairfl.client.algo import FairMonaiAlgo
-from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
+from monai_fairfl.bundle.site import has_evaluation
+from monai_fairfl.bundle.sites import SERVER, BundleSites
+from monai_fairfl.errors import ConfigError, FairFLError, FederationError
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.catalogue import Given, config_of, guards_of
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Weights, value_of
+from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder import resuming
 from monai_fairfl.run_folder.full_run import FullRun, command_line
 from monai_fairfl.run_folder.ledger import digest_of
@@ -78,9 +77,6 @@ Groups = Mapping[str, Sequence[str]]
 
 MOST_AT_A_TIME = 256
 """So many trainings of coalitions are as good as any number of them: no machine does more."""
-
-SERVER = "server"
-"""What the server is called where it scores models on images of its own."""
 
 
 class BundleFederation:
@@ -195,8 +191,8 @@ class BundleFederation:
         ``federate.json`` names it as the ``_target_`` of its federation, so that it need not hand
         over each key by a reference: every key that is an argument of this class or a field of
         :class:`~monai_fairfl.server.settings.RunSettings` is one. The key ``strategy`` counts where
-        ``strategies`` is empty. Where ``seeds`` or ``folds`` is given, it is a comparison over them,
-        which trains such a federation for each strategy, seed and fold.
+        ``strategies`` is empty. Where ``seeds`` or ``folds`` is given, the result is a comparison
+        over them, which trains such a federation for each strategy, seed and fold.
 
         Args:
             arguments: in place of the keys of those names.
@@ -276,13 +272,22 @@ class BundleFederation:
         self._check()
 
     def read_settings(self) -> None:
-        """Find the sites (``names``) and read the settings of the runs (``settings``).
+        """Find the sites (``names``, ``bundle_sites``) and read the runs' ``settings``.
 
         Raises:
             FairFLError: naming the setting or the folder, and the fix.
         """
         self.names = preflight.site_names(self.sites_root, self.site_names, self.sites)
         self.settings = self._run_settings()
+        self.bundle_sites = BundleSites(
+            self.bundle_root,
+            self.sites_root,
+            self.names,
+            self.sites,
+            self.site_settings,
+            self.settings,
+            self.run_dir / "datalists",
+        )
 
     def _run_settings(self) -> RunSettings:
         """The settings of every run; a bundle that can score test cases closes runs with that."""
@@ -306,7 +311,7 @@ class BundleFederation:
             self.bundle_root, self.site_settings.overrides, self.site_settings.config
         )
         for name in self.names:
-            of_site = self._settings_of(name)
+            of_site = self.bundle_sites.settings_of(name)
             configuration.train_config(self.bundle_root, of_site.overrides, of_site.config)
         preflight.check_strategies(
             self.strategies, self.names, train, self.settings.clients_per_round
@@ -320,14 +325,14 @@ class BundleFederation:
         if self.initial is not None:
             warn_of_other_training(self.initial, self._recipe())
         preflight.check_sites(
-            {name: self._data_of(name) for name in self.names}, self._site_check()
+            {name: self.bundle_sites.data_of(name) for name in self.names}, self._site_check()
         )
         new = [
             strategy
             for strategy in self.strategies
             if not resuming.begun(self.folders.folder_of(strategy))
         ]
-        preflight.check_images(new, self._count_images)
+        preflight.check_images(new, partial(self.bundle_sites.count_images, self.jobs.device_of(0)))
 
     def _check_run_dir(self) -> None:
         """``run_dir`` is new, or what it holds goes on with the same settings.
@@ -355,32 +360,11 @@ class BundleFederation:
         check = self.check
         given = {}
         for name in self.names:
-            overrides = self._settings_of(name).overrides
-            given[self._data_of(name)] = configuration.settings_of_files(overrides)
+            overrides = self.bundle_sites.settings_of(name).overrides
+            given[self.bundle_sites.data_of(name)] = configuration.settings_of_files(overrides)
         if check is None or not any(given.values()):
             return check
         return lambda site: check(site, **given[site])
-
-    def _count_images(self, data: str) -> dict[str, int]:
-        """Site -> different images of its ``data`` that pass the network.
-
-        They are counted as a run of these settings would. Nothing is written into ``run_dir``: a
-        data list that does not exist yet is made elsewhere, from the same seed.
-        """
-        counts = {}
-        with TemporaryDirectory() as folder, quiet():
-            for name in self.names:
-                datalist = self._datalist_of(name)
-                if not datalist.exists():
-                    datalist = Path(folder) / f"{name}.json"
-                try:
-                    client = self._maker(name, Path(folder), datalist)()
-                    counts[name] = images_of_site(client, name, data)
-                except Exception as error:  # whatever a site's bundle raises
-                    raise ConfigError(
-                        f"site {name!r}: its {data} images cannot be read: {in_words(error)}"
-                    ) from error
-        return counts
 
     # ---- the runs
 
@@ -412,8 +396,9 @@ class BundleFederation:
             unfinished = [history for history in histories if not history.finished]
             for history in unfinished or histories[-1:]:
                 logger.info(
-                    "stopped after %d rounds; the same command with --resume True goes on",
+                    "stopped after %d rounds of %s; the same command with --resume True goes on",
                     len(history.rounds),
+                    history.records[0]["name"],
                 )
         return histories, failed
 
@@ -445,10 +430,10 @@ class BundleFederation:
 
             def ended(title: str, result: Any) -> None:
                 found[title] = result
-                reason = None
                 if isinstance(result, Failed):
-                    reason = result.reason
-                display.run_ended(title, reason)
+                    display.run_ended(title, result.reason)
+                elif not isinstance(result, History) or result.finished:
+                    display.run_ended(title)
 
             return carry_out(works, rounds_done=display.round_done, ended=ended, **common)
 
@@ -552,7 +537,7 @@ class BundleFederation:
             "files": digests_of_configs(self.bundle_root),
             "strategies": [*self.folders.previous(), *self.folders.names],
             "sites": {name: self.sites.get(name, {}) for name in self.names},
-            "data": {name: self._data_of(name) for name in self.names},
+            "data": {name: self.bundle_sites.data_of(name) for name in self.names},
             "config": self.site_settings.config,
             "overrides": self.site_settings.overrides,
             "rounds": self.rounds,
@@ -635,73 +620,20 @@ class BundleFederation:
             names: of the sites.
         """
         workers = 1 if self._pool is None else len(self._pool)
-        places = dealt_out({name: self._cases_of[name] for name in names}, workers)
+        places = dealt_out({name: self.bundle_sites.cases[name] for name in names}, workers)
         clients = {}
         for name in names:
-            clients[name] = self._maker(name, folder, device=self.jobs.device_of(places[name]))
+            device = self.jobs.device_of(places[name])
+            clients[name] = self.bundle_sites.client_maker(name, folder, device)
         if self._pool is None:
             return InProcess(clients)
         return WorkerClients(self._pool, clients, places)
-
-    def _maker(
-        self,
-        name: str,
-        folder: Path,
-        datalist_file: Path | None = None,
-        device: str | None = None,
-    ) -> Callable[[], FairMonaiAlgo]:
-        """Makes a site's client, here or in another process."""
-        settings = vars(self._settings_of(name))
-        return partial(
-            bundle_client,
-            self.bundle_root,
-            name,
-            folder / "sites" / name,
-            dataset_dir=self._data_of(name),
-            datalist_file=datalist_file or self._datalist_of(name),
-            groups=self.settings.groups,
-            rounds=self.rounds,
-            **{**settings, "device": device or self.jobs.device_of(0)},
-        )
 
     def _server_score(self, folder: Path) -> ServerScore | None:
         """What scores a model on the server's own images, where it has some."""
         if self.server_data is None:
             return None
-        make = partial(
-            bundle_client,
-            self.bundle_root,
-            SERVER,
-            folder / SERVER,
-            dataset_dir=self.server_data,
-            **vars(self.site_settings),
-        )
-        panel = Panel(InProcess({SERVER: make}), [SERVER])
-        return lambda weights: value_of(panel.measure(weights, "score")[SERVER])
-
-    def _settings_of(self, name: str) -> SiteSettings:
-        """The settings of all sites with what this one adds."""
-        settings = self.site_settings.for_site(self.sites.get(name, {}))
-        # In one process there is nobody else to be asked for a permission.
-        return replace(settings, cross_evaluation=self.settings.sites_judge)
-
-    def _datalist_of(self, name: str) -> Path:
-        return self.run_dir / "datalists" / f"{name}.json"
-
-    @cached_property
-    def _folders_of_data(self) -> dict[str, Path]:
-        return preflight.data_folders(self.sites_root)
-
-    def _data_of(self, name: str) -> str:
-        """The folder of a site's images."""
-        elsewhere = self.sites.get(name, {}).get("dataset_dir")
-        folder = Path(elsewhere) if elsewhere else self._folders_of_data[name]
-        return str(folder.absolute())
-
-    @cached_property
-    def _cases_of(self) -> dict[str, int]:
-        """Site -> number of its cases: how much it has to do, roughly."""
-        return {name: number_of_cases(self._data_of(name)) for name in self.names}
+        return self.bundle_sites.server_score(self.server_data, folder)
 
     def _devices(self) -> str | list[str]:
         """The devices as the configuration shows them: the only one by its name."""

@@ -69,8 +69,8 @@ def _add_try(add: Add) -> None:
     command.add_argument(
         "--jobs",
         type=positive,
-        help="hospitals that train at a time, each in a process of its own (default: as many as "
-        "cores and memory allow)",
+        help="strategies, then hospitals, that train at a time, each in a process of its own "
+        "(default: as many as cores and memory allow)",
     )
 
 

@@ -80,8 +80,8 @@ def try_sites(
         rounds: of each strategy.
         stereo: whether photographs are pairs of views; by their shape where it is not given.
         output: where the training prints; standard output by default.
-        jobs: hospitals that train at a time; as many as cores and memory allow where it is not
-            given.
+        jobs: strategies, then hospitals, that train at a time; as many as cores and memory allow
+            where it is not given.
 
     Returns:
         ``sites``, ``bundle``, ``command`` (what was run, as a line for a shell), ``report``, and
@@ -211,7 +211,7 @@ def command(
         run_dir: gets the run.
         rounds: of each strategy.
         stereo: whether photographs are pairs of views; by their shape where it is not given.
-        jobs: hospitals that train at a time; by the bundle's configuration where it is not given.
+        jobs: processes that train at a time; by the bundle's configuration where it is not given.
     """
     small = SMALL[name]
     overrides = dict(small.overrides)

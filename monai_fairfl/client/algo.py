@@ -15,6 +15,7 @@ from monai.fl.utils.constants import ExtraItems, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 from monai.utils import ensure_tuple
 
+from monai_fairfl.client.adapting import adapted
 from monai_fairfl.client.case_lists import Overlap, overlap_of
 from monai_fairfl.client.filters import filtered_update, received_weights
 from monai_fairfl.client.mended_algo import MendedMonaiAlgo
@@ -32,6 +33,7 @@ from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.measurements.training_probe import TrainingProbe
 from monai_fairfl.model_files.recipe import ModelRecipe, digests_of_files, save_model_file
+from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, GAIN, is_taken
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Measurement, Weights
 from monai_fairfl.run_folder.ledger import digest_of
@@ -161,6 +163,10 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         if _asks_for("personal", request) and past.personal is not None:
             own = past.personal["local"]
             measurements |= self._measure("personal", request, own, past)
+        if "adapt_epochs" in request.context:
+            found, taken = self._adapt(request, received if own is None else own, past)
+            measurements |= found
+            own = own if taken is None else taken
         if request.context.get("closing", 0) and own is not None:
             self._save_own_model(self.states.path(request.run, "own.pt"), own)
         return Reply(
@@ -172,6 +178,41 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             run=request.run,
             round=request.round,
         )
+
+    def _adapt(
+        self, request: Request, own: Weights, past: Past
+    ) -> tuple[dict[str, Measurement], Weights | None]:
+        """The last mile: train the model that this client would use a little further.
+
+        Args:
+            request: with the settings of it.
+            own: the model that this client would use.
+            past: the client's earlier models.
+
+        Returns:
+            What was measured of the result; and its weights where the client takes it.
+        """
+        probe = self._probe("validation")
+        if not isinstance(probe, Probe):
+            logger.warning(
+                "client %s: no last mile: the bundle has no evaluator that could judge it",
+                request.client,
+            )
+            return {}, None
+        result = adapted(
+            self.trainer,
+            probe,
+            {**self._initial, "local": self.spec.with_aliases(own)},
+            epochs=int(request.context["adapt_epochs"]),
+            rate=request.context["adapt_rate"],
+            seed=request.seed,
+        )
+        measurements = self._measure("adapted", request, result.weights, past)
+        measurements[GAIN] = result.gain
+        measurements[ADAPTED_EPOCHS] = float(result.epochs)
+        if not is_taken(result.gain):
+            return measurements, None
+        return measurements, result.weights
 
     def _answer_training(
         self,
@@ -225,7 +266,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
 
     def _check(self, request: Request) -> None:
         """Refuse what this client cannot do, and weights that lack parameters."""
-        known_measurements = {*MEASUREMENTS, "train_loss"}
+        known_measurements = {*MEASUREMENTS, "train_loss", GAIN, ADAPTED_EPOCHS}
         unknown = [name for name in request.measure if name not in known_measurements]
         if unknown:
             raise ValueError(

@@ -220,15 +220,27 @@ def train_personal(
     Returns:
         The state that v goes on from.
     """
+    with another_model(trainer, begin):
+        trainer.state.max_epochs = trainer.state.epoch + epochs
+        with one_round(trainer, seed, [Proximal(strength, anchor)]):
+            trainer.run()
+        return state_of(trainer)
+
+
+@contextmanager
+def another_model(trainer: SupervisedTrainer, begin: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, ``trainer`` has another model; afterwards its own one, as if nothing had been.
+
+    Args:
+        trainer: of the bundle.
+        begin: state of the other model: weights, optimizer, schedulers and counters.
+    """
     usual_state = state_of(trainer)
     usual_counters = trainer.state
     trainer.state = copy.copy(usual_counters)
     try:
         load_state(trainer, begin)
-        trainer.state.max_epochs = trainer.state.epoch + epochs
-        with one_round(trainer, seed, [Proximal(strength, anchor)]):
-            trainer.run()
-        return state_of(trainer)
+        yield
     finally:
         trainer.state = usual_counters
         load_state(trainer, usual_state)

@@ -32,6 +32,8 @@ class Copies(Guard):
     models in one exchange, nobody is judged: its own updates may well be alike.
     """
 
+    needs_gram = True
+
     def __init__(self, cosine: float = 0.9, nearer: float = 0.25):
         self.cosine = cosine
         self.nearer = nearer

@@ -39,6 +39,8 @@ class Noise(Guard):
         most: T below which an update counts as noise.
     """
 
+    needs_gram = True
+
     def __init__(self, most: float = 4.0):
         self.most = most
 

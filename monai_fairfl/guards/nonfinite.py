@@ -22,11 +22,11 @@ class NonFinite(Guard):
     that the client was sent count as good, such as the -inf of an attention mask.
 
     The check of the updates costs nothing: an update is finite exactly if its squared norm is,
-    which stands on the Gram matrix's diagonal and was summed in float64.
+    which was summed in float64 and stands on the Gram matrix's diagonal.
     """
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        squared_norms = np.diag(replies.geometry.gram)
+        squared_norms = replies.geometry.squared_norms
         verdicts = {}
         for row, reply in enumerate(replies):
             bad = _bad_buffers(reply, replies.start(reply))

@@ -32,6 +32,8 @@ class Opposed(Guard):
         agreement: least median cosine among the others.
     """
 
+    needs_gram = True
+
     def __init__(self, cosine: float = -0.5, agreement: float = 0.3):
         self.cosine = cosine
         self.agreement = agreement

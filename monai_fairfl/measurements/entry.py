@@ -26,7 +26,7 @@ class Memory:
     present: Weights | None = None
 
 
-MODELS = ("received", "trained", "personal")
+MODELS = ("received", "trained", "personal", "adapted")
 DATA = ("validation", "test", "training")
 MEMORIES = ("", "previous", "present")
 
@@ -42,8 +42,8 @@ class Entry:
     """One measurement.
 
     Args:
-        of: the ``"received"`` model, before any training, the ``"trained"`` one, or the
-            ``"personal"`` one (Ditto).
+        of: the ``"received"`` model, before any training, the ``"trained"`` one, the
+            ``"personal"`` one (Ditto), or the ``"adapted"`` one, after the last mile.
         function: ``(probe, weights, memory, context) -> value``. ``probe`` runs weights on the
             client's data: a :class:`~monai_fairfl.measurements.TrainingProbe` for ``"training"``
             data, else a :class:`~monai_fairfl.measurements.Probe`. ``weights`` is the model in

@@ -44,6 +44,8 @@ MEASUREMENTS: dict[str, Entry] = {
     "local_score": Entry("trained", score),
     "personal_score": Entry("personal", score),
     "personal_test_score": Entry("personal", score, data="test"),
+    "adapted_score": Entry("adapted", score),
+    "adapted_test_score": Entry("adapted", score, data="test"),
     "global_loss": Entry("received", loss, data="training"),
     "local_loss": Entry("trained", loss, data="training"),
     "sharpness": Entry("received", sharpness, data="training"),

@@ -8,7 +8,7 @@ and distance between weighted sums of updates:
 .. math:: \langle \sum_i a_i u_i, \sum_j b_j u_j \rangle = a^T G b
 
 It is computed once, in blocks of columns, per layer. Guards, strategies, valuation and the ledger
-read it.
+read it. For large federations :class:`SumGeometry` takes its place.
 """
 
 from __future__ import annotations
@@ -16,16 +16,24 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 
 BLOCK = 65536
 """Columns per float32 product: one over millions of columns is wrong by 1e-3, blocks by 3e-7."""
+
+SHORT_BLOCK = 16384
+"""Columns of a matrix-vector product, which is less exact than one of matrices."""
+
+MOST_VALUES = 2**20
+"""Values of all rows in a block where many rows are read for their sums."""
 
 CACHE_LINE = 64
 """Bytes; tensors begin at a multiple of it."""
@@ -151,8 +159,12 @@ class UpdateMatrix:
         """Parameter -> its columns of one row of a whole matrix."""
         return {name: row[columns] for name, columns in self.columns.items()}
 
-    def blocks(self, name: str) -> Iterator[tuple[slice, torch.Tensor]]:
-        """The columns of one parameter, at most :data:`BLOCK` at a time.
+    def blocks(self, name: str, most: int = BLOCK) -> Iterator[tuple[slice, torch.Tensor]]:
+        """The columns of one parameter, some at a time.
+
+        Args:
+            name: of the parameter.
+            most: columns of a block.
 
         Yields:
             The place within the parameter, and all rows' columns there, of shape (N, columns). They
@@ -160,9 +172,9 @@ class UpdateMatrix:
         """
         columns = self.columns[name]
         size = columns.stop - columns.start
-        buffer = self.memory.scratch(self._length_of_buffer(min(size, BLOCK)), self.dtype)
-        for begin in range(0, size, BLOCK):
-            place = slice(begin, min(begin + BLOCK, size))
+        buffer = self.memory.scratch(self._length_of_buffer(min(size, most)), self.dtype)
+        for begin in range(0, size, most):
+            place = slice(begin, min(begin + most, size))
             yield place, self._gathered(name, place, buffer)
 
     def updates_of(self, name: str) -> torch.Tensor:
@@ -171,6 +183,36 @@ class UpdateMatrix:
         size = columns.stop - columns.start
         buffer = torch.empty(self._length_of_buffer(size), dtype=self.dtype)
         return self._gathered(name, slice(0, size), buffer)
+
+    def squared_norms(self) -> np.ndarray:
+        """Squared length of each row, summed in float64; shape (N,)."""
+        total = torch.zeros(len(self), dtype=torch.float64)
+        for name in self.columns:
+            for _, block in self.blocks(name, self._columns_at_once(BLOCK)):
+                squares = block.square().sum(dim=1).double()
+                # Float32 may overflow; values that are not finite themselves stay so in float64.
+                if not torch.isfinite(squares).all():
+                    squares = block.double().square().sum(dim=1)
+                total += squares
+        return total.numpy()
+
+    def products_with_sum(self, factors: np.ndarray) -> np.ndarray:
+        """The inner product of each row with the sum of all by ``factors``, in float64; (N,)."""
+        double = torch.from_numpy(factors)
+        single = double.to(self.dtype)
+        total = torch.zeros(len(self), dtype=torch.float64)
+        for name in self.columns:
+            for _, block in self.blocks(name, self._columns_at_once(SHORT_BLOCK)):
+                products = torch.mv(block, torch.mv(block.T, single)).double()
+                if not torch.isfinite(products).all():
+                    longer = block.double()
+                    products = torch.mv(longer, torch.mv(longer.T, double))
+                total += products
+        return total.numpy()
+
+    def _columns_at_once(self, most: int) -> int:
+        """At most so many columns of a block, the fewer the more rows there are."""
+        return min(most, max(1, MOST_VALUES // len(self)))
 
     def _length_of_buffer(self, columns: int) -> int:
         """Values that :meth:`_gathered` needs for so many columns, at most."""
@@ -205,6 +247,19 @@ class UpdateMatrix:
         used = offset + len(self) * (count + gap)
         torch.cat(parts, out=buffer[:used])
         return buffer.as_strided((len(self), count), (count + gap, 1), offset)
+
+    def weighted_sums(self, name: str, factors: torch.Tensor) -> torch.Tensor:
+        """Several weighted sums of the rows' columns of one parameter, shape (S, its values).
+
+        Args:
+            name: of the parameter.
+            factors: of the rows in each sum, shape (S, N), in the matrix's type.
+        """
+        columns = self.columns[name]
+        sums = torch.empty(len(factors), columns.stop - columns.start, dtype=self.dtype)
+        for place, block in self.blocks(name):
+            torch.mm(factors, block, out=sums[:, place])
+        return sums
 
     def by_class(self, name: str, axis: int) -> torch.Tensor:
         """A parameter of the output layer, shape (N, classes, ...).
@@ -315,9 +370,49 @@ class Geometry:
         return found
 
     @property
+    def squared_norms(self) -> np.ndarray:
+        """Squared length of each update; shape (N,)."""
+        return np.diag(self.gram)
+
+    @property
     def norms(self) -> np.ndarray:
         """Length of each update; shape (N,)."""
-        return np.sqrt(np.diag(self.gram))
+        return np.sqrt(self.squared_norms)
+
+    def cosines_with_sum(
+        self, factors: Sequence[float] | np.ndarray, without_own: bool = False
+    ) -> np.ndarray:
+        r"""The cosine of each update with one weighted sum of the updates, see :meth:`cosine`.
+
+        .. math:: \cos(u_i, \sum_j a_j u_j)
+
+        Args:
+            factors: a, shape (N,).
+            without_own: whether the sum for update i leaves out update i itself.
+
+        Returns:
+            Shape (N,).
+        """
+        factors = np.asarray(factors, float)
+        found = np.zeros(len(factors))
+        for row, itself in enumerate(np.eye(len(factors))):
+            others = factors
+            if without_own:
+                others = factors * (1 - itself)
+            found[row] = self.cosine(itself, others)
+        return found
+
+    def recorded(self, step: Sequence[float] | np.ndarray) -> dict[str, Any]:
+        """What the ledger has of the inner products, plain JSON.
+
+        Args:
+            step: factors of the updates in the round's step, shape (N,).
+        """
+        output = self.spec.output
+        if output is not None and f"{output[0]}.weight".lstrip(".") in self.matrix.columns:
+            # Also where the strategy did not read them.
+            self.classes()
+        return {"whole": self.gram.tolist(), "classes": _plain(self.known_classes)}
 
     def cosine(self, a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float:
         r"""The cosine of two weighted sums of updates; 0 when either is shorter than 1e-12.
@@ -335,11 +430,148 @@ class Geometry:
         b = np.asarray(b, float)
         gram = self.gram
         if self.labelled is not None:
-            labelled_in_a = self.labelled[a != 0].any(axis=0)
-            labelled_in_b = self.labelled[b != 0].any(axis=0)
-            unlabelled = ~(labelled_in_a & labelled_in_b)
-            gram = gram - self.classes()[unlabelled].sum(axis=0)
+            gram = gram - self._not_labelled_in_both(a, b)
         return cosine(gram, a, b)
+
+    def _not_labelled_in_both(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Inner products in the output rows of classes that one of two sums was not trained on."""
+        assert self.labelled is not None
+        labelled_in_a = self.labelled[a != 0].any(axis=0)
+        labelled_in_b = self.labelled[b != 0].any(axis=0)
+        unlabelled = ~(labelled_in_a & labelled_in_b)
+        return self.classes()[unlabelled].sum(axis=0)
+
+
+class SumGeometry(Geometry):
+    """Lengths of the updates, and inner products with weighted sums of them, such as the step.
+
+    It takes the place of the Gram matrix where there are many clients: it reads all updates once
+    for the lengths and once for each sum, where the Gram matrix takes N products of each update.
+    Whoever needs all pairs is refused.
+
+    Args:
+        matrix: the updates, one row each.
+        spec: names the layers and the output layer.
+        labelled: as for :class:`Geometry`.
+
+    >>> matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
+    >>> first = matrix.adopt(0, {"w": torch.tensor([3.0, 0.0])})
+    >>> second = matrix.adopt(1, {"w": torch.tensor([1.0, 1.0])})
+    >>> geometry = SumGeometry(matrix, ModelSpec(("w",)))
+    >>> geometry.squared_norms.tolist(), geometry.products_with_sum([0.5, 1.0]).tolist()
+    ([9.0, 2.0], [7.5, 3.5])
+    >>> geometry.cosines_with_sum([0.5, 1.0], without_own=True).round(4).tolist()
+    [0.7071, 0.7071]
+    """
+
+    def __init__(self, matrix: UpdateMatrix, spec: ModelSpec, labelled: np.ndarray | None = None):
+        super().__init__(matrix, spec, labelled)
+        # Factors of a sum, as bytes -> the inner products of all updates with it.
+        self._products: dict[bytes, np.ndarray] = {}
+
+    @cached_property
+    def layers(self) -> Mapping[str, np.ndarray]:
+        """Refused: these are of all pairs."""
+        _refuse_pairs()
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        """Refused: this is of all pairs."""
+        _refuse_pairs()
+
+    @cached_property
+    def squared_norms(self) -> np.ndarray:
+        """Squared length of each update; shape (N,)."""
+        return self.matrix.squared_norms()
+
+    def products_with_sum(self, factors: Sequence[float] | np.ndarray) -> np.ndarray:
+        r"""The inner product of each update with a weighted sum of all; shape (N,).
+
+        .. math:: \langle u_i, \sum_j a_j u_j \rangle
+
+        Args:
+            factors: a, shape (N,).
+        """
+        factors = np.asarray(factors, float)
+        key = factors.tobytes()
+        if key not in self._products:
+            self._products[key] = self.matrix.products_with_sum(factors)
+        return self._products[key]
+
+    def cosine(self, a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float:
+        """Refused: two sums at a time need all pairs; see :meth:`cosines_with_sum`."""
+        _refuse_pairs()
+
+    def cosines_with_sum(
+        self, factors: Sequence[float] | np.ndarray, without_own: bool = False
+    ) -> np.ndarray:
+        r"""As :meth:`Geometry.cosines_with_sum`, from the inner products p with the whole sum s.
+
+        .. math:: \langle u_i, s - a_i u_i \rangle = p_i - a_i \lVert u_i \rVert^2, \qquad
+                  \lVert s - a_i u_i \rVert^2 = a^T p - 2 a_i p_i + a_i^2 \lVert u_i \rVert^2
+
+        Where nearly all of a sum is one client's, these are differences of nearly equal numbers:
+        the inner products are accurate to about 1e-7 of the lengths.
+        """
+        factors = np.asarray(factors, float)
+        products = self.products_with_sum(factors)
+        squared_length = float(factors @ products)
+        found = np.zeros(len(factors))
+        for row, itself in enumerate(np.eye(len(factors))):
+            own = factors[row] if without_own else 0.0
+            others = factors - own * itself
+            squared_norm = self.squared_norms[row]
+            product = products[row] - own * squared_norm
+            squared_sum = squared_length - 2 * own * products[row] + own**2 * squared_norm
+            if self.labelled is not None:
+                left_out = self._not_labelled_in_both(itself, others)
+                squared_norm = squared_norm - left_out[row, row]
+                product -= left_out[row] @ others
+                squared_sum -= others @ left_out @ others
+            found[row] = _cosine_of(product, squared_norm, squared_sum)
+        return found
+
+    def recorded(self, step: Sequence[float] | np.ndarray) -> dict[str, Any]:
+        """What the ledger has: the lengths, and the sums that were read, the round's step included.
+
+        ``whole`` is ``None``; ``classes`` are of the layers that the strategy read.
+        """
+        self.products_with_sum(step)
+        sums = []
+        for factors, products in self._products.items():
+            of_sum = np.frombuffer(factors, dtype=float)
+            sums.append({"factors": of_sum.tolist(), "products": products.tolist()})
+        return {
+            "whole": None,
+            "squared_norms": self.squared_norms.tolist(),
+            "sums": sums,
+            "classes": _plain(self.known_classes),
+        }
+
+
+def _refuse_pairs() -> NoReturn:
+    """Refuse what looks at all pairs of updates, in a run that computes none.
+
+    Raises:
+        ConfigError: naming the fix.
+    """
+    raise ConfigError(
+        "the method compares all pairs of updates, and gram=False computes none: set gram to True"
+    )
+
+
+def _plain(classes: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
+    """Output layer -> Gram matrices of its classes, as JSON has them."""
+    return {layer: grams.tolist() for layer, grams in classes.items()}
+
+
+def _cosine_of(product: float, squared_a: float, squared_b: float) -> float:
+    """A cosine from an inner product and two squared lengths; 0 without length."""
+    length_a = np.sqrt(max(squared_a, 0.0))
+    length_b = np.sqrt(max(squared_b, 0.0))
+    if length_a < ZERO_NORM or length_b < ZERO_NORM:
+        return 0.0
+    return float(np.clip(product / (length_a * length_b), -1.0, 1.0))
 
 
 def cosine(gram: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
@@ -350,11 +582,7 @@ def cosine(gram: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
     >>> round(cosine(np.eye(2), np.array([1.0, 0.0]), np.array([1.0, 1.0])), 4)
     0.7071
     """
-    length_a = np.sqrt(max(a @ gram @ a, 0.0))
-    length_b = np.sqrt(max(b @ gram @ b, 0.0))
-    if length_a < ZERO_NORM or length_b < ZERO_NORM:
-        return 0.0
-    return float(np.clip(a @ gram @ b / (length_a * length_b), -1.0, 1.0))
+    return _cosine_of(a @ gram @ b, a @ gram @ a, b @ gram @ b)
 
 
 def _flat(rows: torch.Tensor) -> torch.Tensor:

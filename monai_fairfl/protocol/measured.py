@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, GAIN
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Estimate, Measurement
 
@@ -97,6 +98,10 @@ RANGES: dict[str, Range] = {
     "local_score": DICE,
     "personal_score": DICE,
     "personal_test_score": DICE,
+    "adapted_score": DICE,
+    "adapted_test_score": DICE,
+    GAIN: Range("gain in Dice", -1.0, 1.0),
+    ADAPTED_EPOCHS: Range("epochs", 0, 1e6),
     "train_loss": LOSS,
     "global_loss": LOSS,
     "local_loss": LOSS,

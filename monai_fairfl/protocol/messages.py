@@ -23,6 +23,9 @@ CONTEXT_KEYS: dict[str, str] = {
     "site (FedBN).",
     "closing": "At 1 the request ends a run: the site stores each case's score, and the model that "
     "it uses if only it has all of it.",
+    "adapt_epochs": "The most epochs of the last mile: the site trains its own model on, and takes "
+    "the result if its validation cases gain.",
+    "adapt_rate": "The learning rate of the last mile.",
     "ended": "At 1 the run has ended and the request asks for nothing: it brings the head of the "
     "whole ledger, which the site stores.",
     "cross_evaluation": "At 1 the run lets sites score models without some other sites; "

@@ -18,7 +18,7 @@ from monai_fairfl.protocol.averages import (
     uniform,
     weighted_mean,
 )
-from monai_fairfl.protocol.geometry import Geometry, UpdateMatrix
+from monai_fairfl.protocol.geometry import Geometry, SumGeometry, UpdateMatrix
 from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -45,6 +45,7 @@ class Replies(list[Reply]):
         not_finite: id of a reply -> names of measurements that were dropped from it earlier.
         expected: the measurements that are taken.
         dropped: id of a reply -> name -> why that measurement was dropped from it earlier.
+        gram: whether the inner products of all pairs of updates may be computed.
 
     >>> request = Request("A", "measure", {}, ("score", "local_score", "train_loss"))
     >>> sent = {"score": float("nan"), "local_score": 85.0, "train_loss": 0.3}
@@ -65,8 +66,10 @@ class Replies(list[Reply]):
         not_finite: Mapping[int, list[str]] | None = None,
         expected: Expected = EXPECTED,
         dropped: Mapping[int, Mapping[str, str]] | None = None,
+        gram: bool = True,
     ):
         super().__init__()
+        self.gram = gram
         self.requests = {request.id: request for request in requests}
         self.expected = expected
         self.not_finite = dict(not_finite or {})
@@ -116,6 +119,8 @@ class Replies(list[Reply]):
     @cached_property
     def geometry(self) -> Geometry:
         """Inner products of the updates."""
+        if not self.gram:
+            return SumGeometry(self.matrix, self.spec, self.labelled)
         return Geometry(self.matrix, self.spec, self.labelled)
 
     @cached_property
@@ -168,6 +173,7 @@ class Replies(list[Reply]):
             self.not_finite,
             self.expected,
             self.dropped,
+            self.gram,
         )
 
     def scaled(self, factors: Mapping[int, float]) -> Replies:
@@ -225,6 +231,7 @@ class Replies(list[Reply]):
             self.spec,
             matrix=self.matrix.select(rows),
             expected=self.expected,
+            gram=self.gram,
         )
 
     def _mean_update(self) -> dict[str, torch.Tensor]:
@@ -303,8 +310,29 @@ class Replies(list[Reply]):
             # In place: the step lies in memory of its own.
             moved += origin
             averaged[name] = moved.to(origin.dtype)
-        averaged.update(self._average_buffers(weights, buffers))
+        averaged.update(self.average_buffers(weights, buffers))
         return averaged
+
+    def averages(
+        self, weights: Sequence[Mapping[str, float]], start: Weights
+    ) -> list[dict[str, torch.Tensor]]:
+        """The parameters of several averages, from one reading of the updates.
+
+        Args:
+            weights: for each average, client -> weight; a client that is left out counts as 0. All
+                updates must be finite, and all clients label all classes.
+            start: as for :meth:`average`.
+        """
+        rho = torch.stack([self._rho_of(of_average) for of_average in weights])
+        rho = rho.to(self.matrix.dtype)
+        found: list[dict[str, torch.Tensor]] = [{} for _ in weights]
+        for name, shape in self.matrix.shapes.items():
+            origin = start[name]
+            moved = self.matrix.weighted_sums(name, rho)
+            moved += origin.reshape(-1)
+            for average, vector in zip(found, moved, strict=True):
+                average[name] = vector.view(shape).to(origin.dtype)
+        return found
 
     def reduced(
         self,
@@ -339,7 +367,7 @@ class Replies(list[Reply]):
             step = self._reduced_by_class(name, values.view(len(self), *shape), reduce)
             found[name] = (origin.to(step.dtype) + step).to(origin.dtype)
 
-        counters = self._average_buffers(uniform(self.clients), buffers)
+        counters = self.average_buffers(uniform(self.clients), buffers)
         for name, averaged in counters.items():
             sent = [(reply.buffers or {}).get(name) for reply in self]
             present = [tensor for tensor in sent if tensor is not None]
@@ -450,8 +478,13 @@ class Replies(list[Reply]):
         step = torch.einsum("nc,nc...->c...", share.to(updates.dtype), updates)
         return step.movedim(0, class_axis)
 
-    def _average_buffers(self, weights: Aggregation, policy: str) -> dict[str, torch.Tensor]:
-        """The buffers that at least one client sent, averaged over those that sent them."""
+    def average_buffers(self, weights: Aggregation, policy: str) -> dict[str, torch.Tensor]:
+        """The buffers that at least one client sent, averaged over those that sent them.
+
+        Args:
+            weights: as for :meth:`average`.
+            policy: one of :data:`BUFFER_POLICIES`.
+        """
         averaged: dict[str, torch.Tensor] = {}
         if policy == "local":
             return averaged

@@ -12,7 +12,7 @@ from typing import Any
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run, Split
 from monai_fairfl.report.valuations import read_valuations
-from monai_fairfl.run_folder.ledger import head_of, read_ledger
+from monai_fairfl.run_folder.ledger import read_ledger_and_head
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.run_folder.withdrawn import withdrawn_sites
 from monai_fairfl.utils.files import distinct_names
@@ -97,7 +97,7 @@ def read_run(path: str | Path) -> Run:
             valuation is damaged.
     """
     path = Path(path)
-    records = read_records(path)
+    records, head = _records_and_head(path)
     start = records[0]
     rounds = [record for record in records if record["kind"] == "round"]
     ends = [record for record in records if record["kind"] == "end"]
@@ -106,7 +106,7 @@ def read_run(path: str | Path) -> Run:
         path=path,
         name=str(start.get("name", start["strategy"])),
         strategy=str(start["strategy"]),
-        head=head_of(path / "ledger.jsonl"),
+        head=head,
         start=start,
         rounds=rounds,
         end=ends[0] if ends else None,
@@ -125,15 +125,21 @@ def read_records(run_dir: Path) -> list[dict[str, Any]]:
         FederationError: when the ledger's chain is broken.
         ConfigError: naming the ledger, the line and what is wrong in it.
     """
+    records, _ = _records_and_head(run_dir)
+    return records
+
+
+def _records_and_head(run_dir: Path) -> tuple[list[dict[str, Any]], str]:
+    """What :func:`read_records` returns, and the ledger's head."""
     file = run_dir / "ledger.jsonl"
-    records = read_ledger(file)
+    records, head = read_ledger_and_head(file)
     if not records or records[0].get("kind") != "start":
         raise ConfigError(
             f"{file} does not begin with a run's opening record; restore it from a copy"
         )
     for number, record in enumerate(records, 1):
         _check_record(record, f"{file}, line {number}")
-    return records
+    return records, head
 
 
 def _check_record(record: Mapping[str, Any], place: str) -> None:

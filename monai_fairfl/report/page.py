@@ -19,6 +19,7 @@ from monai_fairfl.report.columns import (
 )
 from monai_fairfl.report.credit import judged_words
 from monai_fairfl.report.judging import first_look_lines
+from monai_fairfl.report.last_mile import gain_words
 from monai_fairfl.report.sentences import dice_words, rounds_words
 from monai_fairfl.report.templates import filled
 from monai_fairfl.report.valuations import title_of, trust_of
@@ -62,6 +63,7 @@ def render(report: Mapping[str, Any]) -> str:
         "rounds_words": rounds_words,
         "title_of": title_of,
         "judged_words": judged_words,
+        "gain_words": gain_words,
         "trust_of": trust_of,
     }
     return filled(TEMPLATE, values, functions)
@@ -87,7 +89,14 @@ def _tables(report: Mapping[str, Any]) -> dict[str, Any]:
         "federated": federated,
         "credited": [name for name in federated if len(report["strategies"][name]["credit"]) > 2],
         "gain_notes": gain_notes,
+        "adapted": [name for name in report["strategies"] if _has_last_mile(report, name)],
     }
+
+
+def _has_last_mile(report: Mapping[str, Any], name: str) -> bool:
+    """Whether any site of a run trained its own model at the end."""
+    sites = report["strategies"][name]["sites"].values()
+    return any(site["last_mile"] is not None for site in sites)
 
 
 def _captions(report: Mapping[str, Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ All three show the same cells.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,8 +37,9 @@ LATEX = {
     ">": r"\textgreater{}",
     "±": r"$\pm$",
     "–": "--",
-    "\n": " ",
-    "\r": " ",
+    # At the beginning of a row they would be an argument of the end of the row before.
+    "[": "{[}",
+    "*": "{*}",
 }
 """What LaTeX reads as a command -> how it is written as text."""
 
@@ -191,7 +193,8 @@ def latex_tables(comparison: Mapping[str, Any]) -> str:
     lines = [r"% \input{comparison.tex} in a document shows these tables."]
     for remark in remarks_of(comparison):
         # A line break in a name would end the comment.
-        lines.append(f"% {' '.join(remark.split())}")
+        words = " ".join(remark.split())
+        lines.append(f"% {words}")
     for table in tables_of(comparison):
         lines += _latex_table(table)
     return "\n".join(lines) + "\n"
@@ -218,9 +221,14 @@ def _latex_row(cells: Sequence[str]) -> str:
 
 
 def latex_text(text: str) -> str:
-    r"""A text from outside as LaTeX prints it.
+    r"""A text from outside as LaTeX prints it; line breaks and other control characters are spaces.
 
     >>> print(latex_text(r"A_1 & 5% \input{x}"))
     A\_1 \& 5\% \textbackslash{}input\{x\}
     """
-    return "".join(LATEX.get(letter, letter) for letter in text)
+    written = []
+    for letter in text:
+        if unicodedata.category(letter) == "Cc":
+            letter = " "
+        written.append(LATEX.get(letter, letter))
+    return "".join(written)

@@ -16,6 +16,7 @@ from monai_fairfl.report.comparison import Collaboration, Gain, LeftBehind
 from monai_fairfl.report.credit import Rule
 from monai_fairfl.report.events import Event
 from monai_fairfl.report.judging import FirstLook
+from monai_fairfl.report.last_mile import LastMile
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.series import EstimatedPoint, Point
 from monai_fairfl.statistics.fairness import Performance
@@ -32,6 +33,7 @@ class SiteResult:
         contribution: the newest.
         aggregation_weight: the newest.
         left_behind: whether it is; ``None`` where the run is not judged, too.
+        last_mile: what its own training at the end brought; ``None`` where there was none.
     """
 
     score: Number | None
@@ -40,6 +42,7 @@ class SiteResult:
     contribution: EstimatedPoint | None
     aggregation_weight: Point | None
     left_behind: LeftBehind | None
+    last_mile: LastMile | None
 
 
 @dataclass(frozen=True)

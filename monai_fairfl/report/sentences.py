@@ -13,6 +13,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.comparison import MARGIN
+from monai_fairfl.report.last_mile import gain_words
 from monai_fairfl.report.scores import CASES_OF
 
 SHARE_TOLERANCE = 0.02
@@ -141,7 +142,11 @@ def _sentence(report: Mapping[str, Any], name: str | None, site: str) -> str:
     if result is None:
         return f"{site} did not take part in {name}."
 
-    clauses = [_score_clause(name, strategy, site), _contribution_clause(strategy, result)]
+    clauses = [
+        _score_clause(name, strategy, site),
+        _last_mile_clause(strategy, result),
+        _contribution_clause(strategy, result),
+    ]
     if strategy["judged"]:
         clauses.append(_left_behind_clause(result, strategy["measurement"]))
     known_clauses = "; ".join(clause for clause in clauses if clause)
@@ -209,6 +214,18 @@ def _compared_with_alone(gain: Mapping[str, Any], measurement: str) -> str:
         return f"{compared} ({alone}), which is within the noise of {cases}"
     stderr = f"standard error of the difference {gain['stderr']:.3f}"
     return f"{compared} ({alone}; {stderr}, {cases})"
+
+
+def _last_mile_clause(strategy: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """What the site's own training at the end brought; empty where there was none."""
+    last_mile = result["last_mile"]
+    if last_mile is None:
+        return ""
+    clause = f"its last mile gains {gain_words(last_mile)}"
+    if last_mile["taken"] and last_mile["used"] is not None:
+        dice = dice_words(strategy["measurement"])
+        clause += f", which makes its {dice} {last_mile['used']['value']:.3f}"
+    return clause
 
 
 def _contribution_clause(strategy: Mapping[str, Any], result: Mapping[str, Any]) -> str:

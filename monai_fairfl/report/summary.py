@@ -19,12 +19,14 @@ from monai_fairfl.report.cautions import (
     suspicious_sites,
     unknown_gain,
     withdrawn_sites,
+    without_pairs,
 )
 from monai_fairfl.report.comparison import DDOF, LEFT_BEHIND, collaboration, gains, left_behind
 from monai_fairfl.report.credit import rules_of
 from monai_fairfl.report.details import details_of
 from monai_fairfl.report.events import Event, events_of, free_riding_of
 from monai_fairfl.report.judging import Judgement, first_look, judge
+from monai_fairfl.report.last_mile import last_mile_of
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.partners import Yardstick, partners_of, yardstick_of
 from monai_fairfl.report.results import (
@@ -110,6 +112,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         if yardstick.why_none is not None and first_standalone is not None:
             warnings.append(unknown_gain(run, yardstick.why_none))
         warnings.extend(withdrawn_sites(run))
+        warnings.extend(without_pairs(run))
         warnings.extend(outdated_valuations(run))
         of_run = list(free_riding_of(run))
         free_riding.extend(of_run)
@@ -245,6 +248,7 @@ def _site_results(
             contribution=_newest(series.contributions, site),
             aggregation_weight=_newest(series.weights, site),
             left_behind=verdict,
+            last_mile=last_mile_of(run, site, measurement, scores.by_site.get(site)),
         )
     return results
 

@@ -89,8 +89,18 @@ def read_ledger(path: str | Path) -> list[dict[str, Any]]:
     Raises:
         FederationError: naming the first line whose predecessor was changed, removed or added.
     """
-    records, _ = _verified(_whole_lines(Path(path)), Path(path))
+    records, _ = read_ledger_and_head(path)
     return records
+
+
+def read_ledger_and_head(path: str | Path) -> tuple[list[dict[str, Any]], str]:
+    """The records of a ledger, and what :func:`head_of` returns, of one reading.
+
+    Raises:
+        FederationError: as :func:`read_ledger`.
+    """
+    records, heads = _verified(_whole_lines(Path(path)), Path(path))
+    return records, heads[-1] if heads else ""
 
 
 def _whole_lines(path: Path) -> list[bytes]:

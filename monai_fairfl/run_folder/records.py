@@ -14,7 +14,7 @@ from typing import Any
 from monai_fairfl import __version__
 from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol.geometry import Geometry
+from monai_fairfl.protocol.averages import weights_of_model
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights, is_of_own_model, joined_notes
@@ -345,11 +345,8 @@ def round_record(
 
     gram = None
     if _trained(local):
-        gram = {
-            "clients": local.clients,
-            "whole": local.geometry.gram.tolist(),
-            "classes": _class_grams(local.geometry),
-        }
+        step = _factors_of_step(local, result)
+        gram = {"clients": local.clients, **local.geometry.recorded(step)}
     judged: dict[str, str] = {}
     details_of_verdicts: dict[str, list[dict[str, Any]]] = {}
     for client, of_client in verdicts.items():
@@ -390,15 +387,14 @@ def round_record(
     }
 
 
-def _class_grams(geometry: Geometry) -> dict[str, list[Any]]:
-    """Output layer -> Gram matrices of its classes.
-
-    These are of the layer that makes the logits, and of every other one that the strategy read.
-    """
-    output = geometry.spec.output
-    if output is not None and f"{output[0]}.weight".lstrip(".") in geometry.matrix.columns:
-        geometry.classes()
-    return {layer: grams.tolist() for layer, grams in geometry.known_classes.items()}
+def _factors_of_step(local: Replies, result: RoundResult) -> list[float]:
+    """The factors of the updates in a round's step; with weights by layer, their means."""
+    weights = weights_of_model(result.aggregation)
+    scale = result.details.get("scale", {})
+    factors = []
+    for reply in local:
+        factors.append(weights.get(reply.client, 0.0) * scale.get(reply.client, 1.0))
+    return factors
 
 
 def stated_digests(replies: Replies) -> dict[str, str]:

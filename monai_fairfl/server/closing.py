@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from monai_fairfl.protocol.last_mile import ADAPTED, ADAPTED_EPOCHS, GAIN
 from monai_fairfl.protocol.messages import Measure, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Measurement
@@ -15,11 +16,19 @@ PERSONAL = {"score": "personal_score", "test_score": "personal_test_score"}
 """The same measurement of a client's personal model."""
 
 Scores = dict[str, dict[str, Mapping[str, Measurement]]]
-"""client -> ``"own"`` and, where that is another model, ``"global"`` -> what it measured."""
+"""client -> model -> what it measured.
+
+The models are ``"own"``, that the client would use; ``"global"``, where that is another one; and
+``"adapted"``, what the last mile made of its own, with the gain that decides whether it is taken.
+"""
 
 
 def closing_requests(
-    models: GlobalModels, personal: bool, clients: Sequence[str], final: Sequence[str]
+    models: GlobalModels,
+    personal: bool,
+    clients: Sequence[str],
+    final: Sequence[str],
+    last_mile: Mapping[str, float] = {},
 ) -> list[Request]:
     """One request for each client's own model, then one for the global model where it is another.
 
@@ -30,11 +39,15 @@ def closing_requests(
         personal: whether clients have a personal model, which nobody else has.
         clients: that are asked.
         final: names of the measurements.
+        last_mile: its settings as the context of a request; empty: there is none.
     """
     names = (*final, *_personal_names(personal, final).values())
+    if last_mile:
+        names = (*names, *_adapted_names(final).values())
     requests = []
     for client in clients:
-        requests.append(Measure(client, models.own_model(client), names, {"closing": 1}))
+        context = {"closing": 1, **last_mile}
+        requests.append(Measure(client, models.own_model(client), names, context))
     for client in clients:
         if client in models.rewards:
             requests.append(Measure(client, models.weights, final))
@@ -53,12 +66,16 @@ def closing_scores(replies: Replies, personal: bool, final: Sequence[str]) -> Sc
     for reply in replies:
         found = scores[reply.client]
         closing = replies.requests[reply.id].context.get("closing")
-        own = _of_personal_model(reply.measurements, personal, final)
+        own = _renamed(reply.measurements, _personal_names(personal, final))
         measured = reply.measurements
         if own:
             # The client sent both: its personal scores, and those of the model that it received.
             found["global"] = _chosen(measured, final)
             measured = {**own, **_chosen(measured, (IN_VALIDATION, IN_TRAINING))}
+        adapted = _renamed(reply.measurements, _adapted_names(final))
+        if adapted:
+            found["adapted"] = adapted
+            measured = {name: value for name, value in measured.items() if name not in _OF_ADAPTED}
         found["own" if closing else "global"] = measured
     return scores
 
@@ -85,15 +102,25 @@ def _personal_names(personal: bool, final: Sequence[str]) -> dict[str, str]:
     return {name: PERSONAL[name] for name in final if name in PERSONAL}
 
 
-def _of_personal_model(
-    measured: Mapping[str, Measurement], personal: bool, final: Sequence[str]
+_OF_ADAPTED = (*ADAPTED.values(), GAIN, ADAPTED_EPOCHS)
+
+
+def _adapted_names(final: Sequence[str]) -> dict[str, str]:
+    """Final measurement -> the same of the model after the last mile; its gain and epochs, too."""
+    names = {name: ADAPTED[name] for name in final if name in ADAPTED}
+    return {**names, GAIN: GAIN, ADAPTED_EPOCHS: ADAPTED_EPOCHS}
+
+
+def _renamed(
+    measured: Mapping[str, Measurement], names: Mapping[str, str]
 ) -> dict[str, Measurement]:
-    """Final measurement -> its value for the personal model."""
-    found = {}
-    for name, personal_name in _personal_names(personal, final).items():
-        if personal_name in measured:
-            found[name] = measured[personal_name]
-    return found
+    """New name -> the value that was measured under the old one, of those that were measured.
+
+    Args:
+        measured: of a reply.
+        names: new name -> old name.
+    """
+    return {new: measured[old] for new, old in names.items() if old in measured}
 
 
 def _chosen(measured: Mapping[str, Measurement], names: Sequence[str]) -> dict[str, Measurement]:

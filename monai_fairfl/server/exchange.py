@@ -72,6 +72,7 @@ class Inbox:
         most_samples: images of one site in one local epoch that are believed.
         memory: of the averages that are made of the replies; ``None``: fresh.
         adopts: whether nobody else writes to the tensors of updates, so that no copy is needed.
+        gram: as for :class:`~monai_fairfl.protocol.Replies`.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Inbox:
         most_samples: int = MOST_SAMPLES,
         memory: ReusedMemory | None = None,
         adopts: bool = False,
+        gram: bool = True,
     ):
         self.requests = {request.id: request for request in requests}
         self.spec = spec
@@ -93,6 +95,7 @@ class Inbox:
         self.expected = expected or Expected()
         self.most_samples = most_samples
         self.adopts = adopts
+        self.gram = gram
         # One row of the matrix for each training request, in the order of (client, id).
         training = sorted((r.client, r.id) for r in requests if r.task == "train")
         self._row = {id: row for row, (_, id) in enumerate(training)}
@@ -192,6 +195,7 @@ class Inbox:
                 missing,
                 matrix,
                 expected=self.expected,
+                gram=self.gram,
             )
 
 
@@ -220,7 +224,7 @@ def only_trained(replies: Replies) -> Replies:
     if len(trained) == len(replies):
         return replies
     if not trained:
-        return Replies((), replies.requests.values(), replies.spec, replies.missing)
+        return replies.rebuilt((), replies.missing, None)
     return _some_of(replies, trained)
 
 

@@ -122,6 +122,7 @@ class Federation:
         self.observer = observer or Observer()
         self.server_score = server_score
         self._check_cross_evaluation()
+        self._check_gram()
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", self.settings.keep)
         self._stop_asked = threading.Event()
         self._conclude_asked = threading.Event()
@@ -205,6 +206,25 @@ class Federation:
             raise ConfigError(
                 "the server has images, and nobody asks it to judge: set cross_evaluate_every and "
                 "cross_evaluators=['server'] or ['sites', 'server']"
+            )
+
+    def _check_gram(self) -> None:
+        """Refuse a method or guards that compare pairs of updates, where nobody computes these."""
+        if self.settings.gram:
+            return
+        weighting = self.strategy.parts.weighting
+        for part in (self.strategy, weighting):
+            if part is not None and part.needs_gram:
+                raise ConfigError(
+                    f"{type(part).__name__} compares all pairs of updates, and gram=False computes "
+                    "none: set gram to True, or take another method"
+                )
+        comparing = [type(guard).__name__ for guard in self.guards if guard.needs_gram]
+        if comparing:
+            others = [type(guard).__name__ for guard in self.guards if not guard.needs_gram]
+            raise ConfigError(
+                f"the guards {', '.join(comparing)} compare all pairs of updates, and gram=False "
+                f"computes none: set gram to True, or name the others only (guards={others})"
             )
 
     def _open(self, resume: bool) -> int:
@@ -432,7 +452,9 @@ class Federation:
 
         end = MeasuredEnd(Replies([], [], self.strategy.spec))
         if final:
-            requests = closing_requests(self.global_models, personal, clients, final)
+            requests = closing_requests(
+                self.global_models, personal, clients, final, self.settings.last_mile
+            )
             end = player.measure_at_end(requests, done, self.ledger.head)
         scores = closing_scores(end.replies, personal, final)
         self._write_best(done - 1, scores_of_global_model(scores, self.global_models), "score")

@@ -142,9 +142,10 @@ class RoundPlayer:
         self._digests: dict[str, str] = {}
         # Memory of the update matrix, used again every round.
         self._storage: torch.Tensor | None = None
-        # Memory of the global model; as much is unused between two rounds as one model needs.
-        model_bytes = sum(tensor.nbytes for tensor in strategy.weights.values())
-        self._memory = ReusedMemory(most=model_bytes)
+        # Memory of the global model and the rewards; as much is unused between two rounds as they
+        # need.
+        self._model_bytes = sum(tensor.nbytes for tensor in strategy.weights.values())
+        self._memory = ReusedMemory(most=self._model_bytes)
 
     def play(self, number: int, clients: Sequence[str], ledger_head: str) -> PlayedRound:
         """Play round ``number``.
@@ -249,6 +250,7 @@ class RoundPlayer:
                     client: sorted(of_group) for client, of_group in parts.items()
                 }
             self._let_guards_remember(exchanges)
+            self._memory.most = self._model_bytes * (1 + len(stop.value.rewards or {}))
             return PlayedRound(
                 clients,
                 divided(stop.value, parts),
@@ -345,6 +347,7 @@ class RoundPlayer:
             self.settings.most_samples,
             self._memory,
             getattr(self.transport, "gives_updates", False),
+            self.settings.gram,
         )
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)

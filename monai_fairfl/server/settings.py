@@ -60,6 +60,14 @@ class RunSettings(Settings):
             Every site must permit it in its own settings.
         cross_evaluators: who judges, ``"sites"``, ``"server"`` or both. The server needs images of
             its own.
+        adapt_epochs: the last mile: at the end each site trains the model that it would use for at
+            most so many epochs on its own images, and takes the result if its validation cases
+            gain more than their standard error; 0: none. See
+            :mod:`~monai_fairfl.client.adapting`.
+        adapt_rate: learning rate of the last mile, constant.
+        gram: compute the inner products of all pairs of updates in every round, for the ledger and
+            for guards and methods that compare pairs. ``False``, for large federations: the lengths
+            and the inner products with the round's step only. Who needs pairs is refused by name.
         unasked: take measurements that no request asked for, too: for clients that are scripts and
             choose their own names.
 
@@ -93,10 +101,14 @@ class RunSettings(Settings):
     most_samples: int = setting(MOST_SAMPLES)
     cross_evaluate_every: int | None = setting(None, RECORDED)
     cross_evaluators: Sequence[str] = setting(("sites",), RECORDED)
+    adapt_epochs: int = setting(0)
+    adapt_rate: float = setting(3e-4)
+    gram: bool = setting(True, RECORDED, COMPARED)
     unasked: bool = setting(False)
 
     def __post_init__(self) -> None:
         least = {"rounds": 1, "min_clients": 1, "retries": 0, "threads": 1, "keep": 2}
+        least["adapt_epochs"] = 0
         least["most_samples"] = 1
         if self.clients_per_round is not None:
             least["clients_per_round"] = self.min_clients
@@ -108,10 +120,17 @@ class RunSettings(Settings):
                 raise ConfigError(
                     f"{name} must be a whole number of at least {minimum}, got {value!r}"
                 )
+        if not isinstance(self.gram, bool):
+            raise ConfigError(f"gram must be True or False, got {self.gram!r}")
         if self.timeout is not None and not self.timeout > 0:
             raise ConfigError(
                 f"timeout must be a number of seconds above 0, or None for no limit, got "
                 f"{self.timeout!r}"
+            )
+        if not 0 < self.adapt_rate < 1:
+            raise ConfigError(
+                "adapt_rate must be a learning rate between 0 and 1, such as 3e-4, got "
+                f"{self.adapt_rate!r}"
             )
         if self.buffers not in BUFFER_POLICIES:
             raise ConfigError(f"buffers must be one of {BUFFER_POLICIES}, got {self.buffers!r}")
@@ -160,6 +179,13 @@ class RunSettings(Settings):
         """Whether the updates of round ``number`` are judged on the images of others."""
         every = self.cross_evaluate_every
         return every is not None and (number + 1) % every == 0
+
+    @property
+    def last_mile(self) -> dict[str, float]:
+        """Its settings as a request's context has them; empty where there is none."""
+        if not self.adapt_epochs:
+            return {}
+        return {"adapt_epochs": float(self.adapt_epochs), "adapt_rate": float(self.adapt_rate)}
 
     @property
     def sites_judge(self) -> bool:

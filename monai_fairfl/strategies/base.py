@@ -102,6 +102,9 @@ class Strategy(ABC):
     images_needed: ClassVar[ImagesNeeded | None] = None
     """Images that its measurement needs of every client; ``None``: any number will do."""
 
+    needs_gram: bool = False
+    """Whether it compares all pairs of updates, which a federation with ``gram=False`` does not."""
+
     output_layer: str | None = None
     """Module that makes the logits, where the method reads it; ``None``: found by a network's run.
     """

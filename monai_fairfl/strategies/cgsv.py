@@ -124,6 +124,7 @@ class CGSV(Strategy):
         self.mask_scope = mask_scope
         self.reward = reward
         self.exact = exact
+        self.needs_gram = exact or reward == "euclidean"
         self.variant = variant
         if reward == "contribution_index":
             self.max_clients = MOST_CLIENTS  # type: ignore[misc]
@@ -192,16 +193,13 @@ class CGSV(Strategy):
         self, local: Replies, weights: Mapping[str, float], scales: Mapping[str, float]
     ) -> dict[str, float]:
         """client -> psi_i, or its exact Shapley value."""
-        # Both are sums of updates, given by their coefficients: u_N has these; u_i, whose length
-        # does not matter to a cosine, a row of the identity.
+        # The coefficients of the updates in u_N. The length of u_i does not matter to a cosine.
         step = np.array([weights[client] * scales[client] for client in local.clients])
         if self.exact:
             game = cosine_game(local.geometry.gram, step, local.clients)
             return {client: float(value) for client, value in exact_shapley(game).values.items()}
-        cosines = {}
-        for client, update in zip(local.clients, np.eye(len(local)), strict=True):
-            cosines[client] = local.geometry.cosine(update, step)
-        return cosines
+        cosines = local.geometry.cosines_with_sum(step)
+        return {client: float(c) for client, c in zip(local.clients, cosines, strict=True)}
 
     def _updated_reputation(self, contributions: Mapping[str, float]) -> dict[str, float]:
         """The reputations of all clients after this round; at first, the previous ones are 0."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import combinations
 
+import numpy as np
 import torch
 
 from monai_fairfl.errors import FederationError
@@ -50,6 +51,36 @@ def coalition_model(strategy: Strategy, local: Replies, coalition: Coalition) ->
     if not coalition:
         return strategy.weights
     return model_of_members(strategy.weights, only_members(local, coalition), strategy.buffers)
+
+
+def coalition_models(
+    strategy: Strategy, local: Replies, coalitions: Sequence[Coalition]
+) -> list[Weights]:
+    """The models of several coalitions, by one matrix product of their weights and the updates.
+
+    Where some clients do not label a class, or an update is not finite, who is in a coalition
+    decides more than the weights: then each model is made by itself.
+
+    Args:
+        strategy: whose global model they move.
+        local: the replies that trained.
+        coalitions: of their clients.
+    """
+    is_finite = bool(np.isfinite(local.geometry.squared_norms).all())
+    if local.labelled is not None or not is_finite:
+        return [coalition_model(strategy, local, coalition) for coalition in coalitions]
+
+    members = [only_members(local, coalition) for coalition in coalitions]
+    shares = [sample_shares(of_coalition) for of_coalition in members]
+    moved = local.averages(shares, strategy.weights)
+    models: list[Weights] = []
+    for of_coalition, share, parameters in zip(members, shares, moved, strict=True):
+        if not of_coalition:
+            models.append(strategy.weights)
+            continue
+        buffers = of_coalition.average_buffers(share, strategy.buffers)
+        models.append({**strategy.weights, **parameters, **buffers})
+    return models
 
 
 def only_members(replies: Replies, coalition: Coalition) -> Replies:
@@ -120,8 +151,8 @@ def _scores_of(
     """One exchange: coalition -> client -> the score of its model."""
     requests = []
     coalition_of_request = []
-    for coalition in coalitions:
-        model = coalition_model(strategy, local, coalition)
+    models = coalition_models(strategy, local, coalitions)
+    for coalition, model in zip(coalitions, models, strict=True):
         for client in local.clients:
             requests.append(Measure(client, model, ("score",)))
             coalition_of_request.append(coalition)

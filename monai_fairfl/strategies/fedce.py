@@ -212,11 +212,8 @@ def leave_one_out_cosines(replies: Replies, prior: Mapping[str, float]) -> dict[
     All of them follow from the one Gram matrix.
     """
     weights = np.array([prior[reply.client] for reply in replies])
-    cosines = {}
-    for reply, itself in zip(replies, np.eye(len(replies)), strict=True):
-        others = weights * (1 - itself)
-        cosines[reply.client] = replies.geometry.cosine(itself, others)
-    return cosines
+    cosines = replies.geometry.cosines_with_sum(weights, without_own=True)
+    return {reply.client: float(c) for reply, c in zip(replies, cosines, strict=True)}
 
 
 def _distance(cosine: float) -> float:

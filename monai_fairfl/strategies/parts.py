@@ -34,6 +34,9 @@ Details = dict[str, Mapping[str, Any]]
 class Weighting(ABC):
     """How contributions become the weights of the average."""
 
+    needs_gram: ClassVar[bool] = False
+    """As for :class:`~monai_fairfl.strategies.Strategy`."""
+
     @abstractmethod
     def __call__(
         self, replies: Replies, contributions: Mapping[str, float | Estimate]

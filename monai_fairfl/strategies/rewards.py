@@ -10,12 +10,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.strategies.arguments import check_choice
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.quantities import Quantity
+
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Bytes of a value -> the type whose bits are combined."""
 
 
 class Sparsified(Reward):
@@ -130,6 +134,7 @@ class Sparsified(Reward):
             scopes = [[name] for name in names]
 
         received = dict.fromkeys(replies.clients, 0)
+        memory = replies.matrix.memory
         for scope in scopes:
             masks = self._masks({name: step[name] for name in scope}, ratios, replies.clients)
             scope_size = sum(step[name].numel() for name in scope)
@@ -139,7 +144,8 @@ class Sparsified(Reward):
                 model = models[reply.client]
                 for name, mask in masks[reply.client].items():
                     # In the chosen entries, the client continues from its start plus the step.
-                    model[name] = torch.where(mask, start[name] + step[name], model[name])
+                    moved = _sum(start[name], step[name], memory)
+                    model[name] = _where(mask, moved, model[name], memory)
 
         size = sum(tensor.numel() for tensor in step.values())
         shares = {client: count / size for client, count in received.items()}
@@ -251,7 +257,8 @@ class Mixed(Reward):
 def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
     """Masks of the ``counts[i]`` entries of largest magnitude; ties go to the lower index.
 
-    One partition of the values serves all masks.
+    One sort of the values serves all masks. NumPy sorts by a processor's vectors, in less time than
+    it takes to find several places of the order.
 
     Args:
         values: any shape.
@@ -266,10 +273,10 @@ def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tens
     magnitudes = values.detach().abs().cpu().numpy().reshape(-1)
     size = magnitudes.size
 
-    # In ascending order, the smallest of the `count` largest has the index size - count. The
-    # partition puts what a sort would put there to these indices, and needs no whole sort.
-    indices = sorted({size - count for count in counts if 0 < count < size})
-    partitioned = np.partition(magnitudes, indices) if indices else magnitudes
+    # In ascending order, the smallest of the `count` largest has the index size - count.
+    ordered = magnitudes
+    if any(0 < count < size for count in counts):
+        ordered = np.sort(magnitudes)
 
     masks = []
     for count in counts:
@@ -278,11 +285,47 @@ def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tens
         elif count >= size:
             mask = np.ones(size, dtype=bool)
         else:
-            smallest = partitioned[size - count]
-            mask = magnitudes > smallest
-            # Of the entries equal to the smallest, as many as are missing; lower indices first.
-            ties = np.flatnonzero(magnitudes == smallest)
-            remaining = count - int(mask.sum())
-            mask[ties[:remaining]] = True
+            smallest = ordered[size - count]
+            mask = magnitudes >= smallest
+            # Of the entries equal to the smallest, those too many; higher indices first.
+            surplus = np.count_nonzero(mask) - count
+            if surplus > 0:
+                ties = np.flatnonzero(magnitudes == smallest)
+                mask[ties[-surplus:]] = False
         masks.append(torch.from_numpy(mask).view(values.shape))
     return masks
+
+
+def _sum(one: torch.Tensor, other: torch.Tensor, memory: ReusedMemory) -> torch.Tensor:
+    """The sum of two tensors of one shape, valid until the memory's scratch is used again."""
+    dtype = torch.result_type(one, other)
+    total = memory.scratch(one.numel(), dtype).view(one.shape)
+    return torch.add(one, other, out=total)
+
+
+def _where(
+    mask: torch.Tensor, chosen: torch.Tensor, rest: torch.Tensor, memory: ReusedMemory
+) -> torch.Tensor:
+    """``torch.where`` by operations on bits, which take a fifth of its time where a mask is mixed.
+
+    Args:
+        mask: where to take ``chosen``.
+        chosen: values, which are changed.
+        rest: values in the other places.
+        memory: of the result.
+
+    >>> mask = torch.tensor([True, False])
+    >>> chosen, rest = torch.tensor([1.0, 2.0]), torch.tensor([-0.0, math.nan])
+    >>> _where(mask, chosen, rest, ReusedMemory())
+    tensor([1., nan])
+    """
+    if chosen.dtype != rest.dtype or chosen.itemsize not in INTEGERS:
+        return torch.where(mask, chosen, rest)
+    found = memory.empty(chosen.shape, chosen.dtype)
+    integer = INTEGERS[chosen.itemsize]
+    bits, chosen_bits, rest_bits = (tensor.view(integer) for tensor in (found, chosen, rest))
+    # All bits of an entry are set where the mask is.
+    bits.copy_(mask).neg_()
+    # Where they are, the rest is changed by what it differs in from the chosen.
+    bits.bitwise_and_(chosen_bits.bitwise_xor_(rest_bits)).bitwise_xor_(rest_bits)
+    return found

@@ -136,6 +136,8 @@ class Krum(Weighting):
     3
     """
 
+    needs_gram = True
+
     def __init__(self, attackers: int = 1, chosen: int = 1):
         for name, value, least in (("attackers", attackers, 0), ("chosen", chosen, 1)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -178,6 +180,8 @@ class GeometricMedian(Weighting):
         smoothing: :math:`\nu`, as a share of the median length of the updates. Inner products of
             float32 updates tell no smaller distances from none.
     """
+
+    needs_gram = True
 
     def __init__(self, smoothing: float = 1e-3):
         if not smoothing > 0:

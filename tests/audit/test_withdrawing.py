@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,10 @@ from monai_fairfl.audit import (
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import DEFAULT, Replayed
 from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.values import Weights
 from monai_fairfl.report import write_report
 from monai_fairfl.run_folder.checkpoint import Checkpoints
-from monai_fairfl.run_folder.ledger import Ledger, heads_of, read_ledger
+from monai_fairfl.run_folder.ledger import Ledger, digest_of, heads_of, read_ledger
 from monai_fairfl.run_folder.recording import recorded_rounds
 from monai_fairfl.strategies import CGSV, FedAvg, Strategy
 from monai_fairfl.utils.random_state import own_random_state
@@ -69,6 +71,13 @@ def contents(run: Path) -> dict[str, bytes]:
     return found
 
 
+def rewards_of(run: Path) -> Mapping[str, Weights]:
+    """The rewards of a run's newest checkpoint."""
+    checkpoint = Checkpoints(run / "checkpoints").load()
+    assert checkpoint is not None
+    return checkpoint.rewards
+
+
 def test_no_file_holds_the_sites_tensors_and_the_others_files_are_the_same(folder: Path) -> None:
     run = folder / "run"
     before = contents(run)
@@ -80,6 +89,8 @@ def test_no_file_holds_the_sites_tensors_and_the_others_files_are_the_same(folde
     assert len(secrets) == 3 * 8
     assert all(any(secret in data for data in before.values()) for _, secret in secrets)
 
+    rewards = rewards_of(run)
+
     withdraw(run, "elm")
 
     after = contents(run)
@@ -90,7 +101,6 @@ def test_no_file_holds_the_sites_tensors_and_the_others_files_are_the_same(folde
     untouched = [
         *(f"updates/round-000{t}/clients/{site}.safetensors" for t in range(3) for site in OTHERS),
         *(f"models/{site}.pt" for site in OTHERS),
-        *(f"checkpoints/round-0002/rewards/{site}.safetensors" for site in OTHERS),
         *(f"sites/{site}/receipts.jsonl" for site in OTHERS),
         "models/global.pt",
         "checkpoints/round-0002/model.safetensors",
@@ -99,6 +109,11 @@ def test_no_file_holds_the_sites_tensors_and_the_others_files_are_the_same(folde
     ]
     for path in untouched:
         assert after[path] == before[path], path
+    # The others' rewards may be stored as what differs from another one than before.
+    left = rewards_of(run)
+    assert set(left) == set(OTHERS)
+    for site in OTHERS:
+        assert digest_of(left[site]) == digest_of(rewards[site])
 
 
 def test_no_update_can_be_computed_of_what_is_left(averaged: Path) -> None:

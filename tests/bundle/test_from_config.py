@@ -14,9 +14,11 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.jobs import Jobs
+from monai_fairfl.bundle.repeated import RepeatedFederation
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards import DEFAULT, NonFinite, TooLong
 from monai_fairfl.server.settings import RunSettings
+from monai_fairfl.transports.workers import Turn
 
 BUNDLES = sorted((CHECKOUT / "bundles").glob("*/configs/federate.json"))
 BY_HAND = {"final", "timeout", "unasked"}
@@ -76,6 +78,41 @@ def test_several_strategies_count_before_the_one() -> None:
     targets = [{"_target_": f"monai_fairfl.strategies.{name}"} for name in ("FedAvg", "FedGA")]
     run = federation_of(parser_of(BUNDLES[0], strategies=targets))
     assert [strategy.name for strategy in run.strategies] == ["FedAvg", "FedGA"]
+
+
+@pytest.mark.parametrize("file", BUNDLES, ids=lambda file: file.parts[-3])
+@pytest.mark.parametrize(
+    ("asked", "seeds", "folds"),
+    [({"seeds": [2, 0]}, [2, 0], None), ({"folds": 3, "seed": 7}, [7], 3)],
+)
+def test_seeds_or_folds_make_it_a_comparison_of_the_same_settings(
+    asked: dict[str, Any], seeds: list[int], folds: int | None, file: Path, tmp_path: Path
+) -> None:
+    targets = [{"_target_": f"monai_fairfl.strategies.{name}"} for name in ("FedAvg", "FedGA")]
+    changed = {"min_clients": 3, "guards": ["NonFinite"], "jobs": 3, "local_epochs": 2}
+    places = {"run_dir": str(tmp_path / "run"), "sites_root": str(tmp_path)}
+    overrides = {"size": [64, 64]}
+    found: Any = federation_of(
+        parser_of(file, strategies=targets, overrides=overrides, **changed, **places, **asked)
+    )
+    assert isinstance(found, RepeatedFederation)
+    assert (found.out, found.jobs, found.resume) == (tmp_path / "run", 3, False)
+    plan = found.plan
+    assert (plan.seeds, plan.folds) == (seeds, folds)
+    assert plan.training() == {"rounds": 60, "local_epochs": 2}
+    assert plan.record()["settings"]["guards"] == ["NonFinite"]
+
+    # One of its cells, which is no comparison again.
+    cell = plan.cells()[-1]
+    turn = Turn(devices=["cuda:1"])
+    run = plan.federation([cell.strategy], cell.seed, cell.fold, tmp_path, False, turn)
+    assert isinstance(run, BundleFederation)
+    assert [strategy.name for strategy in run.strategies] == ["FedGA"]
+    assert run.federation["min_clients"] == 3 and run.federation["seed"] == cell.seed
+    assert [type(guard) for guard in run.guards] == [NonFinite]
+    assert run.site_settings.overrides == {**overrides, **plan.overrides_of(cell.fold)}
+    assert run.jobs == Jobs(1, ["cuda:1"])
+    assert run.share_cases and run.resume and not run.report and run.check is None
 
 
 def test_a_configuration_may_still_hand_over_every_argument_itself(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -22,8 +24,9 @@ import pytest
 from helpers.bundle_runs import command, federation
 from helpers.checkout import CHECKOUT
 from helpers.made_once import MadeOnce
-from helpers.worker_clients import all_end
+from helpers.worker_clients import all_end, children_of
 
+from monai_fairfl.bundle import federation as federate
 from monai_fairfl.bundle import jobs as module
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.jobs import Jobs, number_of_cases
@@ -35,6 +38,7 @@ from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 from monai_fairfl.strategies.base import Rounds
 from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.transports.workers import Work, carry_out
 from monai_fairfl.valuation import Reconstruction, Retraining
 
 GIB = 1 << 30
@@ -98,8 +102,7 @@ def test_workers_take_the_devices_in_turn_and_the_configuration_records_them(
     hospitals: Path, tmp_path: Path
 ) -> None:
     given = federation(hospitals, tmp_path, FedAvg(), devices=["cpu", "cpu:0"], jobs=2)
-    given.names = sorted(path.name for path in hospitals.iterdir() if path.is_dir())
-    given.settings = given._run_settings()
+    given.read_settings()
     assert given._config()["device"] == ["cpu", "cpu:0"]
 
     class Pool(list):  # type: ignore[type-arg]
@@ -108,12 +111,11 @@ def test_workers_take_the_devices_in_turn_and_the_configuration_records_them(
         def new_owner(self) -> int:
             return 0
 
-    made = []
-    given._maker = lambda name, folder, device: made.append((name, device)) or str  # type: ignore
     given._pool = Pool([1, 2])  # type: ignore[assignment]
     transport: Any = given._transport(tmp_path, given.names)
+    made = {name: pickle.loads(make).keywords["device"] for name, make in transport._makers.items()}
     devices = ["cpu", "cpu:0"]
-    assert dict(made) == {name: devices[number] for name, number in transport._places.items()}
+    assert made == {name: devices[number] for name, number in transport._places.items()}
     assert sorted(transport._places.values()) == [0, 0, 0, 1, 1, 1]
 
 
@@ -182,9 +184,23 @@ def one_after_the_other(made_once: MadeOnce, hospitals: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [2, 3])
 def test_every_file_is_that_of_one_job_whatever_their_number(
-    jobs: int, one_after_the_other: Path, hospitals: Path, tmp_path: Path
+    jobs: int,
+    one_after_the_other: Path,
+    hospitals: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    dealt_out = []
+
+    def noted(works: Sequence[Work], *given: Any, **settings: Any) -> bool:
+        dealt_out.append(([work.title for work in works], settings["together"]))
+        return carry_out(works, *given, **settings)
+
+    monkeypatch.setattr(federate, "carry_out", noted)
     compare(hospitals, tmp_path / "run", jobs=jobs).run()
+    # The whole coalition's model is that of the finished FedAvg.
+    coalitions = [f"without-{site}" for site in reversed(SITES)]
+    assert dealt_out == [(["FedAvg", "FedCE"], True), (coalitions, True)]
     expected = files_of(one_after_the_other)
     found = files_of(tmp_path / "run")
     # Two ledgers, and those of the coalitions that were retrained.
@@ -193,6 +209,57 @@ def test_every_file_is_that_of_one_job_whatever_their_number(
     assert set(found) == set(expected)
     differing = [name for name in expected if found[name] != expected[name]]
     assert differing == []
+
+
+def same_files(folder: Path, expected: Path) -> None:
+    """Both comparisons left the same ledgers and models."""
+    files = [file for file in files_of(expected) if "valuations" not in file]
+    assert len(files) > 4
+    for name in files:
+        assert (folder / name).read_bytes() == (expected / name).read_bytes(), name
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_strategy_whose_process_is_killed_goes_on_in_another_one(
+    one_after_the_other: Path,
+    hospitals: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run_dir = tmp_path / "run"
+    given = compare(hospitals, run_dir, jobs=2, valuations=[])
+
+    def kill_both() -> None:
+        ledgers = [run_dir / name / "ledger.jsonl" for name in ("FedAvg", "FedCE")]
+        while not all(ledger.exists() and ledger.stat().st_size for ledger in ledgers):
+            time.sleep(0.01)
+        assert given._pool is not None
+        for worker in given._pool.running().values():
+            worker.process.kill()
+
+    thread = threading.Thread(target=kill_both)
+    thread.start()
+    with caplog.at_level(logging.WARNING):
+        histories = given.run()
+    thread.join()
+    assert [history.finished for history in histories] == [True, True]
+    for name in ("FedAvg", "FedCE"):
+        assert f"{name}: its worker process was ended by the signal SIGKILL" in caplog.text
+    same_files(run_dir, one_after_the_other)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_strategy_that_another_process_does_not_know_runs_here_with_its_sites_dealt_out(
+    one_after_the_other: Path, hospitals: Path, tmp_path: Path
+) -> None:
+    given = compare(hospitals, tmp_path / "run", jobs=2, valuations=[])
+    # As it would be in a script's own class.
+    given.strategies[0].lock = threading.Lock()  # type: ignore[attr-defined]
+    given.run()
+    same_files(tmp_path / "run", one_after_the_other)
 
 
 class Killing(FedAvg):
@@ -311,14 +378,6 @@ def test_a_measurement_of_ones_own_is_known_in_worker_processes_too(
     measured = history.rounds[0]["measurements"]
     assert sorted(measured) == list(SITES)
     assert all(found["weights_seen"] > 5 for found in measured.values())
-
-
-def children_of(process: int) -> list[int]:
-    """The processes that a process has started."""
-    words = ["ps", "-A", "-o", "pid=,ppid="]
-    listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    pairs = [line.split() for line in listed.splitlines()]
-    return [int(pid) for pid, parent in pairs if int(parent) == process]
 
 
 @pytest.mark.long

@@ -12,8 +12,9 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import redirect_stdout
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ import numpy as np
 import pytest
 from helpers import warm_python
 from helpers.bundle_runs import OVERRIDES
+from helpers.bundle_runs import command as federate_command
 from helpers.command_line import run_json
 from helpers.failing_strategy import Failing
+from helpers.worker_clients import all_end, children_of
 from scipy import stats
 
 from monai_fairfl.bundle.cells import Cell, ComparisonPlan, check_plan, run_cell
@@ -32,6 +35,7 @@ from monai_fairfl.cli.comparing import plan_of
 from monai_fairfl.cli.program import _parser
 from monai_fairfl.cli.trying import SMALL
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.run_folder import ledger
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.transports.workers import Turn
 
@@ -271,15 +275,28 @@ def test_the_table_equals_one_computed_from_its_csv_with_scipy(compared: tuple[P
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_same_command_trains_nothing_again_and_another_one_is_refused(
-    compared: tuple[Path, str], sites: Path, capsys: pytest.CaptureFixture[str]
+    compared: tuple[Path, str],
+    sites: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out, _ = compared
     before = {name: (out / name).read_bytes() for name in TABLES}
+    readings: Counter[Path] = Counter()
+    whole_lines = ledger._whole_lines
+
+    def noted(path: Path) -> list[bytes]:
+        readings[path] += 1
+        return whole_lines(path)
+
+    monkeypatch.setattr(ledger, "_whole_lines", noted)
     ledgers = {file: file.stat().st_mtime_ns for file in out.glob("cells/*/*/ledger.jsonl")}
     assert len(ledgers) == 8
     assert main(words(sites, out)) == 0
     assert {name: (out / name).read_bytes() for name in TABLES} == before
     assert {file: file.stat().st_mtime_ns for file in ledgers} == ledgers
+    # Once to see that its cell is done, once for the tables.
+    assert readings == dict.fromkeys(ledgers, 2)
 
     capsys.readouterr()
     error = run_json(capsys, *words(sites, out, "--seeds", "0", "2"), code=2)["error"]
@@ -302,10 +319,10 @@ def test_a_finished_cell_leaves_no_state_that_only_a_resumed_run_needs(
 
 def rounds_in(folder: Path) -> int:
     """Whole lines of a ledger, the opening included."""
-    ledger = folder / "ledger.jsonl"
-    if not ledger.exists():
+    file = folder / "ledger.jsonl"
+    if not file.exists():
         return 0
-    return ledger.read_bytes().count(b"\n")
+    return file.read_bytes().count(b"\n")
 
 
 @pytest.mark.long
@@ -319,11 +336,7 @@ def test_killed_in_the_middle_and_resumed_every_file_is_the_same(
     process = warm_python.start(command, tmp_path, stderr=tmp_path / "log")
     # The fourth of eight cells has begun, and not ended.
     fourth = out / "cells" / "FedCE-sum" / "seed-0-fold-1"
-    deadline = time.monotonic() + 300
-    while rounds_in(fourth) < 2:
-        assert process.is_alive(), (tmp_path / "log").read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    wait_until(lambda: rounds_in(fourth) >= 2, process, tmp_path / "log")
     os.kill(process.pid or 0, signal.SIGKILL)
     process.join()
     kinds = [record["kind"] for record in read_ledger(fourth / "ledger.jsonl")]
@@ -335,12 +348,67 @@ def test_killed_in_the_middle_and_resumed_every_file_is_the_same(
     assert "8/8 FedCE-sum, seed 1, fold 1: done" in done.stderr
     assert "3/8" not in done.stderr
     assert done.stdout.replace(str(out), str(whole)) == printed
-    for name in [*TABLES, "plan.json"]:
+    require_same_files(out, whole, [*TABLES, "plan.json"])
+
+
+def require_same_files(out: Path, whole: Path, names: Sequence[str]) -> None:
+    """Both comparisons have the same files of these names, ledgers, models and data lists."""
+    for name in names:
         assert (out / name).read_bytes() == (whole / name).read_bytes(), name
-    for file in whole.glob("cells/*/*/ledger.jsonl"):
-        assert (out / file.relative_to(whole)).read_bytes() == file.read_bytes()
-    for file in whole.glob("datalists/*/*.json"):
-        assert (out / file.relative_to(whole)).read_bytes() == file.read_bytes()
+    for pattern in ("cells/*/*/ledger.jsonl", "cells/*/*/models/*.pt", "datalists/*/*.json"):
+        files = list(whole.glob(pattern))
+        assert files
+        for file in files:
+            assert (out / file.relative_to(whole)).read_bytes() == file.read_bytes(), file
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_cells_at_a_time_with_killed_workers_and_ctrl_c_leave_the_files_of_one_process(
+    compared: tuple[Path, str], sites: Path, tmp_path: Path
+) -> None:
+    whole, printed = compared
+    out = tmp_path / "out"
+    command = ["-W", "ignore", "-m", "monai_fairfl", *words(sites, out, "--jobs", "2")]
+    process = warm_python.start(command, tmp_path, stderr=tmp_path / "log")
+    first, second, third = (cell.folder(out) for cell in asked_cells(sites, out)[:3])
+    wait_until(lambda: rounds_in(first) >= 2, process, tmp_path / "log")
+    # The second one began with it.
+    assert rounds_in(second) >= 1 and not third.exists()
+    workers = children_of(process.pid or 0)
+    for worker in workers:
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: rounds_in(third) >= 1, process, tmp_path / "log")
+    later = children_of(process.pid or 0)
+    os.kill(process.pid or 0, signal.SIGINT)
+    process.join()
+    text = (tmp_path / "log").read_text()
+    assert process.exitcode == 2
+    assert "was ended by the signal SIGKILL" in text and "goes on with what it left" in text
+    assert "stopped in " in text and "the same command goes on after the last whole round" in text
+    assert len(workers) >= 2 and not set(workers) & set(later)
+    assert all_end(later)
+
+    command = ["-W", "ignore", "-m", "monai_fairfl", *words(sites, out, "--jobs", "3")]
+    done = warm_python.run(command, tmp_path, COLUMNS="120")
+    assert done.returncode == 0, done.stderr
+    assert "8/8 " in done.stderr
+    assert done.stdout.replace(str(out), str(whole)) == printed
+    require_same_files(out, whole, [*TABLES, "plan.json"])
+
+
+def asked_cells(sites: Path, out: Path) -> list[Cell]:
+    """The cells of the command."""
+    return asked(sites, *words(sites, out)[2:]).cells()
+
+
+def wait_until(condition: Callable[[], bool], process: Any, log: Path) -> None:
+    """Wait for something that a process does."""
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert process.is_alive() and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.002)
 
 
 # --- cells
@@ -383,6 +451,52 @@ def test_a_cell_alone_in_worker_processes_is_the_cell_of_the_comparison(
     plan = asked(sites, *arguments)
     cell = plan.cells()[-1]
     assert run_cell(plan, cell, tmp_path, Turn(jobs=2))
-    ledger = "ledger.jsonl"
-    alone = (cell.folder(tmp_path) / ledger).read_bytes()
-    assert alone == (cell.folder(compared[0]) / ledger).read_bytes()
+    alone = (cell.folder(tmp_path) / "ledger.jsonl").read_bytes()
+    assert alone == (cell.folder(compared[0]) / "ledger.jsonl").read_bytes()
+
+
+# --- by federate.json
+
+
+def federate(sites: Path, run_dir: Path, *more: str) -> list[str]:
+    """The command that asks a bundle's federate.json for the same comparison."""
+    targets = [
+        {"_target_": "monai_fairfl.strategies.FedAvg"},
+        {"_target_": "monai_fairfl.strategies.FedCE", "mode": "sum"},
+    ]
+    given = ["--strategies", json.dumps(targets), "--seeds", str(list(SEEDS))]
+    return federate_command(
+        sites, run_dir, *given, "--folds", str(FOLDS), "--rounds", str(ROUNDS), *more
+    )
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_federate_json_with_seeds_and_folds_is_the_comparison_of_the_command(
+    compared: tuple[Path, str], sites: Path, tmp_path: Path
+) -> None:
+    whole, printed = compared
+    out = tmp_path / "run"
+    done = warm_python.run(federate(sites, out, "--jobs", "2"), tmp_path, COLUMNS="120")
+    assert done.returncode == 0, done.stderr
+    assert printed.replace(str(whole), str(out)).strip() in done.stdout
+    require_same_files(out, whole, ["cases.csv", "comparison.csv", "comparison.tex"])
+
+    # A used folder, and what a resumed comparison would do otherwise.
+    again = warm_python.run(federate(sites, out), tmp_path)
+    assert again.returncode == 2
+    assert "already holds a comparison: resume it (--resume True)" in again.stderr
+    changed = ["--resume", "True", "--min_clients", "3"]
+    again = warm_python.run(federate(sites, out, *changed), tmp_path)
+    assert "min_clients of settings was 2, asked for is 3." in again.stderr
+    again = warm_python.run(federate(sites, out, "--resume", "True", "--keep", "5"), tmp_path)
+    assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.slow
+def test_valuations_are_of_one_training(sites: Path, tmp_path: Path) -> None:
+    valuations = json.dumps([{"_target_": "monai_fairfl.valuation.Retraining"}])
+    done = warm_python.run(federate(sites, tmp_path / "run", "--valuations", valuations), tmp_path)
+    assert done.returncode == 2
+    assert "valuations are of one training: leave them out" in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -74,13 +74,14 @@ class Attacked(BundleFederation):
     def _transport(self, folder: Path, names: Sequence[str]) -> InProcess:
         makers: dict[str, Any] = {}
         for name in names:
-            makers[name] = self._maker(name, folder)
+            makers[name] = self.bundle_sites.client_maker(name, folder, "cpu")
             if name in ATTACKS:
                 makers[name] = partial(self._attacker, name, folder)
         return InProcess(makers)
 
     def _attacker(self, name: str, folder: Path) -> Filtered:
-        return Filtered(self._maker(name, folder)(), Hostile(ATTACKS[name], str(self.shared)))
+        client = self.bundle_sites.client_maker(name, folder, "cpu")()
+        return Filtered(client, Hostile(ATTACKS[name], str(self.shared)))
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "FedISM": {},
 }
 SETTINGS = {key: value for key, value in TINY.items() if key != "decay_epochs"}
+LAST_MILE = {"adapt_epochs": 2, "adapt_rate": 0.01}
+"""At the end each client trains its own model on."""
 
 
 def strategy(method: str) -> dict[str, Any]:

@@ -162,6 +162,14 @@ def honest() -> dict[str, Callable[[], LeastSquares]]:
     return makers
 
 
+def children_of(process: int) -> list[int]:
+    """The processes that a process has started."""
+    words = ["ps", "-A", "-o", "pid=,ppid="]
+    listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    pairs = [line.split() for line in listed.splitlines()]
+    return [int(pid) for pid, parent in pairs if int(parent) == process]
+
+
 def is_alive(process: int) -> bool:
     """Whether a process runs; one that ended and that nobody has waited for does not."""
     words = ["ps", "-o", "stat=", "-p", str(process)]

@@ -16,7 +16,7 @@ from helpers.worker_clients import honest
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.server.federation import History
-from monai_fairfl.strategies import FedAvg
+from monai_fairfl.strategies import FedAvg, Strategy
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.terminal import stopping_on_signals
@@ -43,11 +43,18 @@ def meet(folder: Path, name: str, number: int, turn: Turn) -> dict[str, Any]:
     return seen(turn)
 
 
-class Slow(FedAvg):
-    """FedAvg whose rounds take a while."""
+class Waiting(FedAvg):
+    """FedAvg whose rounds wait until a file is there."""
+
+    def __init__(self, go: Path):
+        super().__init__()
+        self._go = go
 
     def round(self, clients: Any) -> Any:
-        time.sleep(0.3)
+        deadline = time.monotonic() + 120
+        while not self._go.exists():
+            assert time.monotonic() < deadline, "nobody wrote the file"
+            time.sleep(0.01)
         return (yield from super().round(clients))
 
 
@@ -68,9 +75,9 @@ class Killing(FedAvg):
 
 def train(folder: Path, kind: str, turn: Turn) -> History:
     """Run a federation of four rounds; one whose process ended goes on."""
-    strategy = FedAvg()
-    if kind == "slow":
-        strategy = Slow()
+    strategy: Strategy = FedAvg()
+    if kind == "waiting":
+        strategy = Waiting(folder.parent / "go")
     elif kind == "killing":
         strategy = Killing(folder / "killed")
     folder.mkdir(exist_ok=True)

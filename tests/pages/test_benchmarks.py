@@ -69,6 +69,15 @@ def test_the_table_shows_the_better_repeat_its_spread_and_nvflares_ratio() -> No
     assert {line.count("|") for line in lines} == {13}
 
 
+def test_memory_is_that_of_the_server_and_of_each_process_with_clients() -> None:
+    ours = [("python engines.py", 500.0), (f"python -c {engines.BOOT} []", 300.0)]
+    assert engines.memory_of(ours) == (500.0, [300.0])
+    assert engines.memory_of(ours[:1]) == (500.0, [])
+    simulator = [*ours[:1], (f"python -m {engines.SERVER}", 400.0)]
+    simulator.append((f"python -m {engines.WORKER}", 200.0))
+    assert engines.memory_of(simulator) == (400.0, [200.0])
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_run_that_fails_shows_what_it_printed(tmp_path: Path) -> None:

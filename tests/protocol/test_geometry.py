@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from monai_fairfl.protocol.geometry import BLOCK, Geometry, UpdateMatrix, cosine
+from monai_fairfl.protocol.geometry import BLOCK, Geometry, SumGeometry, UpdateMatrix, cosine
 from monai_fairfl.protocol.model_spec import ModelSpec
 
 SPEC = ModelSpec(
@@ -180,3 +182,53 @@ def test_cosine_from_the_gram_equals_the_direct_one(
 
 def test_a_vector_without_length_has_cosine_zero() -> None:
     assert cosine(np.zeros((2, 2)), np.array([1.0, 0.0]), np.array([0.0, 1.0])) == 0.0
+
+
+@pytest.mark.parametrize("without_own", [False, True])
+@pytest.mark.parametrize("partly", [False, True])
+def test_cosines_from_sums_are_those_of_the_gram_matrix(without_own: bool, partly: bool) -> None:
+    whole, _ = geometry_of(5, seed=3)
+    if partly:
+        whole.labelled = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]], bool)
+    of_sums = SumGeometry(whole.matrix, SPEC, whole.labelled)
+    for factors in ([0.2] * 5, [0.1, 0.0, 0.5, 0.3, 0.1], [0.0] * 5):
+        expected = whole.cosines_with_sum(factors, without_own)
+        found = of_sums.cosines_with_sum(factors, without_own)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(of_sums.norms, whole.norms, rtol=1e-6)
+
+
+def test_sums_have_the_same_bits_however_the_updates_are_stored() -> None:
+    size = BLOCK + 777
+    spec = ModelSpec(("a", "w"), layers={"a": "a", "w": "w"})
+    generator = torch.Generator().manual_seed(0)
+    updates: Updates = []
+    for _ in range(3):
+        shapes = {"a": 5, "w": size}
+        updates.append({k: torch.randn(v, generator=generator) for k, v in shapes.items()})
+    copied, adopted = (UpdateMatrix(updates[0], spec.parameters, 3) for _ in range(2))
+    for row, update in enumerate(updates):
+        copied.put(row, update)
+        # Of memory that begins anywhere.
+        shifted = {}
+        for name, tensor in update.items():
+            longer = torch.empty(len(tensor) + row + 1)
+            longer[row + 1 :] = tensor
+            shifted[name] = longer[row + 1 :]
+        adopted.adopt(row, shifted)
+    factors = [0.5, 0.3, 0.2]
+    one, other = SumGeometry(copied, spec), SumGeometry(adopted, spec)
+    assert one.squared_norms.tolist() == other.squared_norms.tolist()
+    assert one.products_with_sum(factors).tolist() == other.products_with_sum(factors).tolist()
+    rows = copied.rows.double().numpy()
+    expected = rows @ (np.array(factors) @ rows)
+    np.testing.assert_allclose(one.products_with_sum(factors), expected, rtol=1e-6)
+
+
+def test_lengths_that_overflow_float32_are_finite() -> None:
+    spec = ModelSpec(("w",))
+    matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
+    matrix.put(0, {"w": torch.tensor([1e30, 0.0])})
+    matrix.put(1, {"w": torch.tensor([math.inf, 0.0])})
+    found = SumGeometry(matrix, spec).squared_norms
+    assert found[0] == pytest.approx(1e60) and found[1] == math.inf

@@ -7,11 +7,15 @@ from __future__ import annotations
 import html
 import json
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.latex import tables_in
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report.csv_files import RUN_COLUMNS
@@ -21,7 +25,7 @@ from monai_fairfl.report.repeated_tables import comparison_text, latex_tables, t
 from monai_fairfl.utils.spreadsheets import csv_text, read_csv_text
 
 STRATEGIES = ("FedAvg", "FedCE-sum")
-HOSTILE = ("<b>&_1", "5% $x$ \\input{y}", "a~b^c#d")
+HOSTILE = ("<b>&_1", "5% $x$ \\input{y}", "a~b^c#d", "[2pt]e", "*f")
 
 
 def made_csv(
@@ -110,12 +114,11 @@ def test_the_tables_show_the_numbers_of_the_files() -> None:
 @pytest.mark.slow
 def test_terminal_latex_and_page_show_the_same_cells() -> None:
     found = comparison_of(made_csv())
+    assert read_back(latex_tables(found)) == cells_of(found)
     text = comparison_text(found)
-    latex = latex_tables(found).replace("$\\pm$", "±").replace("\\", "")
     page = html.unescape(render_comparison(found))
     for table in tables_of(found):
         for row in table.rows:
-            assert " & ".join(row) in latex
             for cell in row:
                 assert cell in text
                 assert f"<td>{cell}</td>" in page
@@ -129,25 +132,59 @@ def test_what_a_p_value_does_not_cover_stands_in_every_form() -> None:
         assert words in shown
 
 
+def cells_of(comparison: dict[str, Any]) -> list[tuple[str, list[list[str]]]]:
+    """Title and rows of every table, as LaTeX prints them: of several spaces one."""
+    found = []
+    for table in tables_of(comparison):
+        rows = [[printed(cell) for cell in row] for row in [table.header, *table.rows]]
+        found.append((printed(table.title), rows))
+    return found
+
+
+def printed(text: str) -> str:
+    """A text as LaTeX prints it: control characters are spaces, and of several spaces one."""
+    letters = []
+    for letter in text.replace("–", "--"):
+        if unicodedata.category(letter) == "Cc":
+            letter = " "
+        letters.append(letter)
+    return " ".join("".join(letters).split())
+
+
+def read_back(latex: str) -> list[tuple[str, list[list[str]]]]:
+    """The same, of a LaTeX text."""
+    found = []
+    for table in tables_in(latex):
+        rows = [[printed(cell) for cell in row] for row in table.rows]
+        found.append((printed(table.caption), rows))
+    return found
+
+
 def test_names_from_outside_are_text_in_latex() -> None:
     found = comparison_of(made_csv(HOSTILE))
     found["failed"] = {"FedCE\n\\input{z}": "why"}
-    latex = latex_tables(found)
-    tables = "\n".join(line for line in latex.splitlines() if not line.startswith("%"))
-    for command in ("\\input", "\\textbackslash{}input{y}"):
-        assert command not in tables
-    for mark in "&%$#_":
-        unescaped = re.findall(rf"(?<!\\)(?:\\\\)*{re.escape(mark)}", tables)
-        # A cell ends with an ampersand, and ± is mathematics.
-        expected = {"&": tables.count(" & "), "$": 2 * tables.count("$\\pm$")}
-        assert len(unescaped) == expected.get(mark, 0), mark
-    for environment in ("table", "tabular"):
-        begun = tables.count(f"\\begin{{{environment}}}")
-        assert begun == tables.count(f"\\end{{{environment}}}") == 6
-    # Every row has as many cells as the table has columns.
-    for columns, body in re.findall(r"begin\{tabular\}\{(\w+)\}(.*?)\\end", tables, re.DOTALL):
-        for row in re.findall(r"^(.*) \\\\$", body, re.MULTILINE):
-            assert row.count(" & ") == len(columns) - 1
+    assert read_back(latex_tables(found)) == cells_of(found)
+    assert any("% $x$ \\input{y}" in cell for cell in np.ravel(cells_of(found)[1][1]))
+
+
+@pytest.mark.slow
+@given(
+    sites=st.lists(st.text(min_size=1, max_size=12), min_size=2, max_size=3, unique_by=printed),
+    structure=st.text(st.characters(exclude_characters=":"), min_size=1, max_size=8),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_the_names_latex_reads_the_rows_and_cells_of_the_tables(
+    sites: list[str], structure: str
+) -> None:
+    found = comparison_of(made_csv(("A", "B")))
+    by_name = dict(zip(("A", "B"), sites))
+    main = found["metrics"].pop(found["main"])
+    for standing in main["strategies"]:
+        standing["by_site"] = {by_name[name]: dice for name, dice in standing["by_site"].items()}
+    main["cases"] = {by_name[name]: cases for name, cases in main["cases"].items()}
+    found["metrics"] = {f"test_score:{structure}": main}
+    found["failed"] = {sites[0]: structure}
+    assert read_back(latex_tables(found)) == cells_of(found)
 
 
 @pytest.mark.slow

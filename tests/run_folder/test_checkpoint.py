@@ -115,7 +115,7 @@ def test_a_newer_format_is_refused_with_the_versions(tmp_path: Path) -> None:
     store.save(checkpoint(0))
     manifest = tmp_path / "round-0000" / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
-    with pytest.raises(FederationError, match="format 99, this version reads up to 2: upgrade"):
+    with pytest.raises(FederationError, match="format 99, this version reads up to 3: upgrade"):
         store.load()
 
 

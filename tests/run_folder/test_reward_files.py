@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints, read_checkpoint
-from monai_fairfl.run_folder.reward_files import differences, reference_of, restored
+from monai_fairfl.run_folder.reward_files import differences, restored, stored_from
 from monai_fairfl.utils.files import write_folder
 from monai_fairfl.utils.tensor_file import TensorFile
 
@@ -68,7 +68,7 @@ def test_rewards_of_one_step_take_a_third_of_their_room(tmp_path: Path) -> None:
     models = rewards(count=8, lacking=0.3)
     Checkpoints(tmp_path).save(Checkpoint(0, {"w": torch.zeros(1)}, models))
     folder = tmp_path / "round-0000"
-    assert json.loads((folder / "manifest.json").read_text())["format"] == 2
+    assert json.loads((folder / "manifest.json").read_text())["format"] == 3
     assert bytes_of(folder / "rewards") < 8 * 80_000 / 3
     found = read_checkpoint(folder).rewards
     for client, model in models.items():
@@ -89,7 +89,56 @@ def test_the_reference_has_most_in_common_with_the_others() -> None:
     models = rewards(count=3, lacking=0.9)
     models["a stranger"] = {"v": torch.zeros(7)}
     # The second lacks a third of what the third lacks, and nothing that the third has.
-    assert reference_of(models) == "site1"
+    whole, differs_from = stored_from(models)
+    assert whole == "site1"
+    assert differs_from["site0"] == "site1" and differs_from["site2"] == "site1"
+
+
+def test_each_model_differs_from_the_one_most_like_it(tmp_path: Path) -> None:
+    models = rewards(count=12, lacking=0.9)
+    shuffled = {client: models[client] for client in sorted(models, key=lambda name: name[::-1])}
+    _, differs_from = stored_from(shuffled)
+    for client, other in differs_from.items():
+        assert abs(int(client[4:]) - int(other[4:])) == 1, (client, other)
+
+    # One whole model, and of each other a bit a value and one in 13 of the values.
+    Checkpoints(tmp_path).save(Checkpoint(0, {"w": torch.zeros(1)}, shuffled))
+    folder = tmp_path / "round-0000"
+    assert bytes_of(folder / "rewards") < 80_000 + 11 * (20_000 / 8 + 80_000 / 12 + 300)
+    found = read_checkpoint(folder).rewards
+    assert list(found) == sorted(found)
+    for client, model in models.items():
+        assert same_bits(found[client]["w"], model["w"])
+
+
+def test_a_checkpoint_whose_models_all_differ_from_one_is_read(tmp_path: Path) -> None:
+    models = rewards(count=3, lacking=0.5)
+    files = [("model.safetensors", TensorFile({"w": torch.zeros(1)})), ("strategy.json", b"{}")]
+    for client, model in models.items():
+        stored = model if client == "site0" else differences(model, models["site0"])
+        files.append((f"rewards/{client}.safetensors", TensorFile(stored)))
+    write_folder(tmp_path / "round-0003", files, {"format": 2, "round": 3, "reference": "site0"})
+    found = Checkpoints(tmp_path).load()
+    assert found is not None
+    for client, model in models.items():
+        assert same_bits(found.rewards[client]["w"], model["w"])
+
+
+@pytest.mark.parametrize(
+    "differs_from",
+    [{"site1": "site2", "site2": "site1"}, {"site1": "nobody"}, {"nobody": "site0"}, 5],
+)
+def test_models_that_lead_to_none_that_is_there_are_a_damaged_checkpoint(
+    tmp_path: Path, differs_from: object
+) -> None:
+    store = Checkpoints(tmp_path)
+    for number in range(2):
+        store.save(Checkpoint(number, {"w": torch.zeros(1)}, rewards(3, 0.1)))
+    path = tmp_path / "round-0001" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({**manifest, "reference": "site0", "differs_from": differs_from}))
+    whole = store.load()
+    assert whole is not None and whole.round == 0
 
 
 def test_a_checkpoint_without_rewards_can_be_read_by_earlier_versions(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ OTHER: dict[str, Any] = {
     "most_samples": 10,
     "cross_evaluate_every": 5,
     "cross_evaluators": ["server"],
+    "adapt_epochs": 4,
+    "adapt_rate": 0.01,
+    "gram": False,
     "unasked": True,
 }
 
@@ -59,11 +62,12 @@ def federation(folder: Path, **settings: Any) -> Federation:
 def test_a_resumed_run_may_change_just_the_settings_that_the_ledger_does_not_record(
     name: str, tmp_path: Path
 ) -> None:
-    federation(tmp_path / "run").run()
+    # The default guards compare pairs of updates, which gram=False does not compute.
+    federation(tmp_path / "run", guards=()).run()
     recorded = RunSettings(2).opening()
     assert {key: read_ledger(tmp_path / "run/ledger.jsonl")[0][key] for key in recorded} == recorded
 
-    changed = federation(tmp_path / "run", **{name: OTHER[name]})
+    changed = federation(tmp_path / "run", guards=(), **{name: OTHER[name]})
     if name in recorded:
         with pytest.raises(FederationError, match=f"was begun with {name} = "):
             changed.run(resume=True)

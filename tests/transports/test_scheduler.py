@@ -207,14 +207,20 @@ def test_what_cannot_be_sent_back_is_an_error_in_words(
 # --- Ctrl-C
 
 
-def signalled(number: signal.Signals, file: Path) -> threading.Thread:
-    """A thread that sends this process a signal once a file is there."""
+def signalled(number: signal.Signals, folder: Path, names: str) -> threading.Thread:
+    """A thread that sends this process a signal once federations wait in their first round.
+
+    It lets them go on when they have been asked to stop, which takes half a second at most.
+    """
 
     def send() -> None:
         deadline = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < deadline:
+        ledgers = [folder / name / "run" / "ledger.jsonl" for name in names]
+        while not all(ledger.exists() for ledger in ledgers) and time.monotonic() < deadline:
             time.sleep(0.01)
         os.kill(os.getpid(), number)
+        time.sleep(3)
+        (folder / "go").touch()
 
     thread = threading.Thread(target=send)
     thread.start()
@@ -227,27 +233,27 @@ def test_a_signal_lets_all_federations_end_after_their_round_and_begins_no_other
 ) -> None:
     # A worker that was asked to stop does nothing more: these are of this test alone.
     with WorkerPool(2) as made:
-        thread = signalled(number, tmp_path / "b" / "run" / "ledger.jsonl")
-        todo = {name: partial(works.train, tmp_path / name, "slow") for name in "abc"}
+        thread = signalled(number, tmp_path, "ab")
+        todo = {name: partial(works.train, tmp_path / name, "waiting") for name in "abc"}
         found: dict[str, Any] = {}
         listed = [Work(title, do) for title, do in todo.items()]
         assert not carry_out(listed, made, ended=found.__setitem__)
         thread.join()
-    assert {name: history.finished for name, history in found.items()} == {"a": False, "b": False}
+    assert {name: len(history.rounds) for name, history in found.items()} == {"a": 1, "b": 1}
     assert not (tmp_path / "c").exists()
 
     for name in "ab":
-        works.train(tmp_path / name, "slow", Turn(again=True))
-        assert ledger_bytes(tmp_path / name) == whole(tmp_path / f"whole {name}", "slow")
+        works.train(tmp_path / name, "waiting", Turn(again=True))
+        assert ledger_bytes(tmp_path / name) == whole(tmp_path / f"whole {name}", "waiting")
 
 
 def test_a_signal_while_a_piece_is_done_here_begins_no_other(tmp_path: Path) -> None:
-    thread = signalled(signal.SIGINT, tmp_path / "a" / "run" / "ledger.jsonl")
-    todo = {name: partial(works.train, tmp_path / name, "slow") for name in "ab"}
+    thread = signalled(signal.SIGINT, tmp_path, "a")
+    todo = {name: partial(works.train, tmp_path / name, "waiting") for name in "ab"}
     found: dict[str, Any] = {}
     assert not carry_out([Work(title, do) for title, do in todo.items()], ended=found.__setitem__)
     thread.join()
-    assert [history.finished for history in found.values()] == [False]
+    assert [len(history.rounds) for history in found.values()] == [1]
     assert not (tmp_path / "b").exists()
 
 

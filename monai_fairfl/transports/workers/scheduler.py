@@ -309,13 +309,12 @@ class _Dealer:
     def _go_on(self, number: int, running: _Running, reason: WorkerEnded) -> None:
         """Let another process go on with the work of one that ended."""
         assert self._pool is not None
-        could_begin = self._pool.worker(number).has_begun
         self._pool.end(number)
         title = running.work.title
         if self.stopped:
             logger.warning("%s: %s", title, reason)
             self._free_processes(number)
-        elif not could_begin or (running.turn.again and not running.has_done_a_round):
+        elif running.turn.again and not running.has_done_a_round:
             self._free_processes(number)
             self._ended(title, Failed(f"{reason}; what it reached is not lost"))
         else:

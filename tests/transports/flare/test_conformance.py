@@ -21,6 +21,7 @@ pytest.importorskip("nvflare")
 from helpers.federations import (  # noqa: E402
     BUNDLE,
     CLIENTS,
+    LAST_MILE,
     METHODS,
     ROUNDS,
     SETTINGS,
@@ -45,9 +46,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.nvflare, pytest.mark.simulator]
 def test_the_simulator_does_what_one_process_does(
     method: str, hospitals: Path, one_process: Callable[..., Path], tmp_path: Path
 ) -> None:
-    expected = one_process(method)
+    expected = one_process(method, **LAST_MILE)
 
-    recipe(method, hospitals).execute(
+    recipe(method, hospitals, federation=LAST_MILE).execute(
         SimEnv(clients=CLIENTS, workspace_root=str(tmp_path / "there"))
     )
 

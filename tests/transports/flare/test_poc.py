@@ -23,6 +23,7 @@ pytest.importorskip("nvflare")
 from helpers.federations import (  # noqa: E402
     BUNDLE,
     CLIENTS,
+    LAST_MILE,
     METHODS,
     SETTINGS,
     assert_same_run,
@@ -80,15 +81,17 @@ def methods() -> Iterator[Any]:
 def test_processes_with_mtls_do_what_one_process_does(
     method: str, system: Poc, hospitals: Path, one_process: Callable[..., Path]
 ) -> None:
-    expected = one_process(method)
+    expected = one_process(method, **LAST_MILE)
 
-    started = run(system, recipe(method, hospitals, enable_tensor_disk_offload=method == "FedCE"))
+    on_disk = method == "FedCE"
+    job = recipe(method, hospitals, federation=LAST_MILE, enable_tensor_disk_offload=on_disk)
+    started = run(system, job)
     result = started.get_result(timeout=300)
 
     assert started.get_status() == "FINISHED:COMPLETED", system.log("server")[-3000:]
     assert_same_run(expected, runs(system) / method)
     assert list(Path(result).rglob("fairfl/models/global.pt")), "a download brings the model"
-    if method == "FedCE":
+    if on_disk:
         assert "the update of alder waits on disk" in system.log("server")
 
 

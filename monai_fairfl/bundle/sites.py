@@ -1,0 +1,145 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The sites of a bundle's federation: where their images are, their settings and their clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from monai_fairfl.bundle import preflight
+from monai_fairfl.bundle.jobs import number_of_cases
+from monai_fairfl.bundle.settings import SiteSettings
+from monai_fairfl.bundle.site import bundle_client, images_of_site
+from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.protocol.values import value_of
+from monai_fairfl.server.cross_evaluation import ServerScore
+from monai_fairfl.server.settings import RunSettings
+from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.utils.terminal import quiet
+from monai_fairfl.valuation import Panel
+
+SERVER = "server"
+"""What the server is called where it scores models on images of its own."""
+
+
+@dataclass(frozen=True)
+class BundleSites:
+    """All sites that run one bundle.
+
+    Args:
+        bundle_root: the bundle.
+        root: folder of their images.
+        names: of the sites, sorted.
+        additions: site -> what it adds to the common settings.
+        common: the settings of all sites.
+        run: settings of every run.
+        datalists: folder of the lists that say which case trains, validates and tests.
+    """
+
+    bundle_root: Path
+    root: Path
+    names: Sequence[str]
+    additions: Mapping[str, Mapping[str, Any]]
+    common: SiteSettings
+    run: RunSettings
+    datalists: Path
+
+    def settings_of(self, name: str) -> SiteSettings:
+        """The settings of all sites with what this one adds."""
+        settings = self.common.for_site(self.additions.get(name, {}))
+        # In one process there is nobody else to be asked for a permission.
+        return replace(settings, cross_evaluation=self.run.sites_judge)
+
+    def data_of(self, name: str) -> str:
+        """The folder of a site's images."""
+        elsewhere = self.additions.get(name, {}).get("dataset_dir")
+        folder = Path(elsewhere) if elsewhere else self._folders[name]
+        return str(folder.absolute())
+
+    @cached_property
+    def _folders(self) -> dict[str, Path]:
+        return preflight.data_folders(self.root)
+
+    @cached_property
+    def cases(self) -> dict[str, int]:
+        """Site -> number of its cases: how much it has to do, roughly."""
+        return {name: number_of_cases(self.data_of(name)) for name in self.names}
+
+    def client_maker(
+        self, name: str, folder: Path, device: str, datalist_file: Path | None = None
+    ) -> Callable[[], FairMonaiAlgo]:
+        """Makes a site's client, here or in another process.
+
+        Args:
+            name: of the site.
+            folder: of the run.
+            device: for its training.
+            datalist_file: in place of the one in :attr:`datalists`.
+        """
+        settings = vars(self.settings_of(name))
+        return partial(
+            bundle_client,
+            self.bundle_root,
+            name,
+            folder / "sites" / name,
+            dataset_dir=self.data_of(name),
+            datalist_file=datalist_file or self._datalist_of(name),
+            groups=self.run.groups,
+            rounds=self.run.rounds,
+            **{**settings, "device": device},
+        )
+
+    def _datalist_of(self, name: str) -> Path:
+        return self.datalists / f"{name}.json"
+
+    def server_score(self, data: str, folder: Path) -> ServerScore:
+        """What scores a model on the server's own images.
+
+        Args:
+            data: folder of these images.
+            folder: of the run.
+        """
+        make = partial(
+            bundle_client,
+            self.bundle_root,
+            SERVER,
+            folder / SERVER,
+            dataset_dir=data,
+            **vars(self.common),
+        )
+        panel = Panel(InProcess({SERVER: make}), [SERVER])
+        return lambda weights: value_of(panel.measure(weights, "score")[SERVER])
+
+    def count_images(self, device: str, data: str) -> dict[str, int]:
+        """Site -> different images of its ``data`` that pass the network.
+
+        They are counted as a run of these settings would. Nothing is written beside the run: a data
+        list that does not exist yet is made elsewhere, from the same seed.
+
+        Args:
+            device: that the clients are built for.
+            data: ``"validation"`` or ``"training"``.
+
+        Raises:
+            ConfigError: naming the site whose images cannot be read.
+        """
+        counts = {}
+        with TemporaryDirectory() as folder, quiet():
+            for name in self.names:
+                datalist = self._datalist_of(name)
+                if not datalist.exists():
+                    datalist = Path(folder) / f"{name}.json"
+                try:
+                    client = self.client_maker(name, Path(folder), device, datalist)()
+                    counts[name] = images_of_site(client, name, data)
+                except Exception as error:  # whatever a site's bundle raises
+                    raise ConfigError(
+                        f"site {name!r}: its {data} images cannot be read: {in_words(error)}"
+                    ) from error
+        return counts

@@ -1,0 +1,122 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The last mile: a site trains the model that it would use a little further on its own images.
+
+It takes the result only where its own validation cases say that it gained. Nothing leaves the site
+but scores.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from monai.engines import SupervisedTrainer
+from monai.handlers import LrScheduleHandler
+
+from monai_fairfl.client.trainer_state import state_of
+from monai_fairfl.client.training import another_model, one_round
+from monai_fairfl.measurements.probe import MEAN_COLUMN, Probe, estimate
+from monai_fairfl.protocol.values import Estimate, Weights
+from monai_fairfl.utils.engine_internals import Handler, handler_owner, only_handlers
+from monai_fairfl.utils.random_state import seed_of
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 5
+"""Epochs in a row without a better validation score after which the training ends."""
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What the last mile brought.
+
+    Args:
+        weights: of the best epoch, or those that it began with where no epoch was better.
+        epochs: of training until then.
+        gain: mean over the validation cases of the score with them minus that before; its standard
+            error is that of these differences.
+    """
+
+    weights: Weights
+    epochs: int
+    gain: Estimate
+
+
+def adapted(
+    trainer: SupervisedTrainer,
+    probe: Probe,
+    begin: Mapping[str, Any],
+    epochs: int,
+    rate: float,
+    seed: int,
+) -> Adapted:
+    """Train a model on with a small, constant learning rate, and stop early.
+
+    Each epoch is scored on the validation cases, of which no training has seen any. The best epoch
+    counts; after :data:`PATIENCE` epochs without a better one the training ends. The trainer's own
+    network, optimizer, schedules and counters are put back.
+
+    Args:
+        trainer: of the bundle.
+        probe: of the validation cases.
+        begin: state of the model that it begins with, with an optimizer of its own.
+        epochs: of training, at most.
+        rate: learning rate of all parameters.
+        seed: of the random numbers.
+
+    Raises:
+        TransportAborted: when it was interrupted.
+    """
+    before = _scores_of_cases(probe, begin["local"])
+    best = Adapted(begin["local"], 0, Estimate(0.0, None, len(before)))
+    with another_model(trainer, begin):
+        for epoch in range(1, epochs + 1):
+            _train_an_epoch(trainer, rate, seed_of(seed, "adapt", epoch))
+            weights = state_of(trainer)["local"]
+            if not _is_finite(weights):
+                logger.warning("the last mile diverged in epoch %d: it ends there", epoch)
+                break
+            gain = _gain(before, _scores_of_cases(probe, weights))
+            if gain.value > best.gain.value:
+                best = Adapted(weights, epoch, gain)
+            if epoch - best.epochs >= PATIENCE:
+                break
+    return best
+
+
+def _train_an_epoch(trainer: SupervisedTrainer, rate: float, seed: int) -> None:
+    """One epoch at a constant learning rate: without the bundle's schedule."""
+    for group in trainer.optimizer.param_groups:
+        group["lr"] = rate
+    trainer.state.max_epochs = trainer.state.epoch + 1
+    with only_handlers(trainer, _is_no_schedule), one_round(trainer, seed, []):
+        trainer.run()
+
+
+def _is_no_schedule(handler: Handler) -> bool:
+    return not isinstance(handler_owner(handler), LrScheduleHandler)
+
+
+def _scores_of_cases(probe: Probe, weights: Weights) -> dict[str, float]:
+    """Validation case -> its score; none where the metric gives a mean alone."""
+    probe.cases = {}
+    probe.score(weights)
+    return {case: columns[MEAN_COLUMN] for case, columns in probe.cases.items()}
+
+
+def _gain(before: Mapping[str, float], after: Mapping[str, float]) -> Estimate:
+    """The mean difference over the cases, with its standard error."""
+    differences = [after[case] - before[case] for case in before]
+    found = estimate(torch.tensor(differences, dtype=torch.float64))
+    if not found.n:
+        # A case may have no score, such as one without any label.
+        return Estimate(0.0, None, 0)
+    return found
+
+
+def _is_finite(weights: Weights) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in weights.values())

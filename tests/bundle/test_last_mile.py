@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The last mile of whole federations: what the ledger and the report have, and what sites use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.bundle_runs import federation
+from helpers.checkout import TINY
+
+from monai_fairfl.model_files.recipe import state_of_file
+from monai_fairfl.protocol.last_mile import is_taken
+from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.strategies import CGSV, Ditto, FedAvg, Strategy
+
+SITES = ["alder", "cedar", "rowan"]
+# Two of four cases validate, so that their difference has a standard error.
+OVERRIDES = {
+    **{key: value for key, value in TINY.items() if key != "decay_epochs"},
+    "split_fractions": [0.25, 0.5, 0.25],
+}
+SETTINGS: dict[str, Any] = {
+    "site_names": SITES,
+    "overrides": OVERRIDES,
+    "final": ("score", "test_score"),
+}
+
+
+def run_of(hospitals: Path, folder: Path, strategy: Strategy, **settings: Any) -> Path:
+    """The folder of a run that has ended."""
+    run_dir = folder / "run"
+    federation(hospitals, run_dir, strategy, **{**SETTINGS, **settings}).run()
+    return run_dir
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [FedAvg, CGSV, Ditto])
+def test_every_site_adapts_the_model_that_it_would_use_and_the_rounds_stay_as_they_are(
+    make: type[Strategy], hospitals: Path, tmp_path: Path
+) -> None:
+    run_dir = run_of(
+        hospitals, tmp_path / "adapted", make(), adapt_epochs=20, adapt_rate=0.02, report=True
+    )
+    plain = run_of(hospitals, tmp_path / "plain", make())
+
+    *rounds, end = read_ledger(run_dir / "ledger.jsonl")
+    *plain_rounds, plain_end = read_ledger(plain / "ledger.jsonl")
+    assert rounds == plain_rounds and end["model"] == plain_end["model"]
+    taken = {}
+    for site in SITES:
+        scores = end["scores"][site]
+        assert scores["own"] == plain_end["scores"][site]["own"]
+        adapted = scores["adapted"]
+        assert set(adapted) == {"score", "test_score", "adapted_gain", "adapted_epochs"}
+        gain = Estimate(**adapted["adapted_gain"])
+        before, after = scores["own"]["score"]["mean"], adapted["score"]["mean"]
+        assert after["value"] - before["value"] == pytest.approx(gain.value, abs=1e-9)
+        taken[site] = is_taken(gain)
+    if make is FedAvg:
+        assert any(taken.values()) and not all(taken.values())
+
+    own_models = {path.parent.parent.name: path for path in run_dir.rglob("*own.pt")}
+    for site, path in own_models.items():
+        if taken.get(site):
+            assert state_of_file(path).keys() == state_of_file(run_dir / "models/global.pt").keys()
+    assert {site for site in SITES if taken[site]} <= set(own_models)
+
+    report = json.loads((run_dir / "report.json").read_text())
+    [name] = report["strategies"]
+    for site, result in report["strategies"][name]["sites"].items():
+        mile = result["last_mile"]
+        assert mile["taken"] == taken[site]
+        used = mile["adapted"] if taken[site] else result["score"]
+        assert mile["used"] == used
+    page = (run_dir / "report.html").read_text()
+    assert "<h2>The last mile</h2>" in page and "on 2 validation cases" in page
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_sites_adapt_to_the_same_bits_in_worker_processes(hospitals: Path, tmp_path: Path) -> None:
+    settings = {"adapt_epochs": 4, "adapt_rate": 0.02}
+    runs = [
+        run_of(hospitals, tmp_path / f"jobs-{jobs}", FedAvg(), jobs=jobs, **settings)
+        for jobs in (1, 2)
+    ]
+    ledgers = [(run_dir / "ledger.jsonl").read_bytes() for run_dir in runs]
+    assert ledgers[0] == ledgers[1] and b"adapted_gain" in ledgers[0]
