@@ -50,7 +50,8 @@ test-all: WORKERS := 3
 test-all: lint ## lint, then all tests but the extended ones: about 15 minutes
 	$(PYTEST) -m "not extended"
 
-test-extended: $(READY) ## NVIDIA FLARE's own recipes beside ours, more methods through real processes: about 5 minutes
+test-extended: WORKERS := 3
+test-extended: $(READY) ## NVIDIA FLARE's own programs beside ours, variants of whole runs: about 8 minutes
 	$(PYTEST) -m extended
 
 test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with mTLS on loopback

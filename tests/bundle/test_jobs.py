@@ -182,7 +182,7 @@ def one_after_the_other(made_once: MadeOnce, hospitals: Path) -> Path:
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("jobs", [2, 3])
+@pytest.mark.parametrize("jobs", [2, pytest.param(3, marks=pytest.mark.extended)])
 def test_every_file_is_that_of_one_job_whatever_their_number(
     jobs: int,
     one_after_the_other: Path,
@@ -382,7 +382,14 @@ def test_a_measurement_of_ones_own_is_known_in_worker_processes_too(
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.extended),
+        signal.SIGKILL,
+    ],
+)
 def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_with_other_jobs(
     number: signal.Signals, hospitals: Path, tmp_path: Path
 ) -> None:

@@ -110,7 +110,7 @@ def test_the_number_of_jobs_is_a_key_of_the_command_only_where_it_is_given(tmp_p
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["prostate", "fundus"])
+@pytest.mark.parametrize("kind", ["prostate", pytest.param("fundus", marks=pytest.mark.extended)])
 def test_from_a_folder_to_a_report_in_one_command(
     kind: str, hospitals: Path, clinics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from helpers.checkout import TINY
 
@@ -29,6 +30,21 @@ METHODS: dict[str, dict[str, Any]] = {
     "ShapFed": {"personalised": True},
     "FedISM": {},
 }
+EXTENDED = {"FedAvg", "FedISM", "ShapFed"}
+"""Methods whose messages are among those of the others: ``make test-extended`` runs these."""
+
+
+def methods() -> list[Any]:
+    """The name of each method, with its marks."""
+    found = []
+    for method in METHODS:
+        marks = []
+        if method in EXTENDED:
+            marks.append(pytest.mark.extended)
+        found.append(pytest.param(method, marks=marks))
+    return found
+
+
 SETTINGS = {key: value for key, value in TINY.items() if key != "decay_epochs"}
 LAST_MILE = {"adapt_epochs": 2, "adapt_rate": 0.01}
 """At the end each client trains its own model on."""

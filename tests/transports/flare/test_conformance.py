@@ -22,10 +22,10 @@ from helpers.federations import (  # noqa: E402
     BUNDLE,
     CLIENTS,
     LAST_MILE,
-    METHODS,
     ROUNDS,
     SETTINGS,
     assert_same_run,
+    methods,
     recipe,
 )
 from helpers.flare_poc import wait_for  # noqa: E402
@@ -39,10 +39,7 @@ from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
 pytestmark = [pytest.mark.slow, pytest.mark.nvflare, pytest.mark.simulator]
 
 
-@pytest.mark.parametrize(
-    "method",
-    METHODS,
-)
+@pytest.mark.parametrize("method", methods())
 def test_the_simulator_does_what_one_process_does(
     method: str, hospitals: Path, one_process: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -24,9 +24,9 @@ from helpers.federations import (  # noqa: E402
     BUNDLE,
     CLIENTS,
     LAST_MILE,
-    METHODS,
     SETTINGS,
     assert_same_run,
+    methods,
     recipe,
 )
 from helpers.flare_poc import BIN, Poc, poc, wait_for  # noqa: E402
@@ -64,19 +64,6 @@ def rounds(system: Poc, name: str) -> list[Any]:
     return [r for r in read_ledger(ledger) if r["kind"] == "round"] if ledger.exists() else []
 
 
-# Each method sends other messages; those of the extended ones are among the messages of the others.
-EXTENDED = {"FedAvg", "FedISM", "ShapFed"}
-
-
-def methods() -> Iterator[Any]:
-    """Names of all methods, each with its marks."""
-    for method in METHODS:
-        marks = []
-        if method in EXTENDED:
-            marks.append(pytest.mark.extended)
-        yield pytest.param(method, marks=marks)
-
-
 @pytest.mark.parametrize("method", methods())
 def test_processes_with_mtls_do_what_one_process_does(
     method: str, system: Poc, hospitals: Path, one_process: Callable[..., Path]
@@ -95,6 +82,7 @@ def test_processes_with_mtls_do_what_one_process_does(
         assert "the update of alder waits on disk" in system.log("server")
 
 
+@pytest.mark.extended
 def test_nvflares_own_command_line_runs_an_exported_job(
     system: Poc, hospitals: Path, tmp_path: Path
 ) -> None:
@@ -249,6 +237,7 @@ def test_a_server_that_is_killed_resumes_to_the_same_bits(
     assert_same_run(expected, runs(system) / "crashed")
 
 
+@pytest.mark.extended
 def test_a_job_without_code_needs_the_entry_in_the_allow_list(
     system: Poc, hospitals: Path, tmp_path: Path
 ) -> None:

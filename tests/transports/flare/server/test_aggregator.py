@@ -494,6 +494,7 @@ def test_a_job_keeps_strategy_names_and_weighting(
 
 @pytest.mark.slow
 @pytest.mark.simulator
+@pytest.mark.extended
 def test_the_pages_job_keeps_nvflares_fedavg_in_the_simulator(tmp_path: Path) -> None:
     write_blocks(tmp_path)
     run_block(tmp_path, "keep.py", "run")
