@@ -347,8 +347,8 @@ class RecordedReplies(Replies):
         return {}
 
 
-class RecordedGeometry(Geometry):
-    """Inner products that were recorded, in place of the updates.
+class _Recorded(Geometry):
+    """What was recorded of inner products, in place of the updates.
 
     Args:
         grams: of the ledger.
@@ -365,12 +365,6 @@ class RecordedGeometry(Geometry):
     def layers(self) -> Mapping[str, np.ndarray]:
         """Refused: they are not in the ledger."""
         _refuse_tensors("the inner products of each layer")
-
-    @cached_property
-    def gram(self) -> np.ndarray:
-        """Gram matrix of the whole model."""
-        assert self._grams.whole is not None
-        return self._grams.whole
 
     def classes(self, output_layer: str | None = None) -> np.ndarray:
         """Gram matrices of an output layer's classes.
@@ -378,27 +372,29 @@ class RecordedGeometry(Geometry):
         Raises:
             NotInLedgerError: when those of this layer were not recorded.
         """
-        return _recorded_classes(self._grams, self.spec, output_layer)
+        layer = output_layer
+        if layer is None and self.spec.output is not None:
+            layer = self.spec.output[0]
+        if layer is None or layer not in self._grams.classes:
+            raise NotInLedgerError(
+                f"the method compares the classes of output layer {layer!r}, and the ledger holds "
+                f"those of {sorted(self._grams.classes)}"
+            )
+        return self._grams.classes[layer]
 
 
-class RecordedSums(SumGeometry):
-    """As :class:`RecordedGeometry` for a run with ``gram=False``, whose ledger has few sums.
-
-    Args:
-        grams: of the ledger.
-        spec: names the output layer.
-        labelled: which update was trained on which class of the output layer.
-    """
-
-    def __init__(self, grams: Grams, spec: ModelSpec, labelled: np.ndarray | None):
-        self._grams = grams
-        self.spec = spec
-        self.labelled = labelled
+class RecordedGeometry(_Recorded):
+    """Inner products of all pairs that were recorded; see :class:`_Recorded`."""
 
     @cached_property
-    def layers(self) -> Mapping[str, np.ndarray]:
-        """Refused: they are not in the ledger."""
-        _refuse_tensors("the inner products of each layer")
+    def gram(self) -> np.ndarray:
+        """Gram matrix of the whole model."""
+        assert self._grams.whole is not None
+        return self._grams.whole
+
+
+class RecordedSums(_Recorded, SumGeometry):
+    """As :class:`RecordedGeometry` for a run with ``gram=False``, whose ledger has few sums."""
 
     @cached_property
     def gram(self) -> np.ndarray:
@@ -428,23 +424,6 @@ class RecordedSums(SumGeometry):
     def cosine(self, a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float:
         """Refused: two sums at a time need all pairs."""
         _refuse_tensors("the inner products of all pairs of updates (the run had gram=False)")
-
-    def classes(self, output_layer: str | None = None) -> np.ndarray:
-        """As :meth:`RecordedGeometry.classes`."""
-        return _recorded_classes(self._grams, self.spec, output_layer)
-
-
-def _recorded_classes(grams: Grams, spec: ModelSpec, output_layer: str | None) -> np.ndarray:
-    """Gram matrices of an output layer's classes; see :meth:`Geometry.classes`."""
-    layer = output_layer
-    if layer is None and spec.output is not None:
-        layer = spec.output[0]
-    if layer is None or layer not in grams.classes:
-        raise NotInLedgerError(
-            f"the method compares the classes of output layer {layer!r}, and the ledger holds "
-            f"those of {sorted(grams.classes)}"
-        )
-    return grams.classes[layer]
 
 
 def _refuse_tensors(what: str) -> NoReturn:
