@@ -19,6 +19,7 @@ from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import FedAvg, Strategy
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import Turn
+from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.terminal import stopping_on_signals
 
 
@@ -107,7 +108,8 @@ def raise_unsendable(turn: Turn) -> None:
 
 def endless(file: Path, turn: Turn) -> None:
     """Write the number of its process, and never end."""
-    file.write_text(str(os.getpid()))
+    # The process may be killed at any moment: the file is there whole, or not at all.
+    write_atomically(file, str(os.getpid()).encode())
     time.sleep(600)
 
 
