@@ -84,6 +84,7 @@ def test_what_is_left_of_the_processes_is_given_to_the_last_piece_which_is_done_
     assert found["a"]["process"] != os.getpid() != found["b"]["process"]
 
 
+@pytest.mark.long
 def test_pieces_that_get_several_processes_start_their_own(tmp_path: Path) -> None:
     with WorkerPool(4, at_once=2) as made:
         todo = {name: partial(works.meet, tmp_path, name, 2) for name in "ab"}
@@ -139,6 +140,7 @@ def test_a_federation_elsewhere_is_that_of_this_process_and_its_rounds_are_repor
     assert found["a"].records == works.train(tmp_path / "again", "usual", Turn()).records
 
 
+@pytest.mark.long
 def test_a_federation_whose_process_is_killed_goes_on_in_another_one_to_the_same_ledger(
     pool: WorkerPool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -178,6 +180,7 @@ def test_where_no_process_can_run_every_piece_fails_and_none_is_tried_for_ever(
 # --- errors
 
 
+@pytest.mark.long
 def test_an_error_ends_all_pieces_and_leaves_the_pool_for_others(
     pool: WorkerPool, tmp_path: Path
 ) -> None:
@@ -227,6 +230,7 @@ def signalled(number: signal.Signals, folder: Path, names: str) -> threading.Thr
     return thread
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_lets_all_federations_end_after_their_round_and_begins_no_other(
     number: signal.Signals, pool: WorkerPool, tmp_path: Path
