@@ -729,7 +729,7 @@ class BundleFederation:
         folder: Path,
         turn: Turn,
     ) -> None:
-        """Train one coalition to its end, for whoever asks for its model later.
+        """Train one coalition to its end, so that its model is there when somebody asks for it.
 
         Args:
             finished: as :meth:`_coalition_training`.

@@ -48,13 +48,13 @@ def last_mile_of(run: Run, site: str, measurement: str, score: Number | None) ->
     taken = is_taken(Estimate(gain.value, gain.stderr, gain.n or 0))
     epochs = run.closing(site, ADAPTED_EPOCHS, model="adapted")
     adapted = run.closing(site, measurement, model="adapted")
-    return LastMile(
-        gain=gain,
-        taken=taken,
-        epochs=0 if epochs is None else round(epochs.value),
-        adapted=adapted,
-        used=adapted if taken else score,
-    )
+    if epochs is None:
+        # A ledger that does not say: no epoch is known to be better.
+        best_epoch = 0
+    else:
+        best_epoch = round(epochs.value)
+    used = adapted if taken else score
+    return LastMile(gain=gain, taken=taken, epochs=best_epoch, adapted=adapted, used=used)
 
 
 def gain_words(last_mile: Mapping[str, Any]) -> str:
