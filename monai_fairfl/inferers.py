@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Infers on the slices of a volume with their mirror images, and on photographs in passes."""
+"""Infers on slices of volumes, with neighbours and mirror images, and on photographs in passes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from monai.inferers import Inferer, SliceInferer
+from monai.inferers import Inferer, SimpleInferer, SliceInferer
 from scipy import ndimage
 from torch.nn.functional import interpolate
 
 from monai_fairfl.data.fundus import square_around
+from monai_fairfl.errors import ConfigError
 
 FAR = -20.0
 """Logit outside of the square that a further pass looks at: certainly no structure."""
@@ -21,7 +22,92 @@ MOST_OF_IMAGE = 0.8
 """Share of an image's sides above which a square is most of the image already."""
 
 
-class MirroredSliceInferer(SliceInferer):
+class BFloat16Inferer(SimpleInferer):
+    """A forward pass in bfloat16, on any device; the output is float32.
+
+    It is for training on a processor, which MONAI's ``amp`` leaves in float32. Weights, gradients,
+    optimizer and loss stay float32. Measurements that run the trainer, such as sharpness, are in
+    bfloat16 too, and a perturbation of the weights that is far below 0.4 % of them is lost in its
+    rounding: train methods that perturb weights (FedISM) without it.
+
+    >>> network = torch.nn.Conv2d(1, 1, 3)
+    >>> images = torch.rand(2, 1, 8, 8)
+    >>> outputs = BFloat16Inferer()(images, network)
+    >>> outputs.dtype, bool((outputs - network(images)).abs().max() < 0.02)
+    (torch.float32, True)
+    """
+
+    def __call__(
+        self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
+        with torch.autocast(inputs.device.type, torch.bfloat16):
+            outputs: Any = super().__call__(inputs, network, *args, **kwargs)
+        full: torch.Tensor = outputs.float()
+        return full
+
+
+class NeighbourSliceInferer(SliceInferer):
+    r"""Infers slice by slice, where the slices beside each one help.
+
+    The network may see them, as further channels; and the logits of a slice may be averaged with
+    those of its neighbours, since an organ ends in no single slice:
+
+    .. math:: \bar z_k = \frac{z_k + s\,(z_{k-1} + z_{k+1})}{1 + 2 s}
+
+    Beyond the first and the last slice these are repeated.
+
+    Args:
+        neighbours: slices on each side that the network sees, as in its training
+            (:class:`~monai_fairfl.data.SampleSlicesd`).
+        smoothing: weight s of the logits of each neighbour, from 0.
+        arguments: of MONAI's ``SliceInferer``.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    >>> inferer = NeighbourSliceInferer(neighbours=1, roi_size=(1, 1), spatial_dim=2)
+    >>> volume = torch.tensor([0.0, 0.0, 6.0, 6.0]).view(1, 1, 1, 1, 4)
+    >>> inferer(volume, lambda slices: slices.mean(1, keepdim=True)).flatten().tolist()
+    [0.0, 2.0, 4.0, 6.0]
+    >>> inferer = NeighbourSliceInferer(smoothing=1.0, roi_size=(1, 1), spatial_dim=2)
+    >>> inferer(volume, lambda slices: slices).flatten().tolist()
+    [0.0, 2.0, 4.0, 6.0]
+    """
+
+    def __init__(
+        self, *arguments: Any, neighbours: int = 0, smoothing: float = 0.0, **named: Any
+    ) -> None:
+        super().__init__(*arguments, **named)
+        if neighbours < 0:
+            raise ConfigError(f"neighbours={neighbours}: give a number of slices, from 0.")
+        if smoothing < 0:
+            raise ConfigError(f"smoothing={smoothing}: give a weight from 0.")
+        self.neighbours = neighbours
+        self.smoothing = smoothing
+
+    def __call__(
+        self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
+        axis = self.spatial_dim + 2
+        if self.neighbours:
+            offsets = range(-self.neighbours, self.neighbours + 1)
+            inputs = torch.cat([_shifted(inputs, offset, axis) for offset in offsets], dim=1)
+        logits: Any = super().__call__(inputs, network, *args, **kwargs)
+        if self.smoothing:
+            beside = _shifted(logits, -1, axis) + _shifted(logits, 1, axis)
+            logits = (logits + self.smoothing * beside) / (1 + 2 * self.smoothing)
+        smoothed: torch.Tensor = logits
+        return smoothed
+
+
+def _shifted(volume: torch.Tensor, offset: int, axis: int) -> torch.Tensor:
+    """At each place the slice that lies ``offset`` further; the outermost ones are repeated."""
+    last = volume.shape[axis] - 1
+    places = torch.arange(last + 1, device=volume.device) + offset
+    return volume.index_select(axis, places.clamp(0, last))
+
+
+class MirroredSliceInferer(NeighbourSliceInferer):
     """The mean of the logits of a volume and of its mirror image, mirrored back.
 
     It takes one forward pass more. For organs that are symmetric and networks trained with the same
@@ -30,7 +116,7 @@ class MirroredSliceInferer(SliceInferer):
     Args:
         mirror_axes: spatial axes that are mirrored together; 0 is left and right of a volume in LPS
             order.
-        arguments: of MONAI's ``SliceInferer``.
+        arguments: of :class:`NeighbourSliceInferer`.
 
     >>> inferer = MirroredSliceInferer(roi_size=(4, 4), spatial_dim=2)
     >>> volume = torch.arange(16.0).view(1, 1, 4, 4, 1)

@@ -33,7 +33,8 @@ def initial_model(
     """Build ``network_def`` of a bundle and read its specification; runs under the caller's seed.
 
     Args:
-        bundle_root: the bundle; the example input's shape is read from its metadata.
+        bundle_root: the bundle; the example input's shape is read from its metadata, its channels
+            from ``network_def#in_channels`` where that is there.
         overrides: of the training configuration.
         file: a ``state_dict`` whose values replace the built ones, or a checkpoint with one under
             ``"model"``.
@@ -52,7 +53,12 @@ def initial_model(
         raise ConfigError(
             f"network_def of {bundle_root} cannot be built{given}: {in_words(error)}"
         ) from error
-    spec = read_spec(network, torch.zeros(configuration.input_shape(root)))
+    shape = configuration.input_shape(root)
+    if "network_def#in_channels" in parser:
+        # An overlay's network may take other channels than the bundle's own.
+        channels = int(parser.get_parsed_content("network_def#in_channels"))
+        shape = (1, channels, *shape[2:])
+    spec = read_spec(network, torch.zeros(shape))
     if file is not None:
         try:
             network.load_state_dict(read_state_dict(file))

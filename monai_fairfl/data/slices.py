@@ -35,6 +35,9 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         num_samples: ``"all"``, or how many slices of each volume. Of a volume without gland
             ``"all"`` gives one slice.
         empty_rate: expected share r of slices without gland, 0 <= r < 1.
+        neighbours: slices on each side of a drawn one that come with it as channels, of every key
+            but ``label_key`` (:func:`slice_with_neighbours`). At inference
+            :class:`~monai_fairfl.inferers.NeighbourSliceInferer` shows the network the same.
         allow_missing_keys: whether keys other than ``label_key`` may be absent.
 
     Returns (of a call):
@@ -60,6 +63,7 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         num_samples: str | int = "all",
         empty_rate: float = 0.1,
         allow_missing_keys: bool = False,
+        neighbours: int = 0,
     ) -> None:
         MapTransform.__init__(self, keys, allow_missing_keys)
         if label_key not in self.keys:
@@ -70,9 +74,12 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
             raise ConfigError(f'num_samples={num_samples!r}: give "all" or a number from 1.')
         if not 0 <= empty_rate < 1:
             raise ConfigError(f"empty_rate={empty_rate}: give a share from 0 to below 1.")
+        if neighbours < 0:
+            raise ConfigError(f"neighbours={neighbours}: give a number of slices, from 0.")
         self.label_key = label_key
         self.num_samples = num_samples
         self.empty_rate = empty_rate
+        self.neighbours = neighbours
         self.indices = np.empty(0, dtype=int)
 
     def randomize(self, data: torch.Tensor) -> None:
@@ -128,7 +135,10 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         for index in self.indices:
             one_slice = dict(others)
             for key, volume in volumes.items():
-                one_slice[key] = volume[..., int(index)].clone()
+                neighbours = self.neighbours
+                if key == self.label_key:
+                    neighbours = 0
+                one_slice[key] = slice_with_neighbours(volume, int(index), neighbours)
             slices.append(one_slice)
         return slices
 
@@ -147,3 +157,30 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
                     " C x H x W x D with the same H, W and D. Put EnsureChannelFirstd before this"
                     " transform."
                 )
+
+
+def slice_with_neighbours(volume: torch.Tensor, index: int, neighbours: int) -> torch.Tensor:
+    """Copy an axial slice and those on both sides of it, one after the other as channels.
+
+    Beyond the first and the last slice these are repeated.
+
+    Args:
+        volume: C x H x W x D.
+        index: of the slice, from 0.
+        neighbours: n slices on each side.
+
+    Returns:
+        (2n + 1) C x H x W: all channels of the lowest slice first.
+
+    >>> volume = torch.arange(4.0).reshape(1, 1, 1, 4)
+    >>> slice_with_neighbours(volume, index=1, neighbours=1).flatten().tolist()
+    [0.0, 1.0, 2.0]
+    >>> slice_with_neighbours(volume, index=3, neighbours=1).flatten().tolist()
+    [2.0, 3.0, 3.0]
+    """
+    last = volume.shape[-1] - 1
+    slices = []
+    for offset in range(-neighbours, neighbours + 1):
+        beside = min(max(index + offset, 0), last)
+        slices.append(volume[..., beside])
+    return torch.cat(slices)

@@ -481,6 +481,27 @@ def test_an_overlay_acts_at_every_site_and_on_the_first_model(three: Path, tmp_p
     )
 
 
+STRONG_BASE = str(CHECKOUT / "experiments" / "overlays" / "strong_base.json")
+
+
+def test_an_overlays_network_may_take_other_channels_than_the_bundles_own() -> None:
+    config = ["configs/train.json", STRONG_BASE]
+    weights, _ = initial_model(BUNDLE, {"filters": [4, 8, 8]}, config=config)
+    assert weights["input_block.conv1.conv.weight"].shape[:2] == (4, 3)
+
+
+@pytest.mark.slow
+def test_slices_and_their_neighbours_are_trained_and_scored(three: Path, tmp_path: Path) -> None:
+    config = ["configs/train.json", STRONG_BASE]
+    small = {**OVERRIDES, "filters": [4, 8, 8]}
+    (history,) = federation(
+        three, tmp_path / "run", FedCE(), rounds=1, config=config, overrides=small
+    ).run()
+    assert history.finished
+    for measured in history.rounds[0]["measurements"].values():
+        assert 0 <= measured["global_score"]["mean"]["value"] <= 1
+
+
 def test_a_network_that_cannot_be_built_and_a_file_that_is_no_configuration_are_told(
     tmp_path: Path,
 ) -> None:

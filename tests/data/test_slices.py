@@ -104,6 +104,29 @@ def test_slices_own_their_memory_and_leave_the_volume_alone():
     assert (data["image"] >= 0).all()
 
 
+def test_neighbours_come_as_channels_of_the_image_and_not_of_the_label():
+    sampler = SampleSlicesd(KEYS, empty_rate=0.3, neighbours=2).set_random_state(0)
+    last = 19
+    drawn = set()
+    for item in sampler(volume()):
+        assert item["image"].shape == (5, 4, 5) and item["label"].shape == (1, 4, 5)
+        middle = int(item["image"][2].flatten()[0])
+        expected = [min(max(middle + offset, 0), last) for offset in (-2, -1, 0, 1, 2)]
+        assert item["image"][:, 0, 0].tolist() == expected
+        assert (item["label"] == (middle + 1 if middle < 10 else 0)).all()
+        drawn.add(middle)
+    assert 0 in drawn
+
+
+def test_neighbours_change_no_draw():
+    def draw(neighbours: int) -> list[int]:
+        sampler = SampleSlicesd(KEYS, num_samples=6, empty_rate=0.3, neighbours=neighbours)
+        items = sampler.set_random_state(5)(volume())
+        return [int(item["image"][neighbours].flatten()[0]) for item in items]
+
+    assert draw(0) == draw(1)
+
+
 def test_the_seed_decides_the_draw_through_compose():
     def draw(seed: int) -> list[int]:
         chain = Compose([SampleSlicesd(KEYS, num_samples=6, empty_rate=0.3)]).set_random_state(seed)
@@ -125,6 +148,7 @@ def test_numpy_volumes_work_too():
         {"empty_rate": 1.0},
         {"empty_rate": -0.1},
         {"label_key": "mask"},
+        {"neighbours": -1},
     ],
     ids=str,
 )
