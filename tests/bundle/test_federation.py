@@ -34,6 +34,7 @@ from monai_fairfl.bundle.federation import BundleFederation, initial_model
 from monai_fairfl.bundle.preflight import check_groups, check_strategies, site_names
 from monai_fairfl.bundle.shipped import copy_bundle
 from monai_fairfl.errors import ConfigError, DataError, FederationError
+from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.federation import History
@@ -498,6 +499,9 @@ def test_slices_and_their_neighbours_are_trained_and_scored(three: Path, tmp_pat
         three, tmp_path / "run", FedCE(), rounds=1, config=config, overrides=small
     ).run()
     assert history.finished
+    recipe = read_recipe(tmp_path / "run" / "models" / "global.pt")
+    assert recipe is not None
+    assert (recipe.values["neighbours"], recipe.values["filters"]) == (1, [4, 8, 8])
     for measured in history.rounds[0]["measurements"].values():
         assert 0 <= measured["global_score"]["mean"]["value"] <= 1
 
