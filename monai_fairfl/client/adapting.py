@@ -23,6 +23,7 @@ from monai_fairfl.measurements.probe import MEAN_COLUMN, Probe, estimate
 from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.utils.engine_internals import Handler, handler_owner, only_handlers
 from monai_fairfl.utils.random_state import seed_of
+from monai_fairfl.utils.tensors import names_not_finite
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ def adapted(
         for epoch in range(1, epochs + 1):
             _train_an_epoch(trainer, rate, seed_of(seed, "adapt", epoch))
             weights = state_of(trainer)["local"]
-            if not _is_finite(weights):
+            if names_not_finite(weights):
                 logger.warning("the last mile diverged in epoch %d: it ends there", epoch)
                 break
             gain = _gain(before, _scores_of_cases(probe, weights))
@@ -116,7 +117,3 @@ def _gain(before: Mapping[str, float], after: Mapping[str, float]) -> Estimate:
         # A case may have no score, such as one without any label.
         return Estimate(0.0, None, 0)
     return found
-
-
-def _is_finite(weights: Weights) -> bool:
-    return all(bool(tensor.isfinite().all()) for tensor in weights.values())
