@@ -256,4 +256,6 @@ def _forward(
         for layer in dict.fromkeys(layers):
             handle = network.get_submodule(layer).register_forward_hook(partial(hook, layer))
             stack.callback(handle.remove)
-        network(images.to(device_of(network)))
+        # A compiled network does not call hooks that came after its compilation.
+        with torch.compiler.set_stance("force_eager"):
+            network(images.to(device_of(network)))
