@@ -215,5 +215,5 @@ def test_a_compiled_network_gives_its_features_too() -> None:
         network(images)
     found = dict(features_of(network, network.state_dict(), images, layers))
     assert set(found) == set(expected)
-    for layer, features in expected.items():
-        assert torch.equal(found[layer], features)
+    for layer, of_layer in expected.items():
+        assert torch.equal(found[layer], of_layer)
