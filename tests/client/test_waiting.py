@@ -7,7 +7,7 @@ Tensors of the meta device have no values: whoever asks for one fails, as who as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,9 +15,11 @@ import torch
 from helpers.small_trainers import conv_net, image_batches
 from ignite.engine import Events
 from monai.engines import SupervisedTrainer
+from monai.fl.utils.constants import ExtraItems
 from monai.losses import DiceCELoss
 from torch import nn
 
+from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.client.trainer_state import state_of
 from monai_fairfl.client.training import one_round
 from monai_fairfl.handlers import Proximal, SharpnessAware, TrainLoss
@@ -26,6 +28,8 @@ from monai_fairfl.measurements.cka import centred_gram
 from monai_fairfl.measurements.features import features_of, scored_layers
 from monai_fairfl.measurements.leave_one_out import leave_one_out_model
 from monai_fairfl.measurements.loading import load_weights
+from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.utils import tensors
 from monai_fairfl.utils.tensors import names_not_finite
 
@@ -169,6 +173,24 @@ def test_all_that_a_trainer_goes_on_from_comes_by_one_transfer(transfers: list[i
     for of_parameter in state["optimizer"]["state"].values():
         found += of_parameter.values()
     assert all(tensor.is_cpu for tensor in found)
+
+
+@pytest.mark.slow
+def test_an_update_is_computed_where_the_network_is_and_comes_by_one_transfer(
+    prostate_client: Callable[..., FairMonaiAlgo],
+    weights: dict[str, torch.Tensor],
+    spec: ModelSpec,
+    transfers: list[int],
+) -> None:
+    client = prostate_client()
+    client.initialize({ExtraItems.CLIENT_NAME: "alder"})
+    network = client.trainer.network.to(META)
+    update = client._update(Request("alder", "train", weights), network.state_dict())
+    # The received weights go there, and the changes come back.
+    assert transfers == [len(spec.parameters)] * 2
+    assert set(update) == set(spec.parameters)
+    for name, change in update.items():
+        assert change.is_cpu and change.shape == weights[name].shape
 
 
 def test_weights_reach_a_network_elsewhere_and_its_features_stay_there() -> None:
