@@ -57,6 +57,7 @@ class CellOfStudy:
             folder=self.folder,
             federation=self.federation,
             run=self.run,
+            waits=self.study.alone_of(self.cell) is not None,
         )
 
     def federation(self, turn: Turn) -> BundleFederation:
@@ -68,6 +69,7 @@ class CellOfStudy:
         bundle = ROOT / "bundles" / self.study.bundle
         folders = (bundle, self.sites_root.absolute(), self.folder, self.data.absolute())
         keys = self.study.keys_of(self.cell, *folders)
+        self._require_models_trained_alone()
         parser = ConfigParser()
         parser.read_config(str(bundle / FEDERATE))
         for key, value in keys.items():
@@ -81,6 +83,19 @@ class CellOfStudy:
             where = f"{self.study.name} {self.cell.name}"
             raise ConfigError(f"{where}: {error.__cause__ or error}") from error
         return federation
+
+    def _require_models_trained_alone(self) -> None:
+        """Refuse to leave out a candidate of the last mile because its run was deleted."""
+        alone = self.study.alone_of(self.cell)
+        if alone is None or not self.study.path(alone).exists():
+            # It is trained before this one.
+            return
+        models = self.folder.parent / alone.name / "models"
+        if not models.is_dir():
+            raise ConfigError(
+                f"{models} is not there, and models are not committed: delete "
+                f"{self.study.path(alone)} and train again"
+            )
 
     def run(self, turn: Turn) -> bool:
         """Train and test, write the JSON, and remove what only a resumed run would need.

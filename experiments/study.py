@@ -14,7 +14,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from monai_fairfl.data import write_clinics, write_sites
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 FEDERATE = "configs/federate.json"
+ALONE = "Standalone"
 Folder = Path | str
 
 
@@ -178,6 +179,18 @@ class Study:
             return cell.seed
         return int(self.arguments_of(cell).get("seed", cell.fold))
 
+    def alone_of(self, cell: Cell) -> Cell | None:
+        """Return the cell whose models, trained alone, are candidates of this one's last mile.
+
+        It has the same setting, fold and seed; ``None`` where there is no last mile, or nobody
+        trains alone.
+        """
+        if not self.arguments_of(cell).get("adapt_epochs"):
+            return None
+        if ALONE == cell.strategy or ALONE not in self.strategies_of(cell.setting):
+            return None
+        return replace(cell, strategy=ALONE)
+
     def rounds_of(self, cell: Cell) -> int:
         """Return the number of rounds of a cell."""
         return int(self.arguments_of(cell).get("rounds", self.rounds))
@@ -200,6 +213,10 @@ class Study:
             "report": False,
             "resume": True,
         }
+        alone = self.alone_of(cell)
+        if alone is not None:
+            # Beside this run.
+            keys["trained_alone"] = str(Path(run_dir).parent / alone.name / "models")
         as_in_json = json.dumps(str(data))[1:-1]
         return dict(json.loads(json.dumps(keys).replace("{data}", as_in_json)))
 

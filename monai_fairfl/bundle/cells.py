@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +28,7 @@ from monai_fairfl.bundle.site import has_evaluation
 from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged
 from monai_fairfl.errors import ConfigError, DataError, in_words
 from monai_fairfl.run_folder.full_run import FullRun
-from monai_fairfl.strategies import Strategy
+from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.catalogue import strategy_of
 from monai_fairfl.strategies.configuration import configuration_of
 from monai_fairfl.transports.workers import Turn
@@ -252,6 +252,7 @@ class ComparisonPlan:
         run_dir: Path,
         check: bool,
         turn: Turn | None = None,
+        trained_alone: Path | None = None,
     ) -> BundleFederation:
         """Make the federation that ``federate.json`` describes, with these settings.
 
@@ -262,13 +263,11 @@ class ComparisonPlan:
             run_dir: of the run.
             check: whether it checks the files of the sites.
             turn: what it may use; ``None``: one process.
+            trained_alone: folder of the models that the sites trained alone, in the same fold with
+                the same seed; ``None``: as the configuration has it.
         """
         turn = turn or Turn()
-        parser = ConfigParser()
-        if self.configuration is None:
-            parser.read_config(str(self.bundle / FEDERATE))
-        else:
-            parser = ConfigParser(copy.deepcopy(dict(self.configuration)))
+        parser = self._parser()
         made = self.strategies_by_name()
         parser["bundle_root"] = str(self.bundle)
         # The bundle's own check knows its own keys, and not those that it lacks.
@@ -290,6 +289,8 @@ class ComparisonPlan:
             "folds": None,
             **self.training(),
         }
+        if trained_alone is not None:
+            given["trained_alone"] = str(trained_alone)
         if turn.devices:
             given["devices"] = list(turn.devices)
         if not check:
@@ -299,6 +300,28 @@ class ComparisonPlan:
         federation: BundleFederation = parser.get_parsed_content("federation")
         return federation
 
+    def _parser(self) -> ConfigParser:
+        """A copy of the configuration of every federation."""
+        parser = ConfigParser()
+        if self.configuration is None:
+            parser.read_config(str(self.bundle / FEDERATE))
+            return parser
+        return ConfigParser(copy.deepcopy(dict(self.configuration)))
+
+    def candidate_alone(self) -> str | None:
+        """Return the strategy whose models are candidates of the last mile of all others.
+
+        It is the name of a :class:`~monai_fairfl.strategies.Standalone`; ``None`` where there is no
+        last mile, or nobody trains alone.
+        """
+        parser = self._parser()
+        if not parser.get("adapt_epochs", 0) or parser.get("trained_alone") is not None:
+            return None
+        for name, strategy in self.strategies_by_name().items():
+            if isinstance(strategy, Standalone):
+                return name
+        return None
+
     def trainings(self, out: Path) -> list[Training]:
         """Return the training of every cell, in the order of :meth:`cells`.
 
@@ -306,6 +329,7 @@ class ComparisonPlan:
             out: folder of the comparison, checked by :func:`check_plan`.
         """
         rounds = self.training()["rounds"]
+        alone = self.candidate_alone()
         trainings = []
         for cell in self.cells():
             training = Training(
@@ -315,6 +339,7 @@ class ComparisonPlan:
                 folder=cell.folder(out),
                 federation=partial(_federation_of_cell, self, cell, out),
                 run=partial(run_cell, self, cell, out),
+                waits=alone not in (None, cell.strategy),
             )
             trainings.append(training)
         return trainings
@@ -424,8 +449,18 @@ def run_cell(plan: ComparisonPlan, cell: Cell, out: Path, turn: Turn | None = No
 def _federation_of_cell(
     plan: ComparisonPlan, cell: Cell, out: Path, turn: Turn
 ) -> BundleFederation:
+    alone = plan.candidate_alone()
+    trained_alone = None
+    if alone not in (None, cell.strategy):
+        trained_alone = replace(cell, strategy=alone).folder(out) / "models"
     return plan.federation(
-        [cell.strategy], cell.seed, cell.fold, cell.folder(out), check=False, turn=turn
+        [cell.strategy],
+        cell.seed,
+        cell.fold,
+        cell.folder(out),
+        check=False,
+        turn=turn,
+        trained_alone=trained_alone,
     )
 
 

@@ -49,7 +49,7 @@ from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.settings import RunSettings
-from monai_fairfl.strategies import Strategy
+from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import (
     Failed,
@@ -123,6 +123,9 @@ class BundleFederation:
         guards: checks of every exchange's updates, in order: guards, their names, or
             configurations with ``_target_``; ``None``: the default ones, an empty list: none. The
             runs of a comparison share them.
+        trained_alone: folder with the model ``SITE.pt`` that each site trained alone, a candidate
+            of the last mile; ``None``: that of a :class:`~monai_fairfl.strategies.Standalone` in
+            the same comparison, which then runs before the others.
         server_data: a folder of images and labels of the server's own, as a site's: with
             ``cross_evaluators`` of ``"server"`` it scores models on their validation part.
         federation: fields of :class:`~monai_fairfl.server.settings.RunSettings`, such as ``seed``
@@ -154,6 +157,7 @@ class BundleFederation:
         guards: Given = None,
         jobs: int | str | None = 1,
         devices: Sequence[str] | None = None,
+        trained_alone: str | None = None,
         server_data: str | None = None,
         **federation: Any,
     ):
@@ -179,6 +183,7 @@ class BundleFederation:
         self.server_data = server_data
         self.federation = federation
         self.folders = RunFolders(self.run_dir, self.strategies)
+        self.trained_alone = self._trained_alone(trained_alone)
         # The worker processes while run() runs; None where all work is done in this one.
         self._pool: WorkerPool | None = None
         # Whether strategies and coalitions may be trained in processes of their own.
@@ -378,11 +383,14 @@ class BundleFederation:
         Returns:
             The histories of the runs; and name -> reason of those that failed.
         """
-        works = []
-        for strategy in self.strategies:
-            works.append(Work(strategy.name, self._with(strategy).run_strategy))
         found: dict[str, History | Failed] = {}
-        self._stopped = not self._carry_out(works, found)
+        for strategies in self._in_turn():
+            works = []
+            for strategy in strategies:
+                works.append(Work(strategy.name, self._with(strategy).run_strategy))
+            self._stopped = not self._carry_out(works, found)
+            if self._stopped:
+                break
 
         histories: list[History] = []
         failed: dict[str, str] = {}
@@ -401,6 +409,20 @@ class BundleFederation:
                     history.records[0]["name"],
                 )
         return histories, failed
+
+    def _in_turn(self) -> list[list[Strategy]]:
+        """The strategies in groups, of which each waits for the one before.
+
+        Where there is a last mile, the models of those that train alone are candidates of others.
+        """
+        alone: list[Strategy] = []
+        together: list[Strategy] = []
+        for strategy in self.strategies:
+            if self.settings.adapt_epochs and isinstance(strategy, Standalone):
+                alone.append(strategy)
+            else:
+                together.append(strategy)
+        return [group for group in (alone, together) if group]
 
     def _carry_out(self, works: Sequence[Work], found: dict[str, Any]) -> bool:
         """Deal out trainings.
@@ -624,10 +646,38 @@ class BundleFederation:
         clients = {}
         for name in names:
             device = self.jobs.device_of(places[name])
-            clients[name] = self.bundle_sites.client_maker(name, folder, device)
+            alone = self._model_trained_alone(name, folder)
+            clients[name] = self.bundle_sites.client_maker(name, folder, device, alone=alone)
         if self._pool is None:
             return InProcess(clients)
         return WorkerClients(self._pool, clients, places)
+
+    def _trained_alone(self, given: str | None) -> Path | None:
+        """The folder of the models that sites trained alone; ``None``: nobody did.
+
+        Args:
+            given: by the user.
+        """
+        if given is not None:
+            return Path(given)
+        for strategy in self.strategies:
+            if isinstance(strategy, Standalone) and len(self.strategies) > 1:
+                return self.folders.folder_of(strategy) / "models"
+        return None
+
+    def _model_trained_alone(self, name: str, folder: Path) -> str:
+        """File of the model that a site trained alone, in another run; empty where it did not.
+
+        Args:
+            name: of the site.
+            folder: of the run.
+        """
+        if not self.settings.adapt_epochs or self.trained_alone is None:
+            return ""
+        file = self.trained_alone / f"{name}.pt"
+        if self.trained_alone.parent == folder or not file.exists():
+            return ""
+        return str(file.absolute())
 
     def _server_score(self, folder: Path) -> ServerScore | None:
         """What scores a model on the server's own images, where it has some."""
@@ -729,7 +779,7 @@ class BundleFederation:
         folder: Path,
         turn: Turn,
     ) -> None:
-        """Train one coalition to its end, for whoever asks for its model later.
+        """Train one coalition to its end, so that its model is there when somebody asks for it.
 
         Args:
             finished: as :meth:`_coalition_training`.

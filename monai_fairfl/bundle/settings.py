@@ -28,6 +28,8 @@ class SiteSettings(Settings):
         device: for training, such as ``"cpu"`` or ``"cuda:0"``.
         amp: automatic mixed precision.
         cross_evaluation: permit runs in which sites score models without some other sites.
+        alone: file of the model that the site trained alone, a candidate of the last mile; empty:
+            there is none.
 
     >>> SiteSettings(overrides={"size": [64, 64]}).for_site({"channel": 1}).overrides
     {'size': [64, 64], 'channel': 1}
@@ -39,6 +41,7 @@ class SiteSettings(Settings):
     device: str = setting("cpu")
     amp: bool = setting(False, TRAINS)
     cross_evaluation: bool = setting(False)
+    alone: str = setting("")
 
     def __post_init__(self) -> None:
         files = [self.config] if isinstance(self.config, str) else self.config

@@ -53,7 +53,8 @@ def bundle_client(
             ``group``, else nothing.
         rounds: of the federation; the learning rate decays over all its epochs.
         settings: fields of :class:`~monai_fairfl.bundle.settings.SiteSettings`: ``device``,
-            ``amp``, ``local_epochs``, ``cross_evaluation``, ``config`` and ``overrides``.
+            ``amp``, ``local_epochs``, ``cross_evaluation``, ``alone``, ``config`` and
+            ``overrides``.
 
     Raises:
         ConfigError: for an unknown setting, and when an override names nothing in the
@@ -80,6 +81,7 @@ def bundle_client(
     return FairMonaiAlgo(
         str(root),
         folder / "state",
+        alone=chosen.alone or None,
         cross_evaluation=chosen.cross_evaluation,
         local_epochs=chosen.local_epochs,
         config_train_filename=list(chosen.config),

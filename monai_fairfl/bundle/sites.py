@@ -72,7 +72,12 @@ class BundleSites:
         return {name: number_of_cases(self.data_of(name)) for name in self.names}
 
     def client_maker(
-        self, name: str, folder: Path, device: str, datalist_file: Path | None = None
+        self,
+        name: str,
+        folder: Path,
+        device: str,
+        datalist_file: Path | None = None,
+        alone: str = "",
     ) -> Callable[[], FairMonaiAlgo]:
         """Makes a site's client, here or in another process.
 
@@ -81,6 +86,7 @@ class BundleSites:
             folder: of the run.
             device: for its training.
             datalist_file: in place of the one in :attr:`datalists`.
+            alone: file of the model that the site trained alone; empty: there is none.
         """
         settings = vars(self.settings_of(name))
         return partial(
@@ -92,7 +98,7 @@ class BundleSites:
             datalist_file=datalist_file or self._datalist_of(name),
             groups=self.run.groups,
             rounds=self.run.rounds,
-            **{**settings, "device": device},
+            **{**settings, "device": device, "alone": alone},
         )
 
     def _datalist_of(self, name: str) -> Path:

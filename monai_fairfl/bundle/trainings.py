@@ -48,6 +48,7 @@ class Training:
         run: trains it to its end, or goes on with what its folder holds; returns whether it is
             finished, ``False`` when a signal stopped it. Several are only run at a time where this
             can be sent to another process.
+        waits: whether it needs what those that do not wait leave.
     """
 
     title: str
@@ -56,6 +57,7 @@ class Training:
     folder: Path
     federation: Callable[[Turn], BundleFederation]
     run: Callable[[Turn], bool]
+    waits: bool = False
 
 
 def run_trainings(
@@ -131,7 +133,11 @@ def _display(
 
 
 def _carry_out(todo: Sequence[Training], display: RunsDisplay, **settings: Any) -> dict[str, str]:
-    """Deal out the trainings; return the titles of those that failed, with reasons."""
+    """Deal out the trainings, those that wait after the others.
+
+    Returns:
+        Title -> reason of those that failed.
+    """
     failed: dict[str, str] = {}
     unfinished: list[str] = []
 
@@ -144,10 +150,16 @@ def _carry_out(todo: Sequence[Training], display: RunsDisplay, **settings: Any) 
         else:
             unfinished.append(title)
 
-    works = []
-    for training in todo:
-        works.append(Work(training.title, partial(_attempt, training.title, training.run)))
-    nobody_stopped = carry_out(works, rounds_done=display.round_done, ended=ended, **settings)
+    nobody_stopped = True
+    for waits in (False, True):
+        works = []
+        for training in todo:
+            if training.waits == waits:
+                works.append(Work(training.title, partial(_attempt, training.title, training.run)))
+        if works and nobody_stopped:
+            nobody_stopped = carry_out(
+                works, rounds_done=display.round_done, ended=ended, **settings
+            )
     if not nobody_stopped or unfinished:
         where = f" in {' and in '.join(unfinished)}" if unfinished else ""
         raise FederationError(
@@ -179,7 +191,8 @@ def has_ended(folder: Path) -> bool:
 def remove_spare(folder: Path) -> None:
     """Remove of a finished run what only one that is resumed would need: most of its size."""
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    for state in folder.glob("sites/*/state/*.pt"):
+    # A model that is a site's own stays.
+    for state in folder.glob("sites/*/state/*-round-*.pt"):
         state.unlink()
 
 

@@ -1,10 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The last mile: a site trains the model that it would use a little further on its own images.
-
-It takes the result only where its own validation cases say that it gained. Nothing leaves the site
-but scores.
-"""
+"""A site trains the model that it would use a little further on its own images."""
 
 from __future__ import annotations
 
@@ -13,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from monai.engines import SupervisedTrainer
 from monai.handlers import LrScheduleHandler
 
+from monai_fairfl.client.judge import Judge
 from monai_fairfl.client.trainer_state import state_of
 from monai_fairfl.client.training import another_model, one_round
-from monai_fairfl.measurements.probe import MEAN_COLUMN, Probe, estimate
 from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.utils.engine_internals import Handler, handler_owner, only_handlers
 from monai_fairfl.utils.random_state import seed_of
@@ -32,13 +27,12 @@ PATIENCE = 5
 
 @dataclass(frozen=True)
 class Adapted:
-    """What the last mile brought.
+    """What further training brought.
 
     Args:
         weights: of the best epoch, or those that it began with where no epoch was better.
         epochs: of training until then.
-        gain: mean over the validation cases of the score with them minus that before; its standard
-            error is that of these differences.
+        gain: on the validation cases.
     """
 
     weights: Weights
@@ -48,7 +42,7 @@ class Adapted:
 
 def adapted(
     trainer: SupervisedTrainer,
-    probe: Probe,
+    judge: Judge,
     begin: Mapping[str, Any],
     epochs: int,
     rate: float,
@@ -62,7 +56,7 @@ def adapted(
 
     Args:
         trainer: of the bundle.
-        probe: of the validation cases.
+        judge: compares models on the site's validation cases.
         begin: state of the model that it begins with, with an optimizer of its own.
         epochs: of training, at most.
         rate: learning rate of all parameters.
@@ -71,16 +65,15 @@ def adapted(
     Raises:
         TransportAborted: when it was interrupted.
     """
-    before = _scores_of_cases(probe, begin["local"])
-    best = Adapted(begin["local"], 0, Estimate(0.0, None, len(before)))
+    best = Adapted(begin["local"], 0, judge.no_gain)
     with another_model(trainer, begin):
         for epoch in range(1, epochs + 1):
             _train_an_epoch(trainer, rate, seed_of(seed, "adapt", epoch))
             weights = state_of(trainer)["local"]
             if not _is_finite(weights):
-                logger.warning("the last mile diverged in epoch %d: it ends there", epoch)
+                logger.warning("the further training diverged in epoch %d: it ends there", epoch)
                 break
-            gain = _gain(before, _scores_of_cases(probe, weights))
+            gain = judge.gain(weights)
             if gain.value > best.gain.value:
                 best = Adapted(weights, epoch, gain)
             if epoch - best.epochs >= PATIENCE:
@@ -99,23 +92,6 @@ def _train_an_epoch(trainer: SupervisedTrainer, rate: float, seed: int) -> None:
 
 def _is_no_schedule(handler: Handler) -> bool:
     return not isinstance(handler_owner(handler), LrScheduleHandler)
-
-
-def _scores_of_cases(probe: Probe, weights: Weights) -> dict[str, float]:
-    """Validation case -> its score; none where the metric gives a mean alone."""
-    probe.cases = {}
-    probe.score(weights)
-    return {case: columns[MEAN_COLUMN] for case, columns in probe.cases.items()}
-
-
-def _gain(before: Mapping[str, float], after: Mapping[str, float]) -> Estimate:
-    """The mean difference over the cases, with its standard error."""
-    differences = [after[case] - before[case] for case in before]
-    found = estimate(torch.tensor(differences, dtype=torch.float64))
-    if not found.n:
-        # A case may have no score, such as one without any label.
-        return Estimate(0.0, None, 0)
-    return found
 
 
 def _is_finite(weights: Weights) -> bool:

@@ -15,9 +15,11 @@ from monai.fl.utils.constants import ExtraItems, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 from monai.utils import ensure_tuple
 
-from monai_fairfl.client.adapting import adapted
+from monai_fairfl.client.averaging import with_another
 from monai_fairfl.client.case_lists import Overlap, overlap_of
 from monai_fairfl.client.filters import filtered_update, received_weights
+from monai_fairfl.client.judge import Judge
+from monai_fairfl.client.last_mile import SiteModels, candidates
 from monai_fairfl.client.mended_algo import MendedMonaiAlgo
 from monai_fairfl.client.receipts import Receipts
 from monai_fairfl.client.state import ClientState, Past, TrainedModel
@@ -33,7 +35,7 @@ from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.measurements.training_probe import TrainingProbe
 from monai_fairfl.model_files.recipe import ModelRecipe, digests_of_files, save_model_file
-from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, GAIN, is_taken
+from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, chosen, gain_name
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Measurement, Weights
 from monai_fairfl.run_folder.ledger import digest_of
@@ -64,6 +66,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         all_handlers: leave the bundle's ``ValidationHandler`` and ``StatsHandler`` on during
             federated training; off by default, since scores come from probes, validating twice
             costs time, and a federation logs itself. Without them no best checkpoint is written.
+        alone: file of a model that this site trained alone, a candidate of the last mile, see
+            :mod:`~monai_fairfl.client.last_mile`. It need not exist before the run ends.
         cross_evaluation: permit runs in which sites score models without some other sites, this
             one among them; off by default. See :mod:`monai_fairfl.server.cross_evaluation`.
         arguments: of ``MonaiAlgo``, for example ``train_kwargs``, the overrides of ``train.json``.
@@ -75,10 +79,12 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         state_dir: str | Path,
         *,
         all_handlers: bool = False,
+        alone: str | Path | None = None,
         cross_evaluation: bool = False,
         **arguments: Any,
     ):
         super().__init__(bundle_root, state_dir, all_handlers=all_handlers, **arguments)
+        self.alone = None if alone is None else Path(alone)
         self.cross_evaluation = cross_evaluation
         self.states = ClientState(state_dir)
         self.receipts = Receipts(state_dir)
@@ -164,7 +170,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             own = past.personal["local"]
             measurements |= self._measure("personal", request, own, past)
         if "adapt_epochs" in request.context:
-            found, taken = self._adapt(request, received if own is None else own, past)
+            would_use = received if own is None else own
+            found, taken = self._last_mile(request, would_use, received, past)
             measurements |= found
             own = own if taken is None else taken
         if request.context.get("closing", 0) and own is not None:
@@ -179,18 +186,19 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             round=request.round,
         )
 
-    def _adapt(
-        self, request: Request, own: Weights, past: Past
+    def _last_mile(
+        self, request: Request, own: Weights, received: Weights, past: Past
     ) -> tuple[dict[str, Measurement], Weights | None]:
-        """The last mile: train the model that this client would use a little further.
+        """Look for a model that serves this client better than the one that it would use.
 
         Args:
-            request: with the settings of it.
+            request: with the settings of the last mile.
             own: the model that this client would use.
+            received: the model that the server sent.
             past: the client's earlier models.
 
         Returns:
-            What was measured of the result; and its weights where the client takes it.
+            What was measured of the candidates; and the weights of the one that the client takes.
         """
         probe = self._probe("validation")
         if not isinstance(probe, Probe):
@@ -199,20 +207,19 @@ class FairMonaiAlgo(MendedMonaiAlgo):
                 request.client,
             )
             return {}, None
-        result = adapted(
-            self.trainer,
-            probe,
-            {**self._initial, "local": self.spec.with_aliases(own)},
-            epochs=int(request.context["adapt_epochs"]),
-            rate=request.context["adapt_rate"],
-            seed=request.seed,
-        )
-        measurements = self._measure("adapted", request, result.weights, past)
-        measurements[GAIN] = result.gain
-        measurements[ADAPTED_EPOCHS] = float(result.epochs)
-        if not is_taken(result.gain):
-            return measurements, None
-        return measurements, result.weights
+        own = self.spec.with_aliases(own)
+        models = SiteModels(own, received, past.total, self.alone)
+        begin = {**self._initial, "local": own}
+        found = candidates(models, Judge(probe, own), self.trainer, begin, request)
+
+        measurements: dict[str, Measurement] = {}
+        for name, candidate in found.items():
+            measurements |= self._measure(name, request, candidate.weights, past)
+            measurements[gain_name(name)] = candidate.gain
+            if candidate.epochs is not None:
+                measurements[ADAPTED_EPOCHS] = float(candidate.epochs)
+        taken = chosen({name: candidate.gain for name, candidate in found.items()})
+        return measurements, None if taken is None else found[taken].weights
 
     def _answer_training(
         self,
@@ -230,6 +237,9 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         self._require_finite(state["local"], received)
         measurements |= self._measure("trained", request, state["local"], past)
 
+        if "average_from" in request.context:
+            begin = int(request.context["average_from"])
+            state["received"] = with_another(past.total, received, begin)
         if "ditto_lambda" in request.context:
             state["personal"] = self._train_personal(request, received, past)
             personal = state["personal"]["local"]
@@ -266,7 +276,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
 
     def _check(self, request: Request) -> None:
         """Refuse what this client cannot do, and weights that lack parameters."""
-        known_measurements = {*MEASUREMENTS, "train_loss", GAIN, ADAPTED_EPOCHS}
+        gains = [gain_name(candidate) for candidate in CANDIDATES]
+        known_measurements = {*MEASUREMENTS, *gains, "train_loss", ADAPTED_EPOCHS}
         unknown = [name for name in request.measure if name not in known_measurements]
         if unknown:
             raise ValueError(
@@ -336,7 +347,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         """What the request asks to be measured of this model: name -> value.
 
         Args:
-            of: ``"received"``, ``"trained"`` or ``"personal"``.
+            of: ``"received"``, ``"trained"``, ``"personal"`` or a candidate of the last mile.
             request: names the measurements.
             weights: the model.
             past: the client's earlier models.

@@ -17,8 +17,8 @@ RECEIPTS = "receipts.jsonl"
 class Receipts:
     """The receipts of one site: JSON lines, each flushed to disk before the reply leaves.
 
-    The head is the SHA-256 of the ledger's last line when the request was made. Whoever changes a
-    record afterwards changes every later head, so a stored head shows the change, see
+    The head is the SHA-256 of the ledger's last line when the request was made. A change of a
+    record changes every later head, so a stored head shows the change, see
     :mod:`monai_fairfl.audit.receipts`.
 
     Args:

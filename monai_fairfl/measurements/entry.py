@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.last_mile import CANDIDATES
 from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.protocol.values import OWN_MODEL_PREFIXES, Measurement, Weights, is_of_own_model
 
@@ -26,7 +27,7 @@ class Memory:
     present: Weights | None = None
 
 
-MODELS = ("received", "trained", "personal", "adapted")
+MODELS = ("received", "trained", "personal", *CANDIDATES)
 DATA = ("validation", "test", "training")
 MEMORIES = ("", "previous", "present")
 
@@ -43,7 +44,8 @@ class Entry:
 
     Args:
         of: the ``"received"`` model, before any training, the ``"trained"`` one, the
-            ``"personal"`` one (Ditto), or the ``"adapted"`` one, after the last mile.
+            ``"personal"`` one (Ditto), or a candidate of the last mile, one of
+            :data:`~monai_fairfl.protocol.last_mile.CANDIDATES`.
         function: ``(probe, weights, memory, context) -> value``. ``probe`` runs weights on the
             client's data: a :class:`~monai_fairfl.measurements.TrainingProbe` for ``"training"``
             data, else a :class:`~monai_fairfl.measurements.Probe`. ``weights`` is the model in

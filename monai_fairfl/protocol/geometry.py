@@ -447,7 +447,7 @@ class SumGeometry(Geometry):
 
     It takes the place of the Gram matrix where there are many clients: it reads all updates once
     for the lengths and once for each sum, where the Gram matrix takes N products of each update.
-    Whoever needs all pairs is refused.
+    A method that needs all pairs is refused.
 
     Args:
         matrix: the updates, one row each.

@@ -1,31 +1,56 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What server, sites and report agree on about the last mile, a training at each site at the end.
+"""What server, sites and report agree on about the last mile, each site's choice of its model.
 
-See :mod:`monai_fairfl.client.adapting`.
+See :mod:`monai_fairfl.client.last_mile`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from monai_fairfl.protocol.values import Estimate
 
-ADAPTED = {"score": "adapted_score", "test_score": "adapted_test_score"}
-"""The same measurement of the model after the last mile, whether or not the site takes it."""
+CANDIDATES = ("adapted", "averaged", "alone")
+"""The models that a site may use in place of the one that it would use:
 
-GAIN = "adapted_gain"
-"""Mean over a site's validation cases of the score after the last mile less that before."""
+- ``"adapted"``: that one, trained a little further on the site's own images;
+- ``"averaged"``: the mean of the models that it received in the last rounds;
+- ``"alone"``: the one that the site trained alone, where it did.
+"""
 
 ADAPTED_EPOCHS = "adapted_epochs"
-"""Epochs of the last mile until its best one; 0: none was better."""
+"""Epochs of the further training until its best one; 0: none was better."""
+
+
+def gain_name(candidate: str) -> str:
+    """The measurement that decides whether a candidate is taken.
+
+    It is the mean over the site's validation cases of the candidate's score less that of the model
+    that the site would use.
+
+    >>> gain_name("adapted")
+    'adapted_gain'
+    """
+    return f"{candidate}_gain"
+
+
+def score_names(candidate: str) -> dict[str, str]:
+    """Closing measurement -> the same of a candidate, whether or not the site takes it.
+
+    >>> score_names("alone")
+    {'score': 'alone_score', 'test_score': 'alone_test_score'}
+    """
+    return {name: f"{candidate}_{name}" for name in ("score", "test_score")}
 
 
 def is_taken(gain: Estimate) -> bool:
-    """Whether a site uses the model after the last mile: it gains more than its standard error.
+    """Whether a gain counts: it is larger than its standard error.
 
     One validation case has no standard error, and no gain is taken by it.
 
     Args:
-        gain: :data:`GAIN`, with its standard error.
+        gain: of a candidate, with its standard error.
 
     >>> is_taken(Estimate(0.03, 0.01, 5)), is_taken(Estimate(0.03, 0.04, 5))
     (True, False)
@@ -33,3 +58,26 @@ def is_taken(gain: Estimate) -> bool:
     False
     """
     return gain.stderr is not None and gain.value > gain.stderr
+
+
+def chosen(gains: Mapping[str, Estimate]) -> str | None:
+    """The candidate that a site takes: of those whose gain counts, the one with the largest.
+
+    Args:
+        gains: candidate -> its gain.
+
+    Returns:
+        Its name; ``None``: the site stays with the model that it would use.
+
+    >>> chosen({"adapted": Estimate(0.03, 0.01, 5), "alone": Estimate(0.05, 0.06, 5)})
+    'adapted'
+    >>> chosen({"adapted": Estimate(0.03, 0.04, 5)}) is None
+    True
+    """
+    best = None
+    for name in CANDIDATES:
+        if name not in gains or not is_taken(gains[name]):
+            continue
+        if best is None or gains[name].value > gains[best].value:
+            best = name
+    return best

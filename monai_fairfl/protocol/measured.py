@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, GAIN
+from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, gain_name, score_names
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Estimate, Measurement
 
@@ -98,9 +98,6 @@ RANGES: dict[str, Range] = {
     "local_score": DICE,
     "personal_score": DICE,
     "personal_test_score": DICE,
-    "adapted_score": DICE,
-    "adapted_test_score": DICE,
-    GAIN: Range("gain in Dice", -1.0, 1.0),
     ADAPTED_EPOCHS: Range("epochs", 0, 1e6),
     "train_loss": LOSS,
     "global_loss": LOSS,
@@ -113,6 +110,11 @@ RANGES: dict[str, Range] = {
     IN_TRAINING: Range("cases", 0, MOST_CASES),
 }
 """Measurement -> its range. A measurement of your own is one more line, at server and sites."""
+
+for _candidate in CANDIDATES:
+    RANGES[gain_name(_candidate)] = Range("gain in Dice", -1.0, 1.0)
+    for _name in score_names(_candidate).values():
+        RANGES[_name] = DICE
 
 SENT_UNASKED = frozenset({IN_VALIDATION, IN_TRAINING})
 """What a client may send in place of the test score that it was asked for."""

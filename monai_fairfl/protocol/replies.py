@@ -34,7 +34,7 @@ class Replies(list[Reply]):
     This is the one place where measurements are checked: whatever engine brought a reply, those
     that are malformed or not finite are dropped here and listed in :attr:`not_finite`; those that
     are outside of their range, or that nobody asked for, are listed in :attr:`dropped` with the
-    reason. Whoever reads ``reply.measurements`` of a reply in this list needs no check of its own.
+    reason. So code that reads ``reply.measurements`` of a reply in this list need not check again.
 
     Args:
         replies: in any order.

@@ -51,7 +51,7 @@ def value_of(measurement: Measurement) -> float:
     return float(measurement)
 
 
-OWN_MODEL_PREFIXES = ("local_", "personal_", "adapted_")
+OWN_MODEL_PREFIXES = ("local_", "personal_", "adapted_", "averaged_", "alone_")
 """How the name of a measurement begins that is of a model which the client itself trained in that
 round. All others are of the model that the client was sent. The server dates a score by that.
 """

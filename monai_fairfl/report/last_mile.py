@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What each site's own training at the end of a run brought, and whether the site takes it."""
+"""What the last mile brought each site: its candidates, and the one that it takes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, GAIN, is_taken
+from monai_fairfl.protocol.last_mile import (
+    ADAPTED_EPOCHS,
+    CANDIDATES,
+    chosen,
+    gain_name,
+)
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.run import Run
+
+MODEL_WORDS = {
+    "adapted": "trained further",
+    "averaged": "averaged over the last rounds",
+    "alone": "trained alone",
+}
+"""Candidate -> what it is called in the report."""
+
+
+@dataclass(frozen=True)
+class CandidateResult:
+    """A candidate of one site.
+
+    Args:
+        gain: mean over the site's validation cases of its Dice less that of the model that the
+            site would use.
+        score: its Dice; ``None`` where it was not measured.
+        epochs: of further training until the best one; ``None``: there was none.
+    """
+
+    gain: Number
+    score: Number | None
+    epochs: int | None
 
 
 @dataclass(frozen=True)
@@ -19,17 +47,14 @@ class LastMile:
     """The last mile of one site.
 
     Args:
-        gain: mean over its validation cases of the Dice after it less that before.
-        taken: whether the site uses the model: it gains more than its standard error.
-        epochs: of training until the best one; 0: none was better.
-        adapted: Dice of the model after it; ``None`` where it was not measured.
-        used: Dice of the model that the site uses, that or the one before; likewise.
+        candidates: name -> what it reached.
+        taken: the candidate that the site takes; ``None``: none.
+        used: Dice of the model that the site uses, that one or the one before; ``None`` where it
+            was not measured.
     """
 
-    gain: Number
-    taken: bool
-    epochs: int
-    adapted: Number | None
+    candidates: Mapping[str, CandidateResult]
+    taken: str | None
     used: Number | None
 
 
@@ -42,39 +67,72 @@ def last_mile_of(run: Run, site: str, measurement: str, score: Number | None) ->
         measurement: the closing measurement that is shown.
         score: what the site reached without it.
     """
-    gain = run.closing(site, GAIN, model="adapted")
-    if gain is None:
+    found = {}
+    for name in CANDIDATES:
+        gain = run.closing(site, gain_name(name), model=name)
+        if gain is None:
+            continue
+        epochs = run.closing(site, ADAPTED_EPOCHS, model=name)
+        found[name] = CandidateResult(
+            gain=gain,
+            score=run.closing(site, measurement, model=name),
+            epochs=None if epochs is None else round(epochs.value),
+        )
+    if not found:
         return None
-    taken = is_taken(Estimate(gain.value, gain.stderr, gain.n or 0))
-    epochs = run.closing(site, ADAPTED_EPOCHS, model="adapted")
-    adapted = run.closing(site, measurement, model="adapted")
-    return LastMile(
-        gain=gain,
-        taken=taken,
-        epochs=0 if epochs is None else round(epochs.value),
-        adapted=adapted,
-        used=adapted if taken else score,
-    )
+    taken = chosen({name: _estimate_of(result.gain) for name, result in found.items()})
+    used = score if taken is None else found[taken].score
+    return LastMile(candidates=found, taken=taken, used=used)
 
 
-def gain_words(last_mile: Mapping[str, Any]) -> str:
-    """The gain on validation cases, with its error and what the site does.
+def _estimate_of(gain: Number) -> Estimate:
+    return Estimate(gain.value, gain.stderr, gain.n or 0)
+
+
+def gain_words(candidate: Mapping[str, Any]) -> str:
+    """The gain of a candidate on validation cases, with its error.
 
     >>> gain = {"value": 0.03, "stderr": 0.011, "n": 4}
-    >>> gain_words({"gain": gain, "taken": True, "epochs": 7})
-    '+0.030 ± 0.011 on 4 validation cases, taken'
-    >>> gain = {"value": 0.03, "stderr": None, "n": 1}
-    >>> gain_words({"gain": gain, "taken": False, "epochs": 7})
-    '+0.030 on 1 validation case, not taken: no standard error'
-    >>> gain_words({"gain": {**gain, "value": 0.0}, "taken": False, "epochs": 0})
-    'nothing on 1 validation case, not taken'
+    >>> gain_words({"gain": gain, "epochs": 7})
+    '+0.030 ± 0.011 on 4 validation cases'
+    >>> gain_words({"gain": {"value": 0.03, "stderr": None, "n": 1}, "epochs": 7})
+    '+0.030 on 1 validation case, which has no standard error'
+    >>> gain_words({"gain": {**gain, "value": 0.0}, "epochs": 0})
+    'nothing on 4 validation cases'
     """
-    gain = last_mile["gain"]
+    gain = candidate["gain"]
     plural = "" if gain["n"] == 1 else "s"
     cases = f"{gain['n']} validation case{plural}"
-    if last_mile["epochs"] == 0:
-        return f"nothing on {cases}, not taken"
+    if candidate["epochs"] == 0:
+        return f"nothing on {cases}"
     if gain["stderr"] is None:
-        return f"{gain['value']:+.3f} on {cases}, not taken: no standard error"
-    decision = "taken" if last_mile["taken"] else "not taken"
-    return f"{gain['value']:+.3f} ± {gain['stderr']:.3f} on {cases}, {decision}"
+        return f"{gain['value']:+.3f} on {cases}, which has no standard error"
+    return f"{gain['value']:+.3f} ± {gain['stderr']:.3f} on {cases}"
+
+
+def last_mile_words(last_mile: Mapping[str, Any], dice: str) -> str:
+    """What a site does after its last mile.
+
+    Args:
+        last_mile: of the site, as the report has it.
+        dice: what its Dice is called, such as ``"test Dice"``.
+
+    >>> gain = {"value": 0.03, "stderr": 0.011, "n": 4}
+    >>> found = {"adapted": {"gain": gain, "score": {"value": 0.85}, "epochs": 7}}
+    >>> mile = {"candidates": found, "taken": "adapted", "used": {"value": 0.85}}
+    >>> last_mile_words(mile, "test Dice")
+    'it takes the model trained further (+0.030 ± 0.011 on 4 validation cases), of test Dice 0.850'
+    >>> last_mile_words({**mile, "taken": None}, "test Dice")
+    'no other model gains more than its standard error on its 4 validation cases'
+    """
+    candidates = last_mile["candidates"]
+    taken = last_mile["taken"]
+    if taken is None:
+        cases = max(candidate["gain"]["n"] for candidate in candidates.values())
+        if cases < 2:
+            return "too few validation cases judge its last mile (two are needed)"
+        return f"no other model gains more than its standard error on its {cases} validation cases"
+    words = f"it takes the model {MODEL_WORDS[taken]} ({gain_words(candidates[taken])})"
+    if last_mile["used"] is not None:
+        words += f", of {dice} {last_mile['used']['value']:.3f}"
+    return words

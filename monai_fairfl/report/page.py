@@ -19,7 +19,7 @@ from monai_fairfl.report.columns import (
 )
 from monai_fairfl.report.credit import judged_words
 from monai_fairfl.report.judging import first_look_lines
-from monai_fairfl.report.last_mile import gain_words
+from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.sentences import dice_words, rounds_words
 from monai_fairfl.report.templates import filled
 from monai_fairfl.report.valuations import title_of, trust_of
@@ -89,12 +89,13 @@ def _tables(report: Mapping[str, Any]) -> dict[str, Any]:
         "federated": federated,
         "credited": [name for name in federated if len(report["strategies"][name]["credit"]) > 2],
         "gain_notes": gain_notes,
+        "model_words": MODEL_WORDS,
         "adapted": [name for name in report["strategies"] if _has_last_mile(report, name)],
     }
 
 
 def _has_last_mile(report: Mapping[str, Any], name: str) -> bool:
-    """Whether any site of a run trained its own model at the end."""
+    """Whether any site of a run had a last mile."""
     sites = report["strategies"][name]["sites"].values()
     return any(site["last_mile"] is not None for site in sites)
 

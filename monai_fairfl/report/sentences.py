@@ -13,7 +13,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.comparison import MARGIN
-from monai_fairfl.report.last_mile import gain_words
+from monai_fairfl.report.last_mile import last_mile_words
 from monai_fairfl.report.scores import CASES_OF
 
 SHARE_TOLERANCE = 0.02
@@ -217,15 +217,11 @@ def _compared_with_alone(gain: Mapping[str, Any], measurement: str) -> str:
 
 
 def _last_mile_clause(strategy: Mapping[str, Any], result: Mapping[str, Any]) -> str:
-    """What the site's own training at the end brought; empty where there was none."""
+    """What the site does after its last mile; empty where there was none."""
     last_mile = result["last_mile"]
     if last_mile is None:
         return ""
-    clause = f"its last mile gains {gain_words(last_mile)}"
-    if last_mile["taken"] and last_mile["used"] is not None:
-        dice = dice_words(strategy["measurement"])
-        clause += f", which makes its {dice} {last_mile['used']['value']:.3f}"
-    return clause
+    return last_mile_words(last_mile, dice_words(strategy["measurement"]))
 
 
 def _contribution_clause(strategy: Mapping[str, Any], result: Mapping[str, Any]) -> str:

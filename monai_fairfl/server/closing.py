@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from monai_fairfl.protocol.last_mile import ADAPTED, ADAPTED_EPOCHS, GAIN
+from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, gain_name, score_names
 from monai_fairfl.protocol.messages import Measure, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Measurement
@@ -19,7 +19,7 @@ Scores = dict[str, dict[str, Mapping[str, Measurement]]]
 """client -> model -> what it measured.
 
 The models are ``"own"``, that the client would use; ``"global"``, where that is another one; and
-``"adapted"``, what the last mile made of its own, with the gain that decides whether it is taken.
+the candidates of the last mile, each with the gain that decides whether it is taken.
 """
 
 
@@ -43,7 +43,8 @@ def closing_requests(
     """
     names = (*final, *_personal_names(personal, final).values())
     if last_mile:
-        names = (*names, *_adapted_names(final).values())
+        for candidate in CANDIDATES:
+            names = (*names, *_candidate_names(candidate, final).values())
     requests = []
     for client in clients:
         context = {"closing": 1, **last_mile}
@@ -72,10 +73,14 @@ def closing_scores(replies: Replies, personal: bool, final: Sequence[str]) -> Sc
             # The client sent both: its personal scores, and those of the model that it received.
             found["global"] = _chosen(measured, final)
             measured = {**own, **_chosen(measured, (IN_VALIDATION, IN_TRAINING))}
-        adapted = _renamed(reply.measurements, _adapted_names(final))
-        if adapted:
-            found["adapted"] = adapted
-            measured = {name: value for name, value in measured.items() if name not in _OF_ADAPTED}
+        for candidate in CANDIDATES:
+            names = _candidate_names(candidate, final)
+            of_candidate = _renamed(reply.measurements, names)
+            if of_candidate:
+                found[candidate] = of_candidate
+            measured = {
+                name: value for name, value in measured.items() if name not in names.values()
+            }
         found["own" if closing else "global"] = measured
     return scores
 
@@ -102,13 +107,14 @@ def _personal_names(personal: bool, final: Sequence[str]) -> dict[str, str]:
     return {name: PERSONAL[name] for name in final if name in PERSONAL}
 
 
-_OF_ADAPTED = (*ADAPTED.values(), GAIN, ADAPTED_EPOCHS)
-
-
-def _adapted_names(final: Sequence[str]) -> dict[str, str]:
-    """Final measurement -> the same of the model after the last mile; its gain and epochs, too."""
-    names = {name: ADAPTED[name] for name in final if name in ADAPTED}
-    return {**names, GAIN: GAIN, ADAPTED_EPOCHS: ADAPTED_EPOCHS}
+def _candidate_names(candidate: str, final: Sequence[str]) -> dict[str, str]:
+    """Final measurement -> the same of a candidate of the last mile; its gain and epochs, too."""
+    names = score_names(candidate)
+    found = {name: names[name] for name in final if name in names}
+    found[gain_name(candidate)] = gain_name(candidate)
+    if candidate == "adapted":
+        found[ADAPTED_EPOCHS] = ADAPTED_EPOCHS
+    return found
 
 
 def _renamed(

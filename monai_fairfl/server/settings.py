@@ -62,9 +62,11 @@ class RunSettings(Settings):
             its own.
         adapt_epochs: the last mile: at the end each site trains the model that it would use for at
             most so many epochs on its own images, and takes the result if its validation cases
-            gain more than their standard error; 0: none. See
-            :mod:`~monai_fairfl.client.adapting`.
+            gain more than their standard error; 0: no last mile. See
+            :mod:`~monai_fairfl.client.last_mile`.
         adapt_rate: learning rate of the last mile, constant.
+        adapt_average: models of the last rounds whose mean is another candidate of the last mile;
+            fewer than 2: it is none.
         gram: compute the inner products of all pairs of updates in every round, for the ledger and
             for guards and methods that compare pairs. ``False``, for large federations: the lengths
             and the inner products with the round's step only. Who needs pairs is refused by name.
@@ -103,12 +105,13 @@ class RunSettings(Settings):
     cross_evaluators: Sequence[str] = setting(("sites",), RECORDED)
     adapt_epochs: int = setting(0)
     adapt_rate: float = setting(3e-4)
+    adapt_average: int = setting(5)
     gram: bool = setting(True, RECORDED, COMPARED)
     unasked: bool = setting(False)
 
     def __post_init__(self) -> None:
         least = {"rounds": 1, "min_clients": 1, "retries": 0, "threads": 1, "keep": 2}
-        least["adapt_epochs"] = 0
+        least["adapt_epochs"] = least["adapt_average"] = 0
         least["most_samples"] = 1
         if self.clients_per_round is not None:
             least["clients_per_round"] = self.min_clients
@@ -185,7 +188,23 @@ class RunSettings(Settings):
         """Its settings as a request's context has them; empty where there is none."""
         if not self.adapt_epochs:
             return {}
-        return {"adapt_epochs": float(self.adapt_epochs), "adapt_rate": float(self.adapt_rate)}
+        context = {"adapt_epochs": float(self.adapt_epochs), "adapt_rate": float(self.adapt_rate)}
+        if self.average_from is not None:
+            context["average_from"] = float(self.average_from)
+        return context
+
+    @property
+    def average_from(self) -> int | None:
+        """The first round of those whose received models a site averages; ``None``: no averages.
+
+        The model after the last round is the last of them. The initial model is none of them.
+
+        >>> RunSettings(rounds=60, adapt_epochs=10).average_from
+        56
+        """
+        if not self.adapt_epochs or self.adapt_average < 2:
+            return None
+        return max(1, self.rounds - self.adapt_average + 1)
 
     @property
     def sites_judge(self) -> bool:

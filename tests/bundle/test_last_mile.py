@@ -13,10 +13,10 @@ from helpers.bundle_runs import federation
 from helpers.checkout import TINY
 
 from monai_fairfl.model_files.recipe import state_of_file
-from monai_fairfl.protocol.last_mile import is_taken
+from monai_fairfl.protocol.last_mile import chosen, gain_name
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.strategies import CGSV, Ditto, FedAvg, Strategy
+from monai_fairfl.strategies import CGSV, Ditto, FedAvg, Standalone, Strategy
 
 SITES = ["alder", "cedar", "rowan"]
 # Two of four cases validate, so that their difference has a standard error.
@@ -56,12 +56,15 @@ def test_every_site_adapts_the_model_that_it_would_use_and_the_rounds_stay_as_th
     for site in SITES:
         scores = end["scores"][site]
         assert scores["own"] == plain_end["scores"][site]["own"]
-        adapted = scores["adapted"]
-        assert set(adapted) == {"score", "test_score", "adapted_gain", "adapted_epochs"}
-        gain = Estimate(**adapted["adapted_gain"])
-        before, after = scores["own"]["score"]["mean"], adapted["score"]["mean"]
-        assert after["value"] - before["value"] == pytest.approx(gain.value, abs=1e-9)
-        taken[site] = is_taken(gain)
+        gains = {}
+        for name, more in (("adapted", {"adapted_epochs"}), ("averaged", set())):
+            candidate = scores[name]
+            assert set(candidate) == {"score", "test_score", gain_name(name), *more}
+            gains[name] = Estimate(**candidate[gain_name(name)])
+            before, after = scores["own"]["score"]["mean"], candidate["score"]["mean"]
+            assert after["value"] - before["value"] == pytest.approx(gains[name].value, abs=1e-9)
+        assert "alone" not in scores
+        taken[site] = chosen(gains)
     if make is FedAvg:
         assert any(taken.values()) and not all(taken.values())
 
@@ -76,7 +79,9 @@ def test_every_site_adapts_the_model_that_it_would_use_and_the_rounds_stay_as_th
     for site, result in report["strategies"][name]["sites"].items():
         mile = result["last_mile"]
         assert mile["taken"] == taken[site]
-        used = mile["adapted"] if taken[site] else result["score"]
+        used = result["score"]
+        if taken[site] is not None:
+            used = mile["candidates"][taken[site]]["score"]
         assert mile["used"] == used
     page = (run_dir / "report.html").read_text()
     assert "<h2>The last mile</h2>" in page and "on 2 validation cases" in page
@@ -92,3 +97,24 @@ def test_sites_adapt_to_the_same_bits_in_worker_processes(hospitals: Path, tmp_p
     ]
     ledgers = [(run_dir / "ledger.jsonl").read_bytes() for run_dir in runs]
     assert ledgers[0] == ledgers[1] and b"adapted_gain" in ledgers[0]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_model_trained_alone_in_the_same_comparison_is_a_candidate_with_any_number_of_processes(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    settings = {**SETTINGS, "adapt_epochs": 2, "adapt_rate": 0.02}
+    ends = []
+    for jobs in (1, 2):
+        run_dir = tmp_path / f"jobs-{jobs}"
+        # It comes last, and trains first.
+        federation(hospitals, run_dir, [FedAvg(), Standalone()], jobs=jobs, **settings).run()
+        ends.append((run_dir / "FedAvg/ledger.jsonl").read_bytes())
+        alone = read_ledger(run_dir / "Standalone/ledger.jsonl")[-1]["scores"]
+        federated = read_ledger(run_dir / "FedAvg/ledger.jsonl")[-1]["scores"]
+        for site in SITES:
+            assert federated[site]["alone"]["score"] == alone[site]["own"]["score"]
+            assert federated[site]["alone"]["test_score"] == alone[site]["own"]["test_score"]
+            assert "alone" not in alone[site]
+    assert ends[0] == ends[1]

@@ -505,3 +505,27 @@ def test_valuations_are_of_one_training(sites: Path, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "valuations are of one training: leave them out" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_with_a_last_mile_the_models_trained_alone_come_first_and_are_candidates(
+    sites: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    targets = [
+        {"_target_": "monai_fairfl.strategies.FedAvg"},
+        {"_target_": "monai_fairfl.strategies.Standalone"},
+    ]
+    last_mile = ["--adapt_epochs", "1", "--jobs", "2"]
+    strategies = ["--strategies", json.dumps(targets), "--seeds", "[0, 1]"]
+    done = warm_python.run(
+        federate_command(sites, out, *strategies, "--rounds", "2", *last_mile), tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    for seed in SEEDS:
+        federated = read_ledger(out / f"cells/FedAvg/seed-{seed}/ledger.jsonl")[-1]["scores"]
+        alone = read_ledger(out / f"cells/Standalone/seed-{seed}/ledger.jsonl")[-1]["scores"]
+        for site in SITES:
+            assert federated[site]["alone"]["score"] == alone[site]["own"]["score"]
+            assert "alone" not in alone[site]

@@ -18,13 +18,14 @@ from ignite.engine import Events
 from monai_fairfl.client.adapting import PATIENCE
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.model_files.recipe import state_of_file
-from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, GAIN, is_taken
+from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, gain_name, is_taken
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.values import Estimate
 
 Maker = Callable[..., FairMonaiAlgo]
 Weights = dict[str, torch.Tensor]
 
+GAIN = gain_name("adapted")
 NAMES = ("score", "test_score", "adapted_score", "adapted_test_score", GAIN, ADAPTED_EPOCHS)
 # Two of four cases validate, so that their difference has a standard error.
 TWO_VALIDATE = {"split_fractions": [0.25, 0.5, 0.25]}

@@ -390,3 +390,33 @@ def test_a_study_names_the_images_that_it_needs(
         SystemExit, match="quality needs real images in .*DrishtiGS1; name their folder with --data"
     ):
         load("run").main(["quality", "--data", str(tmp_path), "--runs", str(tmp_path / "runs")])
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_last_mile_has_the_models_trained_alone_and_the_used_models_test_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    which = tiny(
+        settings={"": {"strategies": ["FedAvg", "Standalone"]}},
+        arguments={"adapt_epochs": 2, "adapt_rate": 0.01},
+        overrides={**tiny().overrides, "split_validation": 0.5},
+    )
+    found = run_study(which, tmp_path, monkeypatch)
+    federated, alone = found["FedAvg-fold3"], found["Standalone-fold3"]
+    assert "--trained_alone Standalone-fold3/models" in federated["command"]
+    for site, mile in federated["last_mile"].items():
+        assert list(mile["gains"]) == ["adapted", "averaged", "alone"]
+        closing = federated["closing"][site]
+        assert closing["alone"]["test_score"] == alone["closing"][site]["own"]["test_score"]
+        name = mile["taken"] or "own"
+        used = federated["test_used"]["dice"][site]
+        assert sum(used) / len(used) == pytest.approx(closing[name]["test_score"], abs=1e-4)
+        assert list(alone["last_mile"][site]["gains"]) == ["adapted", "averaged"]
+    assert any(mile["taken"] for mile in federated["last_mile"].values())
+
+    # Without the runs that left the models, nobody guesses.
+    (tmp_path / "results" / "FedAvg-fold3.json").unlink()
+    shutil.rmtree(tmp_path / "runs")
+    with pytest.raises(SystemExit, match="models are not committed: delete .*Standalone-fold3"):
+        run_study(which, tmp_path, monkeypatch)

@@ -40,11 +40,11 @@ from monai_fairfl.transports.flare.server.controller import FairFLController
 from monai_fairfl.transports.flare.site.job_settings import JobSiteSettings
 from monai_fairfl.utils.random_state import own_random_state
 
-PERMISSIONS = {"cross_evaluation"}
-"""What only a site itself can permit, in its own file."""
+OF_THE_SITE = {"cross_evaluation", "alone"}
+"""What only a site itself can permit or name, in its own file."""
 
 SITE_SETTINGS = tuple(
-    entry.name for entry in fields(JobSiteSettings) if entry.name not in PERMISSIONS
+    entry.name for entry in fields(JobSiteSettings) if entry.name not in OF_THE_SITE
 )
 """Settings of a bundle's sites that a job may bring."""
 

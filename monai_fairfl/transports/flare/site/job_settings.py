@@ -142,7 +142,12 @@ def _check_dataset(job: Mapping[str, Any], own: Mapping[str, Any], where: str) -
 
 
 def _check_permission(job: Mapping[str, Any], where: str) -> None:
-    """Refuse a job that permits in the site's name what only the site can permit."""
+    """Refuse a job that permits or names what only the site itself can."""
+    if job.get("alone"):
+        raise ConfigError(
+            "the job sets alone, and only a site itself knows its files: leave it out of the job, "
+            f'and write {{"alone": "/path/model.pt"}} into {where} of the site'
+        )
     if job.get("cross_evaluation"):
         raise ConfigError(
             "the job sets cross_evaluation, and only a site itself can permit it: leave it out of "
@@ -227,6 +232,10 @@ def _is_switch(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 def _is_device(value: Any) -> bool:
     if not isinstance(value, str):
         return False
@@ -255,6 +264,7 @@ MUST_BE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "threads": (_is_count, "a whole number from 1"),
     "amp": (_is_switch, "true or false"),
     "cross_evaluation": (_is_switch, "true or false"),
+    "alone": (_is_text, "the path of a model file"),
     "device": (_is_device, "a device of torch, such as 'cuda:0' or 'cpu'"),
     "groups": (
         _are_groups,

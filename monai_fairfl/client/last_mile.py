@@ -1,0 +1,126 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The last mile: at the end a site may use another model than the one that it would use.
+
+Each candidate is compared with that one on the site's own validation cases, of which no training
+has seen any. The site takes the candidate with the largest gain of those whose gain is larger than
+its standard error. Nothing leaves the site but scores.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monai.engines import SupervisedTrainer
+
+from monai_fairfl.client.adapting import adapted
+from monai_fairfl.client.averaging import mean_with, with_new_statistics
+from monai_fairfl.client.judge import Judge
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.model_files.recipe import state_of_file
+from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.values import Estimate, Weights
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that a site may use.
+
+    Args:
+        weights: of the model.
+        gain: on the site's validation cases.
+        epochs: of further training; ``None``: there was none.
+    """
+
+    weights: Weights
+    gain: Estimate
+    epochs: int | None = None
+
+
+@dataclass(frozen=True)
+class SiteModels:
+    """The models of a site when a run ends.
+
+    Args:
+        own: the one that it would use.
+        received: the one that the server sent last.
+        total: the sum of those received in the last rounds before, as
+            :func:`~monai_fairfl.client.averaging.with_another` returned it; ``None``: there is
+            none.
+        alone: file of the one that the site trained alone; ``None``: it did not.
+    """
+
+    own: Weights
+    received: Weights
+    total: Mapping[str, Any] | None
+    alone: Path | None
+
+
+def candidates(
+    models: SiteModels,
+    judge: Judge,
+    trainer: SupervisedTrainer,
+    begin: Mapping[str, Any],
+    request: Request,
+) -> dict[str, Candidate]:
+    """Name -> candidate, of :data:`~monai_fairfl.protocol.last_mile.CANDIDATES`.
+
+    Args:
+        models: of the site.
+        judge: compares models with the one that the site would use.
+        trainer: of the bundle; what it goes on from is put back.
+        begin: state of that model with an optimizer of its own.
+        request: with the settings of the last mile.
+    """
+    found = {}
+    context = request.context
+
+    # The site's own model, trained a little further.
+    further = adapted(
+        trainer,
+        judge,
+        begin,
+        epochs=int(context["adapt_epochs"]),
+        rate=context["adapt_rate"],
+        seed=request.seed,
+    )
+    found["adapted"] = Candidate(further.weights, further.gain, further.epochs)
+
+    # The mean of the models of the last rounds.
+    total = models.total
+    if total is not None and total["begin"] == context.get("average_from"):
+        averaged = with_new_statistics(trainer, mean_with(total, models.received))
+        found["averaged"] = Candidate(averaged, judge.gain(averaged))
+
+    # The model that the site trained alone.
+    if models.alone is not None:
+        alone = _read(models.alone, models.own, request.client)
+        if alone is not None:
+            found["alone"] = Candidate(alone, judge.gain(alone))
+    return found
+
+
+def _read(file: Path, own: Weights, client: str) -> Weights | None:
+    """The model in ``file``; ``None``, with a warning, where it cannot replace ``own``."""
+    try:
+        weights = state_of_file(file)
+    except ConfigError as error:
+        logger.warning("client %s: the model trained alone is no candidate: %s", client, error)
+        return None
+    for name, tensor in own.items():
+        if name not in weights or weights[name].shape != tensor.shape:
+            logger.warning(
+                "client %s: the model trained alone in %s is of another network: %r is missing or "
+                "has another shape. It is no candidate",
+                client,
+                file,
+                name,
+            )
+            return None
+    return weights

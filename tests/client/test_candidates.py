@@ -1,0 +1,174 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The candidates of the last mile: the mean of the last rounds' models, the model trained alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.client_requests import after, same, tiny_model, train
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, update_bn
+
+from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.client.averaging import mean_with, with_another
+from monai_fairfl.measurements.forward import prepared, same_epoch
+from monai_fairfl.model_files.recipe import save_model_file, state_of_file
+from monai_fairfl.protocol.last_mile import CANDIDATES, chosen, gain_name, score_names
+from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.values import Estimate
+
+Maker = Callable[..., FairMonaiAlgo]
+Weights = dict[str, torch.Tensor]
+
+NAMES = ["score", "test_score", "adapted_epochs"]
+for _candidate in CANDIDATES:
+    NAMES += [gain_name(_candidate), *score_names(_candidate).values()]
+TWO_VALIDATE = {"split_fractions": [0.25, 0.5, 0.25]}
+
+
+def close(client: FairMonaiAlgo, weights: Weights, **context: float) -> Any:
+    """Let the client measure at the end of a run, with a last mile that trains nothing."""
+    last_mile = {"closing": 1.0, "adapt_epochs": 1.0, "adapt_rate": 1e-9, **context}
+    request = Request(
+        "alder", "measure", weights, tuple(NAMES), last_mile, run="r", round=3, seed=3
+    )
+    return client.answer(request).measurements
+
+
+def score(client: FairMonaiAlgo, weights: Weights, name: str = "score") -> Any:
+    request = Request("alder", "measure", weights, (name,), {}, run="r", round=3, seed=3)
+    return client.answer(request).measurements[name]
+
+
+def received_models(client: FairMonaiAlgo, weights: Weights, begin: float) -> list[Weights]:
+    """Train three rounds; the models that the client received, the one after the last included."""
+    models = [weights]
+    for number in range(3):
+        context = {"average_from": begin} if number >= begin else {}
+        models.append(after(models[-1], train(client, models[-1], number, **context)))
+    return models
+
+
+def test_the_mean_is_that_of_torchs_averaged_model() -> None:
+    torch.manual_seed(0)
+    networks = [nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)) for _ in range(3)]
+    average = AveragedModel(networks[0])
+    for network in networks:
+        average.update_parameters(network)
+
+    states = [dict(network.state_dict()) for network in networks]
+    total = with_another(with_another(None, states[0], 5), states[1], 5)
+    found = mean_with(total, states[2])
+    for name, parameter in average.module.named_parameters():
+        torch.testing.assert_close(found[name], parameter.detach())
+    # A sum of other rounds is not continued.
+    assert with_another(total, states[2], 6)["models"] == 1
+
+
+@pytest.mark.slow
+def test_the_averaged_candidate_is_the_mean_with_batchnorm_statistics_of_the_sites_images(
+    prostate_client: Maker, weights: Weights, tmp_path: Path
+) -> None:
+    client = prostate_client(**TWO_VALIDATE)
+    models = received_models(client, weights, begin=1)
+    found = close(client, models[-1], average_from=1.0)
+
+    # The models of rounds 1 and 2, and the last one.
+    network = client.trainer.network
+    average = AveragedModel(network, use_buffers=False)
+    for model in models[1:]:
+        network.load_state_dict(model, strict=False)
+        average.update_parameters(network)
+    batches = [prepared(client.trainer, batch).inputs for batch in same_epoch(client.trainer)]
+    update_bn(batches, average.module)
+    expected = dict(average.module.state_dict())
+    measured = score(client, expected)
+    for name, value in found["averaged_score"].items():
+        assert value.value == pytest.approx(measured[name].value, abs=1e-6)
+    assert found["averaged_gain"].n == 2
+    assert not same(expected, models[-1])
+
+
+@pytest.mark.slow
+def test_the_mean_outlives_the_process_and_a_repeated_round(
+    prostate_client: Maker, weights: Weights
+) -> None:
+    lasting = prostate_client(state="lasting", **TWO_VALIDATE)
+    models = received_models(lasting, weights, begin=1)
+    expected = close(lasting, models[-1], average_from=1.0)
+
+    interrupted = prostate_client(state="interrupted", **TWO_VALIDATE)
+    train(interrupted, models[0], 0)
+    train(interrupted, models[1], 1, average_from=1.0)
+    again = prostate_client(state="interrupted", **TWO_VALIDATE)
+    # The server repeats round 1: its model counts once.
+    train(again, models[1], 1, average_from=1.0)
+    train(again, models[2], 2, average_from=1.0)
+    assert close(again, models[-1], average_from=1.0) == expected
+
+
+@pytest.mark.slow
+def test_a_mean_of_other_rounds_is_no_candidate(prostate_client: Maker, weights: Weights) -> None:
+    client = prostate_client(**TWO_VALIDATE)
+    models = received_models(client, weights, begin=1)
+    assert "averaged_gain" not in close(client, models[-1], average_from=2.0)
+    assert "averaged_gain" not in close(client, models[-1])
+
+
+@pytest.mark.slow
+def test_a_model_trained_alone_is_taken_where_validation_says_so(
+    prostate_client: Maker, weights: Weights, tmp_path: Path
+) -> None:
+    trained = prostate_client(state="alone", **TWO_VALIDATE)
+    alone = weights
+    for number in range(6):
+        alone = after(alone, train(trained, alone, number, local_epochs=4.0))
+    file = tmp_path / "alone.pt"
+    save_model_file(file, alone)
+
+    client = prostate_client(state="federated", **TWO_VALIDATE)
+    client.alone = file
+    found = close(client, weights)
+    gain = found["alone_gain"]
+    assert gain.value > gain.stderr, "the test needs a model that learned something"
+    assert found["alone_score"] == score(client, alone)
+    assert found["alone_test_score"] == score(client, alone, "test_score")
+    [own] = [path for path in tmp_path.rglob("*own.pt") if "federated" in str(path)]
+    assert same(dict(state_of_file(own)), alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("content", ["nothing", "garbage", "another network"])
+def test_a_file_that_cannot_be_used_is_no_candidate_and_ends_nothing(
+    content: str,
+    prostate_client: Maker,
+    weights: Weights,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    file = tmp_path / "alone.pt"
+    if content == "garbage":
+        file.write_bytes(b"no model")
+    if content == "another network":
+        save_model_file(file, tiny_model(channels=[8, 16])[0])
+    client = prostate_client(**TWO_VALIDATE)
+    client.alone = file
+    with caplog.at_level(logging.WARNING):
+        found = close(client, weights)
+    assert "alone_gain" not in found and "adapted_gain" in found
+    assert "client alder: the model trained alone" in caplog.text and "alone.pt" in caplog.text
+
+
+def test_the_largest_gain_above_its_standard_error_is_chosen() -> None:
+    small, large = Estimate(0.02, 0.01, 4), Estimate(0.05, 0.01, 4)
+    unsure = Estimate(0.2, 0.3, 4)
+    assert chosen({"adapted": small, "averaged": large, "alone": unsure}) == "averaged"
+    assert chosen({"alone": small, "adapted": small}) == "adapted"
+    assert chosen({"alone": unsure}) is None
+    assert chosen({}) is None
