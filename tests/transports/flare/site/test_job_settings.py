@@ -41,6 +41,16 @@ def test_only_the_site_itself_permits_a_cross_evaluation() -> None:
         JobSiteSettings.merged({}, {"cross_evaluation": "yes"})
 
 
+def test_only_the_site_itself_names_the_model_that_it_trained_alone() -> None:
+    assert JobSiteSettings.merged({}, {}).of_client()["alone"] == ""
+    own = {"alone": "/models/alone.pt"}
+    assert JobSiteSettings.merged({}, own).of_client()["alone"] == "/models/alone.pt"
+    with pytest.raises(ConfigError, match="only a site itself knows its files"):
+        JobSiteSettings.merged(own, {})
+    with pytest.raises(ConfigError, match="alone to 3, and it must be the path of a model file"):
+        JobSiteSettings.merged({}, {"alone": 3})
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
