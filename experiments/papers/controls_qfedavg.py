@@ -43,7 +43,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "FedAvg": {"q": 0.0},
     "q = 0.1": {"q": 0.1},
     "q = 1": {"q": 1.0},
-    "weights of q = 1, whole step": {"q": 1.0, "form": "loss_weighted"},
+    "loss-weighted, q = 1": {"q": 1.0, "form": "loss_weighted"},
 }
 """Method -> arguments of the strategy; q = 0 is FedAvg with uniform weights. The last is the
 control: the same weights, without the shorter step.
@@ -69,7 +69,7 @@ def one_run(name: str, method: str, seed: int, rounds: int = ROUNDS) -> dict[str
     shares = dirichlet_shares(CLIENTS, recipe.classes, alpha=0.5, seed=seed)
     parts = by_shares(split.pool, shares, seed)
     strategy = QFedAvg(learning_rate=recipe.rate, **METHODS[method])
-    outcome = federate(strategy, parts, recipe, rounds, seed)
+    outcome = federate(strategy, parts, recipe, rounds, seed, gram=False)
     model = next(iter(outcome.received.values()))
     of_classes = class_accuracies(recipe, model, split.test)
     accuracies = []

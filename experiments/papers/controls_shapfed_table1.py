@@ -24,7 +24,7 @@ from classification.summaries import SEEDS, answer, chosen, spread, thread_minut
 from reading import NOTHING, markdown, measurement
 
 from monai_fairfl.statistics.fairness import pearson
-from monai_fairfl.strategies import CGSV, FedAvg, ShapFed, Standalone, Strategy, compose
+from monai_fairfl.strategies import FedAvg, ShapFed, Standalone, Strategy, compose
 from monai_fairfl.strategies.rewards import Mixed
 
 STUDIES = ()
@@ -35,8 +35,6 @@ LEAST_PEARSON = 0.85
 METHODS: Mapping[str, Callable[[], Strategy]] = {
     "alone": Standalone,
     "FedAvg": FedAvg,
-    "CGSV": lambda: CGSV(gamma=0.15, variant="paper"),
-    "ShapFed-WA": lambda: ShapFed(variant="released"),
     "ShapFed, paper": lambda: ShapFed(personalised=True, variant="paper"),
     "ShapFed, released": lambda: ShapFed(personalised=True, variant="released"),
     "null: 1/N for everybody": lambda: compose(FedAvg(weighting="uniform"), reward=Mixed()),
@@ -77,7 +75,7 @@ def one_run(
     recipe = Recipe(rate=0.05, epochs=epochs)
     data = digits(seed, pool=800)
     parts = by_shares(data.pool, shares_of(split, seed), seed)
-    outcome = federate(METHODS[method](), parts, recipe, rounds, seed)
+    outcome = federate(METHODS[method](), parts, recipe, rounds, seed, gram=False)
     return {
         "epochs": epochs,
         "split": split,
