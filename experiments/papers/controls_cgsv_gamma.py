@@ -3,8 +3,7 @@
 """CGSV, round by round: where a longer fixed step sends the agent that has all classes.
 
 Ten agents, the first with one digit, the last with all ten (CLA). What agents received and their
-reputation, with updates of length 0.15 and 0.5, which the paper has for CIFAR-10 and MNIST, and of
-the clients' own mean length.
+reputation, with updates of length 0.15 and 0.5, which the paper has for CIFAR-10 and MNIST.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from monai_fairfl.strategies import CGSV
 
 STUDIES = ()
 AGENTS = 10
-LENGTHS: Mapping[str, float | None] = {"0.15": 0.15, "0.5": 0.5, "the clients' own": None}
+LENGTHS: Mapping[str, float] = {"0.15": 0.15, "0.5": 0.5}
 WATCHED = {0: "one class", 4: "five classes", 9: "ten classes"}
 """An agent's number, from 0 -> the classes that it has."""
 EVERY = 10

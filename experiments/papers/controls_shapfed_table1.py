@@ -29,7 +29,7 @@ from monai_fairfl.strategies.rewards import Mixed
 
 STUDIES = ()
 CLIENTS, CLASSES = 4, 10
-ROUNDS = 20
+ROUNDS = 12
 SPLITS = ("imbalanced", "heterogeneous")
 LEAST_PEARSON = 0.85
 METHODS: Mapping[str, Callable[[], Strategy]] = {
