@@ -34,6 +34,21 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
     return f"{np.mean(values):.{digits}f} ± {deviation:.{digits}f}"
 
 
+def each(values: Sequence[float], digits: int = 2) -> str:
+    """Write the number of every seed.
+
+    >>> each([0.25, math.nan, 1.0])
+    '0.25, not defined, 1.00'
+    """
+    shown = []
+    for value in values:
+        if math.isnan(value):
+            shown.append("not defined")
+        else:
+            shown.append(f"{value:.{digits}f}")
+    return ", ".join(shown)
+
+
 def fairness(alone: Sequence[float], together: Sequence[float]) -> float:
     """Compute CGSV's fairness: 100 times Pearson's correlation over clients.
 

@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 from classification.clients import Recipe, accuracy
-from classification.data import by_shares, dealt, digits, dirichlet_shares, noisy
+from classification.data import by_shares, client_names, dealt, digits, dirichlet_shares, noisy
 from classification.federations import federate
 from classification.summaries import SEEDS, answer, chosen, spread, thread_minutes
 from reading import NOTHING, markdown, measurement
 
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.strategies import FedAvg, FedISM, Strategy, compose
+from monai_fairfl.strategies.parts import Weighting
 
 STUDIES = ()
 CLIENTS, CORRUPTED = 20, 4
@@ -36,16 +38,37 @@ RECIPE = Recipe(rate=0.1, epochs=4)
 ROUNDS = 30
 LAST = 5
 MOST_LOSS = 0.01
+
+
+class HalfToTheFirst(Weighting):
+    """A control that knows who is corrupted: the first clients share half of the weight."""
+
+    def __call__(
+        self, replies: Replies, contributions: Mapping[str, float | Estimate]
+    ) -> dict[str, float]:
+        known = client_names(CLIENTS)[:CORRUPTED]
+        weights = {}
+        for client in replies.clients:
+            if client in known:
+                weights[client] = 0.5 / CORRUPTED
+            else:
+                weights[client] = 0.5 / (CLIENTS - CORRUPTED)
+        return weights
+
+
 METHODS: Mapping[str, Callable[[], Strategy]] = {
     "neither (FedAvg)": FedAvg,
     "SALT only": lambda: compose(FedAvg(), training={"sam_rho": 0.05, "gsam_alpha": 0.1}),
     "SAGA only": lambda: FedISM(salt=False),
     "both (FedISM)": FedISM,
+    "control: half of the weight to the corrupted": lambda: compose(
+        FedAvg(), weighting=HalfToTheFirst()
+    ),
 }
 
 DEALS: Mapping[str, Sequence[str]] = {
     "Dirichlet": tuple(METHODS),
-    "even": ("neither (FedAvg)", "SAGA only"),
+    "even": ("neither (FedAvg)", "SAGA only", "control: half of the weight to the corrupted"),
 }
 """How the digits are dealt -> what is trained; the even deal is a control without label skew."""
 

@@ -43,10 +43,11 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "FedAvg": {"q": 0.0},
     "q = 0.1": {"q": 0.1},
     "q = 1": {"q": 1.0},
+    "q = 1, three times the rounds": {"q": 1.0},
     "loss-weighted, q = 1": {"q": 1.0, "form": "loss_weighted"},
 }
-"""Method -> arguments of the strategy; q = 0 is FedAvg with uniform weights. The last is the
-control: the same weights, without the shorter step.
+"""Method -> arguments of the strategy; q = 0 is FedAvg with uniform weights. The last two are
+controls: more of the shorter steps, and the same weights without the shorter step.
 """
 
 
@@ -68,6 +69,8 @@ def one_run(name: str, method: str, seed: int, rounds: int = ROUNDS) -> dict[str
     split = _split(name, seed)
     shares = dirichlet_shares(CLIENTS, recipe.classes, alpha=0.5, seed=seed)
     parts = by_shares(split.pool, shares, seed)
+    if method.endswith("three times the rounds"):
+        rounds *= 3
     strategy = QFedAvg(learning_rate=recipe.rate, **METHODS[method])
     outcome = federate(strategy, parts, recipe, rounds, seed, gram=False)
     model = next(iter(outcome.received.values()))

@@ -9,7 +9,6 @@ share of 1/N of the plain average into every client's model, whoever it is.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch
 from classification.clients import Recipe, accuracy
 from classification.data import by_shares, digits, dirichlet_shares
 from classification.federations import federate
-from classification.summaries import SEEDS, answer, chosen, spread, thread_minutes
+from classification.summaries import SEEDS, answer, chosen, each, spread, thread_minutes
 from reading import NOTHING, markdown, measurement
 
 from monai_fairfl.statistics.fairness import pearson
@@ -118,7 +117,7 @@ def _row(split: str, method: str, runs: list[Any]) -> list[str]:
     of_received = correlations(found, chosen(runs, method="alone"), "received")
     of_trained = correlations(found, chosen(runs, method="alone"), "trained")
     holds = [correlation >= LEAST_PEARSON for correlation in of_received]
-    return [*row, spread(of_received), _each(of_received), answer(holds), _each(of_trained)]
+    return [*row, spread(of_received), each(of_received), answer(holds), each(of_trained)]
 
 
 def correlations(found: list[Any], alone: list[Any], model: str) -> list[float]:
@@ -133,13 +132,3 @@ def correlations(found: list[Any], alone: list[Any], model: str) -> list[float]:
     for run, of_alone in zip(found, alone, strict=True):
         values.append(pearson(of_alone["received"], run[model]).r)
     return values
-
-
-def _each(values: list[float]) -> str:
-    shown = []
-    for value in values:
-        if math.isnan(value):
-            shown.append("not defined")
-        else:
-            shown.append(f"{value:.2f}")
-    return ", ".join(shown)
