@@ -32,6 +32,8 @@ def dataset(bundle: Path, site: Path, size: int, kind: str) -> Any:
     parser.read_config(str(bundle / "configs" / "train.json"))
     parser["train#preprocessing#_target_"] = kind
     parser.update({"dataset_dir": str(site), "bundle_root": str(bundle), "size": [size, size]})
+    # Nothing is written into the bundle.
+    parser["datalist_file"] = None
     return parser.get_parsed_content("train#dataset")
 
 

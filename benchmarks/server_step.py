@@ -5,7 +5,7 @@
 All steps alternate in one process::
 
     python benchmarks/server_step.py [--clients 4 8 16] [--parameters 1.6 16] [--repeats 15]
-        [--tables steps rounds]
+        [--tables steps rounds] [--steps average "Flower's average"]
 
 It prints the median of the repeats in milliseconds: CPU time, and wall time in brackets. Everybody
 gets the same updates, of one dictionary of float32 tensors per client.
@@ -141,16 +141,30 @@ def nvflare_step(
     return fedavg_step
 
 
-def flower_step(updates: dict[str, dict[str, torch.Tensor]]) -> Callable[[], Any] | None:
-    """Return Flower's average of the same updates; ``None`` where it is not installed."""
+def flower_steps(
+    updates: dict[str, dict[str, torch.Tensor]],
+) -> dict[str, Callable[[], Any] | None]:
+    """Return Flower's averages of the same updates; ``None`` where it is not installed.
+
+    The one is of arrays that are there. The other is that of its ``FedAvg``, of records as they
+    arrive, whose arrays are bytes.
+    """
+    steps: dict[str, Callable[[], Any] | None] = {FLOWER: None, FLOWER_OF_RECORDS: None}
     try:
+        from flwr.app import ArrayRecord, MetricRecord, RecordDict
         from flwr.server.strategy.aggregate import aggregate
+        from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
     except ImportError:
-        return None
+        return steps
     results = []
+    records = []
     for update in updates.values():
         results.append(([tensor.numpy() for tensor in update.values()], 10))
-    return partial(aggregate, results)
+        arrays = ArrayRecord(update)
+        records.append(RecordDict({"arrays": arrays, "metrics": MetricRecord({"examples": 10})}))
+    steps[FLOWER] = partial(aggregate, results)
+    steps[FLOWER_OF_RECORDS] = partial(aggregate_arrayrecords, records, "examples")
+    return steps
 
 
 def reading(updates: dict[str, dict[str, torch.Tensor]]) -> Callable[[], Any]:
@@ -166,8 +180,8 @@ def reading(updates: dict[str, dict[str, torch.Tensor]]) -> Callable[[], Any]:
     return step
 
 
-def print_steps(clients: int, millions: float, repeats: int) -> None:
-    """Print the steps of one size."""
+def print_steps(clients: int, millions: float, repeats: int, chosen: Sequence[str] = ()) -> None:
+    """Print the steps of one size: all, or the chosen ones."""
     updates, spec = updates_of(clients, int(millions * 1e6))
     steps: dict[str, Callable[[], Any] | None] = {
         "one reading of all models": reading(updates),
@@ -178,8 +192,13 @@ def print_steps(clients: int, millions: float, repeats: int) -> None:
         "FedCE": our_step(FedCE("multi", "revised"), updates, spec),
         "NVFlare's average": nvflare_step(False, updates),
         "NVFlare's FedCE": nvflare_step(True, updates),
-        "Flower's average": flower_step(updates),
+        **flower_steps(updates),
     }
+    for name in chosen:
+        if name not in steps:
+            raise SystemExit(f"no step {name!r}; there are {', '.join(steps)}")
+    if chosen:
+        steps = {name: steps[name] for name in chosen}
     installed = {name: step for name, step in steps.items() if step is not None}
     found = alternating(installed, repeats)
     peer = found.get("NVFlare's average")
@@ -191,6 +210,8 @@ def print_steps(clients: int, millions: float, repeats: int) -> None:
             print(f"| {name} | {clients} | {millions} M | not installed | - |")
 
 
+FLOWER = "Flower's average"
+FLOWER_OF_RECORDS = "Flower's average of records"
 WITHOUT_PAIRS = tuple(guard for guard in DEFAULT if not guard.needs_gram)
 TABLES = ("steps", "rounds")
 ROUNDS = 4
@@ -301,6 +322,9 @@ def main() -> None:
     parser.add_argument(
         "--tables", nargs="+", choices=TABLES, default=TABLES, help="which of both to print"
     )
+    parser.add_argument(
+        "--steps", nargs="+", default=[], help="rows of the first table; default: all"
+    )
     arguments = parser.parse_args()
     print(f"torch threads: {torch.get_num_threads()}")
     sizes = list(product(arguments.parameters, arguments.clients))
@@ -308,7 +332,7 @@ def main() -> None:
         print("| step | clients | parameters | CPU ms (wall) | over NVFlare's average, CPU |")
         print("| --- " * 5 + "|")
         for millions, clients in sizes:
-            print_steps(clients, millions, arguments.repeats)
+            print_steps(clients, millions, arguments.repeats, arguments.steps)
     if "rounds" in arguments.tables:
         print("\n| clients | parameters | guards=(), CPU ms | default guards, CPU ms | more |")
         print("| --- " * 5 + "|")

@@ -50,8 +50,13 @@ class Results(dict[str, list[dict[str, Any]]]):
         raise NotFinished(f"runs of {strategy}")
 
 
-def read(study: str, setting: str = "") -> Results:
+def read(study: str, setting: str = "", seed: int | None = None) -> Results:
     """Read a study's results in its order.
+
+    Args:
+        study: its name.
+        setting: of the study.
+        seed: one of the study's; ``None`` where it names none.
 
     Raises:
         NotFinished: there is none; also when a strategy is asked for that is not complete.
@@ -59,14 +64,17 @@ def read(study: str, setting: str = "") -> Results:
     which = Study.read(study)
     paths: dict[str, list[Path]] = {}
     for cell in which.cells():
-        if cell.setting == setting:
+        if (cell.setting, cell.seed) == (setting, seed):
             paths.setdefault(cell.strategy, []).append(which.path(cell))
     results = Results()
     for strategy, of_folds in paths.items():
         if all(path.exists() for path in of_folds):
             results[strategy] = [json.loads(path.read_text()) for path in of_folds]
     if not results:
-        raise NotFinished(f"runs of {study} {setting}".rstrip())
+        wanted = f"runs of {study} {setting}".rstrip()
+        if seed is not None:
+            wanted += f" with seed {seed}"
+        raise NotFinished(wanted)
     return results
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A study: one federation for every setting, strategy and fold.
+"""A study: one federation for every setting, strategy, fold and seed.
 
 Each of them is one cell, and its result one small JSON. ``studies/NAME.json`` describes what is
 run, ``python experiments/run.py NAME`` runs it, and ``results/NAME/*.json`` are the results. Tables
@@ -13,9 +13,8 @@ import json
 import math
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +22,37 @@ from monai_fairfl.data import write_clinics, write_sites
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
+FEDERATE = "configs/federate.json"
+ALONE = "Standalone"
+Folder = Path | str
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One federation of a study: a setting, a strategy, and the fold whose cases are tested."""
+    """One federation of a study.
+
+    Args:
+        setting: of the study.
+        strategy: its name.
+        fold: whose cases are tested.
+        seed: of the run, where the study names seeds.
+    """
 
     setting: str
     strategy: str
     fold: int
+    seed: int | None = None
 
     @property
     def name(self) -> str:
-        """The name of its result file and of its folder of runs."""
+        """The name of its result file and of its folder of runs.
+
+        >>> Cell("", "FedAvg", 0).name, Cell("uniform", "FedAvg", 0, seed=2).name
+        ('FedAvg-fold0', 'uniform-FedAvg-fold0-seed2')
+        """
         parts = [self.setting, self.strategy, f"fold{self.fold}"]
+        if self.seed is not None:
+            parts.append(f"seed{self.seed}")
         return "-".join(part for part in parts if part)
 
 
@@ -54,6 +70,8 @@ class Study:
         strategies: name -> strategy, as in a federation's config.
         folds: every case is tested in one.
         repeats: the folds that are trained; all by default.
+        seeds: with each of which every fold is trained; by default the fold's number is its seed,
+            unless the setting's arguments name another. The folds are the same for all seeds.
         rounds: of every federation.
         local_epochs: of every round.
         overrides: plain values of the bundle's config, the same at all sites and for all
@@ -75,12 +93,21 @@ class Study:
     rounds: int
     local_epochs: int
     repeats: Sequence[int] = ()
+    seeds: Sequence[int] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"": {}})
     keep: Sequence[str] = ("global_score",)
     minutes: float = 0.0
     what: str = ""
+
+    def __post_init__(self) -> None:
+        for setting in self.settings:
+            if self.seeds and "seed" in self._arguments_of(setting):
+                raise ValueError(
+                    f"study {self.name}: setting {setting!r} has a seed of its own, and the study "
+                    "names seeds: leave out one of both"
+                )
 
     @classmethod
     def read(cls, name: str) -> Study:
@@ -96,11 +123,13 @@ class Study:
         return HERE / "results" / self.name
 
     def cells(self) -> Iterator[Cell]:
-        """Yield all cells, fold by fold."""
-        for fold in self.repeats or range(self.folds):
-            for setting in self.settings:
-                for strategy in self.strategies_of(setting):
-                    yield Cell(setting, strategy, fold)
+        """Yield all cells: seed by seed and fold by fold, so that what is done can be compared."""
+        seeds: Sequence[int | None] = self.seeds or [None]
+        for seed in seeds:
+            for fold in self.repeats or range(self.folds):
+                for setting in self.settings:
+                    for strategy in self.strategies_of(setting):
+                        yield Cell(setting, strategy, fold, seed)
 
     def strategies_of(self, setting: str) -> list[str]:
         """Return the names of the strategies that are trained in a setting."""
@@ -139,19 +168,41 @@ class Study:
 
     def arguments_of(self, cell: Cell) -> dict[str, Any]:
         """Return a cell's further keys of ``federate.json``."""
-        return {**self.arguments, **self.settings[cell.setting].get("arguments", {})}
+        return self._arguments_of(cell.setting)
+
+    def _arguments_of(self, setting: str) -> dict[str, Any]:
+        return {**self.arguments, **self.settings[setting].get("arguments", {})}
 
     def seed_of(self, cell: Cell) -> int:
-        """Return the seed of a cell's run: the fold, unless the setting names another."""
+        """Return the seed of a cell's run: its own, else its setting's, else its fold's number."""
+        if cell.seed is not None:
+            return cell.seed
         return int(self.arguments_of(cell).get("seed", cell.fold))
 
-    def command(self, cell: Cell, sites_root: str, run_dir: str, data: str = "DATA") -> list[str]:
-        """Return the exact command of a cell, to be run in the project's folder."""
-        values = {
-            "config_file": f"bundles/{self.bundle}/configs/federate.json",
-            "bundle_root": f"bundles/{self.bundle}",
-            "sites_root": sites_root,
-            "run_dir": run_dir,
+    def alone_of(self, cell: Cell) -> Cell | None:
+        """Return the cell whose models, trained alone, are candidates of this one's last mile.
+
+        It has the same setting, fold and seed; ``None`` where there is no last mile, or nobody
+        trains alone.
+        """
+        if not self.arguments_of(cell).get("adapt_epochs"):
+            return None
+        if ALONE == cell.strategy or ALONE not in self.strategies_of(cell.setting):
+            return None
+        return replace(cell, strategy=ALONE)
+
+    def rounds_of(self, cell: Cell) -> int:
+        """Return the number of rounds of a cell."""
+        return int(self.arguments_of(cell).get("rounds", self.rounds))
+
+    def keys_of(
+        self, cell: Cell, bundle: Folder, sites_root: Folder, run_dir: Folder, data: Folder
+    ) -> dict[str, Any]:
+        """Return the keys of ``federate.json`` that describe a cell, for these folders."""
+        keys = {
+            "bundle_root": str(bundle),
+            "sites_root": str(sites_root),
+            "run_dir": str(run_dir),
             "rounds": self.rounds,
             "seed": self.seed_of(cell),
             "local_epochs": self.local_epochs,
@@ -162,17 +213,27 @@ class Study:
             "report": False,
             "resume": True,
         }
-        words = [sys.executable, "-W", "ignore", "-m", "monai.bundle", "run"]
-        for key, value in values.items():
-            words += [f"--{key}", str(value).replace("{data}", data)]
-        return words
+        alone = self.alone_of(cell)
+        if alone is not None:
+            # Beside this run.
+            keys["trained_alone"] = str(Path(run_dir).parent / alone.name / "models")
+        as_in_json = json.dumps(str(data))[1:-1]
+        return dict(json.loads(json.dumps(keys).replace("{data}", as_in_json)))
 
     def recorded_command(self, cell: Cell) -> str:
-        """Return the command without this machine's folders, for the result."""
+        """Return the command that trains a cell alone, in the project's folder.
+
+        The result holds it, without this machine's folders.
+        """
         sites_root = "SITES"
         if isinstance(self.sites, str):
             sites_root = f"DATA/{self.sites}"
-        return shlex.join(["python", *self.command(cell, sites_root, "RUN")[1:]])
+        bundle = f"bundles/{self.bundle}"
+        words = ["python", "-W", "ignore", "-m", "monai.bundle", "run"]
+        words += ["--config_file", f"{bundle}/{FEDERATE}"]
+        for key, value in self.keys_of(cell, bundle, sites_root, "RUN", "DATA").items():
+            words += [f"--{key}", str(value)]
+        return shlex.join(words)
 
     def folders_of_data(self) -> list[str]:
         """List the folders of real images that the study needs, within ``DATA``."""

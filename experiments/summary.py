@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from monai_fairfl.protocol.last_mile import CANDIDATES, chosen, gain_name
+from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.run_folder.ledger import number_in, read_ledger
 from monai_fairfl.utils.files import read_state_dict
 from monai_fairfl.utils.spreadsheets import read_csv_text
@@ -41,6 +43,7 @@ def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
         "samples": rounds[-1]["samples"],
         **_tests(run_dir, clients, len(rounds)),
         "closing": {site: _numbers(end["scores"][site]) for site in clients},
+        **_last_mile(run_dir, end, clients, len(rounds)),
         "best": end["best"],
         "contributions": _series(rounds, clients, _contribution),
         "aggregation": _aggregation(rounds, clients),
@@ -170,6 +173,36 @@ def _tests(run_dir: Path, clients: Sequence[str], rounds: int) -> dict[str, Any]
         if all(name == names[0] for name in names):
             of_model["cases"] = {"all": names[0]}
     return found
+
+
+def _last_mile(run_dir: Path, end: Record, clients: Sequence[str], rounds: int) -> dict[str, Any]:
+    """Collect ``last_mile`` and ``test_used``; nothing where there was no last mile.
+
+    ``last_mile``: site -> the candidate that it takes, and each one's gain with its standard error.
+    ``test_used``: site -> the score of each test case with the model that the site uses, in the
+    order of ``test``.
+    """
+    decisions = {}
+    used = {}
+    for site in clients:
+        gains = {}
+        for name in CANDIDATES:
+            gain = end["scores"][site].get(name, {}).get(gain_name(name))
+            if gain is not None:
+                gains[name] = Estimate(gain["value"], gain["stderr"], gain["n"])
+        if not gains:
+            return {}
+        taken = chosen(gains)
+        decisions[site] = {
+            "taken": taken,
+            "gains": {name: [gain.value, gain.stderr] for name, gain in gains.items()},
+        }
+        state = run_dir / "sites" / site / "state"
+        file = _files_of_tests(state, rounds)[0]
+        if taken is not None:
+            [file] = state.glob(f"*-{taken}_test_score-{rounds}-*.csv")
+        used[site] = [_score(row["dice"]) for row in read_csv_text(file.read_text())]
+    return {"last_mile": decisions, "test_used": {"dice": used}}
 
 
 def _files_of_tests(state: Path, rounds: int) -> list[Path]:

@@ -39,8 +39,13 @@ class LabelledLoss(nn.Module):
     def forward(self, prediction: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         """Scalar loss of predictions and labels (B, C, ...); 0 for a batch without any label."""
         losses = []
-        for channel, images in enumerate(labelled_channels(label).T):
-            if images.any():
+        # On the CPU: how many images label a channel decides what is computed. A GPU is waited for
+        # here, once.
+        labelled = labelled_channels(label).cpu()
+        for channel in range(labelled.shape[1]):
+            images = labelled[:, channel].nonzero()[:, 0]
+            if len(images):
+                images = images.to(prediction.device, non_blocking=True)
                 # The axis of channels stays, with this one channel.
                 only = slice(channel, channel + 1)
                 losses.append(self.loss(prediction[images, only], label[images, only]))

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import copy
 import json
-import logging
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,11 +25,10 @@ from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.initial import digests_of_configs
 from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.bundle.site import has_evaluation
+from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged
 from monai_fairfl.errors import ConfigError, DataError, in_words
-from monai_fairfl.run_folder import resuming
 from monai_fairfl.run_folder.full_run import FullRun
-from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.strategies import Strategy
+from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.catalogue import strategy_of
 from monai_fairfl.strategies.configuration import configuration_of
 from monai_fairfl.transports.workers import Turn
@@ -255,6 +252,7 @@ class ComparisonPlan:
         run_dir: Path,
         check: bool,
         turn: Turn | None = None,
+        trained_alone: Path | None = None,
     ) -> BundleFederation:
         """Make the federation that ``federate.json`` describes, with these settings.
 
@@ -265,13 +263,11 @@ class ComparisonPlan:
             run_dir: of the run.
             check: whether it checks the files of the sites.
             turn: what it may use; ``None``: one process.
+            trained_alone: folder of the models that the sites trained alone, in the same fold with
+                the same seed; ``None``: as the configuration has it.
         """
         turn = turn or Turn()
-        parser = ConfigParser()
-        if self.configuration is None:
-            parser.read_config(str(self.bundle / FEDERATE))
-        else:
-            parser = ConfigParser(copy.deepcopy(dict(self.configuration)))
+        parser = self._parser()
         made = self.strategies_by_name()
         parser["bundle_root"] = str(self.bundle)
         # The bundle's own check knows its own keys, and not those that it lacks.
@@ -293,6 +289,8 @@ class ComparisonPlan:
             "folds": None,
             **self.training(),
         }
+        if trained_alone is not None:
+            given["trained_alone"] = str(trained_alone)
         if turn.devices:
             given["devices"] = list(turn.devices)
         if not check:
@@ -301,6 +299,50 @@ class ComparisonPlan:
             parser[key] = value
         federation: BundleFederation = parser.get_parsed_content("federation")
         return federation
+
+    def _parser(self) -> ConfigParser:
+        """A copy of the configuration of every federation."""
+        parser = ConfigParser()
+        if self.configuration is None:
+            parser.read_config(str(self.bundle / FEDERATE))
+            return parser
+        return ConfigParser(copy.deepcopy(dict(self.configuration)))
+
+    def candidate_alone(self) -> str | None:
+        """Return the strategy whose models are candidates of the last mile of all others.
+
+        It is the name of a :class:`~monai_fairfl.strategies.Standalone`; ``None`` where there is no
+        last mile, or nobody trains alone.
+        """
+        parser = self._parser()
+        if not parser.get("adapt_epochs", 0) or parser.get("trained_alone") is not None:
+            return None
+        for name, strategy in self.strategies_by_name().items():
+            if isinstance(strategy, Standalone):
+                return name
+        return None
+
+    def trainings(self, out: Path) -> list[Training]:
+        """Return the training of every cell, in the order of :meth:`cells`.
+
+        Args:
+            out: folder of the comparison, checked by :func:`check_plan`.
+        """
+        rounds = self.training()["rounds"]
+        alone = self.candidate_alone()
+        trainings = []
+        for cell in self.cells():
+            training = Training(
+                title=cell.title,
+                kind=cell.strategy,
+                rounds=rounds,
+                folder=cell.folder(out),
+                federation=partial(_federation_of_cell, self, cell, out),
+                run=partial(run_cell, self, cell, out),
+                waits=alone not in (None, cell.strategy),
+            )
+            trainings.append(training)
+        return trainings
 
 
 def _strategy_and_text(given: str | Strategy) -> tuple[Strategy, str]:
@@ -378,14 +420,6 @@ def _new_datalists(
     return lists
 
 
-def is_done(cell: Cell, out: Path) -> bool:
-    """Whether the run of a cell has ended, its closing scores included."""
-    folder = cell.folder(out)
-    if not resuming.begun(folder):
-        return False
-    return bool(read_ledger(folder / "ledger.jsonl")[-1]["kind"] == "end")
-
-
 def run_cell(plan: ComparisonPlan, cell: Cell, out: Path, turn: Turn | None = None) -> bool:
     """Run a cell to its end, or go on with what its folder holds.
 
@@ -406,22 +440,28 @@ def run_cell(plan: ComparisonPlan, cell: Cell, out: Path, turn: Turn | None = No
     turn = turn or Turn()
     folder = cell.folder(out)
     _copy_datalists(datalists(out, cell.fold), folder / "datalists")
-    with _log_in(folder / "log.txt"):
-        federation = plan.federation(
-            [cell.strategy], cell.seed, cell.fold, folder, check=False, turn=turn
-        )
-        finished = federation.run_with(turn.pool)[0].finished
+    finished = run_logged(folder, partial(_federation_of_cell, plan, cell, out), turn)
     if finished:
-        remove_spare(cell, out)
+        remove_spare(folder)
     return finished
 
 
-def remove_spare(cell: Cell, out: Path) -> None:
-    """Remove of a finished cell what only a run that is resumed would need: most of its size."""
-    folder = cell.folder(out)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    for state in folder.glob("sites/*/state/*.pt"):
-        state.unlink()
+def _federation_of_cell(
+    plan: ComparisonPlan, cell: Cell, out: Path, turn: Turn
+) -> BundleFederation:
+    alone = plan.candidate_alone()
+    trained_alone = None
+    if alone not in (None, cell.strategy):
+        trained_alone = replace(cell, strategy=alone).folder(out) / "models"
+    return plan.federation(
+        [cell.strategy],
+        cell.seed,
+        cell.fold,
+        cell.folder(out),
+        check=False,
+        turn=turn,
+        trained_alone=trained_alone,
+    )
 
 
 def _copy_datalists(shared: Path, own: Path) -> None:
@@ -431,17 +471,3 @@ def _copy_datalists(shared: Path, own: Path) -> None:
     for file in sorted(shared.glob("*.json")):
         if not (own / file.name).exists():
             write_atomically(own / file.name, file.read_bytes())
-
-
-@contextmanager
-def _log_in(file: Path) -> Iterator[None]:
-    """Write what this package logs into a file, too."""
-    handler = logging.FileHandler(file, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger = logging.getLogger("monai_fairfl")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        handler.close()

@@ -6,37 +6,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from monai.bundle import ConfigParser
 
-from monai_fairfl.bundle.cells import (
-    Cell,
-    ComparisonPlan,
-    check_plan,
-    is_done,
-    remove_spare,
-    run_cell,
-)
-from monai_fairfl.bundle.comparison import CONCERNS_ALL, failure_of, logged_failure
+from monai_fairfl.bundle.cells import ComparisonPlan, check_plan
+from monai_fairfl.bundle.comparison import failure_of
 from monai_fairfl.bundle.configuration import errors_in_one_line
-from monai_fairfl.bundle.jobs import Jobs, modules_of_sites
-from monai_fairfl.bundle.runs_display import RunsDisplay
+from monai_fairfl.bundle.trainings import has_ended, remove_spare, run_trainings
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report.repeated import write_comparison
 from monai_fairfl.report.repeated_tables import comparison_text
-from monai_fairfl.run_folder.schedule import Schedule
-from monai_fairfl.transports.workers import (
-    Failed,
-    Turn,
-    Work,
-    WorkerPool,
-    can_be_sent,
-    carry_out,
-)
 from monai_fairfl.utils.files import locked, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 
@@ -72,10 +53,10 @@ def run_comparison(
     """
     with locked(out):
         _require_same_plan(out / PLAN, plan.record())
-        cells = plan.cells()
-        done = [cell for cell in cells if is_done(cell, out)]
+        trainings = plan.trainings(out)
+        done = [training for training in trainings if has_ended(training.folder)]
         lists: dict[Path, bytes] = {}
-        if len(done) < len(cells):
+        if len(done) < len(trainings):
             lists = check_plan(plan, out)
         # The plan goes first: a folder without one holds nothing of a comparison.
         text = json.dumps(plan.record(), indent=4, default=str) + "\n"
@@ -83,14 +64,12 @@ def run_comparison(
         for file, content in lists.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, content)
-        for cell in done:
+        for training in done:
             # A crash may have come between its end and this.
-            remove_spare(cell, out)
-        failed: dict[str, str] = {}
-        if len(done) < len(cells):
-            failed = _Cells(plan, cells, done, out).run(jobs, devices)
-        finished = [cell for cell in cells if cell.title not in failed]
-        return write_comparison(out, plan.record(), [cell.folder(out) for cell in finished], failed)
+            remove_spare(training.folder)
+        failed = run_trainings(trainings, done, jobs, devices)
+        finished = [training.folder for training in trainings if training.title not in failed]
+        return write_comparison(out, plan.record(), finished, failed)
 
 
 class RepeatedFederation:
@@ -178,93 +157,6 @@ class RepeatedFederation:
             if found["failed"]:
                 raise failure_of(found["failed"], len(self.plan.cells()), "trainings")
             return found
-
-
-class _Cells:
-    """The cells of a comparison that is locked, planned and checked.
-
-    Args:
-        plan: of the comparison.
-        cells: all of it.
-        done: those that are.
-        out: folder of the comparison.
-    """
-
-    def __init__(
-        self, plan: ComparisonPlan, cells: Sequence[Cell], done: Sequence[Cell], out: Path
-    ):
-        self.plan = plan
-        self.cells = cells
-        self.done = done
-        self.out = out
-
-    def run(self, jobs: int | str | None, devices: Sequence[str] | None) -> dict[str, str]:
-        """Run those that are not done; return the titles of those that failed, with reasons."""
-        todo = [cell for cell in self.cells if cell not in self.done]
-        first = todo[0]
-        federation = self.plan.federation(
-            [first.strategy], first.seed, first.fold, first.folder(self.out), check=False
-        )
-        federation.read_settings()
-        sites = len(federation.names)
-        given = Jobs(jobs, devices or federation.jobs.devices)
-        # A strategy of a script's own is not known in another process.
-        together = can_be_sent(partial(run_cell, self.plan))
-        most = sites * len(todo) if together else sites
-        number = given.workers(most, federation.settings.threads)
-
-        works = [Work(cell.title, partial(_attempt, self.plan, cell, self.out)) for cell in todo]
-        with ExitStack() as inside:
-            pool = None
-            if number > 1:
-                modules = modules_of_sites(list(self.plan.strategies_by_name().values()))
-                at_once = len(todo) if together and len(todo) > 1 else number
-                pool = inside.enter_context(WorkerPool(number, modules, at_once))
-            display = inside.enter_context(self._display(number))
-            return self._carry_out(
-                works, display, pool=pool, most=sites, together=together, device_of=given.device_of
-            )
-
-    def _carry_out(
-        self, works: Sequence[Work], display: RunsDisplay, **settings: Any
-    ) -> dict[str, str]:
-        failed: dict[str, str] = {}
-        unfinished: list[str] = []
-
-        def ended(title: str, result: bool | Failed) -> None:
-            if isinstance(result, Failed):
-                failed[title] = result.reason
-                display.run_ended(title, result.reason)
-            elif result:
-                display.run_ended(title)
-            else:
-                unfinished.append(title)
-
-        nobody_stopped = carry_out(works, rounds_done=display.round_done, ended=ended, **settings)
-        if not nobody_stopped or unfinished:
-            where = f" in {' and in '.join(unfinished)}" if unfinished else ""
-            raise FederationError(
-                f"stopped{where}: the same command goes on after the last whole round"
-            )
-        return failed
-
-    def _display(self, processes: int) -> RunsDisplay:
-        kinds = {cell.title: cell.strategy for cell in self.cells}
-        seconds = {}
-        for cell in self.done:
-            seconds[cell.title] = list(Schedule.read(cell.folder(self.out)).seconds.values())
-        rounds = self.plan.training()["rounds"]
-        return RunsDisplay(kinds, rounds, seconds, processes, unit="cells")
-
-
-def _attempt(plan: ComparisonPlan, cell: Cell, out: Path, turn: Turn) -> bool | Failed:
-    """Run a cell; an error that concerns this one alone is returned."""
-    try:
-        return run_cell(plan, cell, out, turn)
-    except CONCERNS_ALL:
-        raise
-    except Exception as error:
-        return Failed(logged_failure(cell.title, error))
 
 
 def _require_same_plan(file: Path, asked: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -21,7 +21,7 @@ class RunsDisplay:
 
     Args:
         kinds: title of each run -> what decides how long its rounds take, such as its strategy.
-        rounds: of each run.
+        rounds: of each run, or title -> rounds of that run.
         done: title of each run that is done before -> seconds of its rounds.
         at_a_time: how many run at a time.
         unit: what the runs are called.
@@ -30,12 +30,14 @@ class RunsDisplay:
     def __init__(
         self,
         kinds: Mapping[str, str],
-        rounds: int,
+        rounds: int | Mapping[str, int],
         done: Mapping[str, Sequence[float]] | None = None,
         at_a_time: int = 1,
         unit: str = "runs",
     ):
         self.kinds = dict(kinds)
+        if isinstance(rounds, int):
+            rounds = dict.fromkeys(kinds, rounds)
         self.rounds = rounds
         self.at_a_time = at_a_time
         self.unit = unit
@@ -45,7 +47,7 @@ class RunsDisplay:
         self.ended = 0
         for title, seconds in (done or {}).items():
             self.ended += 1
-            self.rounds_done[title] = rounds
+            self.rounds_done[title] = self.rounds[title]
             self.seconds.setdefault(self.kinds[title], []).extend(seconds)
         # Title of each that runs -> when it began or its last round was done.
         self.running: dict[str, float] = {}
@@ -62,18 +64,13 @@ class RunsDisplay:
 
     def __enter__(self) -> RunsDisplay:
         self.bar.__enter__()
-        total = self.rounds * len(self.kinds)
+        total = sum(self.rounds.values())
         self.task = self.bar.add_task("", total=total, runs="", news="", left="")
         self._show("")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.bar.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self.bar.__exit__(*error)
 
     def round_done(self, title: str, done: int) -> None:
         """A run begins or goes on, or has finished another round.
@@ -88,13 +85,13 @@ class RunsDisplay:
             self.seconds.setdefault(self.kinds[title], []).append(seconds)
         self.running[title] = now
         self.rounds_done[title] = done
-        self._show(f"{title}: round {done}/{self.rounds}")
+        self._show(f"{title}: round {done}/{self.rounds[title]}")
 
     def run_ended(self, title: str, failed: str | None = None) -> None:
         """A run is done, or failed for this reason."""
         self.ended += 1
         self.running.pop(title, None)
-        self.rounds_done[title] = self.rounds
+        self.rounds_done[title] = self.rounds[title]
         outcome = f"{title}: done"
         if failed is not None:
             outcome = f"{title} failed: {failed}"
@@ -118,7 +115,7 @@ class RunsDisplay:
         for title, kind in self.kinds.items():
             of_kind = self.seconds.get(kind, timed)
             mean = sum(of_kind) / len(of_kind)
-            left.append(mean * (self.rounds - self.rounds_done[title]))
+            left.append(mean * (self.rounds[title] - self.rounds_done[title]))
         return max(sum(left) / self.at_a_time, max(left))
 
     def _left_words(self) -> str:

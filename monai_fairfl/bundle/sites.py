@@ -16,6 +16,7 @@ from monai_fairfl.bundle.jobs import number_of_cases
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.site import bundle_client, images_of_site
 from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.data.prepared import remember_prepared
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.protocol.values import value_of
 from monai_fairfl.server.cross_evaluation import ServerScore
@@ -90,7 +91,7 @@ class BundleSites:
         """
         settings = vars(self.settings_of(name))
         return partial(
-            bundle_client,
+            _remembering_client,
             self.bundle_root,
             name,
             folder / "sites" / name,
@@ -149,3 +150,9 @@ class BundleSites:
                         f"site {name!r}: its {data} images cannot be read: {in_words(error)}"
                     ) from error
         return counts
+
+
+def _remembering_client(*arguments: Any, **settings: Any) -> FairMonaiAlgo:
+    """A site's client, in a process that prepares its images once for all runs."""
+    remember_prepared()
+    return bundle_client(*arguments, **settings)

@@ -18,6 +18,7 @@ from monai_fairfl.client.training import another_model, one_round
 from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.utils.engine_internals import Handler, handler_owner, only_handlers
 from monai_fairfl.utils.random_state import seed_of
+from monai_fairfl.utils.tensors import names_not_finite
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ def adapted(
         for epoch in range(1, epochs + 1):
             _train_an_epoch(trainer, rate, seed_of(seed, "adapt", epoch))
             weights = state_of(trainer)["local"]
-            if not _is_finite(weights):
+            if names_not_finite(weights):
                 logger.warning("the further training diverged in epoch %d: it ends there", epoch)
                 break
             gain = judge.gain(weights)
@@ -92,7 +93,3 @@ def _train_an_epoch(trainer: SupervisedTrainer, rate: float, seed: int) -> None:
 
 def _is_no_schedule(handler: Handler) -> bool:
     return not isinstance(handler_owner(handler), LrScheduleHandler)
-
-
-def _is_finite(weights: Weights) -> bool:
-    return all(bool(tensor.isfinite().all()) for tensor in weights.values())

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from monai.fl.client.monai_algo import convert_global_weights
 from monai.fl.utils.constants import ExtraItems, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
@@ -31,6 +32,7 @@ from monai_fairfl.client.training import (
 )
 from monai_fairfl.handlers import TrainLoss
 from monai_fairfl.measurements.entry import Entry, Memory
+from monai_fairfl.measurements.loading import device_of
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.measurements.training_probe import TrainingProbe
@@ -39,7 +41,7 @@ from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, chosen, 
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Measurement, Weights
 from monai_fairfl.run_folder.ledger import digest_of
-from monai_fairfl.utils.tensors import on_cpu
+from monai_fairfl.utils.tensors import CPU, moved, names_not_finite, on_cpu
 
 logger = logging.getLogger(__name__)
 
@@ -233,8 +235,10 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         train_loss = self._train(request, received)
         if "train_loss" in request.measure and train_loss.value is not None:
             measurements["train_loss"] = train_loss.value
+        trained = self.trainer.network.state_dict()
+        self._require_finite(trained, received)
+        update = self._update(request, trained)
         state = state_of(self.trainer)
-        self._require_finite(state["local"], received)
         measurements |= self._measure("trained", request, state["local"], past)
 
         if "average_from" in request.context:
@@ -246,7 +250,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             self._require_finite(personal, received)
             measurements |= self._measure("personal", request, personal, past)
 
-        reply = self._reply(request, state["local"], measurements, train_loss)
+        reply = self._reply(request, update, state["local"], measurements, train_loss)
         if self.post_weight_filters and reply.update is not None:
             # The local model is the one that entered the average, with the filters' noise.
             for name, change in reply.update.items():
@@ -327,9 +331,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         stay what it was.
         """
         received = self.spec.with_aliases(received)
-        for name, tensor in trained.items():
-            if tensor.isfinite().all():
-                continue
+        for name in names_not_finite(trained):
+            tensor = trained[name]
             is_parameter = name in self.spec.parameters
             if is_parameter or not tensor.equal(received[name].to(tensor)):
                 raise ValueError(
@@ -475,18 +478,29 @@ class FairMonaiAlgo(MendedMonaiAlgo):
 
     # ---- what leaves the site, and what stays
 
+    def _update(self, request: Request, trained: Weights) -> dict[str, torch.Tensor]:
+        """The change of each parameter that was sent, on the CPU.
+
+        It is computed where the network is: from a GPU the changes come by one transfer.
+        """
+        names = [name for name in self.spec.parameters if name in request.weights]
+        sent = {name: request.weights[name] for name in names}
+        received = moved(sent, device_of(self.trainer.network))
+        changes = {}
+        for name in names:
+            # A network may lay its values out in another order (channels_last).
+            changes[name] = (trained[name] - received[name]).contiguous()
+        return dict(moved(changes, CPU))
+
     def _reply(
         self,
         request: Request,
+        update: Weights,
         local: Weights,
         measurements: dict[str, Measurement],
         train_loss: TrainLoss,
     ) -> Reply:
         """What leaves the site: the change of each parameter that was sent, and the buffers."""
-        update = {}
-        for name in self.spec.parameters:
-            if name in request.weights:
-                update[name] = local[name] - request.weights[name]
         buffers = {}
         for name in self.spec.buffers:
             if name in request.weights:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
+import torch
 from ignite.engine import Engine, Events
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
@@ -104,13 +105,23 @@ def one_round(
         for handler in handlers:
             handler.attach(trainer)
             stack.callback(handler.detach)
-        if trainer.scaler is not None:
+        scaler = _scaler_of_round(trainer)
+        if scaler is not None:
             # ``Trainer.run`` makes a new loss scaler, which would have to find the scale again.
-            give_back = trainer.add_event_handler(Events.STARTED, _set_scaler, trainer.scaler)
+            give_back = trainer.add_event_handler(Events.STARTED, _set_scaler, scaler)
             stack.enter_context(give_back)
         seed_loader(trainer.data_loader, seed)
         yield
         require_whole_run(trainer)
+
+
+def _scaler_of_round(trainer: SupervisedTrainer) -> Any:
+    """The loss scaler to go on with; ``None``: the one that ``Trainer.run`` makes."""
+    if trainer.amp and trainer.amp_kwargs.get("dtype") is torch.bfloat16:
+        # The range of bfloat16 is that of float32, so that nothing overflows. A scaler that is on
+        # would ask after every step whether anything did, and so wait for the GPU.
+        return torch.amp.GradScaler(enabled=False)
+    return trainer.scaler
 
 
 def _set_scaler(trainer: SupervisedTrainer, scaler: Any) -> None:

@@ -23,6 +23,8 @@ from .layouts import site_folders as site_folders
 from .partition import chosen_clients as chosen_clients
 from .partition import partitioned_datalist as partitioned_datalist
 from .partition import repeat_case as repeat_case
+from .prepared import RememberingCompose as RememberingCompose
+from .prepared import remember_prepared as remember_prepared
 from .resizing import SmoothResized as SmoothResized
 from .slices import SampleSlicesd as SampleSlicesd
 from .structures import LabelStructuresd as LabelStructuresd
@@ -38,3 +40,4 @@ from .synthetic_fundus import make_photograph as make_photograph
 from .synthetic_fundus import write_clinics as write_clinics
 from .untracked import UntrackedCompose as UntrackedCompose
 from .untracked import UntrackedRandAffined as UntrackedRandAffined
+from .untracked import UntrackedRandHistogramShiftd as UntrackedRandHistogramShiftd

@@ -88,7 +88,7 @@ class SharpnessAware(Detachable):
         if self.rho == 0:
             return
         loss_scale = 1.0
-        if engine.amp and engine.scaler is not None:
+        if engine.amp and engine.scaler is not None and engine.scaler.is_enabled():
             # The scaler skips the step of a gradient that overflowed: it stays as it is. Without a
             # scaler nothing is asked of the gradient here, for which a GPU would have to wait.
             if not torch.isfinite(total_norm(clean)):

@@ -4,18 +4,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Any
 
 import torch
 from ignite.engine import Engine, Events
 from monai.engines.utils import IterationEvents
-from monai.utils import CommonKeys
+from monai.utils import CommonKeys, convert_to_tensor
 
 from monai_fairfl.handlers import boards
 from monai_fairfl.handlers.base import Detachable
 from monai_fairfl.losses import labelled_channels
+from monai_fairfl.utils.tensors import values_of
 
 
 class TrainLoss(Detachable):
@@ -25,6 +24,9 @@ class TrainLoss(Detachable):
     image labels it: a channel below 0 is one that this site does not label
     (:class:`~monai_fairfl.losses.LabelledLoss`). A label with other channels than the prediction
     has indices of classes, from which this cannot be read.
+
+    No number is read while the training runs, so that a GPU never waits for the processor's next
+    step: the losses stay where they are until somebody asks for one of the sums.
 
     Args:
         board: name under which :class:`~monai_fairfl.handlers.MeasurementsFilter` finds the value,
@@ -41,10 +43,28 @@ class TrainLoss(Detachable):
 
     def reset(self) -> None:
         """Begin a new round."""
-        self.total = 0.0
         self.images = 0
         self.steps = 0
-        self.labelled: tuple[bool, ...] = ()
+        # Of each batch: its loss, where it was computed, and its number of images.
+        self._losses: list[torch.Tensor] = []
+        self._batch_sizes: list[int] = []
+        # Which channels any batch so far labels.
+        self._labelled: torch.Tensor | None = None
+
+    @property
+    def total(self) -> float:
+        """The sum of the losses over the images so far."""
+        total = 0.0
+        for loss, images in zip(values_of(self._losses), self._batch_sizes, strict=True):
+            total += loss * images
+        return total
+
+    @property
+    def labelled(self) -> tuple[bool, ...]:
+        """For each channel of the label, whether any image so far labels it."""
+        if self._labelled is None:
+            return ()
+        return tuple(self._labelled.tolist())
 
     @property
     def value(self) -> float | None:
@@ -62,8 +82,9 @@ class TrainLoss(Detachable):
     def _count(self, engine: Engine) -> None:
         output: Any = engine.state.output
         images = len(output[CommonKeys.IMAGE])
-        batch_loss = float(output[CommonKeys.LOSS].detach().mean())
-        self.total += batch_loss * images
+        loss = convert_to_tensor(output[CommonKeys.LOSS].detach(), track_meta=False)
+        self._losses.append(loss.mean())
+        self._batch_sizes.append(images)
         self.images += images
         if _is_optimizer_step(engine):
             self.steps += 1
@@ -71,12 +92,9 @@ class TrainLoss(Detachable):
         label = output.get(CommonKeys.LABEL)
         predicted = output.get(CommonKeys.PRED)
         if _has_channels_of(label, predicted):
-            self._record_labels(labelled_channels(label).any(0).tolist())
-
-    def _record_labels(self, labelled: Sequence[bool]) -> None:
-        """Add the channels that a batch labels to those of earlier batches."""
-        pairs = zip_longest(self.labelled, labelled, fillvalue=False)
-        self.labelled = tuple(earlier or now for earlier, now in pairs)
+            plain_label = convert_to_tensor(label, track_meta=False)
+            labelled = labelled_channels(plain_label).any(0)
+            self._labelled = labelled if self._labelled is None else self._labelled | labelled
 
     def _publish(self, engine: Engine) -> None:
         if self.board is not None and self.value is not None:

@@ -28,6 +28,7 @@ from monai_fairfl.measurements.features import (
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.training_probe import TrainingProbe
 from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.utils.tensors import CPU, moved
 
 
 def cka(
@@ -57,14 +58,17 @@ def cka(
     return _with_mean(values)
 
 
-def _grams(network: nn.Module, weights: Weights, images: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Layer -> centred Gram matrix (n, n) of its features under ``weights``."""
+def _grams(network: nn.Module, weights: Weights, images: torch.Tensor) -> Weights:
+    """Layer -> centred Gram matrix (n, n) of its features under ``weights``.
+
+    They are computed where the network is, and come to the CPU together.
+    """
     grams: dict[str, torch.Tensor] = {}
     for layer, features in features_of(network, weights, images, scored_layers(network)):
         gram = centred_gram(features)
         # Those of a layer's pieces add up to that of the layer.
         grams[layer] = grams[layer] + gram if layer in grams else gram
-    return grams
+    return moved(grams, CPU)
 
 
 def feature_cosine(
@@ -96,7 +100,7 @@ def feature_cosine(
                 products[layer] = block
 
     values = {}
-    for layer, sums in products.items():
+    for layer, sums in moved(products, CPU).items():
         values[layer] = float(_cosines(sums[0], sums[1], sums[2]).mean())
     return _with_mean(values)
 

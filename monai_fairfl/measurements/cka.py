@@ -122,9 +122,9 @@ def centred_gram(features: torch.Tensor) -> torch.Tensor:
 
     squares = n * _squares(first) + total.trace()
     centred = total - total.mean(0) - total.mean(1, keepdim=True) + total.mean()
-    if centred.trace() <= ROUNDING * squares:
-        return torch.zeros_like(total)
-    return centred
+    # No question in between: a GPU would be waited for.
+    is_constant = centred.trace() <= ROUNDING * squares
+    return torch.where(is_constant, torch.zeros_like(total), centred)
 
 
 def _squares(features: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from monai.utils import convert_to_tensor
 from torch import nn
 
 from monai_fairfl.measurements.forward import inferred, prepared, same_epoch
-from monai_fairfl.measurements.loading import load_weights, loaded
+from monai_fairfl.measurements.loading import device_of, load_weights, loaded
 from monai_fairfl.protocol.model_spec import read_spec
 from monai_fairfl.protocol.values import Weights
 
@@ -207,12 +207,16 @@ def _sizes(network: nn.Module, images: torch.Tensor, layers: Sequence[str]) -> d
 def _features(
     network: nn.Module, images: torch.Tensor, pieces: Sequence[Piece], sizes: Mapping[str, int]
 ) -> list[torch.Tensor]:
-    """Features of every piece, one tensor (n, columns) each; NaN where a layer gave none."""
+    """Features of every piece, one tensor (n, columns) each; NaN where a layer gave none.
+
+    They stay where the network is.
+    """
     layers = [piece.layer for piece in pieces]
+    device = device_of(network)
     features = []
     for piece in pieces:
         width = piece.columns.stop - piece.columns.start
-        features.append(torch.full((len(images), width), torch.nan))
+        features.append(torch.full((len(images), width), torch.nan, device=device))
 
     for begin in range(0, len(images), BATCH):
         rows = slice(begin, begin + BATCH)
@@ -223,7 +227,7 @@ def _features(
                 return
             for piece, tensor in zip(pieces, features, strict=True):
                 if piece.layer == layer:
-                    tensor[rows] = output[:, piece.columns].float().cpu()
+                    tensor[rows] = output[:, piece.columns].float()
 
         _forward(network, images[rows], layers, copy_rows)
     return features
@@ -247,10 +251,11 @@ def _forward(
         if len(tensor) % len(images) == 0:
             read(layer, tensor.detach().reshape(len(images), -1))
 
-    device = next(network.parameters()).device
     with ExitStack() as stack, eval_mode(network):
         # A large layer may come in several pieces: dict.fromkeys drops repetitions, in order.
         for layer in dict.fromkeys(layers):
             handle = network.get_submodule(layer).register_forward_hook(partial(hook, layer))
             stack.callback(handle.remove)
-        network(images.to(device))
+        # A compiled network does not call hooks that came after its compilation.
+        with torch.compiler.set_stance("force_eager"):
+            network(images.to(device_of(network)))

@@ -7,8 +7,10 @@ from __future__ import annotations
 import torch
 
 from monai_fairfl.measurements.entry import Context, Memory
+from monai_fairfl.measurements.loading import device_of
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.protocol.values import Estimate, Measurement, Weights
+from monai_fairfl.utils.tensors import moved
 
 LARGEST_WEIGHT = 1 - 1e-6
 """A client of a larger weight was alone in the average: there is no model without it."""
@@ -29,7 +31,11 @@ def leave_one_out_error(
     elif memory.previous is None or not 0 < previous_weight <= LARGEST_WEIGHT:
         return None
     else:
-        without = leave_one_out_model(weights, memory.previous, previous_weight)
+        # Where the network is: the model that comes of it needs no transfer.
+        device = device_of(probe.engine.network)
+        received = moved(weights, device)
+        own = moved(memory.previous, device)
+        without = leave_one_out_model(received, own, previous_weight)
     dice = probe.score(without)["mean"]
     assert isinstance(dice, Estimate)
     return Estimate(1 - dice.value, dice.stderr, dice.n)

@@ -7,9 +7,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 from monai_fairfl.protocol.values import Weights
+from monai_fairfl.utils.tensors import CPU, moved
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Where ``network`` computes: the device of its first parameter; the CPU where it has none.
+
+    >>> device_of(nn.Linear(1, 1))
+    device(type='cpu')
+    """
+    first = next(network.parameters(), None)
+    return CPU if first is None else first.device
 
 
 def load_weights(network: nn.Module, weights: Weights) -> None:
@@ -18,7 +30,8 @@ def load_weights(network: nn.Module, weights: Weights) -> None:
     Raises:
         KeyError: when ``weights`` holds a name that the network does not have.
     """
-    unexpected = network.load_state_dict(dict(weights), strict=False).unexpected_keys
+    there = moved(weights, device_of(network))
+    unexpected = network.load_state_dict(dict(there), strict=False).unexpected_keys
     if unexpected:
         raise KeyError(
             f"the network has no tensor {unexpected[0]!r} ({len(unexpected)} unknown names)"

@@ -19,6 +19,7 @@ from monai_fairfl.measurements.forward import inferred, prepared, same_epoch
 from monai_fairfl.measurements.loading import loaded
 from monai_fairfl.measurements.sharpness import perturbation
 from monai_fairfl.protocol.values import Estimate, Weights
+from monai_fairfl.utils.tensors import values_of
 
 
 class BatchGradients(NamedTuple):
@@ -84,13 +85,15 @@ class TrainingProbe:
         parameters = self._parameters()
         with loaded(network, weights), eval_mode(network):
             # Gradient of the mean loss over all images.
-            clean_losses = []
+            losses = []
+            batch_sizes = []
             sums = [torch.zeros_like(parameter) for parameter in parameters]
-            for batch in self._batch_gradients(parameters):
-                clean_losses.append((batch.loss, batch.images))
-                for total, gradient in zip(sums, batch.gradients, strict=True):
-                    total += batch.images * gradient
-            all_images = sum(images for _, images in clean_losses)
+            for loss, images, batch_gradients in self._batch_gradients(parameters):
+                losses.append(loss)
+                batch_sizes.append(images)
+                for total, gradient in zip(sums, batch_gradients, strict=True):
+                    total += images * gradient
+            all_images = sum(batch_sizes)
             gradients = [total / all_images for total in sums]
 
             # Loss at w + epsilon. ``loaded`` puts the weights back.
@@ -99,6 +102,7 @@ class TrainingProbe:
                 for parameter, step in zip(parameters, steps, strict=True):
                     parameter.add_(step)
             perturbed_losses = self._losses()
+        clean_losses = list(zip(values_of(losses), batch_sizes, strict=True))
         return _mean(perturbed_losses) - _mean(clean_losses)
 
     def batch_gradients(self, weights: Weights) -> Iterator[BatchGradients]:
@@ -108,7 +112,8 @@ class TrainingProbe:
         """
         network = self.engine.network
         with loaded(network, weights), eval_mode(network):
-            yield from self._batch_gradients(self._parameters())
+            for loss, images, gradients in self._batch_gradients(self._parameters()):
+                yield BatchGradients(float(loss), images, gradients)
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         parameters = self.engine.network.parameters()
@@ -117,16 +122,21 @@ class TrainingProbe:
     def _losses(self) -> list[tuple[float, int]]:
         """Each batch's (loss, images), at the network's present weights."""
         losses = []
+        batch_sizes = []
         for batch in same_epoch(self.engine):
             with torch.no_grad():
                 loss, images = _batch_loss(self.engine, batch)
-            losses.append((float(loss), images))
-        return losses
+            losses.append(loss)
+            batch_sizes.append(images)
+        return list(zip(values_of(losses), batch_sizes, strict=True))
 
     def _batch_gradients(
         self, parameters: Sequence[torch.nn.Parameter]
-    ) -> Iterator[BatchGradients]:
-        """Each batch's loss and gradient, at the network's present weights."""
+    ) -> Iterator[tuple[torch.Tensor, int, list[torch.Tensor]]]:
+        """Each batch's loss, images and gradient, at the network's present weights.
+
+        The loss is not read here: a GPU would be waited for after every batch.
+        """
         for batch in same_epoch(self.engine):
             with torch.enable_grad():
                 loss, images = _batch_loss(self.engine, batch)
@@ -136,7 +146,7 @@ class TrainingProbe:
             gradients = []
             for parameter, gradient in zip(parameters, found, strict=True):
                 gradients.append(torch.zeros_like(parameter) if gradient is None else gradient)
-            yield BatchGradients(float(loss.detach()), images, gradients)
+            yield loss.detach(), images, gradients
 
 
 def _mean(values: Sequence[tuple[float, int]]) -> float:

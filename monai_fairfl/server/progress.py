@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
-from types import TracebackType
 from typing import Any
 
 from rich.progress import BarColumn
@@ -78,13 +77,8 @@ class Progress:
             self.shown_by(self.done)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.bar.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self.bar.__exit__(*error)
 
     def asked(self, requests: int) -> None:
         """An exchange of ``requests`` requests begins."""

@@ -81,6 +81,16 @@ def test_runs_at_a_time_share_the_time_and_each_is_timed_by_itself(clock: Clock)
     assert display.seconds_left() == 4 * 30
 
 
+def test_runs_may_have_rounds_of_their_own(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    display = RunsDisplay(KINDS, dict(zip(TITLES, [2, 3, 4, 10])))
+    run_rounds(display, clock, TITLES[0], 10, 2)
+    display.run_ended(TITLES[0])
+    assert display.seconds_left() == (3 + 4 + 10) * 10
+    assert "about 0:02:50 left" in capsys.readouterr().err
+
+
 def test_a_run_that_goes_on_after_its_process_ended_has_no_round_in_between(clock: Clock) -> None:
     display = RunsDisplay(KINDS, ROUNDS)
     run_rounds(display, clock, TITLES[0], 10, 2)

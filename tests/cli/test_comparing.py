@@ -330,7 +330,6 @@ def rounds_in(folder: Path) -> int:
 def test_killed_in_the_middle_and_resumed_every_file_is_the_same(
     compared: tuple[Path, str], sites: Path, tmp_path: Path
 ) -> None:
-    whole, printed = compared
     out = tmp_path / "out"
     command = ["-W", "ignore", "-m", "monai_fairfl", *words(sites, out)]
     process = warm_python.start(command, tmp_path, stderr=tmp_path / "log")
@@ -343,12 +342,23 @@ def test_killed_in_the_middle_and_resumed_every_file_is_the_same(
     assert "end" not in kinds
     assert not (out / "comparison.json").exists()
 
-    done = warm_python.run(command, tmp_path, COLUMNS="120")
+    log = require_same_when_resumed(command, out, compared)
+    assert "8/8 FedCE-sum, seed 1, fold 1: done" in log
+    assert "3/8" not in log
+
+
+def require_same_when_resumed(command: list[str], out: Path, compared: tuple[Path, str]) -> str:
+    """The command goes on to the tables and files of a comparison that nothing interrupted.
+
+    Returns:
+        What it logged.
+    """
+    whole, printed = compared
+    done = warm_python.run(command, out.parent, COLUMNS="120")
     assert done.returncode == 0, done.stderr
-    assert "8/8 FedCE-sum, seed 1, fold 1: done" in done.stderr
-    assert "3/8" not in done.stderr
     assert done.stdout.replace(str(out), str(whole)) == printed
     require_same_files(out, whole, [*TABLES, "plan.json"])
+    return done.stderr
 
 
 def require_same_files(out: Path, whole: Path, names: Sequence[str]) -> None:
@@ -367,7 +377,6 @@ def require_same_files(out: Path, whole: Path, names: Sequence[str]) -> None:
 def test_cells_at_a_time_with_killed_workers_and_ctrl_c_leave_the_files_of_one_process(
     compared: tuple[Path, str], sites: Path, tmp_path: Path
 ) -> None:
-    whole, printed = compared
     out = tmp_path / "out"
     command = ["-W", "ignore", "-m", "monai_fairfl", *words(sites, out, "--jobs", "2")]
     process = warm_python.start(command, tmp_path, stderr=tmp_path / "log")
@@ -391,11 +400,7 @@ def test_cells_at_a_time_with_killed_workers_and_ctrl_c_leave_the_files_of_one_p
     assert all_end(later)
 
     command = ["-W", "ignore", "-m", "monai_fairfl", *words(sites, out, "--jobs", "3")]
-    done = warm_python.run(command, tmp_path, COLUMNS="120")
-    assert done.returncode == 0, done.stderr
-    assert "8/8 " in done.stderr
-    assert done.stdout.replace(str(out), str(whole)) == printed
-    require_same_files(out, whole, [*TABLES, "plan.json"])
+    assert "8/8 " in require_same_when_resumed(command, out, compared)
 
 
 def asked_cells(sites: Path, out: Path) -> list[Cell]:
@@ -500,3 +505,27 @@ def test_valuations_are_of_one_training(sites: Path, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "valuations are of one training: leave them out" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_with_a_last_mile_the_models_trained_alone_come_first_and_are_candidates(
+    sites: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    targets = [
+        {"_target_": "monai_fairfl.strategies.FedAvg"},
+        {"_target_": "monai_fairfl.strategies.Standalone"},
+    ]
+    last_mile = ["--adapt_epochs", "1", "--jobs", "2"]
+    strategies = ["--strategies", json.dumps(targets), "--seeds", "[0, 1]"]
+    done = warm_python.run(
+        federate_command(sites, out, *strategies, "--rounds", "2", *last_mile), tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    for seed in SEEDS:
+        federated = read_ledger(out / f"cells/FedAvg/seed-{seed}/ledger.jsonl")[-1]["scores"]
+        alone = read_ledger(out / f"cells/Standalone/seed-{seed}/ledger.jsonl")[-1]["scores"]
+        for site in SITES:
+            assert federated[site]["alone"]["score"] == alone[site]["own"]["score"]
+            assert "alone" not in alone[site]

@@ -592,6 +592,7 @@ def test_an_overlay_makes_training_labels_wrong_and_no_others(hospitals, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_in_a_federation_the_overlay_reaches_the_sites_of_the_group_only(hospitals, tmp_path):
     from monai_fairfl.bundle.federation import BundleFederation
     from monai_fairfl.strategies import FedISM

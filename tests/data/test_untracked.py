@@ -15,9 +15,22 @@ import pytest
 import torch
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor, get_track_meta, set_track_meta
-from monai.transforms import Compose, RandAffined, RandFlip, RandGaussianNoise, ScaleIntensity
+from monai.transforms import (
+    Compose,
+    RandAffined,
+    RandFlip,
+    RandGaussianNoise,
+    RandHistogramShiftd,
+    ScaleIntensity,
+)
 
-from monai_fairfl.data import CLINICS, UntrackedCompose, UntrackedRandAffined, write_clinics
+from monai_fairfl.data import (
+    CLINICS,
+    UntrackedCompose,
+    UntrackedRandAffined,
+    UntrackedRandHistogramShiftd,
+    write_clinics,
+)
 
 BUNDLES = Path(__file__).parents[2] / "bundles"
 
@@ -171,8 +184,20 @@ def tracking(switch: bool) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("size", [(16, 16), (15, 24), (8, 10, 12)])
-def test_an_untracked_affine_transform_is_monais_to_the_bit(size: tuple[int, ...]) -> None:
-    arguments = {**AFFINE, "keys": ["image", "label", "more"]}
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"shear_range": None},
+        {"shear_range": None, "scale_range": [0.3]},
+        {"shear_range": None, "translate_range": None},
+        {"shear_range": None, "rotate_range": None, "scale_range": None},
+    ],
+)
+def test_an_untracked_affine_transform_is_monais_to_the_bit(
+    size: tuple[int, ...], changes: Any
+) -> None:
+    arguments = {**AFFINE, "keys": ["image", "label", "more"], **changes}
     arguments["mode"] = ["bilinear", "nearest", "bilinear"]
     monais = RandAffined(**arguments).set_random_state(5)  # type: ignore[arg-type]
     ours = UntrackedRandAffined(**arguments).set_random_state(5)
@@ -216,3 +241,54 @@ def test_any_other_affine_transform_is_monais(tracked: bool, given: Any, changes
     if tracked:
         assert torch.equal(monais.affine, ours.affine)
         assert monais.applied_operations and ours.applied_operations
+
+
+@pytest.mark.parametrize("size", [(1, 40, 40), (3, 16, 15), (1, 8, 10, 12)])
+@pytest.mark.parametrize("points", [3, [4, 8], [30, 36]])
+def test_an_untracked_shift_of_the_histogram_is_monais_to_the_bit(
+    size: tuple[int, ...], points: Any
+) -> None:
+    arguments: Any = {"keys": ["image", "more"], "prob": 0.8, "num_control_points": points}
+    monais = RandHistogramShiftd(**arguments).set_random_state(5)
+    ours = UntrackedRandHistogramShiftd(**arguments).set_random_state(5)
+    generator = torch.Generator().manual_seed(0)
+    shifted = 0
+    with tracking(False):
+        # The draws of each call follow those of the call before.
+        for call in range(40):
+            image = torch.randn(size, generator=generator) * 3.0 ** (call - 20) + call
+            data = {"image": image, "more": image.double(), "case": "a"}
+            expected, found = monais(data), ours(data)
+            shifted += not torch.equal(found["image"], image)
+            assert set(found) == set(data) and found["case"] == "a"
+            for key in ("image", "more"):
+                assert found[key].dtype == expected[key].dtype == data[key].dtype
+                # A range that is lost in rounding has no curve: NaN in both.
+                assert torch.equal(found[key].nan_to_num(7), expected[key].nan_to_num(7))
+    assert 20 < shifted < 40
+
+
+@pytest.mark.filterwarnings("ignore:The image's intensity is a single value")
+@pytest.mark.parametrize("value", [0.5, float("nan"), float("inf")])
+def test_an_image_without_a_range_is_shifted_as_monai_does(value: float) -> None:
+    image = torch.full((1, 6, 6), 0.5)
+    image[0, 0, 0] = value
+    results = []
+    for kind in (RandHistogramShiftd, UntrackedRandHistogramShiftd):
+        with tracking(False):
+            shift = kind("image", prob=1.0).set_random_state(1)
+            results.append(shift({"image": image})["image"])
+    assert torch.equal(results[0].nan_to_num(7), results[1].nan_to_num(7))
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+@pytest.mark.parametrize("given", [MetaTensor, torch.as_tensor])
+def test_a_tracked_shift_of_the_histogram_is_monais(tracked: bool, given: Any) -> None:
+    image = given(torch.rand(1, 12, 12))
+    results = []
+    for kind in (RandHistogramShiftd, UntrackedRandHistogramShiftd):
+        with tracking(tracked):
+            shift = kind("image", prob=1.0).set_random_state(1)
+            results.append(shift({"image": image})["image"])
+    monais, ours = results
+    assert type(monais) is type(ours) and torch.equal(monais, ours)

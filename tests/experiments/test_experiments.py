@@ -7,9 +7,13 @@ from __future__ import annotations
 import doctest
 import importlib
 import json
+import os
+import re
+import shlex
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -234,45 +238,148 @@ def test_examples_in_the_docstrings_run(module: str) -> None:
     assert doctest.testmod(load(module)).failed == 0
 
 
+def tiny(**changes: Any) -> Any:
+    """A study of six small clinics that trains for two short rounds."""
+    small: dict[str, Any] = {
+        "sites": {"kind": "fundus", "size": 64, "seed": 0},
+        "rounds": 2,
+        "local_epochs": 1,
+        "folds": 5,
+        "repeats": [3],
+        "overrides": {"size": [32, 32], "working_size": 48, "channels": [4, 8]},
+        "keep": ["global_score", "leave_one_out_error"],
+    }
+    return replace(load("study").Study.read("six_fundus"), **{**small, **changes})
+
+
+def run_study(
+    which: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *words: str
+) -> dict[str, Any]:
+    """Run a study by the command; return its results by the names of their files."""
+    study, run = load("study"), load("run")
+    monkeypatch.setattr(study.Study, "results", property(lambda self: tmp_path / "results"))
+    monkeypatch.setattr(study.Study, "read", lambda name: which)
+    folders = ["--data", str(tmp_path), "--runs", str(tmp_path / "runs")]
+    run.main([which.name, *folders, "--jobs", "1", *words])
+    return {
+        path.stem: json.loads(path.read_text()) for path in (tmp_path / "results").glob("*.json")
+    }
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_cell_runs_from_its_command_to_its_json_and_is_not_run_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = "FedCE-fold3"
+    found = run_study(tiny(), tmp_path, monkeypatch, "--only", cell)
+    assert list(found) == [cell]
+    result = found[cell]
+    assert (result["strategy"], result["fold"], result["seed"], result["name"]) == (
+        "FedCE",
+        3,
+        3,
+        "FedCE",
+    )
+    assert len(result["test"]["dice"]) == 6 and all(result["test"]["cases"].values())
+    assert all(len(values) == 2 for values in result["leave_one_out_error"].values())
+    assert "1/1 six_fundus FedCE-fold3: done" in capsys.readouterr().err
+    folder = tmp_path / "runs" / "six_fundus" / cell
+    assert not (folder / "checkpoints").exists()
+    assert not list(folder.glob("sites/*/state/*.pt"))
+
+    file = tmp_path / "results" / f"{cell}.json"
+    before = file.read_bytes()
+    run_study(tiny(), tmp_path, monkeypatch, "--only", cell)
+    assert capsys.readouterr().err == ""
+    # From what the run left: its checkpoints are gone.
+    file.unlink()
+    run_study(tiny(), tmp_path, monkeypatch, "--only", cell)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.extended
+@pytest.mark.long
+@pytest.mark.slow
+def test_who_repeats_the_recorded_command_gets_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study, run = load("study"), load("run")
-    monkeypatch.setattr(
-        study.Study, "results", property(lambda self: tmp_path / "results" / self.name)
-    )
-    small = {"size": [32, 32], "working_size": 48, "channels": [4, 8]}
-    tiny = replace(
-        study.Study.read("six_fundus"),
-        sites={"kind": "fundus", "size": 64, "seed": 0},
-        rounds=2,
-        local_epochs=1,
-        folds=5,
-        repeats=[3],
-        overrides=small,
-        keep=["global_score", "leave_one_out_error"],
-    )
-    cell = next(cell for cell in tiny.cells() if cell.strategy == "FedCE")
-    root = tiny.sites_root(tmp_path, tmp_path / "runs")
-    run.run_cell(tiny, cell, root, tmp_path, tmp_path / "runs")
-    found = json.loads(tiny.path(cell).read_text())
-    assert (found["strategy"], found["fold"], found["seed"], found["name"]) == (
-        "FedCE",
-        3,
-        3,
-        "FedCE",
-    )
-    assert len(found["test"]["dice"]) == 6 and all(found["test"]["cases"].values())
-    assert all(len(values) == 2 for values in found["leave_one_out_error"].values())
-    assert not list((tmp_path / "runs" / "six_fundus" / cell.name).glob("checkpoints"))
-    before = tiny.path(cell).read_bytes()
-    tiny.path(cell).unlink()
-    run.run_cell(
-        tiny, cell, root, tmp_path, tmp_path / "runs"
-    )  # from what the run left: its checkpoints are gone
-    assert tiny.path(cell).read_bytes() == before
+    # Two cells at a time, in processes of their own; one of them with keys of its own.
+    settings = {
+        "": {"strategies": ["FedCE"]},
+        "fewer": {
+            "strategies": ["FedAvg"],
+            "arguments": {"evaluate": ["local_score"], "federation#final": ["score", "test_score"]},
+        },
+    }
+    which = tiny(settings=settings, seeds=[7], sites="fundus")
+    tiny().sites_root(tmp_path, tmp_path / "made").rename(tmp_path / "fundus")
+    found = run_study(which, tmp_path, monkeypatch, "--jobs", "2")
+    assert sorted(found) == ["FedCE-fold3-seed7", "fewer-FedAvg-fold3-seed7"]
+    for name, result in found.items():
+        words = shlex.split(result["command"].replace("DATA", str(tmp_path)))
+        words[words.index("RUN")] = str(tmp_path / name)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
+        subprocess.run([sys.executable, *words[1:]], cwd=CHECKOUT, env=environment, check=True)
+        again = load("summary").summary(tmp_path / name, which.keep)
+        assert load("study").rounded(again) == {key: result[key] for key in again}
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_cell_that_fails_is_named_with_its_reason_and_the_others_are_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {
+        "": {"strategies": ["FedAvg"]},
+        "no_such_fold": {"strategies": ["FedAvg"], "overrides": {"split_fold": 9}},
+    }
+    which = tiny(settings=settings, rounds=1)
+    with pytest.raises(SystemExit, match="1 of 2 cells are not done; the same command goes on"):
+        run_study(which, tmp_path, monkeypatch)
+    assert [path.stem for path in (tmp_path / "results").iterdir()] == ["FedAvg-fold3"]
+    failed = "2/2 six_fundus no_such_fold-FedAvg-fold3 failed: .*folds=5, fold=9"
+    assert re.search(failed, capsys.readouterr().err)
+
+
+def test_a_misspelt_key_is_refused_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tiny(arguments={"local_epoch": 1}, sites={"clients": 2})
+    with pytest.raises(SystemExit, match="six_fundus Standalone-fold3: unknown key 'local_epoch'"):
+        run_study(broken, tmp_path, monkeypatch)
+    assert not (tmp_path / "runs" / "six_fundus").exists()
+
+
+def test_a_study_may_name_seeds_for_each_of_its_folds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, reading = load("study"), load("reading")
+    settings = {"": {"strategies": ["FedAvg", "FedCE"]}}
+    which = tiny(settings=settings, repeats=[0, 1], seeds=[4, 9])
+    assert [cell.name for cell in which.cells()] == [
+        *("FedAvg-fold0-seed4", "FedCE-fold0-seed4", "FedAvg-fold1-seed4", "FedCE-fold1-seed4"),
+        *("FedAvg-fold0-seed9", "FedCE-fold0-seed9", "FedAvg-fold1-seed9", "FedCE-fold1-seed9"),
+    ]
+    cells = list(which.cells())
+    assert " --seed 9 " in which.recorded_command(cells[-1])
+    # A fold has the same cases, whatever the seed.
+    assert which.overrides_of(cells[0]) == which.overrides_of(cells[4])
+
+    monkeypatch.setattr(study.Study, "results", property(lambda self: tmp_path))
+    monkeypatch.setattr(study.Study, "read", lambda name: which)
+    for cell in cells[:-1]:
+        which.path(cell).write_text(json.dumps({"seed": which.seed_of(cell), "fold": cell.fold}))
+    assert reading.read("six_fundus", seed=4)["FedCE"] == [
+        {"seed": 4, "fold": 0},
+        {"seed": 4, "fold": 1},
+    ]
+    assert list(reading.read("six_fundus", seed=9)) == ["FedAvg"]
+    with pytest.raises(reading.NotFinished, match="runs of six_fundus with seed 5"):
+        reading.read("six_fundus", seed=5)
+
+    with pytest.raises(ValueError, match="setting 'other' has a seed of its own.*leave out one"):
+        tiny(settings={"other": {"arguments": {"seed": 99}}}, seeds=[4])
 
 
 def test_a_study_names_the_images_that_it_needs(
@@ -293,28 +400,29 @@ def test_a_study_names_the_images_that_it_needs(
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_stopped_run_is_said_with_its_log(
+def test_a_last_mile_has_the_models_trained_alone_and_the_used_models_test_scores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study, run = load("study"), load("run")
-    broken = replace(study.Study.read("six_fundus"), arguments={"no_such_key": 1})
-    cell = next(broken.cells())
-    with pytest.raises(
-        RuntimeError, match=f"{cell.name} ended before its last round; see .*log.txt"
-    ):
-        run.run_cell(broken, cell, tmp_path, tmp_path, tmp_path / "runs")
-    assert "no_such_key" in (tmp_path / "runs" / "six_fundus" / cell.name / "log.txt").read_text()
+    which = tiny(
+        settings={"": {"strategies": ["FedAvg", "Standalone"]}},
+        arguments={"adapt_epochs": 2, "adapt_rate": 0.01},
+        overrides={**tiny().overrides, "split_validation": 0.5},
+    )
+    found = run_study(which, tmp_path, monkeypatch)
+    federated, alone = found["FedAvg-fold3"], found["Standalone-fold3"]
+    assert "--trained_alone Standalone-fold3/models" in federated["command"]
+    for site, mile in federated["last_mile"].items():
+        assert list(mile["gains"]) == ["adapted", "averaged", "alone"]
+        closing = federated["closing"][site]
+        assert closing["alone"]["test_score"] == alone["closing"][site]["own"]["test_score"]
+        name = mile["taken"] or "own"
+        used = federated["test_used"]["dice"][site]
+        assert sum(used) / len(used) == pytest.approx(closing[name]["test_score"], abs=1e-4)
+        assert list(alone["last_mile"][site]["gains"]) == ["adapted", "averaged"]
+    assert any(mile["taken"] for mile in federated["last_mile"].values())
 
-
-def test_the_time_left_is_told_by_what_cells_took(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    study, run = load("study").Study, load("run")
-    monkeypatch.setattr(study, "missing", lambda self: list(self.cells())[:3])
-    monkeypatch.setattr(run, "run_cell", lambda study, *arguments: study.minutes * 3)
-    (tmp_path / "fundus").mkdir()
-    run.main(["fundus", "--data", str(tmp_path), "--runs", str(tmp_path / "runs"), "--jobs", "1"])
-    minutes = study.read("fundus").minutes
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].endswith(f"{3 * minutes:.1f} min; about {timedelta(minutes=3 * minutes)} left")
-    assert lines[2].endswith("about 0:00:00 left")
+    # Without the runs that left the models, nobody guesses.
+    (tmp_path / "results" / "FedAvg-fold3.json").unlink()
+    shutil.rmtree(tmp_path / "runs")
+    with pytest.raises(SystemExit, match="models are not committed: delete .*Standalone-fold3"):
+        run_study(which, tmp_path, monkeypatch)

@@ -74,6 +74,7 @@ def in_a_process(target: Any, *arguments: Any) -> int | None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_kill_before_any_write_of_a_round_loses_nothing(tmp_path: Path) -> None:
     counted = get_context("fork").Value("i", 0)
     assert in_a_process(count_writes, tmp_path / "whole", counted) == 0

@@ -138,6 +138,7 @@ def can_mount() -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_run_on_a_disk_that_fills_up_says_so_and_goes_on_when_there_is_room(
     tmp_path: Path,
 ) -> None:

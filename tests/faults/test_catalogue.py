@@ -60,6 +60,7 @@ def test_every_test_that_is_named_is_in_its_file(file: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_test_that_is_named_is_collected() -> None:
     pytest.importorskip("nvflare")
     words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]

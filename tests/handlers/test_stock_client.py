@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.checkout import CHECKOUT, TINY
+from helpers.checkout import CHECKOUT, DEVICE, TINY
 from ignite.engine import Engine, Events
 from monai.engines.utils import IterationEvents
 from monai.fl.client import MonaiAlgo
@@ -29,7 +29,7 @@ BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 def stock_client(data: Path, folder: Path, **overrides: Any) -> MonaiAlgo:
     kwargs: dict[str, Any] = {
         "dataset_dir": str(data),
-        "device": "$torch.device('cpu')",
+        "device": f"$torch.device('{DEVICE}')",
         "val_interval": 0,
         **TINY,
         **overrides,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers import warm_python
-from helpers.checkout import CHECKOUT, TINY
+from helpers.checkout import CHECKOUT, DEVICE, TINY
 
 from monai_fairfl.bundle.federation import BundleFederation
 
@@ -37,7 +37,7 @@ def command(root: Path, run_dir: Path, *arguments: str) -> list[str]:
             "--overrides",
             json.dumps(OVERRIDES),
         ),
-        *("--device", "cpu", "--report", "False", *arguments),
+        *("--device", DEVICE, "--report", "False", *arguments),
     ]
 
 
@@ -57,11 +57,17 @@ def infer(run_dir: Path, volumes: Path, masks: Path) -> subprocess.CompletedProc
             str(BUNDLE),
         ),
         *("--ckpt_path", str(run_dir / "models" / "global.pt"), "--dataset_dir", str(volumes)),
-        *("--output_dir", str(masks), "--device", "cpu"),
+        *("--output_dir", str(masks), "--device", DEVICE),
     ]
     return run(arguments, masks.parent)
 
 
 def federation(root: Path, run_dir: Path, strategies: Any, **settings: Any) -> BundleFederation:
-    settings = {"rounds": 2, "overrides": OVERRIDES, "report": False, **settings}
+    settings = {
+        "rounds": 2,
+        "overrides": OVERRIDES,
+        "report": False,
+        "device": DEVICE,
+        **settings,
+    }
     return BundleFederation(str(BUNDLE), str(root), strategies, run_dir=str(run_dir), **settings)

@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 CHECKOUT = Path(__file__).parents[2]
+
+DEVICE = os.environ.get("MONAI_FAIRFL_TEST_DEVICE", "cpu")
+"""The device on which clients train and measure in tests that compare no bits with stored ones."""
 
 TINY = {
     "size": [32, 32],

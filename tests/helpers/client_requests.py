@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from helpers.checkout import CHECKOUT, TINY
+from helpers.checkout import CHECKOUT, DEVICE, TINY
 
 from monai_fairfl.bundle.federation import initial_model
 from monai_fairfl.client.algo import FairMonaiAlgo
@@ -39,7 +39,7 @@ def tiny_settings(images: Path, folder: Path) -> dict[str, Any]:
         "datalist_file": str(folder.parent / f"{folder.name}.json"),
         "ckpt_dir": str(folder / "models"),
         "output_dir": str(folder / "eval"),
-        "device": "$torch.device('cpu')",
+        "device": f"$torch.device('{DEVICE}')",
         **TINY,
     }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.checkout import DEVICE
 from monai.bundle import ConfigWorkflow
 
 from monai_fairfl.data import CLINICS, SITES, write_clinics, write_sites
@@ -89,7 +90,7 @@ class Bundle:
         arguments = {
             "bundle_root": str(self.root),
             "dataset_dir": str(data),
-            "device": "cpu",
+            "device": DEVICE,
             **overrides_of_size,
             **folders,
             **overrides,

@@ -53,6 +53,7 @@ class Reporting:
             "address": float(request.weights["w"].data_ptr()),
             "threads": float(torch.get_num_threads()),
             "deterministic": float(torch.are_deterministic_algorithms_enabled()),
+            "cudnn_deterministic": float(torch.backends.cudnn.deterministic),
             "declared": float(len(DECLARED)),
         }
         return Reply(request.client, None, 0, measured, id=request.id)
@@ -61,6 +62,14 @@ class Reporting:
         if self.log is not None:
             with self.log.open("a") as file:
                 file.write(f"{os.getpid()}\n")
+
+
+class Deterministic(Reporting):
+    """Makes cuDNN deterministic when it is built, as a bundle does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.backends.cudnn.deterministic = True
 
 
 class Acting(LeastSquares):

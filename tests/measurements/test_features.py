@@ -199,3 +199,21 @@ def test_last_call_counts_containers_give_their_output_and_the_rest_is_not_yield
     assert set(found) == {"", "twice"}
     assert torch.allclose(found["twice"][0], network(images) / network.gain)
     assert torch.equal(found[""][0], network(images))
+
+
+@pytest.mark.slow
+def test_a_compiled_network_gives_its_features_too() -> None:
+    torch.manual_seed(0)
+    network = UNet(2, 1, 1, (4, 8), (2,))
+    images = torch.randn(4, 1, 8, 8)
+    layers = scored_layers(network)
+    expected = dict(features_of(network, network.state_dict(), images, layers))
+    network.compile(backend="eager")
+    # Compiled before there are hooks, as in a validation.
+    with torch.no_grad():
+        network.eval()(images[:2])
+        network(images)
+    found = dict(features_of(network, network.state_dict(), images, layers))
+    assert set(found) == set(expected)
+    for layer, of_layer in expected.items():
+        assert torch.equal(found[layer], of_layer)

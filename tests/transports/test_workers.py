@@ -23,6 +23,7 @@ from helpers.least_squares_federation import federation, ledger_bytes
 from helpers.worker_clients import (
     TARGETS,
     Acting,
+    Deterministic,
     Echo,
     Reporting,
     Talking,
@@ -215,6 +216,14 @@ def test_a_client_computes_with_the_settings_of_this_process(pool: WorkerPool) -
 
 
 @pytest.mark.long
+def test_what_a_client_sets_when_it_is_built_stays_in_later_rounds(pool: WorkerPool) -> None:
+    clients = workers_of(pool, {"A": Deterministic})
+    assert not torch.backends.cudnn.deterministic
+    for _ in range(2):
+        found = measured(clients, "A")["A"]
+        assert found["cudnn_deterministic"] == 1
+
+
 def test_a_worker_imports_the_modules_of_its_pool_and_does_without_those_that_are_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def mean_dice(scores: Mapping[str, Any]) -> float:
     return sum(score["mean"]["value"] for score in scores.values()) / len(scores)
 
 
+@pytest.mark.long
 def test_hospitals_values_add_up_and_a_second_run_measures_nothing(
     two: Path, tmp_path: Path, asked: list[Request]
 ) -> None:

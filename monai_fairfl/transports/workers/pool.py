@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -296,12 +295,7 @@ class WorkerPool:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def new_owner(self) -> int:

@@ -38,6 +38,7 @@ from monai_fairfl.transports.workers.messages import (
     Released,
     RoundsDone,
     Stop,
+    TorchSettings,
     Warned,
     receive,
     send,
@@ -128,6 +129,8 @@ class _Worker:
         # The transport's number -> its clients.
         self._clients: defaultdict[int, Clients] = defaultdict(Clients)
         self._model: Weights = {}
+        # Those of the pool's process, as they were set here last.
+        self._settings: TorchSettings | None = None
 
     def take(self, message: Any) -> None:
         """Carry out what the pool asks for."""
@@ -139,8 +142,18 @@ class _Worker:
         elif isinstance(message, Do):
             self._do(message)
 
+    def _use(self, settings: TorchSettings) -> None:
+        """Compute as the pool's process does.
+
+        Settings that did not change are not set again: what a client has set when it was built
+        stays, as in one process. A bundle so makes cuDNN deterministic.
+        """
+        if settings != self._settings:
+            settings.apply()
+            self._settings = settings
+
     def _answer(self, asked: Ask) -> None:
-        asked.torch.apply()
+        self._use(asked.torch)
         if asked.model is not None:
             self._model = self._received.read(asked.model)
         request = replace(asked.request, weights=self._model)
@@ -154,7 +167,7 @@ class _Worker:
             self._send(failed(request, in_words(error)))
 
     def _do(self, asked: Do) -> None:
-        asked.torch.apply()
+        self._use(asked.torch)
         try:
             with shown_by(self._report_rounds):
                 did = Did(pickle.loads(asked.work)())

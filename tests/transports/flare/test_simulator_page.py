@@ -60,6 +60,7 @@ def simulated(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.mark.slow
+@pytest.mark.simulator
 def test_the_script_gives_the_ledger_of_one_process(
     simulated: Path, one_process: Callable[..., Path]
 ) -> None:
@@ -70,6 +71,7 @@ def test_the_script_gives_the_ledger_of_one_process(
 
 
 @pytest.mark.slow
+@pytest.mark.simulator
 def test_results_lie_where_the_page_says(simulated: Path) -> None:
     named = names_in_first_column(PAGE, "| in `flare/FedCE/`")
     assert len(named) == 6
@@ -84,6 +86,7 @@ def test_results_lie_where_the_page_says(simulated: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.simulator
 def test_tensorboard_shows_every_curve_of_the_ledger(simulated: Path) -> None:
     accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator"

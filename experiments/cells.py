@@ -1,0 +1,137 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A cell of a study from its keys to its JSON, as the package's scheduler deals it out.
+
+It may be trained in another process, which knows this module and not the script that is run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from monai.bundle import ConfigParser
+from study import FEDERATE, ROOT, Cell, Study, write_result
+from summary import summary
+
+import monai_fairfl
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.transports.workers import Turn
+
+
+@dataclass(frozen=True)
+class CellOfStudy:
+    """A cell that has no JSON yet.
+
+    Args:
+        study: of the cell.
+        cell: of the study.
+        sites_root: folder of its sites.
+        data: folder of real images.
+        runs: folder of all runs.
+        file: its JSON.
+    """
+
+    study: Study
+    cell: Cell
+    sites_root: Path
+    data: Path
+    runs: Path
+    file: Path
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its run."""
+        return self.runs.absolute() / self.study.name / self.cell.name
+
+    def training(self) -> Training:
+        """Return its training, which ends with its JSON."""
+        return Training(
+            title=f"{self.study.name} {self.cell.name}",
+            kind=f"{self.study.name} {self.cell.setting} {self.cell.strategy}",
+            rounds=self.study.rounds_of(self.cell),
+            folder=self.folder,
+            federation=self.federation,
+            run=self.run,
+            waits=self.study.alone_of(self.cell) is not None,
+        )
+
+    def federation(self, turn: Turn) -> BundleFederation:
+        """Make the federation that its command would run.
+
+        Raises:
+            ConfigError: when a key of the study is misspelt or cannot be used.
+        """
+        bundle = ROOT / "bundles" / self.study.bundle
+        folders = (bundle, self.sites_root.absolute(), self.folder, self.data.absolute())
+        keys = self.study.keys_of(self.cell, *folders)
+        self._require_models_trained_alone()
+        parser = ConfigParser()
+        parser.read_config(str(bundle / FEDERATE))
+        for key, value in keys.items():
+            parser[key] = value
+        parser["jobs"] = turn.jobs
+        try:
+            # The bundle's check comes first, as where MONAI runs the command.
+            parser.get_parsed_content("initialize")
+            federation: BundleFederation = parser.get_parsed_content("federation")
+        except RuntimeError as error:  # MONAI's, around that of the check
+            where = f"{self.study.name} {self.cell.name}"
+            raise ConfigError(f"{where}: {error.__cause__ or error}") from error
+        return federation
+
+    def _require_models_trained_alone(self) -> None:
+        """Refuse to leave out a candidate of the last mile because its run was deleted."""
+        alone = self.study.alone_of(self.cell)
+        if alone is None or not self.study.path(alone).exists():
+            # It is trained before this one.
+            return
+        models = self.folder.parent / alone.name / "models"
+        if not models.is_dir():
+            raise ConfigError(
+                f"{models} is not there, and models are not committed: delete "
+                f"{self.study.path(alone)} and train again"
+            )
+
+    def run(self, turn: Turn) -> bool:
+        """Train and test, write the JSON, and remove what only a resumed run would need.
+
+        Returns:
+            Whether it is finished; ``False`` when a signal stopped it.
+        """
+        done = self.folder / "done"
+        file = self.folder / "minutes.txt"
+        # Those of a run that was stopped included.
+        minutes = 0.0
+        if file.exists():
+            minutes = float(file.read_text())
+        # A finished run has no checkpoints any more: only its JSON is written again.
+        if not done.exists():
+            started = time.monotonic()
+            try:
+                finished = run_logged(self.folder, self.federation, turn)
+            finally:
+                minutes += (time.monotonic() - started) / 60
+                file.write_text(f"{minutes:.3f}")
+            if not finished:
+                return False
+            done.touch()
+        result = {
+            "study": self.study.name,
+            "setting": self.cell.setting,
+            "strategy": self.cell.strategy,
+            "fold": self.cell.fold,
+            "seed": self.study.seed_of(self.cell),
+            "command": self.study.recorded_command(self.cell),
+            "version": monai_fairfl.__version__,
+            "minutes": round(minutes, 1),
+            **summary(self.folder, self.study.keep),
+        }
+        write_result(self.file, result)
+        remove_spare(self.folder)
+        shutil.rmtree(self.folder / "updates", ignore_errors=True)
+        return True

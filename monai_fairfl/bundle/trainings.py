@@ -1,0 +1,233 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings beside each other, such as the cells of a comparison: dealt out, shown and resumed.
+
+Each is a federation with a folder of its own. They are independent of each other, so they may be
+run in any order and in any process.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.bundle.comparison import CONCERNS_ALL, logged_failure
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.jobs import Jobs, modules_of_sites
+from monai_fairfl.bundle.runs_display import RunsDisplay
+from monai_fairfl.errors import FederationError
+from monai_fairfl.run_folder import resuming
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run_folder.schedule import Schedule
+from monai_fairfl.transports.workers import (
+    Failed,
+    Turn,
+    Work,
+    WorkerPool,
+    can_be_sent,
+    carry_out,
+)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A federation that is trained beside others.
+
+    Args:
+        title: how messages call it; each has one of its own.
+        kind: what decides how long its rounds take, such as its strategy.
+        rounds: of it.
+        folder: of its run.
+        federation: makes it, with what it may use. Nothing is trained by that.
+        run: trains it to its end, or goes on with what its folder holds; returns whether it is
+            finished, ``False`` when a signal stopped it. Several are only run at a time where this
+            can be sent to another process.
+        waits: whether it needs what those that do not wait leave.
+    """
+
+    title: str
+    kind: str
+    rounds: int
+    folder: Path
+    federation: Callable[[Turn], BundleFederation]
+    run: Callable[[Turn], bool]
+    waits: bool = False
+
+
+def run_trainings(
+    trainings: Sequence[Training],
+    done: Sequence[Training] = (),
+    jobs: int | str | None = 1,
+    devices: Sequence[str] | None = None,
+    most: int | None = None,
+    unit: str = "cells",
+) -> dict[str, str]:
+    """Run all trainings that are not done, several at a time where there are processes for it.
+
+    One that fails does not stop the others. A full disk and Ctrl-C end all.
+
+    Args:
+        trainings: in the order in which they begin.
+        done: those that are, which are shown only.
+        jobs: processes that work at a time, see :class:`~monai_fairfl.bundle.jobs.Jobs`; the
+            numbers are the same.
+        devices: of the processes, in turn; ``None``: those of the first federation.
+        most: processes that a training may use; ``None``: one for each of its sites.
+        unit: what the display calls the trainings.
+
+    Returns:
+        Title -> reason of those that failed.
+
+    Raises:
+        FairFLError: what is wrong with the settings of a training; or a signal stopped them.
+    """
+    todo = [training for training in trainings if training not in done]
+    if not todo:
+        return {}
+    federations: dict[str, BundleFederation] = {}
+    for training in todo:
+        if training.kind not in federations:
+            federations[training.kind] = training.federation(Turn())
+    first = federations[todo[0].kind]
+    first.read_settings()
+    most = most or len(first.names)
+    given = Jobs(jobs, devices or first.jobs.devices)
+    # A strategy of a script's own is not known in another process.
+    together = all(can_be_sent(training.run) for training in todo)
+    at_a_time = len(todo) if together else 1
+    number = given.workers(most * at_a_time, first.settings.threads)
+
+    with ExitStack() as inside:
+        pool = None
+        if number > 1:
+            strategies = []
+            for federation in federations.values():
+                strategies += federation.strategies
+            # A single one deals its sites out to all processes.
+            at_once = at_a_time if at_a_time > 1 else number
+            pool = inside.enter_context(WorkerPool(number, modules_of_sites(strategies), at_once))
+        display = inside.enter_context(_display(trainings, done, number, unit))
+        return _carry_out(
+            todo, display, pool=pool, most=most, together=together, device_of=given.device_of
+        )
+
+
+def _display(
+    trainings: Sequence[Training], done: Sequence[Training], processes: int, unit: str
+) -> RunsDisplay:
+    kinds = {}
+    rounds = {}
+    seconds = {}
+    for training in trainings:
+        kinds[training.title] = training.kind
+        rounds[training.title] = training.rounds
+        if training in done:
+            seconds[training.title] = list(Schedule.read(training.folder).seconds.values())
+    return RunsDisplay(kinds, rounds, seconds, processes, unit)
+
+
+def _carry_out(todo: Sequence[Training], display: RunsDisplay, **settings: Any) -> dict[str, str]:
+    """Deal out the trainings, those that wait after the others.
+
+    Returns:
+        Title -> reason of those that failed.
+    """
+    failed: dict[str, str] = {}
+    unfinished: list[str] = []
+
+    def ended(title: str, result: bool | Failed) -> None:
+        if isinstance(result, Failed):
+            failed[title] = result.reason
+            display.run_ended(title, result.reason)
+        elif result:
+            display.run_ended(title)
+        else:
+            unfinished.append(title)
+
+    nobody_stopped = True
+    for waits in (False, True):
+        works = []
+        for training in todo:
+            if training.waits == waits:
+                works.append(Work(training.title, partial(_attempt, training.title, training.run)))
+        if works and nobody_stopped:
+            nobody_stopped = carry_out(
+                works, rounds_done=display.round_done, ended=ended, **settings
+            )
+    if not nobody_stopped or unfinished:
+        where = f" in {' and in '.join(unfinished)}" if unfinished else ""
+        raise FederationError(
+            f"stopped{where}: the same command goes on after the last whole round"
+        )
+    return failed
+
+
+def _attempt(title: str, run: Callable[[Turn], bool], turn: Turn) -> bool | Failed:
+    """Run a training; an error that concerns this one alone is returned."""
+    try:
+        return run(turn)
+    except CONCERNS_ALL:
+        raise
+    except Exception as error:
+        return Failed(logged_failure(title, error))
+
+
+# --- one training
+
+
+def has_ended(folder: Path) -> bool:
+    """Whether the run in a folder has ended, its closing scores included."""
+    if not resuming.begun(folder):
+        return False
+    return bool(read_ledger(folder / "ledger.jsonl")[-1]["kind"] == "end")
+
+
+def remove_spare(folder: Path) -> None:
+    """Remove of a finished run what only one that is resumed would need: most of its size."""
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    # A model that is a site's own stays.
+    for state in folder.glob("sites/*/state/*-round-*.pt"):
+        state.unlink()
+
+
+def run_logged(folder: Path, federation: Callable[[Turn], BundleFederation], turn: Turn) -> bool:
+    """Run a federation of one strategy; ``log.txt`` gets what it prints and a copy of its log.
+
+    Args:
+        folder: of its run.
+        federation: makes it.
+        turn: what it may use.
+
+    Returns:
+        Whether it is finished; ``False`` when a signal stopped it.
+
+    Raises:
+        FairFLError: when the federation cannot go on.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _log_in(folder / "log.txt"):
+        histories = federation(turn).run_with(turn.pool)
+    # There is none where a signal came before the run began.
+    return bool(histories) and histories[0].finished
+
+
+@contextmanager
+def _log_in(file: Path) -> Iterator[None]:
+    """Write into a file what is printed, and what this package logs there, too."""
+    handler = logging.FileHandler(file, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("monai_fairfl")
+    logger.addHandler(handler)
+    try:
+        # A display of all runs may draw on the terminal.
+        with redirect_stdout(handler.stream):
+            yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
