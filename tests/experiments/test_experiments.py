@@ -398,6 +398,7 @@ def test_a_study_names_the_images_that_it_needs(
         load("run").main(["quality", "--data", str(tmp_path), "--runs", str(tmp_path / "runs")])
 
 
+@pytest.mark.extended
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_last_mile_has_the_models_trained_alone_and_the_used_models_test_scores(
