@@ -19,6 +19,7 @@ REPORT = ["jinja2", "plotly"]
 DICOM = ["pydicom>=3", "highdicom>=0.24"]
 TRACKING = ["tensorboard"]
 ONNX = ["onnx", "onnxscript"]
+EXPERIMENTS = ["scikit-learn"]  # whose small data the controls of experiments/ train on
 NVFLARE = ["nvflare>=2.9,<2.10"]
 
 
@@ -82,6 +83,7 @@ setup(
         "nvflare": NVFLARE,
         "dicom": DICOM,
         "onnx": ONNX,
+        "experiments": EXPERIMENTS,
         "dev": [
             "pytest",
             "pytest-xdist>=3.7",
@@ -100,6 +102,7 @@ setup(
             *DICOM,
             *TRACKING,
             *ONNX,
+            *EXPERIMENTS,
             *NVFLARE,
         ],
     },

@@ -31,6 +31,7 @@ PAGES = [
     HERE / "README.md",
     ROOT / "docs" / "results.md",
     ROOT / "docs" / "guards.md",
+    ROOT / "docs" / "controls.md",
     *sorted(ROOT.glob("bundles/*/docs/README.md")),
 ]
 

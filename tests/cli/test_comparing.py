@@ -507,6 +507,7 @@ def test_valuations_are_of_one_training(sites: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.extended
 @pytest.mark.long
 @pytest.mark.slow
 def test_with_a_last_mile_the_models_trained_alone_come_first_and_are_candidates(

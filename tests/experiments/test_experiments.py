@@ -50,8 +50,12 @@ def test_every_experiment_has_its_place_in_the_results() -> None:
     results = load("results")
     for name in results.papers():
         module = results.load(name)
-        # Trainings with guards stand on the guards' page, all others on the page of results.
-        shown_on = "guards.md" if name.startswith("guards_") else "results.md"
+        # Trainings with guards stand on the guards' page, classifiers on that of the controls, all
+        # others on the page of results.
+        shown_on = "results.md"
+        for page in ("guards", "controls"):
+            if name.startswith(f"{page}_"):
+                shown_on = f"{page}.md"
         page = (CHECKOUT / "docs" / shown_on).read_text()
         assert page.count(f"<!-- begin {name} -->") == page.count(f"<!-- end {name} -->") == 1
         assert hasattr(module, "table") or hasattr(module, "figure")
@@ -227,7 +231,9 @@ def test_shares_are_of_the_last_ten_rounds_and_never_negative() -> None:
     )
 
 
-@pytest.mark.parametrize("module", ["reading", "study"])
+@pytest.mark.parametrize(
+    "module", ["reading", "study", "classification.data", "classification.summaries"]
+)
 def test_examples_in_the_docstrings_run(module: str) -> None:
     assert doctest.testmod(load(module)).failed == 0
 
@@ -392,6 +398,7 @@ def test_a_study_names_the_images_that_it_needs(
         load("run").main(["quality", "--data", str(tmp_path), "--runs", str(tmp_path / "runs")])
 
 
+@pytest.mark.extended
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_last_mile_has_the_models_trained_alone_and_the_used_models_test_scores(

@@ -1,0 +1,193 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The classification controls: how data are dealt, what their clients answer, what a table says."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.checkout import CHECKOUT
+
+from monai_fairfl.protocol.messages import Measure, Train
+
+pytest.importorskip("sklearn")
+
+
+@pytest.fixture(autouse=True)
+def _experiments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(CHECKOUT / "experiments"))
+
+
+def load(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def pool() -> Any:
+    return load("classification.data").digits(0, pool=800).pool
+
+
+def rows(samples: Any) -> set[bytes]:
+    return {point.numpy().tobytes() for point in samples.points}
+
+
+def test_no_digit_both_trains_and_tests_and_another_seed_splits_otherwise() -> None:
+    data = load("classification.data")
+    split = data.digits(0, pool=800)
+    assert len(rows(split.pool)) == 800 and len(rows(split.test)) == 997
+    assert not rows(split.pool) & rows(split.test)
+    assert rows(data.digits(1, pool=800).pool) != rows(split.pool)
+
+
+def test_a_pool_that_leaves_nothing_to_test_is_refused() -> None:
+    with pytest.raises(ValueError, match="pool must be 1 to 1796"):
+        load("classification.data").digits(0, pool=1797)
+
+
+@pytest.mark.parametrize("kind", ["UNI", "POW"])
+def test_every_digit_of_the_pool_goes_to_one_client(kind: str) -> None:
+    parts = load("classification.data").dealt(pool(), 10, kind, seed=0)
+    sizes = [len(samples.labels) for samples in parts.values()]
+    assert sum(sizes) == 800 and sizes == sorted(sizes)
+    assert set.union(*(rows(samples) for samples in parts.values())) == rows(pool())
+    assert (sizes[0] == sizes[-1]) == (kind == "UNI")
+
+
+@pytest.mark.parametrize("clients", [10, 20])
+def test_of_unequal_classes_each_agent_has_equal_numbers(clients: int) -> None:
+    parts = load("classification.data").dealt(pool(), clients, "CLA", seed=0)
+    numbers = []
+    for samples in parts.values():
+        counts = samples.labels.bincount()
+        assert len(samples.labels) == 800 // clients
+        assert counts.max() - counts.min() <= 1
+        numbers.append(len(counts))
+    assert numbers == sorted(numbers) and numbers[0] == 1 and numbers[-1] == 10
+
+
+def test_a_class_goes_to_its_owner_alone() -> None:
+    data = load("classification.data")
+    owned = np.eye(2)[[0, 1, 0, 1, 0, 1, 0, 1, 0, 1]].T
+    even, odd = data.by_shares(pool(), owned, seed=0).values()
+    assert set(even.labels.tolist()) == {0, 2, 4, 6, 8}
+    assert len(even.labels) + len(odd.labels) == 800
+    with pytest.raises(ValueError, match="sum to at most 1"):
+        data.by_shares(pool(), owned + 0.1, seed=0)
+
+
+def test_the_lower_half_of_the_plane_has_the_last_two_classes() -> None:
+    split = load("classification.data").stripes(0, each=20)
+    up = split.pool.points[:, 1]
+    assert up[split.pool.labels < 2].mean() > 0.5
+    assert up[split.pool.labels >= 2].mean() < -0.5
+
+
+def client(**changes: Any) -> Any:
+    clients = load("classification.clients")
+    samples = load("classification.data").dealt(pool(), 10, "UNI", seed=0)["client01"]
+    torch.manual_seed(0)
+    return clients.Client(samples, clients.Recipe(**changes))
+
+
+def weights_of(a_client: Any) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in a_client.network.state_dict().items()}
+
+
+def test_a_client_trains_as_torchs_own_sgd_does() -> None:
+    ours = client(rate=0.3, batch=80, epochs=3)
+    start = weights_of(ours)
+    reply = ours.answer(Train("client01", dict(start)))
+
+    network = ours.recipe.network()
+    network.load_state_dict(start)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.3)
+    for _ in range(3):
+        optimizer.zero_grad()
+        logits = network(ours.samples.points)
+        torch.nn.functional.cross_entropy(logits, ours.samples.labels).backward()
+        optimizer.step()
+    for name, tensor in network.state_dict().items():
+        torch.testing.assert_close(start[name] + reply.update[name], tensor)
+    assert reply.num_samples == 80
+
+
+def test_the_sharpness_is_the_rise_along_the_gradient_and_leaves_the_weights() -> None:
+    ours = client()
+    start = weights_of(ours)
+    reply = ours.answer(Measure("client01", start, ("sharpness", "global_loss"), {"sam_rho": 0.2}))
+
+    def loss(values: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        first, first_bias, last, last_bias = values
+        hidden = torch.relu(ours.samples.points @ first.T + first_bias)
+        log_odds = torch.log_softmax(hidden @ last.T + last_bias, dim=1)
+        return -log_odds.gather(1, ours.samples.labels[:, None]).mean()
+
+    values = tuple(tensor.clone().requires_grad_() for tensor in start.values())
+    gradients = torch.autograd.grad(loss(values), values)
+    length = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
+    moved = tuple(v + 0.2 * g / length for v, g in zip(values, gradients, strict=True))
+    expected = float(loss(moved) - loss(values))
+    assert reply.update is None
+    assert reply.measurements["global_loss"] == pytest.approx(float(loss(values)), rel=1e-5)
+    assert reply.measurements["sharpness"] == pytest.approx(expected, rel=1e-4)
+    torch.testing.assert_close(weights_of(ours), start, rtol=0, atol=0)
+
+
+def test_sharpness_aware_training_takes_the_gradient_at_the_worst_weights_nearby() -> None:
+    ours = client(rate=1.0, batch=80)
+    start = weights_of(ours)
+    plain = ours.answer(Train("client01", start)).update
+    length = math.sqrt(sum(float(change.square().sum()) for change in plain.values()))
+    uphill = {name: start[name] - 0.5 * change / length for name, change in plain.items()}
+    aware = ours.answer(Train("client01", start, context={"sam_rho": 0.5})).update
+    at_the_worst = ours.answer(Train("client01", uphill)).update
+    for name in start:
+        torch.testing.assert_close(aware[name], at_the_worst[name], rtol=1e-4, atol=1e-6)
+        assert not torch.allclose(aware[name], plain[name], atol=1e-3)
+
+
+def test_a_predicate_holds_only_for_all_seeds_and_one_model_for_all_has_no_fairness() -> None:
+    summaries = load("classification.summaries")
+    assert summaries.answer([True, False, True]) == "no (2 of 3 seeds)"
+    assert math.isnan(summaries.fairness([0.1, 0.5, 0.9], [0.7, 0.7, 0.7]))
+    runs = [{"seed": 1, "of": "a"}, {"seed": 0, "of": "a"}, {"seed": 0, "of": "b"}]
+    assert [run["seed"] for run in summaries.chosen(runs, of="a")] == [0, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_without_a_reward_all_agents_have_one_model_and_dealt_wrongly_the_same_shares() -> None:
+    cgsv = load("papers.controls_cgsv")
+    null = cgsv.one_run(10, "POW", "null: beta 1e7", seed=0, rounds=3)
+    assert len(set(null["received"])) == 1 and set(null["kept"]) == {1.0}
+    rewarded = cgsv.one_run(10, "POW", "CGSV, beta 1", seed=0, rounds=3)
+    assert len(set(rewarded["received"])) > 1 and rewarded["client_rounds"] == 30
+    # After one round both runs have had the same updates.
+    rewarded = cgsv.one_run(10, "POW", "CGSV, beta 1", seed=0, rounds=1)
+    wrong = cgsv.one_run(10, "POW", "null: dealt wrongly", seed=0, rounds=1)
+    assert wrong["kept"] != rewarded["kept"]
+    assert sorted(wrong["kept"]) == sorted(rewarded["kept"])
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_other_experiments_run_from_their_data_to_their_numbers() -> None:
+    figure3 = load("papers.controls_shapfed_figure3")
+    for design in figure3.DESIGNS:
+        own, other = figure3.blocks(figure3.one_run(design, 0, rounds=2), design.owned())
+        assert own.mean() > other.mean()
+    table1 = load("papers.controls_shapfed_table1")
+    mixed = table1.one_run("imbalanced", "null: 1/N for everybody", 0, epochs=1, rounds=2)
+    averaged = table1.one_run("imbalanced", "FedAvg", 0, epochs=1, rounds=2)
+    assert len(set(averaged["received"])) == 1 < len(set(mixed["received"]))
+    fedism = load("papers.controls_fedism")
+    both = fedism.one_run("Dirichlet", "both (FedISM)", 0, rounds=1)
+    assert len(both["ratios"]) == 1 and 0 < both["weight of corrupted"] < 1
+    qfedavg = load("papers.controls_qfedavg")
+    plain = qfedavg.one_run("breast cancer", "FedAvg", 0, rounds=2)
+    fair = qfedavg.one_run("breast cancer", "q = 1", 0, rounds=2)
+    assert plain["factor"] == pytest.approx(1.0) and fair["factor"] < 1
