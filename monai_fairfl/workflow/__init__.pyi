@@ -9,6 +9,7 @@ from .dicom_seg import write_dicom_seg as write_dicom_seg
 from .input_folder import file_cases as file_cases
 from .model_values import ModelValues as ModelValues
 from .network import network_of as network_of
+from .network import placed_network as placed_network
 from .network import require_model as require_model
 from .outputs import MeasureVolumed as MeasureVolumed
 from .outputs import SaveNiftid as SaveNiftid

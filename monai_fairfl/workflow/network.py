@@ -77,3 +77,37 @@ def _shape_of(state: Mapping[str, torch.Tensor], name: str) -> tuple[int, ...] |
     if name not in state:
         return None
     return tuple(state[name].shape)
+
+
+def placed_network(
+    network: nn.Module,
+    device: torch.device | str,
+    memory_format: str = "preserve_format",
+    compiled: bool = False,
+) -> nn.Module:
+    """A network where it trains, laid out and compiled as asked; its weights' names stay.
+
+    Args:
+        network: that is trained.
+        device: of its weights.
+        memory_format: name of PyTorch's order of values in memory, such as ``"channels_last"``.
+        compiled: whether PyTorch compiles it when it first runs.
+
+    Raises:
+        ConfigError: when PyTorch has no such order.
+
+    >>> placed_network(nn.Conv2d(1, 2, 3), "cpu", "channels_last").weight.stride()
+    (9, 1, 3, 1)
+    """
+    layout = getattr(torch, memory_format, None)
+    if not isinstance(layout, torch.memory_format):
+        raise ConfigError(
+            f"memory_format is {memory_format!r}: give 'preserve_format', 'channels_last' or, for "
+            "networks of three dimensions, 'channels_last_3d'"
+        )
+    # PyTorch knows this argument; its declared types do not.
+    network.to(device, memory_format=layout)  # type: ignore[call-overload]
+    if compiled:
+        # In place: a compiled copy would give the weights other names.
+        network.compile()
+    return network
