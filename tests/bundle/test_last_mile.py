@@ -99,6 +99,7 @@ def test_sites_adapt_to_the_same_bits_in_worker_processes(hospitals: Path, tmp_p
     assert ledgers[0] == ledgers[1] and b"adapted_gain" in ledgers[0]
 
 
+@pytest.mark.extended
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_model_trained_alone_in_the_same_comparison_is_a_candidate_with_any_number_of_processes(

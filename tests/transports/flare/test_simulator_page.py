@@ -59,6 +59,7 @@ def simulated(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder / "flare" / "FedCE"
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.simulator
 def test_the_script_gives_the_ledger_of_one_process(
@@ -70,6 +71,7 @@ def test_the_script_gives_the_ledger_of_one_process(
     assert_same_run(expected, found)
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.simulator
 def test_results_lie_where_the_page_says(simulated: Path) -> None:
@@ -85,6 +87,7 @@ def test_results_lie_where_the_page_says(simulated: Path) -> None:
         assert (results / name).exists(), name
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.simulator
 def test_tensorboard_shows_every_curve_of_the_ledger(simulated: Path) -> None:
