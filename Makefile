@@ -51,7 +51,7 @@ test-all: lint ## lint, then all tests but the extended ones: about 15 minutes
 	$(PYTEST) -m "not extended"
 
 test-extended: WORKERS := 3
-test-extended: $(READY) ## NVIDIA FLARE's own programs beside ours, variants of whole runs: about 8 minutes
+test-extended: $(READY) ## NVIDIA FLARE's own programs beside ours, variants of whole runs: about a quarter of an hour
 	$(PYTEST) -m extended
 
 test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with mTLS on loopback

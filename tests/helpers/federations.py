@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,16 @@ EXTENDED = {"FedAvg", "FedISM", "ShapFed"}
 """Methods whose messages are among those of the others: ``make test-extended`` runs these."""
 
 
-def methods() -> list[Any]:
-    """The name of each method, with its marks."""
+def methods(extended: Collection[str] = EXTENDED) -> list[Any]:
+    """The name of each method, with its marks.
+
+    Args:
+        extended: methods that only ``make test-extended`` runs.
+    """
     found = []
     for method in METHODS:
         marks = []
-        if method in EXTENDED:
+        if method in extended:
             marks.append(pytest.mark.extended)
         found.append(pytest.param(method, marks=marks))
     return found

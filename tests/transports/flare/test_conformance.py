@@ -22,6 +22,7 @@ from helpers.federations import (  # noqa: E402
     BUNDLE,
     CLIENTS,
     LAST_MILE,
+    METHODS,
     ROUNDS,
     SETTINGS,
     assert_same_run,
@@ -39,7 +40,8 @@ from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
 pytestmark = [pytest.mark.slow, pytest.mark.nvflare, pytest.mark.simulator]
 
 
-@pytest.mark.parametrize("method", methods())
+# Over mTLS, in test_poc.py, three methods run each time.
+@pytest.mark.parametrize("method", methods(extended=METHODS.keys() - {"FedCE"}))
 def test_the_simulator_does_what_one_process_does(
     method: str, hospitals: Path, one_process: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -162,6 +164,7 @@ def test_the_command_goes_on_after_a_crash_to_the_same_bits(
     assert_same_run(expected, run)
 
 
+@pytest.mark.extended
 @pytest.mark.simulator
 def test_nvflares_privacy_filters_change_what_leaves_a_site_and_the_run_goes_on(
     hospitals: Path, one_process: Callable[..., Path], tmp_path: Path
