@@ -118,7 +118,9 @@ def _series(
     rounds: Sequence[Record], clients: Sequence[str], value: Value
 ) -> dict[str, list[float | None]] | None:
     """Collect a value per round for every site; ``None`` where no site has any."""
-    series = {site: [value(record, site) for record in rounds] for site in clients}
+    series = {}
+    for site in clients:
+        series[site] = [value(record, site) for record in rounds]
     for numbers in series.values():
         if any(number is not None for number in numbers):
             return series

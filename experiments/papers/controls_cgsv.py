@@ -23,10 +23,7 @@ from classification.summaries import SEEDS, answer, chosen, each, fairness, spre
 from reading import NOTHING, markdown, measurement
 
 from monai_fairfl.guards import DEFAULT
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.strategies import CGSV, FedAvg, Standalone, Strategy, compose
-from monai_fairfl.strategies.parts import Details
 from monai_fairfl.strategies.rewards import Sparsified
 
 STUDIES = ()
@@ -68,18 +65,11 @@ class DealtWrongly(Sparsified):
         super().__init__(beta=1.0, mask_scope="global", rounding="floor")
         self.seed = seed
 
-    def __call__(
-        self,
-        replies: Replies,
-        old: Weights,
-        new: Weights,
-        contributions: Mapping[str, float | Estimate],
-    ) -> tuple[dict[str, Weights], Details]:
-        ratios = self.ratios({client: float(contributions[client]) for client in replies.clients})
-        order = np.random.default_rng(self.seed).permutation(len(replies.clients))
-        taken = [list(ratios.values())[index] for index in order]
-        wrong = dict(zip(replies.clients, taken, strict=True))
-        return self.share_out(replies, old, new, wrong)
+    def ratios(self, contributions: Mapping[str, float]) -> dict[str, float]:
+        own = super().ratios(contributions)
+        values = list(own.values())
+        order = np.random.default_rng(self.seed).permutation(len(values))
+        return {client: values[index] for client, index in zip(own, order, strict=True)}
 
 
 def cgsv(**arguments: Any) -> CGSV:

@@ -115,7 +115,11 @@ def table() -> str:
 
 
 def _row(design: Design, runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    own_means, own_least, other_means, other_most, ratios = [], [], [], [], []
+    own_means = []
+    own_least = []
+    other_means = []
+    other_most = []
+    ratios = []
     for run in runs:
         own, other = blocks(run, design.owned())
         own_means.append(own.mean())

@@ -666,7 +666,9 @@ class BundleFederation:
         return None
 
     def _model_trained_alone(self, name: str, folder: Path) -> str:
-        """File of the model that a site trained alone, in another run; empty where it did not.
+        """File of the model that a site trained alone, in another run; empty where nobody did.
+
+        A site whose file is not there says so when it looks for it.
 
         Args:
             name: of the site.
@@ -674,10 +676,10 @@ class BundleFederation:
         """
         if not self.settings.adapt_epochs or self.trained_alone is None:
             return ""
-        file = self.trained_alone / f"{name}.pt"
-        if self.trained_alone.parent == folder or not file.exists():
+        if self.trained_alone.parent == folder:
+            # This is the run that trains alone.
             return ""
-        return str(file.absolute())
+        return str((self.trained_alone / f"{name}.pt").absolute())
 
     def _server_score(self, folder: Path) -> ServerScore | None:
         """What scores a model on the server's own images, where it has some."""

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The processor does not wait for a GPU after each step.
 
-Tensors of the meta device have no values: whoever asks for one fails, as who asks a GPU waits.
+Tensors of the meta device have no values: code that asks for one fails, as it would wait for a GPU.
 """
 
 from __future__ import annotations
