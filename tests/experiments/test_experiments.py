@@ -17,9 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.checkout import CHECKOUT
 
+from monai_fairfl.statistics.intervals import bootstrap_site_mean
 from monai_fairfl.utils.files import safe_name
 
 IMAGES = {("prostate", "prostate_other_folds"): 34, ("prostate",): 20, ("fundus",): 165}
@@ -229,6 +231,54 @@ def test_shares_are_of_the_last_ten_rounds_and_never_negative() -> None:
     assert load("reading").shares({"contributions": series}) == pytest.approx(
         {"A": 0.25, "B": 0.75, "C": 0.0}
     )
+
+
+def gains_of(rng: np.random.Generator, seeds: int, cases: int) -> dict[int, Any]:
+    """Make gains that differ between seeds by 0.1 and between cases by 0.01."""
+    gains: dict[int, Any] = {}
+    for seed, of_seed in enumerate(rng.normal(0.0, 0.1, seeds)):
+        of_cases = rng.normal(of_seed, 0.01, cases)
+        gains[seed] = {"A": {f"c{case}": float(gain) for case, gain in enumerate(of_cases)}}
+    return gains
+
+
+@pytest.mark.slow
+def test_an_interval_over_seeds_and_cases_covers_the_truth_where_one_over_cases_does_not() -> None:
+    reading, rng = load("reading"), np.random.default_rng(0)
+    covered = {"hierarchical": 0, "cases": 0}
+    for _ in range(100):
+        gains = gains_of(rng, seeds=8, cases=10)
+        pooled = [gain for of_seed in gains.values() for gain in of_seed["A"].values()]
+        over_cases = bootstrap_site_mean({"A": pooled}, resamples=1000)
+        over_both = reading.hierarchical_interval(gains)
+        assert over_both.estimate == pytest.approx(over_cases.estimate)
+        covered["cases"] += over_cases.low <= 0 <= over_cases.high
+        covered["hierarchical"] += over_both.low <= 0 <= over_both.high
+    assert covered["hierarchical"] >= 80 > 60 > covered["cases"]
+
+
+def test_seeds_do_not_make_the_same_cases_count_as_more() -> None:
+    reading = load("reading")
+    one = {0: {"A": {"c1": 0.1, "c2": 0.5, "c3": 0.3}, "B": {"c1": 0.2, "c4": 0.4}}}
+    again = {seed: one[0] for seed in range(9)}
+    width = [np.diff(reading.hierarchical_interval(gains)[1:]) for gains in (one, again)]
+    assert width[0] == pytest.approx(width[1], abs=0.02)
+
+
+def test_an_interval_over_seeds_and_cases_leaves_out_what_was_not_tested() -> None:
+    reading = load("reading")
+    some = {0: {"A": {"c1": 0.1, "c2": 0.2}, "B": {"c3": 0.4}}, 1: {"A": {"c1": 0.3}}}
+    found = reading.hierarchical_interval(some)
+    assert found.estimate == pytest.approx((0.2 + 0.4) / 2)
+    assert found.low < found.estimate <= found.high
+    shuffled = {1: some[1], 0: {"B": some[0]["B"], "A": {"c2": 0.2, "c1": 0.1}}}
+    assert reading.hierarchical_interval(shuffled) == found
+    assert np.isnan(reading.hierarchical_interval({0: {"A": {"c1": 0.5}}}).low)
+    for nothing in ({}, {0: {}}, {0: {"A": {}}}):
+        with pytest.raises(reading.NotFinished):
+            reading.hierarchical_interval(nothing)
+    with pytest.raises(ValueError, match="c1: nan is not finite"):
+        reading.hierarchical_interval({0: {"A": {"c1": float("nan")}}})
 
 
 @pytest.mark.parametrize(
