@@ -30,6 +30,7 @@ from study import HERE, ROOT, Study, studies, write_result
 PAGES = [
     HERE / "README.md",
     ROOT / "docs" / "results.md",
+    ROOT / "docs" / "results" / "uneven.md",
     ROOT / "docs" / "guards.md",
     ROOT / "docs" / "controls.md",
     *sorted(ROOT.glob("bundles/*/docs/README.md")),
