@@ -21,6 +21,7 @@ TRACKING = ["tensorboard"]
 ONNX = ["onnx", "onnxscript"]
 # whose small data the controls of experiments/ train on; STAPLE for a yardstick there
 EXPERIMENTS = ["scikit-learn", "SimpleITK"]
+DOCS = ["mkdocs-material", "mkdocstrings[python]", "latex2mathml"]
 NVFLARE = ["nvflare>=2.9,<2.10"]
 
 
@@ -85,6 +86,7 @@ setup(
         "dicom": DICOM,
         "onnx": ONNX,
         "experiments": EXPERIMENTS,
+        "docs": DOCS,
         "dev": [
             "pytest",
             "pytest-xdist>=3.7",
@@ -104,6 +106,7 @@ setup(
             *TRACKING,
             *ONNX,
             *EXPERIMENTS,
+            *DOCS,
             *NVFLARE,
         ],
     },
