@@ -81,9 +81,15 @@ def _gain(values: BySeed, baseline: BySeed | None, group: str, is_baseline: bool
 
 
 def _ratios(results: Iterable[Result], clients: Mapping[str, Sequence[str]]) -> str:
-    """Write how many times sharper corrupted clients are at the end, seed by seed."""
+    """Write how many times sharper corrupted clients are at the end, seed by seed.
+
+    Ditto's personal models were not measured.
+    """
     ratios = []
     for result in results:
+        measured = result["closing"]
+        if any("sharpness" not in measured[client]["own"] for client in measured):
+            return NOTHING
         sharpness = closing(result, "sharpness")
         means = {}
         for group in GROUPS:

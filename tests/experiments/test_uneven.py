@@ -129,6 +129,8 @@ def invented(study: Any, cell: Any) -> dict[str, Any]:
     }
     for site in groups.get("corrupted", ()):
         result["closing"][site]["own"]["sharpness"] = 0.4
+    if cell.strategy == "Ditto":
+        result["closing"] = {site: {"own": {}} for site in cases}
     if groups:
         result["test"]["cases"] = {"all": ["c1", "c2", "c3"]}
     if study.arguments_of(cell).get("adapt_epochs"):
@@ -190,6 +192,11 @@ def test_every_cell_is_in_its_table(invented_results: Path) -> None:
     worst = min(of_fedce) - min(means["FedAvg"].values())
     assert row[5].startswith(f"{worst:+.3f} (")
     assert found["FedAvg"][4:] == ["–"] * 3
+
+
+def test_who_is_sharper_is_said_where_it_was_measured(invented_results: Path) -> None:
+    found = rows(load("papers.uneven_corrupted").table())
+    assert found["FedAvg"][-1] == "4.0, 4.0, 4.0" and found["Ditto"][-1] == "–"
 
 
 def test_predictions_are_judged_by_their_numbers(invented_results: Path) -> None:
