@@ -72,6 +72,8 @@ def test_engine(study: Study, cell: Cell, cases: list[dict[str, Any]]) -> Superv
     parser["datalist"] = {"training": [], "validation": [], "testing": cases}
     # They save numbers, and read weights that are not in a file here.
     parser["validate#handlers"] = []
+    # Only masks are taken from it: distances of surfaces would take longer than all the rest.
+    parser["validate#additional_metrics"] = None
     engine: SupervisedEvaluator = parser.get_parsed_content("validate#evaluator")
     return engine
 

@@ -28,6 +28,7 @@ from yardsticks import (
 
 import uneven
 from monai_fairfl.protocol.values import Weights
+from monai_fairfl.utils.terminal import quiet
 
 STUDIES = ("uneven_prostate",)
 SMALL = "BIDMC"
@@ -69,7 +70,8 @@ def _trained(study: Study, cell: Cell, splits: dict[str, Any], folder: Path) -> 
     # The last epoch's model counts, as the last round's does.
     parser["val_interval"] = 0
     set_determinism(seed=study.seed_of(cell))
-    parser.get_parsed_content("train#trainer").run()
+    with quiet():
+        parser.get_parsed_content("train#trainer").run()
     weights: Weights = parser.get_parsed_content("network").state_dict()
     return weights
 
