@@ -32,6 +32,7 @@ PAGES = [
     ROOT / "docs" / "results.md",
     ROOT / "docs" / "guards.md",
     ROOT / "docs" / "controls.md",
+    ROOT / "docs" / "results" / "head_to_head.md",
     *sorted(ROOT.glob("bundles/*/docs/README.md")),
 ]
 
@@ -98,6 +99,11 @@ def missing(module: ModuleType) -> str:
         if study.missing():
             number = len(list(study.cells()))
             absent.append(f"{len(study.missing())} of {number} runs of `{study.name}`")
+    if hasattr(module, "result_files"):
+        paths = module.result_files()
+        number = sum(not path.exists() for path in paths)
+        if number:
+            absent.append(f"{number} of {len(paths)} of its own runs")
     return ", ".join(absent)
 
 
@@ -124,6 +130,8 @@ def files(module: ModuleType) -> list[Path]:
     for name in module.STUDIES:
         study = Study.read(name)
         paths += [study.path(cell) for cell in study.cells()]
+    if hasattr(module, "result_files"):
+        paths += module.result_files()
     paths.append(measured(module))
     return [path for path in paths if path.exists()]
 
@@ -154,6 +162,9 @@ def train(module: ModuleType, arguments: list[str], data: Path, runs: Path) -> N
     """Run the studies of an experiment, then measure what it measures itself."""
     if module.STUDIES:
         run.main([*module.STUDIES, *arguments])
+    if hasattr(module, "measure_cells"):
+        # One JSON a cell; what has its JSON is not measured again.
+        module.measure_cells(data, runs)
     if hasattr(module, "measure") and not measured(module).exists():
         started = time.monotonic()
         found = module.measure(data, runs)

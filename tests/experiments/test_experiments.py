@@ -50,12 +50,14 @@ def test_every_experiment_has_its_place_in_the_results() -> None:
     results = load("results")
     for name in results.papers():
         module = results.load(name)
-        # Trainings with guards stand on the guards' page, classifiers on that of the controls, all
-        # others on the page of results.
+        # Trainings with guards stand on the guards' page, classifiers on that of the controls, some
+        # on a page of their own, all others on the page of results.
         shown_on = "results.md"
         for page in ("guards", "controls"):
             if name.startswith(f"{page}_"):
                 shown_on = f"{page}.md"
+        if (CHECKOUT / "docs" / "results" / f"{name}.md").exists():
+            shown_on = f"results/{name}.md"
         page = (CHECKOUT / "docs" / shown_on).read_text()
         assert page.count(f"<!-- begin {name} -->") == page.count(f"<!-- end {name} -->") == 1
         assert hasattr(module, "table") or hasattr(module, "figure")
