@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from head_to_head.processes import Took, run_on_one_core
 from head_to_head.systems import EXPERIMENTS, FEDBN, LOCAL_NORM, NVFLARE
 from head_to_head.task import BUNDLE_ROOT, Task
 from monai.fl.utils.constants import ExtraItems
@@ -27,6 +26,9 @@ from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.utils.files import read_state_dict
+
+if TYPE_CHECKING:
+    from head_to_head.processes import Took
 
 HONEST = ""
 REPORTS = {"1": 1.0, "1e9": 1e9, "NaN": math.nan, "-1": -1.0}
@@ -133,6 +135,9 @@ def trained(cell: Cell, task: Task, liar: str, folder: Path) -> tuple[Took, Cour
     Raises:
         RuntimeError: it failed, and that is not what a false report does to it.
     """
+    # It needs psutil, which comes with NVFlare; tables are made without either.
+    from head_to_head.processes import run_on_one_core
+
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     task.write(folder / "task.json")
@@ -195,14 +200,19 @@ def _of_nvflare(task: Task, folder: Path) -> Course:
     """Read NVFlare's log and model, and what the sites' scripts received."""
     course = Course()
     server = folder / "job" / "server"
+    log = server / "log.json"
+    if not log.exists():
+        return course
     starts = []
-    for line in (server / "log.json").read_text().splitlines():
+    finished = False
+    for line in log.read_text().splitlines():
         entry = json.loads(line)
         time = datetime.strptime(entry["asctime"], "%Y-%m-%d %H:%M:%S,%f").timestamp()
         if entry["name"] == "FedAvg" and "Round " in entry["message"]:
             if entry["message"].strip(" -\n").endswith("started."):
                 starts.append(time)
         if "Finished FedAvg." in entry["message"]:
+            finished = True
             starts.append(time)
         if entry["levelname"] == "ERROR" and not course.ended:
             course.ended = entry["message"]
@@ -210,8 +220,9 @@ def _of_nvflare(task: Task, folder: Path) -> Course:
         course.seconds.append(round(finish - begin, 3))
 
     model = server / "simulate_job" / "app_server" / "FL_global_model.pt"
-    if course.ended or not model.exists():
+    if not finished or not model.exists():
         return course
+    course.ended = ""
     # A script receives the weights of the round before; those of the last are in the model's file.
     lines = (folder / f"{task.sites[0]}.jsonl").read_text().splitlines()
     of_rounds = [json.loads(line)["weights"] for line in lines[1:]]

@@ -10,6 +10,8 @@ leave-one-out error in each of ten rounds.
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -21,6 +23,8 @@ from head_to_head.systems import FEDBN, LOCAL_NORM, NVFLARE
 from head_to_head.task import Task
 from reading import NOTHING, NotFinished, by_fold, cases, difference, markdown, site_means, words
 from study import HERE
+
+from monai_fairfl.statistics.fairness import performance
 
 STUDIES = ()
 FOLDS = (0, 1, 2)
@@ -47,7 +51,13 @@ SHOWN = {
     FEDBN: "FedBN, a loop of its own",
 }
 """System -> its name in the tables."""
-PAIRS = ((SAME_FORMULA, NVFLARE), ("FedCE", NVFLARE), (LOCAL_NORM, FEDBN))
+PAIRS = (
+    (SAME_FORMULA, NVFLARE),
+    ("FedCE", NVFLARE),
+    ("FedCE", "FedAvg"),
+    (LOCAL_NORM, FEDBN),
+    (LOCAL_NORM, "FedAvg"),
+)
 """Systems whose Dice is compared case by case."""
 
 
@@ -74,12 +84,32 @@ def result_files() -> list[Path]:
 
 
 def measure_cells(data: Path, runs: Path) -> None:
-    """Train and test every cell that has no JSON yet."""
+    """Train and test every cell that has no JSON yet.
+
+    Raises:
+        SystemExit: there are no images; or some trainings failed, which the text names, and the
+            others are done.
+    """
     todo = [cell for cell in cells() if not result_file(cell).exists()]
+    if todo and not (data / SITES).is_dir():
+        sys.exit(f"there are no real images in {data / SITES}; name their folder with --data")
+    failed = []
     for number, cell in enumerate(todo, start=1):
         print(f"{number}/{len(todo)} {cell.name}", flush=True)
         folder = runs.absolute() / "head_to_head" / cell.name
-        run_cell(cell, task_of(cell, data), LIAR, folder, result_file(cell))
+        try:
+            run_cell(cell, task_of(cell, data), LIAR, folder, result_file(cell))
+        except RuntimeError as error:
+            failed.append(f"{cell.name}: {error}")
+            continue
+        # Models, checkpoints and logs, all of which the same command would make again.
+        shutil.rmtree(folder)
+    if failed:
+        reasons = "\n".join(failed)
+        sys.exit(
+            f"{len(failed)} of {len(todo)} trainings are not done; the same command goes on with "
+            f"them: {reasons}"
+        )
 
 
 def task_of(cell: Cell, data: Path) -> Task:
@@ -158,12 +188,11 @@ def _honest() -> str:
 def _dice(results: Sequence[dict[str, Any]], model: str = "test") -> list[str]:
     """Dice of the sites' test cases of all folds: mean over sites, deviation, worst site."""
     means = site_means(cases(results, model=model))
-    worst = min(means, key=lambda site: means[site])
-    values = list(means.values())
+    summary = performance(means)
     return [
-        f"{np.mean(values):.3f}",
-        f"{np.std(values):.3f}",
-        f"{means[worst]:.3f} ({worst})",
+        f"{summary.mean:.3f}",
+        f"{summary.std:.3f}",
+        f"{summary.worst:.3f} ({summary.worst_client})",
     ]
 
 

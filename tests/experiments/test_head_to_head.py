@@ -21,17 +21,13 @@ from monai_fairfl.protocol.model_spec import read_spec
 from monai_fairfl.run_folder.ledger import number_in, read_ledger
 from monai_fairfl.utils.files import read_state_dict, safe_name
 
-pytest.importorskip(
-    "psutil", reason="psutil comes with nvflare: pip install 'monai_fairfl[nvflare]'"
-)
 SITES = ["alder", "birch", "cedar"]
 SMALL = {"size": [32, 32], "split_folds": 2, "split_fold": 0, "split_validation": 0.5}
 
 
 @pytest.fixture(autouse=True)
 def _experiments(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Systems and NVFlare's scripts put both folders on the path of their processes themselves.
-    monkeypatch.setattr(sys, "path", [str(CHECKOUT / "experiments"), *sys.path])
+    monkeypatch.syspath_prepend(str(CHECKOUT / "experiments"))
 
 
 def load(name: str) -> Any:
@@ -75,11 +71,11 @@ def most_different(one: Path, other: Path) -> float:
     return max(float((first[name].double() - second[name].double()).abs().max()) for name in first)
 
 
-def test_every_name_of_a_normalisation_layer_is_local_also_the_second_name_of_a_shared_one() -> (
-    None
-):
-    which = task(CHECKOUT)
-    network = which.parser("alder", CHECKOUT / "none").get_parsed_content("network_def")
+@pytest.mark.slow
+def test_every_name_of_a_normalisation_layer_is_local_also_the_second_of_a_shared_one(
+    tmp_path: Path,
+) -> None:
+    network = task(tmp_path).parser("alder", tmp_path).get_parsed_content("network_def")
     names = load("fedbn").names_of_norms(network)
     spec = read_spec(network)
     local = {name: torch.zeros(1) for name in spec.norms}
@@ -194,6 +190,9 @@ BUSY = "import time\nend = time.process_time() + 1.2\nwhile time.process_time() 
 @pytest.mark.long
 @pytest.mark.slow
 def test_processor_time_is_that_of_all_processes_and_none_stays(tmp_path: Path) -> None:
+    pytest.importorskip(
+        "psutil", reason="psutil is not installed: pip install 'monai_fairfl[nvflare]'"
+    )
     processes = load("processes")
     child = [sys.executable, "-c", BUSY]
     script = f"import subprocess; subprocess.run({child!r}); subprocess.run({child!r})"
@@ -211,6 +210,8 @@ def result(cell: Any, dice: float) -> dict[str, Any]:
     sites = ("BIDMC", "HK", "RUNMC", "UCL")
     cases = {site: [f"{site}{cell.fold}a", f"{site}{cell.fold}b"] for site in sites}
     weights = {site: [0.25] * cell_rounds(cell) for site in sites}
+    scores = {"BIDMC": dice - 0.03, "HK": dice - 0.03, "RUNMC": dice, "UCL": dice}
+    test = {"cases": cases, "dice": {site: [score, score] for site, score in scores.items()}}
     return {
         "strategy": cell.system,
         "fold": cell.fold,
@@ -223,8 +224,8 @@ def result(cell: Any, dice: float) -> dict[str, Any]:
         "weights": weights,
         "touched": dict.fromkeys(sites, 1),
         "refused": {"UCL": 9},
-        "test": {"cases": cases, "dice": {site: [dice, dice] for site in sites}},
-        "test_best": {"cases": cases, "dice": {site: [dice, dice] for site in sites}},
+        "test": test,
+        "test_best": test,
     }
 
 
@@ -257,11 +258,11 @@ def test_the_table_has_the_folds_all_of_whose_trainings_are_done(
         module.table()
     text = written(module, tmp_path, [0])
     assert "fold 0 of four" in text
-    assert '| `FedCE("sum")`: the paper | 0.850 | 0.000 | 0.850 (BIDMC) | 10.0 | 300 |' in text
+    assert '| `FedCE("sum")`: the paper | 0.835 | 0.017 | 0.820 (BIDMC) | 10.0 | 300 |' in text
     assert "| +0.050 (+0.050 to +0.050) | +0.050 |" in text
     assert "| 4 of 160 |" in text
     assert "| ends, without a model: ValueError: not finite |" in text
-    assert "| 1e9 | 0 | 0.250 | 0.850 | 0.850 (BIDMC) | 9 of 9 | to its end |" in text
+    assert "| 1e9 | 0 | 0.250 | 0.830 | 0.820 (BIDMC) | 9 of 9 | to its end |" in text
     # A second fold with a training missing is left out.
     written(module, tmp_path, [1])
     (tmp_path / "fedavg-fold1.json").unlink()
@@ -270,3 +271,33 @@ def test_the_table_has_the_folds_all_of_whose_trainings_are_done(
     text = module.table()
     assert "folds 0, 1 of four" in text
     assert "| 1e9 | 0, 1 | 0.250 |" in text and "| -1 | 0 | 0.250 |" in text
+
+
+def test_a_training_that_fails_is_named_and_the_others_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("papers.head_to_head")
+    monkeypatch.setattr(module, "result_file", lambda cell: tmp_path / f"{cell.name}.json")
+    trained = []
+
+    def fails_once(cell: Any, which: Any, liar: str, folder: Path, file: Path) -> None:
+        trained.append(cell.name)
+        if cell.name == "fedavg-fold0":
+            raise RuntimeError("no memory")
+        folder.mkdir(parents=True)
+        file.write_text("{}")
+
+    monkeypatch.setattr(module, "run_cell", fails_once)
+    with pytest.raises(SystemExit, match="no real images in .*prostate; name their folder"):
+        module.measure_cells(tmp_path / "data", tmp_path / "runs")
+    (tmp_path / "data" / "prostate").mkdir(parents=True)
+    with pytest.raises(SystemExit, match="1 of 40 trainings are not done.*fedavg-fold0: no memory"):
+        module.measure_cells(tmp_path / "data", tmp_path / "runs")
+    assert len(trained) == 40
+    assert not list((tmp_path / "runs" / "head_to_head").iterdir())
+    # The same command goes on with what is missing.
+    results = importlib.import_module("results")
+    assert results.missing(module) == "1 of 40 of its own runs"
+    with pytest.raises(SystemExit, match="1 of 1 trainings"):
+        results.train(module, [], tmp_path / "data", tmp_path / "runs")
+    assert trained[40:] == ["fedavg-fold0"]
