@@ -113,7 +113,9 @@ def cases(
     for result in results:
         tests = result.get(model) or result["test"]
         for site, scores in tests[column].items():
-            names = tests["cases"].get(site) or tests["cases"]["all"]
+            # The used models are tested with the cases of the received ones.
+            of_sites = tests.get("cases") or result["test"]["cases"]
+            names = of_sites.get(site) or of_sites["all"]
             if len(set(names)) < len(names):
                 raise ValueError(f"{result['strategy']}: {site} has several cases of one name")
             of_site = pooled.setdefault(site, {})

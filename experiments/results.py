@@ -21,6 +21,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -158,7 +159,14 @@ def files(module: ModuleType) -> list[Path]:
         study = Study.read(name)
         paths += [study.path(cell) for cell in study.cells()]
     paths.append(measured(module))
+    for name in measured_by_others(module):
+        paths.append(measured(load(name)))
     return [path for path in paths if path.exists()]
+
+
+def measured_by_others(module: ModuleType) -> Sequence[str]:
+    """List the experiments whose own measurements an experiment reads."""
+    return getattr(module, "MEASUREMENTS", ())
 
 
 def measured(module: ModuleType) -> Path:
@@ -185,6 +193,8 @@ def draw(name: str) -> None:
 
 def train(module: ModuleType, arguments: list[str], data: Path, runs: Path) -> None:
     """Run the studies of an experiment, then measure what it measures itself."""
+    for name in measured_by_others(module):
+        train(load(name), arguments, data, runs)
     if module.STUDIES:
         run.main([*module.STUDIES, *arguments])
     if hasattr(module, "measure") and not measured(module).exists():
