@@ -93,8 +93,9 @@ def losses_of(cells: Cells, baseline: Cells, alone: Cells) -> Scores:
 
 def share_of_losers(differences: Scores) -> float:
     """Return the share of sites, folds and seeds that lose more than ``RUINED``."""
-    values = _flat(differences)
-    return float(np.mean(np.array(values) < -RUINED))
+    # Without the last bits: a loss of 0.88 - 0.86 is not more than 0.02.
+    values = np.round(_flat(differences), 9)
+    return float(np.mean(values < -RUINED))
 
 
 def _with_baselines(cells: Cells, baseline: Cells, alone: Cells) -> Cells:

@@ -308,7 +308,15 @@ def test_an_interval_over_seeds_and_cases_leaves_out_what_was_not_tested() -> No
 
 
 @pytest.mark.parametrize(
-    "module", ["reading", "study", "classification.data", "classification.summaries"]
+    "module",
+    [
+        "reading",
+        "seeds",
+        "study",
+        "papers.predicates",
+        "classification.data",
+        "classification.summaries",
+    ],
 )
 def test_examples_in_the_docstrings_run(module: str) -> None:
     assert doctest.testmod(load(module)).failed == 0
