@@ -9,7 +9,6 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -34,7 +33,7 @@ HONEST = ""
 REPORTS = {"1": 1.0, "1e9": 1e9, "NaN": math.nan, "-1": -1.0}
 """Name of a false report -> the leave-one-out error that the liar reports in every round."""
 
-Models = Mapping[str, Path]
+Models = dict[str, Path]
 """Site -> file of the model that it uses in the end."""
 
 
@@ -104,12 +103,14 @@ def run_cell(cell: Cell, task: Task, liar: str, folder: Path, file: Path) -> Non
         folder: for everything that the training leaves; what is there is deleted.
         file: its JSON.
     """
+    if not cell.report:
+        liar = ""
     took, course = trained(cell, task, liar, folder)
     result = {
         "strategy": cell.system,
         "fold": cell.fold,
         "seed": task.seed,
-        "liar": liar if cell.report else "",
+        "liar": liar,
         "report": cell.report,
         "rounds": task.rounds,
         "local_epochs": task.local_epochs,
@@ -143,15 +144,19 @@ def trained(cell: Cell, task: Task, liar: str, folder: Path) -> tuple[Took, Cour
     task.write(folder / "task.json")
     command = [sys.executable, "-W", "ignore", str(EXPERIMENTS / "head_to_head" / "systems.py")]
     command += ["--folder", str(folder), "--system", cell.system]
-    if cell.report:
+    if liar:
         command += ["--liar", liar, f"--false-report={REPORTS[cell.report]}"]
+    # One home for all cells: libraries make their caches there once, and not in each start.
+    home = folder.parent / "home"
+    home.mkdir(exist_ok=True)
     path = os.pathsep.join([str(ROOT), str(EXPERIMENTS)])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(folder), "PYTHONPATH": path}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(home), "PYTHONPATH": path}
     took = run_on_one_core(command, folder / "printed.txt", environment, timeout=4 * 3600)
 
     course = course_of(cell.system, task, folder)
     complete = took.code == 0 and len(course.models) == len(task.sites)
-    if not complete and not (cell.report and course.ended):
+    because_of_report = cell.report and "FedCE" in course.ended
+    if not complete and not because_of_report:
         printed = (folder / "printed.txt").read_text()[-3000:]
         raise RuntimeError(f"{cell.name} ended with {took.code}: {course.ended}\n{printed}")
     return took, course
@@ -162,16 +167,18 @@ def course_of(system: str, task: Task, folder: Path) -> Course:
     if system == NVFLARE:
         return _of_nvflare(task, folder)
     if system == FEDBN:
-        course = Course()
-        course.models = _files(task, folder / "last")
-        course.best = _files(task, folder / "best")
-        return course
+        return Course(models=_files(task, folder / "last"), best=_files(task, folder / "best"))
     return _of_ours(system, task, folder)
 
 
-def _files(task: Task, folder: Path) -> dict[str, Path]:
-    found = {site: folder / f"{site}.pt" for site in task.sites}
-    return {site: file for site, file in found.items() if file.exists()}
+def _files(task: Task, folder: Path) -> Models:
+    """Find the file of each site's model."""
+    found = {}
+    for site in task.sites:
+        file = folder / f"{site}.pt"
+        if file.exists():
+            found[site] = file
+    return found
 
 
 def _of_ours(system: str, task: Task, folder: Path) -> Course:
@@ -192,7 +199,7 @@ def _of_ours(system: str, task: Task, folder: Path) -> Course:
         if system == LOCAL_NORM:
             model = run / "clients" / site / "state" / "run-own.pt"
         if model.exists():
-            course.models = {**course.models, site: model}
+            course.models[site] = model
     return course
 
 

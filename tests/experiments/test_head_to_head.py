@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import json
 import math
@@ -181,6 +182,7 @@ def test_nvflares_recipe_weighs_as_our_engine_with_its_formula_and_a_nan_ends_it
 def test_cells_have_names_of_their_own_that_can_be_file_names() -> None:
     names = [cell.name for cell in importlib.import_module("papers.head_to_head").cells()]
     assert len(set(names)) == len(names) == 40
+    assert doctest.testmod(load("cells")) == (0, 1)
     assert all(safe_name(name, most=128) for name in names)
 
 
