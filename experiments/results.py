@@ -24,7 +24,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import run
 from reading import NotFinished, touched_by_guards
@@ -131,7 +130,8 @@ def cost(module: ModuleType) -> str:
     touched.
     """
     contents = [path.read_bytes() for path in files(module)]
-    hours = sum(json.loads(content)["minutes"] for content in contents) / 60
+    found = [json.loads(content) for content in contents]
+    hours = sum(result["minutes"] for result in found) / 60
     digest = hashlib.sha256(b"".join(contents)).hexdigest()[:8]
     noun = "files"
     if len(contents) == 1:
@@ -140,21 +140,13 @@ def cost(module: ModuleType) -> str:
     if module.STUDIES:
         of_studies = " of " + ", ".join(f"`{name}`" for name in module.STUDIES)
     of_guards = ""
-    touched = touched_by_guards(study_results(module))
+    touched = touched_by_guards(result for result in found if "study" in result)
     if touched.client_rounds:
         of_guards = f", guards touched {touched.touched} of {touched.client_rounds:,} client-rounds"
     return (
         f"{len(contents)} {noun}{of_studies}, {hours:.1f} h of one thread{of_guards}, "
         f"checksum {digest}"
     )
-
-
-def study_results(module: ModuleType) -> list[dict[str, Any]]:
-    """Read what exists of an experiment's studies."""
-    found = []
-    for name in module.STUDIES:
-        found += Study.read(name).committed()
-    return found
 
 
 def files(module: ModuleType) -> list[Path]:

@@ -101,7 +101,8 @@ def test_client_rounds_that_a_guard_touched_are_counted_in_new_results_and_in_ol
     assert reading.touched_by_guards([{"guards": found}, old]) == (3 + 3, 6 + 4)
     assert reading.touched_by_guards([{"guards": found}, old], attackers=["A"]) == (1 + 2, 6 + 4)
     alone = {"aggregation": None, "contributions": None}
-    assert reading.touched_by_guards([alone]) == (0, 0)
+    without_verdicts = {"last_mile": {}, **old}
+    assert reading.touched_by_guards([alone, without_verdicts]) == (0, 0)
 
 
 @pytest.mark.slow
