@@ -212,6 +212,48 @@ def shares(result: Result, of: str = "contributions") -> dict[str, float]:
     return {site: value / total for site, value in positive.items()}
 
 
+class Touched(NamedTuple):
+    """How many client-rounds a guard touched, and of how many."""
+
+    touched: int
+    client_rounds: int
+
+
+def touched_by_guards(results: Iterable[Result], attackers: Iterable[str] = ()) -> Touched:
+    """Count the client-rounds in which a guard touched an honest client.
+
+    A result has the verdicts under ``guards``. Those of before 23 November 2026 have none; the
+    guards of that time only quarantined, and a quarantined client has no weight in the round, and
+    no contribution: such client-rounds are counted. The rounds of a result are left out where
+    nothing can be counted: with neither weights nor contributions (``Standalone``), and with a
+    last mile and no verdicts, as its guards could also clip and share.
+
+    Args:
+        results: of any strategies.
+        attackers: sites that are not honest; they are left out of the touched.
+
+    >>> touched_by_guards([{"aggregation": {"A": [0.5, None], "B": [0.5, 1.0]}}])
+    Touched(touched=1, client_rounds=4)
+    """
+    touched = 0
+    client_rounds = 0
+    for result in results:
+        if "guards" in result:
+            client_rounds += result["guards"]["client_rounds"]
+            for site, rounds in result["guards"]["touched"].items():
+                if site not in attackers:
+                    touched += rounds
+            continue
+        if "last_mile" in result:
+            continue
+        series = result["aggregation"] or result["contributions"] or {}
+        for site, values in series.items():
+            client_rounds += len(values)
+            if site not in attackers:
+                touched += sum(value is None for value in values)
+    return Touched(touched, client_rounds)
+
+
 def closing(result: Result, name: str, model: str = "own") -> dict[str, float]:
     """Return a closing measurement of every site, such as ``"sharpness"``."""
     return {site: found[model][name] for site, found in result["closing"].items()}
