@@ -115,6 +115,11 @@ def missing(module: ModuleType) -> str:
         if study.missing():
             number = len(list(study.cells()))
             absent.append(f"{len(study.missing())} of {number} runs of `{study.name}`")
+    if hasattr(module, "result_files"):
+        paths = module.result_files()
+        number = sum(not path.exists() for path in paths)
+        if number:
+            absent.append(f"{number} of {len(paths)} of its own runs")
     return ", ".join(absent)
 
 
@@ -150,6 +155,8 @@ def files(module: ModuleType) -> list[Path]:
     for name in module.STUDIES:
         study = Study.read(name)
         paths += [study.path(cell) for cell in study.cells()]
+    if hasattr(module, "result_files"):
+        paths += module.result_files()
     paths.append(measured(module))
     for name in measured_by_others(module):
         paths.append(measured(load(name)))
@@ -189,6 +196,9 @@ def train(module: ModuleType, arguments: list[str], data: Path, runs: Path) -> N
         train(load(name), arguments, data, runs)
     if module.STUDIES:
         run.main([*module.STUDIES, *arguments])
+    if hasattr(module, "measure_cells"):
+        # One JSON a cell; what has its JSON is not measured again.
+        module.measure_cells(data, runs)
     if hasattr(module, "measure") and not measured(module).exists():
         started = time.monotonic()
         found = module.measure(data, runs)

@@ -140,7 +140,7 @@ def test_a_studys_files_are_its_cells_made_by_the_command_that_it_gives_now(name
             cell
         ), f"{path} is of other settings: delete it"
         rounds = study.arguments_of(cell).get("rounds", study.rounds)
-        assert all(len(values) == rounds for values in (result["global_score"] or {}).values())
+        assert all(len(values) == rounds for values in (result.get("global_score") or {}).values())
 
 
 @pytest.mark.parametrize("name", names())
