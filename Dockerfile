@@ -19,8 +19,8 @@ RUN pip install --no-cache-dir "/src[${EXTRAS}]" && rm -rf /src
 
 # One thread for each training process, as the numbers of the documentation; jobs run beside each other.
 ENV OMP_NUM_THREADS=1 MPLCONFIGDIR=/tmp/matplotlib
-RUN useradd --create-home fairfl
+RUN useradd fairfl && mkdir /runs && chown fairfl /runs
 USER fairfl
-WORKDIR /home/fairfl
+WORKDIR /runs
 ENTRYPOINT ["monai-fairfl"]
 CMD ["--help"]
