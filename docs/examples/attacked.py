@@ -7,6 +7,7 @@ They stand in a module of their own, so that worker processes can import them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -53,10 +54,10 @@ class Story:
 
 STORIES = (
     Story("honest", "nobody attacks", FedCE(), settings={"guards": []}),
-    Story("unguarded", "two attack, no guards", FedCE(), ATTACKS, {"guards": []}),
+    Story("unguarded", "two attack, unguarded", FedCE(), ATTACKS, {"guards": []}),
     Story(
         "guarded",
-        "two attack; guards, limited reports, judges",
+        "two attack, guarded",
         compose(FedCE(), clip_reports=3.0),
         ATTACKS,
         {"cross_evaluate_every": 4},
@@ -107,22 +108,49 @@ def _federation(story: Story, out: Path, rounds: int, seed: int, turn: Turn) -> 
 
 
 def outcome(out: Path) -> str:
-    """Write a table: each hospital's test Dice and mean weight in the three trainings."""
-    rows = [["hospital", *(f"{story.name}: Dice, weight" for story in STORIES)]]
+    """Write each hospital's test Dice and mean weight in the three trainings, and what happened.
+
+    Args:
+        out: folder of the three trainings.
+    """
     records = {story.name: read_ledger(out / story.name / "ledger.jsonl") for story in STORIES}
+    rows = [["", *(story.what for story in STORIES)]]
     for site in sorted(hospital.name for hospital in HOSPITALS):
         row = [site]
         for of_story in records.values():
-            weights = [
-                record["aggregation"].get(site, 0.0)
-                for record in of_story
-                if record["kind"] == "round"
-            ]
             score = number_in(of_story[-1]["scores"][site]["own"]["test_score"])
-            row.append(f"{score:.3f}, {sum(weights) / len(weights):.2f}")
+            row.append(f"Dice {score:.3f}, weight {_mean_weight(of_story, site):.2f}")
         rows.append(row)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    lines = [_line(row, rows) for row in rows]
+    verdicts = _rounds_with_a_verdict(records["guarded"], NOISY.name)
+    rounds = sum(record["kind"] == "round" for record in records["guarded"])
+    lines += [
+        "",
+        f"{NOISY.name} sent noise. Guards stopped its update in {verdicts} of {rounds} rounds.",
+        f"{LYING.name} reported that every model is useless for it. FedCE takes that for a "
+        "hospital that needs weight.",
+        "Reports are limited in the last training, and the others judge what each update is worth:",
+        "see the report, 'Credit under several rules'. No guard can see that a report is false.",
+    ]
     return "\n".join(lines)
+
+
+def _mean_weight(records: Sequence[Mapping[str, Any]], site: str) -> float:
+    weights = []
+    for record in records:
+        if record["kind"] == "round":
+            weights.append(record["aggregation"].get(site, 0.0))
+    return sum(weights) / len(weights)
+
+
+def _rounds_with_a_verdict(records: Sequence[Mapping[str, Any]], site: str) -> int:
+    return sum(record["kind"] == "round" and site in record["guards"] for record in records)
+
+
+def _line(row: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Align a row with the columns of all."""
+    cells = []
+    for column, cell in enumerate(row):
+        width = max(len(each[column]) for each in rows)
+        cells.append(cell.ljust(width))
+    return "  ".join(cells).rstrip()
