@@ -82,8 +82,10 @@ def strategies(args: argparse.Namespace) -> Answer:
     from monai_fairfl.strategies import catalogue
 
     if args.name:
-        entry = catalogue.describe(args.name)
-        return Answer({"strategies": {args.name: entry}}, catalogue.as_page(args.name, entry))
+        # As a federation is given it, its arguments do not matter here.
+        name = args.name.partition("(")[0].strip()
+        entry = catalogue.describe(name)
+        return Answer({"strategies": {name: entry}}, catalogue.as_page(name, entry))
     entries = {name: catalogue.describe(name) for name in catalogue.shipped()}
     return Answer({"strategies": entries}, catalogue.as_table(entries))
 
