@@ -17,7 +17,17 @@ import sys
 from collections.abc import Sequence
 
 from monai_fairfl import __version__
-from monai_fairfl.cli import comparing, data, flare, ledgers, models, runs, training, withdrawals
+from monai_fairfl.cli import (
+    comparing,
+    data,
+    flare,
+    ledgers,
+    models,
+    runs,
+    training,
+    using,
+    withdrawals,
+)
 from monai_fairfl.cli.command import Answer, Command
 from monai_fairfl.errors import FairFLError
 
@@ -157,6 +167,6 @@ def _parser() -> argparse.ArgumentParser:
         subparser.set_defaults(command=command)
         return subparser
 
-    for module in (data, training, comparing, runs, ledgers, withdrawals, models, flare):
+    for module in (data, training, using, comparing, runs, ledgers, withdrawals, models, flare):
         module.add_commands(add)
     return parser
