@@ -19,7 +19,7 @@ SEED ?= 0
 DEMO_ARGS ?= --full_run "{'rounds': 20, 'local_epochs': 4, 'mean_dice': 0.5}" --strategies "['Standalone', 'FedAvg', 'FedCE']"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-flare test test-all test-extended test-flare test-quick lint format results bench clean
+.PHONY: help demo demo-flare test test-all test-extended test-flare test-quick lint format results site bench clean
 
 help: ## say what can be made
 	@echo "usage: make TARGET [PYTHON=python3.11]"
@@ -69,6 +69,11 @@ format: $(READY) ## mend format and imports
 
 results: $(READY) ## make the tables and figures of the experiments again, from their committed files
 	$(BIN)/python experiments/results.py
+
+# NO_MKDOCS_2_WARNING: a notice of the theme's makers, not about these pages.
+site: $(READY) ## build the documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --site-dir build/site
+	@echo "build/site/index.html"
 
 bench: $(READY) ## run the benchmarks; each prints its table
 	@test -n "$(wildcard benchmarks/*.py)" || echo "no benchmark yet: put one in benchmarks/"
