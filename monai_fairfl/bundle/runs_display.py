@@ -106,16 +106,17 @@ class RunsDisplay:
     def __exit__(self, *error: Any) -> None:
         self.bar.__exit__(*error)
 
-    def round_done(self, title: str, done: int) -> None:
+    def round_done(self, title: str, done: int, took: float | None = None) -> None:
         """A run begins or goes on, or has finished another round.
 
         Args:
             title: of the run.
             done: its rounds that are done.
+            took: seconds of the last one; ``None``: the time since the call before.
         """
         now = time.monotonic()
         if title in self.running and done > self.rounds_done[title]:
-            seconds = now - self.running[title]
+            seconds = now - self.running[title] if took is None else took
             self.seconds.setdefault(self.kinds[title], []).append(seconds)
         self.running[title] = now
         self.rounds_done[title] = done

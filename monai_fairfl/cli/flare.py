@@ -10,10 +10,14 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.command import Add, Answer, plain_mapping, positive
+from monai_fairfl.cli.command import Add, Answer, add_verbose, plain_mapping, positive
 from monai_fairfl.errors import ConfigError
 
 RECIPE_OPTIONS = (
@@ -30,6 +34,9 @@ RECIPE_OPTIONS = (
     "overrides",
 )
 """Options that are arguments of ``FairFLRecipe``."""
+
+SECONDS_BETWEEN_LOOKS = 1.0
+"""How often the progress of a simulation is looked at."""
 
 
 def add_commands(add: Add) -> None:
@@ -151,9 +158,11 @@ def _add_simulate_flare(add: Add) -> None:
         required=True,
         metavar="DIR",
         help="gets nvflare/, the simulator's own, emptied at every start, and kept/, with the run "
-        "in kept/server/NAME and the states of the sites; continues a run that did not end",
+        "in kept/server/NAME and the states of the sites, and log.txt; continues a run that did "
+        "not end",
     )
     _add_recipe_options(command)
+    add_verbose(command)
 
 
 def simulate_flare(args: argparse.Namespace) -> Answer:
@@ -161,16 +170,59 @@ def simulate_flare(args: argparse.Namespace) -> Answer:
 
     It starts a server and one process per site on this machine.
     """
+    from monai_fairfl.cli.running import quietly
     from monai_fairfl.report import as_text
     from monai_fairfl.transports.flare.job.launch import simulate_job
 
-    run = simulate_job(args.workspace, args.sites_root, args.site_names, **_recipe_arguments(args))
+    arguments = _recipe_arguments(args)
+    log = Path(args.workspace).absolute() / "log.txt"
+    shown: AbstractContextManager[None] = quietly(log)
+    if args.verbose:
+        shown = nullcontext()
+    with shown:
+        watch = partial(_rounds_shown, arguments["num_rounds"])
+        run = simulate_job(args.workspace, args.sites_root, args.site_names, watch, **arguments)
     # The server writes the report at the end of its job.
     page = run / "report.html"
     if not page.exists():
-        return Answer({"run": str(run), "report": None}, f"{run}: done")
+        return Answer({"run": str(run), "report": None}, f"{run}: done, without a report")
     text = as_text(json.loads((run / "report.json").read_text()))
-    return Answer({"run": str(run), "report": str(page)}, f"{text}\nReport: {page}")
+    return Answer({"run": str(run), "report": str(page)}, f"{text}\nReport: {page}\nRun: {run}")
+
+
+@contextmanager
+def _rounds_shown(rounds: int, run: Path, name: str) -> Iterator[None]:
+    """Inside, the progress of a run of other processes is shown.
+
+    Args:
+        rounds: in all.
+        run: its folder, where the server records the time of each round.
+        name: of the run.
+    """
+    from monai_fairfl.bundle.runs_display import RunsDisplay
+    from monai_fairfl.run_folder.schedule import Schedule
+
+    ended = threading.Event()
+
+    def look(display: RunsDisplay) -> None:
+        known = len(Schedule.read(run).seconds)
+        display.round_done(name, known)
+        while not ended.wait(SECONDS_BETWEEN_LOOKS):
+            seconds = Schedule.read(run).seconds
+            if len(seconds) > known:
+                known = len(seconds)
+                # Not the time of the engine's start, which the first round waits for.
+                display.round_done(name, known, seconds[max(seconds)])
+
+    with RunsDisplay({name: name}, rounds) as display:
+        thread = threading.Thread(target=look, args=(display,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+        display.run_ended(name)
 
 
 # --- export-flare

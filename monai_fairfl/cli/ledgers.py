@@ -39,7 +39,8 @@ def _add_verify(add: Add) -> None:
     command.add_argument(
         "run_dir",
         metavar="RUN_DIR",
-        help="run_dir of a federation; runs in its folders are checked, too",
+        help="run_dir of a federation, or a workspace that holds one; runs in its folders are "
+        "checked, too",
     )
     command.add_argument(
         "--head", metavar="SHA256", help="a head of the ledger that was stored elsewhere"
@@ -214,7 +215,9 @@ def _add_what_if(add: Add) -> None:
         "what-if runs/fedce --strategy FedCE mode=sum\n"
         "what-if runs/fedce --strategy FedAvg --without birch --json",
     )
-    command.add_argument("run_dir", metavar="RUN_DIR", help="run_dir of a federation")
+    command.add_argument(
+        "run_dir", metavar="RUN_DIR", help="run_dir of a federation, or a workspace that holds one"
+    )
     command.add_argument("--without", metavar="SITE", help="leave this site out of every round")
     command.add_argument(
         "--strategy",
@@ -237,12 +240,13 @@ def what_if(args: argparse.Namespace) -> Answer:
     """
     from monai_fairfl.audit import what_if as answer_of
     from monai_fairfl.audit.counterfactual import MEANING
+    from monai_fairfl.report.collect import find_run
     from monai_fairfl.strategies.resolver import strategy_of_words
 
     strategy = None
     if args.strategy:
         strategy = strategy_of_words(args.strategy)
-    found = answer_of(args.run_dir, args.without, strategy, args.allow_import)
+    found = answer_of(find_run(args.run_dir), args.without, strategy, args.allow_import)
     data = {**asdict(found), "meaning": MEANING}
     return Answer(data, _table(data))
 

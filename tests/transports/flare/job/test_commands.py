@@ -155,11 +155,11 @@ def test_the_simulators_command_shows_the_servers_report_and_leaves_it_as_it_is(
     page = run / "report.html"
     monkeypatch.setattr(jobs, "simulate_job", lambda *arguments, **settings: run)
     words = ["simulate-flare", "--bundle", BUNDLE]
-    words += ["--sites-root", "hospitals", "--workspace", "flare"]
+    words += ["--sites-root", "hospitals", "--workspace", str(tmp_path / "flare")]
     written = page.stat().st_mtime_ns
 
     assert main(words) == 0
-    assert capsys.readouterr().out == f"{expected}\nReport: {page}\n"
+    assert capsys.readouterr().out == f"{expected}\nReport: {page}\nRun: {run}\n"
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"run": str(run), "report": str(page)}
     assert page.stat().st_mtime_ns == written
