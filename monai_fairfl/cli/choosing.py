@@ -20,6 +20,9 @@ from monai_fairfl.workflow.photographs import in_colour
 PROSTATE = "prostate_mri_segmentation"
 FUNDUS = "fundus_disc_cup_segmentation"
 
+STRUCTURES = {FUNDUS: ("disc", "cup")}
+"""Names of a bundle's nested structures, as its data list wants them."""
+
 
 def chosen_bundle(root: Path, given: str | None = None) -> Path:
     """The bundle for the hospitals of a folder.

@@ -11,15 +11,12 @@ from typing import Any
 
 from monai_fairfl.bundle.first_look import FEDERATE, quick_file
 from monai_fairfl.bundle.shipped import copy_bundle
-from monai_fairfl.cli.choosing import FUNDUS, bundle_for, require_two_sites
+from monai_fairfl.cli.choosing import STRUCTURES, bundle_for, require_two_sites
 from monai_fairfl.cli.running import MonaiLine, require_end, text_of_report
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.overview import overview
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.utils.terminal import warnings_as_notes
-
-STRUCTURES = {FUNDUS: ("disc", "cup")}
-"""Names of a bundle's nested structures, as its data list wants them."""
 
 STRATEGIES = ["Standalone", "FedAvg", "FedCE"]
 

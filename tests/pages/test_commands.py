@@ -81,7 +81,9 @@ def training(command: list[str], page: str) -> Training | None:
     whole = " ".join(command)
     trains = "federate.json" in whole and "monai.bundle" in whole and "own_bundle" not in whole
     trains |= bool({"simulate-flare", "export-flare"} & set(command)) and "..." not in command
-    if not trains:
+    # A first look is one on purpose.
+    trains |= command[:2] == ["monai-fairfl", "train"]
+    if not trains or "--quick" in command:
         return None
     parser = ArgumentParser()
     parser.add_argument("--rounds", "--num-rounds", type=int)
