@@ -213,8 +213,9 @@ def touched_by_guards(results: Iterable[Result], attackers: Iterable[str] = ()) 
 
     A result has the verdicts under ``guards``. Those of before 23 November 2026 have none; the
     guards of that time only quarantined, and a quarantined client has no weight in the round, and
-    no contribution: such client-rounds are counted. Where a result has neither weights nor
-    contributions (``Standalone``), nothing can be counted, and its rounds are left out.
+    no contribution: such client-rounds are counted. The rounds of a result are left out where
+    nothing can be counted: with neither weights nor contributions (``Standalone``), and with a
+    last mile and no verdicts, as its guards could also clip and share.
 
     Args:
         results: of any strategies.
@@ -231,6 +232,8 @@ def touched_by_guards(results: Iterable[Result], attackers: Iterable[str] = ()) 
             for site, rounds in result["guards"]["touched"].items():
                 if site not in attackers:
                     touched += rounds
+            continue
+        if "last_mile" in result:
             continue
         series = result["aggregation"] or result["contributions"] or {}
         for site, values in series.items():

@@ -24,7 +24,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import run
 from reading import NotFinished, touched_by_guards
@@ -116,6 +115,11 @@ def missing(module: ModuleType) -> str:
         if study.missing():
             number = len(list(study.cells()))
             absent.append(f"{len(study.missing())} of {number} runs of `{study.name}`")
+    if hasattr(module, "result_files"):
+        paths = module.result_files()
+        number = sum(not path.exists() for path in paths)
+        if number:
+            absent.append(f"{number} of {len(paths)} of its own runs")
     return ", ".join(absent)
 
 
@@ -126,7 +130,8 @@ def cost(module: ModuleType) -> str:
     touched.
     """
     contents = [path.read_bytes() for path in files(module)]
-    hours = sum(json.loads(content)["minutes"] for content in contents) / 60
+    found = [json.loads(content) for content in contents]
+    hours = sum(result["minutes"] for result in found) / 60
     digest = hashlib.sha256(b"".join(contents)).hexdigest()[:8]
     noun = "files"
     if len(contents) == 1:
@@ -135,7 +140,7 @@ def cost(module: ModuleType) -> str:
     if module.STUDIES:
         of_studies = " of " + ", ".join(f"`{name}`" for name in module.STUDIES)
     of_guards = ""
-    touched = touched_by_guards(study_results(module))
+    touched = touched_by_guards(result for result in found if "study" in result)
     if touched.client_rounds:
         of_guards = f", guards touched {touched.touched} of {touched.client_rounds:,} client-rounds"
     return (
@@ -144,20 +149,14 @@ def cost(module: ModuleType) -> str:
     )
 
 
-def study_results(module: ModuleType) -> list[dict[str, Any]]:
-    """Read what exists of an experiment's studies."""
-    found = []
-    for name in module.STUDIES:
-        found += Study.read(name).committed()
-    return found
-
-
 def files(module: ModuleType) -> list[Path]:
     """List the committed files that an experiment reads."""
     paths = []
     for name in module.STUDIES:
         study = Study.read(name)
         paths += [study.path(cell) for cell in study.cells()]
+    if hasattr(module, "result_files"):
+        paths += module.result_files()
     paths.append(measured(module))
     for name in measured_by_others(module):
         paths.append(measured(load(name)))
@@ -197,6 +196,9 @@ def train(module: ModuleType, arguments: list[str], data: Path, runs: Path) -> N
         train(load(name), arguments, data, runs)
     if module.STUDIES:
         run.main([*module.STUDIES, *arguments])
+    if hasattr(module, "measure_cells"):
+        # One JSON a cell; what has its JSON is not measured again.
+        module.measure_cells(data, runs)
     if hasattr(module, "measure") and not measured(module).exists():
         started = time.monotonic()
         found = module.measure(data, runs)
