@@ -8,7 +8,7 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -22,11 +22,19 @@ from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.workflow.answer import answer_text
+from monai_fairfl.workflow.answer import answer_text, in_columns
 from monai_fairfl.workflow.bundle_files import read_metadata
 
 TABLES = ("volumes.json", "ratios.json")
 """Names of the table of an inference run, of volumes and of photographs."""
+
+TITLES = {
+    "val_mean_dice": "Dice",
+    "dice_slices": "Dice of slices",
+    "hd95": "HD95",
+    "cup_to_disc_error": "cup-to-disc error",
+}
+"""Name of a score -> its column."""
 
 ASKED = "asked.json"
 """File in which a run records what it was asked for, so that another one never mixes with it."""
@@ -331,28 +339,8 @@ def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path) -> str:
             row.append(f"{mean(scores[name] for scores in cases.values()):.3f}")
         worst = min(cases, key=lambda image: cases[image].get("val_mean_dice", 0.0))
         rows.append([*row, f"{Path(worst).name} {cases[worst]['val_mean_dice']:.3f}"])
-    lines = _columns(rows)
+    lines = in_columns(rows)
     for site, entry in found.items():
         lines.append(f"{site}: {entry['split']}.")
     lines.append(f"Folder: {out}")
     return "\n".join(lines)
-
-
-TITLES = {
-    "val_mean_dice": "Dice",
-    "dice_slices": "Dice of slices",
-    "hd95": "HD95",
-    "cup_to_disc_error": "cup-to-disc error",
-}
-"""Name of a score -> its column."""
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = []
-    for column in zip(*rows, strict=True):
-        widths.append(max(len(text) for text in column))
-    lines = []
-    for row in rows:
-        cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    return lines

@@ -29,6 +29,7 @@ from monai_fairfl.errors import FairFLError, FederationError, in_words
 from monai_fairfl.report import as_text
 from monai_fairfl.report.collect import find_runs
 from monai_fairfl.run_folder.full_run import recorded_as
+from monai_fairfl.run_folder.schedule import Schedule
 
 PACKAGE = "monai_fairfl"
 """Root of the loggers whose warnings a user sees."""
@@ -130,16 +131,15 @@ def require_end(run_dir: Path) -> None:
         run_dir: of a run, or of a comparison.
 
     Raises:
-        FederationError: naming the runs that did not end.
+        FederationError: naming the runs that did not end, and their last round.
     """
     unfinished = []
     for run in find_runs([run_dir]):
         if not has_ended(run):
-            unfinished.append(run.name)
+            done = len(Schedule.read(run).seconds)
+            unfinished.append(f"{run.name} stopped after round {done}")
     if unfinished:
-        raise FederationError(
-            f"stopped in {', '.join(unfinished)}, after a whole round: the same command goes on"
-        )
+        raise FederationError(f"{'; '.join(unfinished)}. The same command goes on")
 
 
 def text_of_report(run_dir: Path) -> str:

@@ -43,7 +43,7 @@ def answer_text(table: Mapping[str, Any]) -> str:
             row.append(NOTHING if ratio is None else f"{ratio:.2f}")
         rows.append([*row, str(line.get("mask", line["status"]))])
 
-    found = _columns(rows)
+    found = in_columns(rows)
     segmented = [line for line in lines if line["status"] == "segmented"]
     found += ["", f"{len(segmented)} of {len(lines)} cases segmented."]
     for line in lines:
@@ -77,8 +77,12 @@ def _cell(value: Any) -> Any:
     return "" if value is None else value
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines, each column as wide as its longest text."""
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines, each column as wide as its longest text.
+
+    >>> in_columns([["case", "size"], ["Case01", "3 ml"]])
+    ['case    size', 'Case01  3 ml']
+    """
     widths = []
     for column in zip(*rows, strict=True):
         widths.append(max(len(text) for text in column))

@@ -17,8 +17,10 @@ from helpers.checkout import CHECKOUT
 
 from monai_fairfl.cli import main
 from monai_fairfl.cli.program import _parser
+from monai_fairfl.cli.running import require_end
 from monai_fairfl.cli.training import line_of
 from monai_fairfl.data.layouts import site_folders
+from monai_fairfl.errors import FederationError
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.schedule import Schedule
 
@@ -203,3 +205,16 @@ def test_a_training_that_goes_on_says_how_long_the_rest_will_take(
     assert "2 rounds are done; about a minute for the others" in capsys.readouterr().out
     kinds = [record["kind"] for record in read_ledger(tmp_path / "run" / "ledger.jsonl")]
     assert kinds.count("round") == 3
+
+
+@pytest.mark.slow
+def test_a_training_that_a_signal_stopped_is_not_shown_as_one_that_is_done(
+    trained: Path, tmp_path: Path
+) -> None:
+    require_end(trained)
+    shutil.copytree(trained, tmp_path / "run")
+    ledger = tmp_path / "run" / "ledger.jsonl"
+    # Without its last record, as a signal leaves it.
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(FederationError, match="run stopped after round 2. The same command"):
+        require_end(tmp_path / "run")
