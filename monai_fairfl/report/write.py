@@ -14,16 +14,20 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import FairFLError
+from monai_fairfl.protocol.values import to_json
 from monai_fairfl.report.cases import cases_csv
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.csv_files import contributions_csv, metrics_csv
+from monai_fairfl.report.hospitals import decision_of
 from monai_fairfl.report.page import render
-from monai_fairfl.report.sentences import overview, sentences
+from monai_fairfl.report.sentences import sentences
 from monai_fairfl.report.summary import summarise
+from monai_fairfl.report.verdicts import overview
 from monai_fairfl.utils.files import write_atomically
 
 logger = logging.getLogger(__name__)
@@ -50,7 +54,8 @@ def write_report(
 
     Returns:
         What ``report.json`` holds: a :class:`~monai_fairfl.report.results.Report`, and
-        ``overview``, ``sentences`` and ``failed``.
+        ``overview``, ``sentences``, ``decision`` (a
+        :class:`~monai_fairfl.report.hospitals.Decision`) and ``failed``.
 
     Raises:
         FederationError: when a ledger's chain is broken.
@@ -74,6 +79,7 @@ def write_report(
     report = summarise(runs)
     report["overview"] = overview(report)
     report["sentences"] = sentences(report)
+    report["decision"] = to_json(asdict(decision_of(report, report["focus"])))
     report["failed"] = dict(failed or {})
 
     # The scores of cases go first: what is wrong with them is a warning in the report.
