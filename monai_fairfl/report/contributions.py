@@ -133,6 +133,28 @@ def ratio_words(ratio: float, of: str = "its share of the images") -> str:
     return f"{TIMES[nearest]} {of}"
 
 
+def range_words(contribution: Mapping[str, Any]) -> str:
+    """The number of a contribution with its range, which is named as what it is.
+
+    >>> found = {"value": 0.54, "share": 0.54, "least": 0.37, "most": 0.54, "range_of": "rounds"}
+    >>> range_words({**found, "interval": False})
+    '0.54; over rounds 0.37 to 0.54'
+    >>> range_words({**found, "interval": True, "range_of": "3 seeds"})
+    '0.54 (95 % interval over 3 seeds: 0.37 to 0.54)'
+    """
+    is_share = contribution["share"] is not None
+    is_share = is_share and abs(contribution["share"] - contribution["value"]) < 0.05
+    digits = 2 if is_share else 4
+    # Adding 0.0 turns -0.0 into 0.0.
+    value = f"{round(contribution['value'], digits) + 0.0:.{digits}f}"
+    if contribution["least"] is None or contribution["most"] is None:
+        return value
+    ends = f"{contribution['least']:.{digits}f} to {contribution['most']:.{digits}f}"
+    if contribution["interval"]:
+        return f"{value} (95 % interval over {contribution['range_of']}: {ends})"
+    return f"{value}; over {contribution['range_of']} {ends}"
+
+
 def _is_judged(credit: Mapping[str, Any]) -> bool:
     return credit["value"] is not None
 
@@ -206,6 +228,8 @@ def _by_method(
         elif len(points) > 1:
             about = {"least": min(points), "most": max(points), "range_of": "rounds"}
         share = own["shares"].get(site) if adds_up else None
+        if share is not None and len(of_seeds) > 1:
+            share = value
         sites[site] = _contribution(value, share, images.get(site), len(newest), **about)
 
     ranges = {found.range_of for found in sites.values() if found.range_of}
@@ -214,26 +238,32 @@ def _by_method(
         over = f" The mean and the 95 % interval are over {' or '.join(sorted(ranges))}."
     elif ranges:
         over = " The range is over the rounds; it is no interval of confidence."
-    return Contributions(f"By {name}", f"{own['meaning']}{over}", sites)
+    words = f"{name} estimates it in its last round: {unit or 'its own contributions'}."
+    return Contributions(f"By {name}", f"{words}{over}", sites)
 
 
 def _repeats(report: Mapping[str, Any], name: str) -> list[dict[str, float]]:
-    """The newest contributions in each run of the same method and fold, where seeds differ."""
-    strategy = report["strategies"][name]
-    found = []
-    seeds = set()
-    for other in report["strategies"].values():
-        if other["method"] != strategy["method"] or other["fold"] != strategy["fold"]:
+    """Of each seed the newest contributions, the mean over its folds; empty for one seed.
+
+    Args:
+        report: whose ``"runs"``, where it has any, are the trainings behind its strategies.
+        name: of the strategy.
+    """
+    method = report["strategies"][name]["method"]
+    values: dict[str, dict[str, list[float]]] = {}
+    for other in report.get("runs", report["strategies"]).values():
+        if other["method"] != method:
             continue
-        if str(other["seed"]) in seeds:
-            continue
-        seeds.add(str(other["seed"]))
-        values = {}
+        of_seed = values.setdefault(str(other["seed"]), {})
         for site, result in other["sites"].items():
             if result["contribution"] is not None:
-                values[site] = result["contribution"]["value"]
-        found.append(values)
-    return found if len(found) > 1 else []
+                of_seed.setdefault(site, []).append(result["contribution"]["value"])
+    if len(values) < 2:
+        return []
+    repeats = []
+    for of_seed in values.values():
+        repeats.append({site: mean(found) for site, found in of_seed.items()})
+    return repeats
 
 
 def _contribution(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 from monai_fairfl.report.advice import advice_for
@@ -150,14 +151,17 @@ def _dice_alone(report: Mapping[str, Any], name: str | None, site: str) -> float
 
 
 def _over_seeds(report: Mapping[str, Any], name: str, site: str) -> list[float] | None:
-    """The least and the largest gain over the seeds; ``None`` for one seed."""
-    strategy = report["strategies"][name]
-    values = {}
-    for other in report["strategies"].values():
-        same = other["method"] == strategy["method"] and other["fold"] == strategy["fold"]
+    """The least and the largest gain over the seeds, of each the mean over its folds.
+
+    ``None`` for one seed.
+    """
+    method = report["strategies"][name]["method"]
+    values: dict[str, list[float]] = {}
+    for other in report.get("runs", report["strategies"]).values():
         gain = other["sites"].get(site, {}).get("gain")
-        if same and gain is not None:
-            values[str(other["seed"])] = gain["value"]
+        if other["method"] == method and gain is not None:
+            values.setdefault(str(other["seed"]), []).append(gain["value"])
     if len(values) < 2:
         return None
-    return [min(values.values()), max(values.values())]
+    of_seeds = [mean(found) for found in values.values()]
+    return [min(of_seeds), max(of_seeds)]

@@ -25,8 +25,16 @@ def filled(
     import jinja2
 
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FunctionLoader(_text_of),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.globals.update(functions)
-    text = resources.files(__package__).joinpath(template).read_text(encoding="utf-8")
-    return environment.from_string(text).render(values)
+    return environment.get_template(template).render(values)
+
+
+def _text_of(template: str) -> str:
+    """The text of a template of this package."""
+    return resources.files(__package__).joinpath(template).read_text(encoding="utf-8")
