@@ -48,10 +48,8 @@ def advice_for(
     if result is None:
         return []
     lines = list(_about_its_updates(report, name, site))
-    by_verdict = _by_verdict(report, name, site, verdict)
-    if by_verdict:
-        lines.append(by_verdict)
-    if contribution is not None and contribution.ratio is not None:
+    lines.extend(_by_verdict(report, name, site, verdict))
+    if contribution is not None and contribution.ratio is not None and strategy["judged"]:
         if strategy["estimates_contributions"] and contribution.ratio >= MANY_TIMES:
             lines.append(
                 f"Look at {site}'s images and labels: what is unusual and what is wrong both get a "
@@ -116,34 +114,52 @@ def _about_its_updates(report: Mapping[str, Any], name: str, site: str) -> Itera
         yield f"Find out why {site} was missing in {len(missed)} of {rounds_in_all} rounds"
 
 
-def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -> str:
+def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -> Iterator[str]:
     """What the verdict asks for."""
     strategy = report["strategies"][name]
     result = strategy["sites"][site]
     cases = CASES_OF[strategy["measurement"]]
     if verdict == "not_judged":
-        return "This was a first look: train the full run, then decide"
+        yield "This was a first look: train the full run, then decide"
+        return
     if verdict == "no_score":
-        return f"Give it {cases} cases: nothing was measured there"
+        yield f"Give it {cases} cases: nothing was measured there"
+        return
     if verdict == "not_compared":
-        return "Run Standalone beside it: then the gain over training alone is known"
+        yield "Run Standalone beside it: then the gain over training alone is known"
 
     mile = result["last_mile"]
-    if mile is not None and mile["taken"] is not None:
-        taken = mile["taken"]
-        gain = gain_words(mile["candidates"][taken])
-        return f"Use the model {MODEL_WORDS[taken]}: {gain}"
-    if verdict == "better":
-        return "Use the federation's model"
-    if verdict == "as_good":
-        return "Use either model: nothing is gained and nothing lost"
+    takes_another = mile is not None and mile["taken"] is not None
+    if takes_another:
+        yield _about_its_choice(mile, result["score"]["value"], cases)
+    if verdict == "better" and not takes_another:
+        yield "Use the federation's model"
+    if verdict == "as_good" and not takes_another:
+        yield "Use either model: nothing is gained and nothing lost"
+    if verdict in ("left_behind", "worse") and not takes_another:
+        yield _for_who_is_worse(report, name, site)
     if verdict == "too_few_cases":
         if (result["score"]["n"] or 0) < 2:
-            return f"Score at least two {cases} cases"
-        return "The spread of its cases is not recorded: score them with this package"
-    if verdict in ("left_behind", "worse"):
-        return _for_who_is_worse(report, name, site)
-    return _more_cases(result, verdict, cases)
+            yield f"Score at least two {cases} cases"
+        else:
+            yield "The spread of its cases is not recorded: score them with this package"
+    if verdict in ("unclear", "perhaps_left_behind"):
+        yield _more_cases(result, verdict, cases)
+
+
+def _about_its_choice(mile: Mapping[str, Any], before: float, cases: str) -> str:
+    """The model that the hospital took in its last mile, and whether other cases agree."""
+    taken = mile["taken"]
+    gain = gain_words(mile["candidates"][taken])
+    loss = 0.0
+    if mile["used"] is not None:
+        loss = before - mile["used"]["value"]
+    if loss > MARGIN:
+        return (
+            f"Doubt the model {MODEL_WORDS[taken]}, which it took for {gain}: its {cases} Dice is "
+            f"{loss:.3f} lower"
+        )
+    return f"Use the model {MODEL_WORDS[taken]}: {gain}"
 
 
 def _for_who_is_worse(report: Mapping[str, Any], name: str, site: str) -> str:

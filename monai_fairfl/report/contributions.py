@@ -238,7 +238,9 @@ def _by_method(
         over = f" The mean and the 95 % interval are over {' or '.join(sorted(ranges))}."
     elif ranges:
         over = " The range is over the rounds; it is no interval of confidence."
-    words = f"{name} estimates it in its last round: {unit or 'its own contributions'}."
+    words = f"{name} estimates contributions; these are of its last round: {unit}."
+    if not unit:
+        words = f"{name} has contributions of its own; these are of its last round."
     return Contributions(f"By {name}", f"{words}{over}", sites)
 
 

@@ -27,7 +27,7 @@ WIDTH = 320
 HEIGHT = 190
 """Of a panel, in units of its own; on the page it is as wide as its place."""
 
-LEFT, RIGHT, TOP, BOTTOM = 38, 8, 8, 30
+LEFT, RIGHT, TOP, BOTTOM = 38, 12, 8, 30
 """Margins of a panel, for the axes."""
 
 MOST_POINTS = 160
@@ -39,7 +39,7 @@ POINTS_OF_A_FIGURE = 5000
 ROW = 22
 """Height of a row of bars, intervals or a map."""
 
-LETTER = 6.6
+LETTER = 7.4
 """Width of a letter, about."""
 
 LONGEST = 18

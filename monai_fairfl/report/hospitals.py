@@ -29,6 +29,7 @@ class Hospital:
         difference: a :class:`~monai_fairfl.report.comparison.Gain`, and ``seeds``: the least and
             the largest difference over the seeds, where there are several.
         contribution: what it contributed.
+        weight: of its update in the last average.
         advice: what it should do, most urgent first.
     """
 
@@ -38,6 +39,7 @@ class Hospital:
     n: int | None
     difference: Mapping[str, Any] | None
     contribution: Contribution | None
+    weight: float | None
     advice: list[str]
 
 
@@ -121,10 +123,11 @@ def _hospital(
     advice = advice_for(report, name, site, verdict, contribution)
     alone = _dice_alone(report, name, site)
     if name is None or site not in report["strategies"][name]["sites"]:
-        return Hospital(verdict, alone, None, None, None, contribution, advice)
+        return Hospital(verdict, alone, None, None, None, contribution, None, advice)
 
     result = report["strategies"][name]["sites"][site]
     score = result["score"] or {"value": None, "n": None}
+    weight = result["aggregation_weight"]
     difference = None
     if result["gain"] is not None:
         difference = {**result["gain"], "seeds": _over_seeds(report, name, site)}
@@ -135,6 +138,7 @@ def _hospital(
         n=score["n"],
         difference=difference,
         contribution=contribution,
+        weight=None if weight is None else weight["value"],
         advice=advice,
     )
 

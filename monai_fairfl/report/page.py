@@ -72,6 +72,7 @@ def render(report: Mapping[str, Any]) -> str:
     }
     functions: dict[str, Any] = {
         **functions_of_rows(_differences(report)),
+        "model_words": MODEL_WORDS,
         "rounds_words": rounds_words,
         "title_of": title_of,
         "judged_words": judged_words,
@@ -153,8 +154,10 @@ def _tables(report: Mapping[str, Any]) -> dict[str, Any]:
         "federated": federated,
         "credited": [name for name in federated if len(report["strategies"][name]["credit"]) > 2],
         "gain_notes": gain_notes,
-        "model_words": MODEL_WORDS,
-        "adapted": [name for name in report["strategies"] if _has_last_mile(report, name)],
+        "adapted": sorted(
+            (name for name in report["strategies"] if _has_last_mile(report, name)),
+            key=lambda name: name != report["focus"],
+        ),
     }
 
 

@@ -144,7 +144,8 @@ def _by_round(strategies: Mapping[str, Any], site: str) -> Figure | None:
     for key, title in QUANTITIES.items():
         by_strategy = {}
         for name, found in strategies.items():
-            by_strategy[name] = found["series"][key].get(site) or []
+            if key != "contributions" or found["estimates_contributions"]:
+                by_strategy[name] = found["series"][key].get(site) or []
         drawn = small_multiples({title: by_strategy}, list(strategies), y=title)
         if drawn is not None:
             figures.append(drawn)

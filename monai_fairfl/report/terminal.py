@@ -69,9 +69,9 @@ def dice_of(hospital: Hospital) -> str:
     """The Dice of a hospital in a line, with the difference from training alone and its interval.
 
     >>> gain = {"value": 0.02, "low": -0.01, "high": 0.05}
-    >>> dice_of(Hospital("unclear", 0.8, 0.82, 5, gain, None, []))
+    >>> dice_of(Hospital("unclear", 0.8, 0.82, 5, gain, None, None, []))
     'Dice 0.820, alone 0.800, difference +0.020 (-0.010 to +0.050)'
-    >>> dice_of(Hospital("not_compared", None, 0.82, 5, None, None, []))
+    >>> dice_of(Hospital("not_compared", None, 0.82, 5, None, None, None, []))
     'Dice 0.820'
     """
     parts = []

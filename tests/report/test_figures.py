@@ -58,7 +58,7 @@ def test_a_long_line_has_no_more_points_than_pixels_and_keeps_its_ends() -> None
     [line] = ElementTree.fromstring(figure.panels[0].svg).iter("polyline")
     drawn = places(line)
     assert len(drawn) == MOST_POINTS
-    assert drawn[0][0] == 38 and drawn[-1][0] == 312
+    assert drawn[0][0] == 38 and drawn[-1][0] == 308
 
 
 def test_the_band_is_from_the_least_to_the_most_of_the_trainings() -> None:

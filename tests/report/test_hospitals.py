@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.ledgers import replace_closing_scores
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -325,6 +326,34 @@ def test_who_is_worse_off_is_sent_to_what_serves_it_better(write_run: WriteRun) 
     assert "--adapt_epochs" in decision(*runs).hospitals["elm"].advice[0]
     runs.append(write_run("FedAvg", {"elm": (0.8, 0.001, 9)}))
     assert decision(*runs).hospitals["elm"].advice[0] == "Look at FedAvg: it reaches 0.800 here"
+
+
+def with_last_mile(run: Path, gain: float, test_score: float) -> Path:
+    """The run, whose site elm has trained its model further."""
+    adapted = {
+        "adapted_gain": {"value": gain, "stderr": 0.005, "n": 2},
+        "adapted_epochs": 3,
+        "test_score": test_score,
+    }
+    own = {"test_score": {"mean": {"value": 0.8, "stderr": 0.01, "n": 9}}}
+    replace_closing_scores(run, {"elm": {"own": own, "adapted": adapted}})
+    return run
+
+
+@pytest.mark.parametrize(
+    ("gain", "test_score", "advice"),
+    [
+        (0.03, 0.82, "Use the model trained further: +0.030 ± 0.005 on 2 validation cases"),
+        (0.03, 0.75, "Doubt the model trained further, which it took for +0.030"),
+        (0.001, 0.82, "Use the federation's model"),
+    ],
+)
+def test_a_model_of_the_last_mile_is_advised_unless_test_cases_speak_against_it(
+    gain: float, test_score: float, advice: str, write_run: WriteRun
+) -> None:
+    alone = write_run("Standalone", {"elm": (0.7, 0.01, 9)})
+    run = with_last_mile(write_run("FedCE", {"elm": (0.8, 0.01, 9)}), gain, test_score)
+    assert decision(alone, run).hospitals["elm"].advice[0].startswith(advice)
 
 
 def test_advice_asks_about_updates_that_no_training_made_and_rounds_that_were_missed(
