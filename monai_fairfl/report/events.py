@@ -68,6 +68,8 @@ def free_riding_of(run: Run) -> Iterator[Event]:
 def grouped(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each kind of event once for a site, with its rounds and the text of the first.
 
+    Strategies in which the same happened share one entry.
+
     Args:
         events: of ``report["events"]`` or ``report["free_riding"]``.
 
@@ -81,7 +83,16 @@ def grouped(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         key = (event["strategy"], event["site"], event["kind"])
         first.setdefault(key, event)
         rounds.setdefault(key, []).append(event["round"])
-    return [{**event, "rounds": _rounds_words(rounds[key])} for key, event in first.items()]
+
+    strategies: dict[tuple[str, ...], list[str]] = {}
+    for key, event in first.items():
+        same = (event["site"], event["kind"], _rounds_words(rounds[key]), event["text"])
+        strategies.setdefault(same, []).append(event["strategy"])
+    entries = []
+    for (site, kind, words, text), names in strategies.items():
+        entry = {"strategy": ", ".join(names), "site": site, "kind": kind}
+        entries.append({**entry, "rounds": words, "text": text})
+    return entries
 
 
 def _rounds_words(rounds: Sequence[int | str]) -> str:

@@ -79,7 +79,7 @@ def render(report: Mapping[str, Any]) -> str:
         "gain_words": gain_words,
         "trust_of": trust_of,
     }
-    return filled(TEMPLATE, values, functions)
+    return filled(TEMPLATE, {**values, **functions})
 
 
 def require_jinja(page: str) -> None:

@@ -80,7 +80,7 @@ def render_comparison(comparison: Mapping[str, Any]) -> str:
         "rule": RULE,
         "interval": INTERVAL,
     }
-    return filled(TEMPLATE, values, functions_of_rows(differences))
+    return filled(TEMPLATE, {**values, **functions_of_rows(differences)})
 
 
 def _by_round(comparison: Mapping[str, Any]) -> dict[str, Figure]:

@@ -103,7 +103,7 @@ def render_site(report: Mapping[str, Any], site: str) -> str:
     differences = []
     if hospital["difference"] is not None:
         differences.append(hospital["difference"])
-    return filled(TEMPLATE, values, functions_of_rows(differences))
+    return filled(TEMPLATE, {**values, **functions_of_rows(differences)})
 
 
 def _not_judged(report: Mapping[str, Any]) -> dict[str, str]:
