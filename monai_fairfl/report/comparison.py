@@ -164,11 +164,20 @@ def difference_words(difference: Mapping[str, Any]) -> str:
     >>> difference_words({"value": -0.0001, "low": None, "high": None})
     '+0.000'
     """
-    # Adding 0.0 turns -0.0 into 0.0.
-    words = f"{round(difference['value'], 3) + 0.0:+.3f}"
+    words = signed(difference["value"])
     if difference["low"] is None or difference["high"] is None:
         return words
-    return f"{words} ({difference['low']:+.3f} to {difference['high']:+.3f})"
+    return f"{words} ({signed(difference['low'])} to {signed(difference['high'])})"
+
+
+def signed(value: float) -> str:
+    """A difference in Dice with its sign; one that rounds to nothing is positive.
+
+    >>> signed(-0.0213), signed(-0.0001)
+    ('-0.021', '+0.000')
+    """
+    # Adding 0.0 turns -0.0 into 0.0.
+    return f"{round(value, 3) + 0.0:+.3f}"
 
 
 def gains(

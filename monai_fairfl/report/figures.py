@@ -30,6 +30,9 @@ HEIGHT = 190
 LEFT, RIGHT, TOP, BOTTOM = 38, 12, 8, 30
 """Margins of a panel, for the axes."""
 
+MOST_WIDTH = 440
+"""Pixels of a drawing of rows, whose letters would be too large on a wide page."""
+
 MOST_POINTS = 160
 """Points of one line: a panel has not many more pixels."""
 
@@ -42,7 +45,7 @@ ROW = 22
 LETTER = 7.4
 """Width of a letter, about."""
 
-LONGEST = 18
+LONGEST = 24
 """Letters of a name in a drawing; longer ones are cut, and whole in the text."""
 
 
@@ -137,6 +140,7 @@ def bars(
     height = group * len(sites) + 6
 
     svg = _svg(WIDTH, height, title, _text_of_bars(values, sites))
+    svg.set("style", f"max-width:{MOST_WIDTH}px")
     for row, site in enumerate(sites):
         top = 3 + row * group
         _text(svg, left - 6, top + group / 2, site, "row")
@@ -171,6 +175,7 @@ def intervals(values: Mapping[str, Mapping[str, float | None]], title: str) -> F
         return left + (value - low) / (high - low) * (WIDTH - left - RIGHT)
 
     svg = _svg(WIDTH, height, title, _text_of_intervals(values))
+    svg.set("style", f"max-width:{MOST_WIDTH}px")
     for tick in nice_ticks(low, high, 4):
         _line(svg, place(tick), 0, place(tick), ROW * len(values), "grid")
         _text(svg, place(tick), height - 14, f"{tick:g}", "tick middle")

@@ -25,7 +25,7 @@ from monai_fairfl.report.columns import (
     judged_groups,
     site_columns,
 )
-from monai_fairfl.report.comparison import difference_words
+from monai_fairfl.report.comparison import difference_words, signed
 from monai_fairfl.report.contributions import range_words
 from monai_fairfl.report.credit import judged_words
 from monai_fairfl.report.events import grouped
@@ -109,6 +109,7 @@ def functions_of_rows(differences: Sequence[Mapping[str, Any]]) -> dict[str, Any
         "dice": dice_text,
         "mark": mark,
         "difference_words": difference_words,
+        "signed": signed,
         "range_words": range_words,
     }
 

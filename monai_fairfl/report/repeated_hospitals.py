@@ -181,6 +181,8 @@ def _entry(
             "gain": _plain(gain),
             "left_behind": _plain(verdict),
             "against_fedavg": _plain(against_fedavg),
+            # These are of single trainings.
+            "aggregation_weight": None,
             "last_mile": None,
             "boundary": None,
         }
