@@ -75,7 +75,7 @@ results: $(READY) ## make the tables and figures of the experiments again, from 
 
 # NO_MKDOCS_2_WARNING: a notice of the theme's makers, not about these pages.
 site: $(READY) ## build the documentation as a site, in build/site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --site-dir build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --site-dir build/site
 	@echo "build/site/index.html"
 
 bench: $(READY) ## run the benchmarks; each prints its table

@@ -57,7 +57,7 @@ def render(report: Mapping[str, Any]) -> str:
     Raises:
         ConfigError: when jinja2 is not installed.
     """
-    require_jinja("report.html")
+    require_jinja("report.html", "report.json and the CSV files")
     values = {
         "report": report,
         "decision": report["decision"],
@@ -82,13 +82,18 @@ def render(report: Mapping[str, Any]) -> str:
     return filled(TEMPLATE, {**values, **functions})
 
 
-def require_jinja(page: str) -> None:
-    """Raise a :class:`~monai_fairfl.errors.ConfigError` that names ``page`` without jinja2."""
+def require_jinja(page: str, others: str) -> None:
+    """Raise a :class:`~monai_fairfl.errors.ConfigError` without jinja2.
+
+    Args:
+        page: that cannot be written.
+        others: the files that are written without it.
+    """
     try:
         import jinja2  # noqa: F401
     except ImportError as error:
         raise ConfigError(
-            f"{page} needs jinja2; all other files are written without it: "
+            f"{page} needs {error.name}; {others} are written without it: "
             'pip install "monai_fairfl[report]"'
         ) from error
 

@@ -39,7 +39,7 @@ def render_comparison(comparison: Mapping[str, Any]) -> str:
     Raises:
         ConfigError: when jinja2 is not installed.
     """
-    require_jinja("comparison.html")
+    require_jinja("comparison.html", "all other files")
     sections = []
     for metric, found in comparison["metrics"].items():
         of_pairs = {}
