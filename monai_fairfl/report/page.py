@@ -57,7 +57,11 @@ def render(report: Mapping[str, Any]) -> str:
     Raises:
         ConfigError: when jinja2 is not installed.
     """
-    require_jinja("report.html", "report.json and the CSV files")
+    if not has_jinja():
+        raise ConfigError(
+            "report.html needs jinja2; report.json and the CSV files are written without it: "
+            'pip install "monai_fairfl[report]"'
+        )
     values = {
         "report": report,
         "decision": report["decision"],
@@ -82,20 +86,13 @@ def render(report: Mapping[str, Any]) -> str:
     return filled(TEMPLATE, {**values, **functions})
 
 
-def require_jinja(page: str, others: str) -> None:
-    """Raise a :class:`~monai_fairfl.errors.ConfigError` without jinja2.
-
-    Args:
-        page: that cannot be written.
-        others: the files that are written without it.
-    """
+def has_jinja() -> bool:
+    """Whether pages can be written."""
     try:
         import jinja2  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"{page} needs {error.name}; {others} are written without it: "
-            'pip install "monai_fairfl[report]"'
-        ) from error
+    except ImportError:
+        return False
+    return True
 
 
 def functions_of_rows(differences: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.figures import Figure, bars, intervals, small_multiples
-from monai_fairfl.report.page import functions_of_rows, require_jinja
+from monai_fairfl.report.page import functions_of_rows, has_jinja
 from monai_fairfl.report.repeated_tables import (
     metric_words,
     pairs_table,
@@ -39,7 +40,11 @@ def render_comparison(comparison: Mapping[str, Any]) -> str:
     Raises:
         ConfigError: when jinja2 is not installed.
     """
-    require_jinja("comparison.html", "all other files")
+    if not has_jinja():
+        raise ConfigError(
+            "comparison.html needs jinja2; all other files are written without it: "
+            'pip install "monai_fairfl[report]"'
+        )
     sections = []
     for metric, found in comparison["metrics"].items():
         of_pairs = {}
