@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from helpers.ledgers import replace_closing_scores
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report import write_report, write_report_if_possible
@@ -380,6 +381,20 @@ def test_layers_and_classes_of_the_last_round_are_a_map(write_run: WriteRun) -> 
     kinds = [cell.attrib["class"] for cell in values.iter("rect")]
     assert kinds == ["cell positive", "cell positive", "cell negative"]
     assert values.findtext("desc") == "class 0: elm 0.90, oak 0.80; class 1: elm -0.30"
+
+
+def test_surface_distances_are_beside_what_changed_where_they_were_measured(
+    write_run: WriteRun,
+) -> None:
+    runs = []
+    for name, distance in (("FedAvg", 7.25), ("FedCE", 5.5)):
+        run = write_run(name, {"elm": 0.8})
+        measured = {"test_score": 0.8, "test_hd95": {"value": distance, "stderr": 1.0, "n": 3}}
+        replace_closing_scores(run, {"elm": {"own": measured}})
+        runs.append(run)
+    text = page_of(*runs).text
+    assert "Boundary, FedAvg" in text and "7.2 mm" in text and "5.5 mm" in text
+    assert "Boundary" not in page_of(write_run("FedAvg", {"elm": 0.8}, folder="one")).text
 
 
 def test_free_rider_scores_notes_and_missing_weights_are_on_the_page(write_run: WriteRun) -> None:
