@@ -19,7 +19,7 @@ SEED ?= 0
 DEMO_ARGS ?= --full_run "{'rounds': 20, 'local_epochs': 4, 'mean_dice': 0.5}" --strategies "['Standalone', 'FedAvg', 'FedCE']"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-flare test test-all test-extended test-flare test-quick lint format results site bench clean
+.PHONY: help demo demo-attack demo-flare test test-all test-extended test-flare test-quick lint format results site bench clean
 
 help: ## say what can be made
 	@echo "usage: make TARGET [PYTHON=python3.11]"
@@ -32,6 +32,10 @@ demo: $(READY) ## train a federation of four synthetic hospitals and write its r
 	$(BIN)/python -W ignore -m monai.bundle run \
 		--config_file "['$(BUNDLE)/configs/federate.json', '$(BUNDLE)/configs/quick.json']" --bundle_root $(BUNDLE) \
 		--sites_root demo/hospitals --run_dir demo/run --seed $(SEED) $(DEMO_ARGS)
+
+demo-attack: $(READY) ## two more hospitals join the demo's, one sends noise, one lies: with and without guards
+	rm -rf demo/attack
+	$(BIN)/python -W ignore docs/examples/demo_attack.py --out demo/attack --seed $(SEED)
 
 demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server and a process for each
 	rm -rf demo/hospitals demo/flare

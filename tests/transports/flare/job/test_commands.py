@@ -163,7 +163,7 @@ def test_the_simulators_command_shows_the_servers_report_and_leaves_it_as_it_is(
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"run": str(run), "report": str(page)}
     assert page.stat().st_mtime_ns == written
-    # Without plotly there is no page.
+    # Without jinja2 there is no page.
     page.unlink()
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"run": str(run), "report": None}
