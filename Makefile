@@ -22,7 +22,7 @@ DEMO_ARGS ?= --rounds 20 --local_epochs 4 --full_run "{'rounds': 20, 'local_epoc
 	{'_target_': 'monai_fairfl.strategies.FedAvg'}, {'_target_': 'monai_fairfl.strategies.FedCE'}]"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-flare test test-all test-extended test-flare test-quick lint format results bench clean
+.PHONY: help demo demo-flare test test-all test-extended test-flare test-quick lint format results site bench clean
 
 help: ## say what can be made
 	@echo "usage: make TARGET [PYTHON=python3.11]"
@@ -72,6 +72,11 @@ format: $(READY) ## mend format and imports
 
 results: $(READY) ## make the tables and figures of the experiments again, from their committed files
 	$(BIN)/python experiments/results.py
+
+# NO_MKDOCS_2_WARNING: a notice of the theme's makers, not about these pages.
+site: $(READY) ## build the documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --site-dir build/site
+	@echo "build/site/index.html"
 
 bench: $(READY) ## run the benchmarks; each prints its table
 	@test -n "$(wildcard benchmarks/*.py)" || echo "no benchmark yet: put one in benchmarks/"

@@ -20,6 +20,7 @@ DICOM = ["pydicom>=3", "highdicom>=0.24"]
 TRACKING = ["tensorboard"]
 ONNX = ["onnx", "onnxscript"]
 EXPERIMENTS = ["scikit-learn"]  # whose small data the controls of experiments/ train on
+DOCS = ["mkdocs-material", "mkdocstrings[python]", "latex2mathml"]
 NVFLARE = ["nvflare>=2.9,<2.10"]
 
 
@@ -84,6 +85,7 @@ setup(
         "dicom": DICOM,
         "onnx": ONNX,
         "experiments": EXPERIMENTS,
+        "docs": DOCS,
         "dev": [
             "pytest",
             "pytest-xdist>=3.7",
@@ -103,6 +105,7 @@ setup(
             *TRACKING,
             *ONNX,
             *EXPERIMENTS,
+            *DOCS,
             *NVFLARE,
         ],
     },

@@ -206,10 +206,8 @@ class UntrackedRandAffined(RandAffined):
 class UntrackedRandHistogramShiftd(RandHistogramShiftd):
     """MONAI's ``RandHistogramShiftd``, faster where nobody tracks where voxels lie.
 
-    Values and random draws are the same to the bit. Where metadata are tracked it is MONAI's.
-
-    Args:
-        arguments: of ``RandHistogramShiftd``.
+    It takes the same arguments. Values and random draws are the same to the bit. Where metadata are
+    tracked it is MONAI's.
 
     >>> shift = UntrackedRandHistogramShiftd(["image"], prob=1.0)
     >>> shift.set_random_state(0)({"image": torch.rand(1, 8, 8)})["image"].shape

@@ -186,10 +186,10 @@ def free_rider_history(
 
     Args:
         records: of :func:`~monai_fairfl.run_folder.ledger.read_ledger`. Rounds need the Gram
-        matrix, weights
-            of an average, and ``global_score`` and ``local_score`` of at least two clients
-            (``Federation(evaluate=("global_score", "local_score"))``); others are skipped. With
-            weights per layer, their mean over layers stands for the direction of the global update.
+            matrix, weights of an average, and ``global_score`` and ``local_score`` of at least two
+            clients (``Federation(evaluate=("global_score", "local_score"))``); others are skipped.
+            With weights per layer, their mean over layers stands for the direction of the global
+            update.
         form: as in :func:`free_rider_scores`.
         factor: as in :func:`flag_free_riders`.
         rounds: as in :func:`flag_free_riders`, counted over the rounds that are not skipped.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The catalogue of faults: 64 rows, each with tests that exist, and all of them on the page.
 
-``python tests/faults/test_catalogue.py`` prints the page's table.
+``python tests/faults/test_catalogue.py`` prints the page's tables.
 """
 
 from __future__ import annotations
@@ -24,13 +24,19 @@ STATUSES = {"not offered", "the engine's", "later"}
 KEYS = {"number", "topic", "fault", "happens", "recorded", "status", "reason", "tests"}
 
 
-def table() -> str:
-    """The catalogue as the page shows it."""
-    lines = ["| no. | fault | what happens | where it is recorded |", "| --- | --- | --- | --- |"]
+def tables() -> str:
+    """The catalogue as the page shows it: a table for each topic."""
+    lines = []
+    topic = ""
     for case in CATALOGUE:
+        if case["topic"] != topic:
+            topic = case["topic"]
+            lines += ["", f"### {topic}", ""]
+            lines += ["| no. | fault | what happens | where it is recorded |"]
+            lines += ["| --- | --- | --- | --- |"]
         cells = [str(case["number"]), case["fault"], case["happens"], case["recorded"]]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines[1:]) + "\n"
 
 
 def tests_of_all() -> list[str]:
@@ -80,8 +86,8 @@ def test_every_test_of_a_fault_is_in_the_catalogue() -> None:
 
 def test_the_page_shows_the_catalogue() -> None:
     """After a change, put the output of this file into the page."""
-    assert table() in (CHECKOUT / "docs" / "faults.md").read_text(encoding="utf-8")
+    assert tables() in (CHECKOUT / "docs" / "faults.md").read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
-    print(table(), end="")
+    print(tables(), end="")

@@ -87,25 +87,34 @@ class FairFLRecipe(Recipe):
         name: of the job and the run.
         model: in place of a bundle, an ``nn.Module``, whose values are those to begin with, or
             ``{"class_path": ..., "args": {...}}``, which is built under ``seed``.
-        train_script, train_args: what every site runs, and its arguments.
+        train_script: what every site runs.
+        train_args: its arguments.
         fedce_mode: see ``strategy``.
         trainable_param_names: the parameters of ``model``, if not those that require a gradient.
-        key_metric, key_metric_mode: the entry of a script's ``metrics`` that scores the received
-            model, and whether ``"max"`` or ``"min"`` of it is best.
+        key_metric: the entry of a script's ``metrics`` that scores the received model.
+        key_metric_mode: whether its ``"max"`` or its ``"min"`` is best.
         initial_ckpt: a ``state_dict`` file to begin with, in place of a model built under ``seed``.
         custom_code: the sites of a bundle run a script of the job (NVFlare calls that BYOC);
             ``False``: an executor of the installed package, which each site must allow, see
             ``monai-fairfl flare-policy``.
         seed: of everything.
-        timeout, resume, stop_cond, patience, best_model_filename, enable_tensor_disk_offload: see
-            :class:`FairFLController`.
+        timeout: see :class:`FairFLController`.
+        resume: see :class:`FairFLController`.
+        stop_cond: see :class:`FairFLController`.
+        patience: see :class:`FairFLController`.
+        best_model_filename: see :class:`FairFLController`.
+        enable_tensor_disk_offload: see :class:`FairFLController`.
         task_interval: seconds that a site waits before it asks for its next task; NVFlare's own 2
             is most of a small round.
         server_memory_gc_rounds: free the server's memory after every so many rounds.
         launch_external_process: run the script in a process of its own, which ``launch_once=False``
             starts for every task: then a site whose training was killed is back in the next round.
-        command, launch_once, shutdown_timeout, server_expected_format, client_memory_gc_rounds,
-            cuda_empty_cache: as in NVFlare's recipes.
+        command: as in NVFlare's recipes.
+        launch_once: as in NVFlare's recipes.
+        shutdown_timeout: as in NVFlare's recipes.
+        server_expected_format: as in NVFlare's recipes.
+        client_memory_gc_rounds: as in NVFlare's recipes.
+        cuda_empty_cache: as in NVFlare's recipes.
         per_site_config: site -> its own settings, those of ``settings`` below or, with a
             ``train_script``, those of NVFlare's recipes.
         federation: settings of the run, plain values; see ``settings``.

@@ -1,0 +1,85 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Shows pages that lie outside ``docs`` on the site, and leads links to them there.
+
+On a code host ``[security](../SECURITY.md)`` leads to a file of the project. The site has that file
+as the page ``project/security.md``, and this hook changes the link. Links to source files, which
+are no pages, become plain text.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path, PurePosixPath
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+PAGES = {
+    "README.md": "index.md",
+    "SECURITY.md": "project/security.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "CHANGELOG.md": "project/changelog.md",
+    "experiments/README.md": "project/experiments.md",
+    "bundles/prostate_mri_segmentation/docs/README.md": "project/prostate_bundle.md",
+    "bundles/fundus_disc_cup_segmentation/docs/README.md": "project/fundus_bundle.md",
+}
+"""A page's file in the project -> its place on the site."""
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+FENCE = "```"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that lie outside ``docs``."""
+    for source, place in PAGES.items():
+        content = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, place, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Change the links of a page so that they lead to the site's pages."""
+    source = _source(page.file.src_uri)
+    lines = []
+    in_code = False
+    for line in markdown.split("\n"):
+        if line.lstrip().startswith(FENCE):
+            in_code = not in_code
+        if not in_code:
+            line = LINK.sub(lambda found: _link(found, source, page.file.src_uri), line)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _source(place: str) -> str:
+    """Return the project's file of a page, by its place on the site."""
+    for source, page in PAGES.items():
+        if page == place:
+            return source
+    return f"docs/{place}"
+
+
+def _link(found: re.Match[str], source: str, place: str) -> str:
+    """Return a link of the page ``source``, as it must be in its place on the site."""
+    image, text, target = found.groups()
+    path, mark, anchor = target.partition("#")
+    if not path or "://" in path:
+        return found.group()
+    file = posixpath.normpath(str(PurePosixPath(source).parent / path))
+    on_site = PAGES.get(file)
+    if on_site is None and file.startswith("docs/") and _is_shown(file):
+        on_site = file.removeprefix("docs/")
+    if on_site is None:
+        # A source file or a folder: the site has no page for it.
+        return f"{text} (`{file}`)"
+    relative = posixpath.relpath(on_site, str(PurePosixPath(place).parent))
+    return f"{image}[{text}]({relative}{mark}{anchor})"
+
+
+def _is_shown(file: str) -> bool:
+    if file.startswith(("docs/examples", "docs/site")):
+        return False
+    return (ROOT / file).is_file() and not file.endswith(".py")
