@@ -101,10 +101,9 @@ def test_masks_and_scores_are_on_the_photographs_own_pixels(tmp_path: Path) -> N
     assert set(scores) == {"val_mean_dice", "cup_to_disc_error"}
 
 
-def test_training_and_inference_of_strong_photographs_define_the_same_network() -> None:
+def test_training_and_inference_of_strong_photographs_define_the_same_looks() -> None:
     training = json.loads(STRONG.read_text())
     inference = json.loads(STRONG_INFERENCE.read_text())
-    assert inference["network_def"] == training["network_def"]
     assert inference["+deciding"] == training["+deciding"]
     for name in ("part", "mirror_axes"):
         assert inference[f"inferer#{name}"] == training[f"validate#inferer#{name}"] == f"@{name}"
@@ -132,13 +131,12 @@ def test_strong_photographs_are_trained_evaluated_and_outlined_with_the_same_loo
         return made
 
     train = BUNDLE / "configs" / "train.json"
-    small = {"size": [32, 32], "working_size": 64, "filters": [4, 8, 8]}
+    small = {key: value for key, value in SMALL.items() if key != "device"}
     training = {"dataset_dir": str(site), "ckpt_dir": str(tmp_path), "max_epochs": 1, **small}
     run([train, STRONG], "train", **training)
     recipe = read_recipe(model)
     assert recipe is not None
-    looks = {key: recipe.values[key] for key in ("part", "mirror_axes", "filters")}
-    assert looks == {"part": "surest", "mirror_axes": [0], "filters": [4, 8, 8]}
+    assert (recipe.values["part"], recipe.values["mirror_axes"]) == ("surest", [0])
 
     evaluate = BUNDLE / "configs" / "evaluate.json"
     evaluation = {**training, "output_dir": str(tmp_path / "eval")}
