@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and figures of the experiments, written into ``docs/results.md``.
+"""Tables and figures of the experiments, written into ``docs/results.md`` and ``docs/results``.
 
 They are made from the committed JSON files alone::
 
@@ -17,19 +17,22 @@ import argparse
 import hashlib
 import importlib
 import json
+import os
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import run
-from reading import NotFinished
+from reading import NotFinished, touched_by_guards
 from study import HERE, ROOT, Study, studies, write_result
 
 PAGES = [
     HERE / "README.md",
     ROOT / "docs" / "results.md",
+    *sorted((ROOT / "docs" / "results").glob("*.md")),
     ROOT / "docs" / "guards.md",
     ROOT / "docs" / "controls.md",
     *sorted(ROOT.glob("bundles/*/docs/README.md")),
@@ -48,19 +51,25 @@ def load(name: str) -> ModuleType:
     return importlib.import_module(f"papers.{name}")
 
 
-def filled(page: str) -> str:
-    """Return the page with every block made again."""
-    for name in re.findall(r"<!-- begin (\w+) -->", page):
+def filled(page: Path) -> str:
+    """Return the page's text with every block made again."""
+    text = page.read_text()
+    for name in re.findall(r"<!-- begin (\w+) -->", text):
         begin = f"<!-- begin {name} -->"
         end = f"<!-- end {name} -->"
-        before, _, rest = page.partition(begin)
+        before, _, rest = text.partition(begin)
         after = rest.partition(end)[2]
-        page = f"{before}{begin}\n\n{block(name)}\n\n{end}{after}"
-    return page
+        text = f"{before}{begin}\n\n{block(name, page.parent)}\n\n{end}{after}"
+    return text
 
 
-def block(name: str) -> str:
-    """Make an experiment's part of the page: table, figure, command and run time."""
+def block(name: str, folder: Path = ROOT / "docs") -> str:
+    """Make an experiment's part of a page: table, figure, command and run time.
+
+    Args:
+        name: of the experiment.
+        folder: of the page, from which links to figures and pages lead.
+    """
     if name == "plan":
         return run.plan(studies())
     module = load(name)
@@ -68,11 +77,11 @@ def block(name: str) -> str:
     parts = []
     try:
         if hasattr(module, "table"):
-            parts.append(module.table())
+            parts.append(relinked(module.table(), folder))
         if hasattr(module, "figure"):
             if not image(name).exists():
                 raise NotFinished("its figure")
-            parts.append(f"![{title(module)}](images/results/{name}.svg)")
+            parts.append(relinked(f"![{title(module)}](images/results/{name}.svg)", folder))
     except NotFinished as absent:
         return f"*Not finished: without {absent}.* {command}"
     last_line = f"{command}: {cost(module)}."
@@ -82,6 +91,14 @@ def block(name: str) -> str:
         )
     parts.append(last_line)
     return "\n\n".join(parts)
+
+
+def relinked(text: str, folder: Path) -> str:
+    """Make links, which lead from ``docs``, lead from a page's folder to the same place."""
+    way = os.path.relpath(ROOT / "docs", folder)
+    if way == ".":
+        return text
+    return re.sub(r"\]\((?!https?:|#)", f"]({way}/", text)
 
 
 def title(module: ModuleType) -> str:
@@ -98,16 +115,23 @@ def missing(module: ModuleType) -> str:
         if study.missing():
             number = len(list(study.cells()))
             absent.append(f"{len(study.missing())} of {number} runs of `{study.name}`")
+    if hasattr(module, "result_files"):
+        paths = module.result_files()
+        number = sum(not path.exists() for path in paths)
+        if number:
+            absent.append(f"{number} of {len(paths)} of its own runs")
     return ", ".join(absent)
 
 
 def cost(module: ModuleType) -> str:
     """Describe how long an experiment took, and the checksum of its JSON files.
 
-    Studies are shared by experiments.
+    Studies are shared by experiments. Of trainings it also has the client-rounds that a guard
+    touched.
     """
     contents = [path.read_bytes() for path in files(module)]
-    hours = sum(json.loads(content)["minutes"] for content in contents) / 60
+    found = [json.loads(content) for content in contents]
+    hours = sum(result["minutes"] for result in found) / 60
     digest = hashlib.sha256(b"".join(contents)).hexdigest()[:8]
     noun = "files"
     if len(contents) == 1:
@@ -115,7 +139,14 @@ def cost(module: ModuleType) -> str:
     of_studies = ""
     if module.STUDIES:
         of_studies = " of " + ", ".join(f"`{name}`" for name in module.STUDIES)
-    return f"{len(contents)} {noun}{of_studies}, {hours:.1f} h of one thread, checksum {digest}"
+    of_guards = ""
+    touched = touched_by_guards(result for result in found if "study" in result)
+    if touched.client_rounds:
+        of_guards = f", guards touched {touched.touched} of {touched.client_rounds:,} client-rounds"
+    return (
+        f"{len(contents)} {noun}{of_studies}, {hours:.1f} h of one thread{of_guards}, "
+        f"checksum {digest}"
+    )
 
 
 def files(module: ModuleType) -> list[Path]:
@@ -124,8 +155,17 @@ def files(module: ModuleType) -> list[Path]:
     for name in module.STUDIES:
         study = Study.read(name)
         paths += [study.path(cell) for cell in study.cells()]
+    if hasattr(module, "result_files"):
+        paths += module.result_files()
     paths.append(measured(module))
+    for name in measured_by_others(module):
+        paths.append(measured(load(name)))
     return [path for path in paths if path.exists()]
+
+
+def measured_by_others(module: ModuleType) -> Sequence[str]:
+    """List the experiments whose own measurements an experiment reads."""
+    return getattr(module, "MEASUREMENTS", ())
 
 
 def measured(module: ModuleType) -> Path:
@@ -152,8 +192,13 @@ def draw(name: str) -> None:
 
 def train(module: ModuleType, arguments: list[str], data: Path, runs: Path) -> None:
     """Run the studies of an experiment, then measure what it measures itself."""
+    for name in measured_by_others(module):
+        train(load(name), arguments, data, runs)
     if module.STUDIES:
         run.main([*module.STUDIES, *arguments])
+    if hasattr(module, "measure_cells"):
+        # One JSON a cell; what has its JSON is not measured again.
+        module.measure_cells(data, runs)
     if hasattr(module, "measure") and not measured(module).exists():
         started = time.monotonic()
         found = module.measure(data, runs)
@@ -194,7 +239,7 @@ def main() -> None:
     for name in papers():
         draw(name)
     for page in PAGES:
-        page.write_text(filled(page.read_text()))
+        page.write_text(filled(page))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,7 @@ def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
         "best": end["best"],
         "contributions": _series(rounds, clients, _contribution),
         "aggregation": _aggregation(rounds, clients),
+        "guards": guards_of(start, rounds),
         "model": end["model"],
     }
     for name in keep:
@@ -57,6 +59,30 @@ def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
     if valuations:
         found["valuations"] = {path.stem: json.loads(path.read_text()) for path in valuations}
     return found
+
+
+def guards_of(start: Record, rounds: Sequence[Record]) -> dict[str, Any]:
+    """Count the rounds in which a guard touched a client, whatever it then did.
+
+    Args:
+        start: the ledger's first record.
+        rounds: the records of the rounds.
+
+    Returns:
+        ``names`` of the run's guards; ``client_rounds``: how many clients took part, summed over
+        the rounds; ``touched``: site -> rounds with a verdict on it, of the sites that have any.
+    """
+    touched: Counter[str] = Counter()
+    client_rounds = 0
+    for record in rounds:
+        client_rounds += len(record["clients"])
+        touched.update(record["guards"].keys())
+    names = start["guards"]
+    return {
+        "names": names,
+        "client_rounds": client_rounds,
+        "touched": dict(sorted(touched.items())),
+    }
 
 
 def _by_name(

@@ -13,6 +13,7 @@ from typing import Any
 from study import ROOT
 
 from monai_fairfl.bundle.initial import initial_model
+from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.data import write_clinics, write_sites
 from monai_fairfl.guards import Guard
@@ -41,6 +42,7 @@ class Training:
         local_epochs: of every round.
         overrides: plain values of the bundle's config, the same at all sites.
         of_sites: site -> values of its own, such as a smaller share of its images for training.
+        config: configuration files, relative to the bundle.
     """
 
     bundle: str
@@ -49,6 +51,7 @@ class Training:
     local_epochs: int
     overrides: Mapping[str, Any]
     of_sites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    config: Sequence[str] = TRAIN
 
     def run(
         self,
@@ -78,7 +81,7 @@ class Training:
             strategy,
             InProcess(makers),
             self.rounds,
-            partial(initial_model, root, overrides=dict(self.overrides)),
+            partial(initial_model, root, overrides=dict(self.overrides), config=self.config),
             guards,
             run_dir,
             **settings,
@@ -106,6 +109,7 @@ class Training:
             dataset_dir=folder,
             rounds=self.rounds,
             local_epochs=self.local_epochs,
+            config=self.config,
             overrides={**self.overrides, **self.of_sites.get(site, {})},
             device="cpu",
         )

@@ -153,7 +153,8 @@ class CoarseToFineInferer(Inferer):
 
     A first look may find several parts. The largest is not always the structure: a bright lesion
     may be larger than the disc, and bright places may run together into one part. The network is
-    surest where the logit is highest.
+    surest where the logit is highest. A first look may also find a spot of the structure: around
+    it ``least_side`` leaves room for the whole.
 
     Args:
         size: W x H that the network sees.
@@ -167,6 +168,7 @@ class CoarseToFineInferer(Inferer):
         mirror_axes: spatial axes that are mirrored together, as in
             :class:`MirroredSliceInferer`: every look is the mean of the logits of both, at twice
             the time. By default nothing is mirrored.
+        least_side: of the square, as a share of the image's longer side, in [0, 1].
 
     Logits in, logits out: (B, C, W, H) of the image's own size.
 
@@ -189,8 +191,11 @@ class CoarseToFineInferer(Inferer):
         normalise: Callable[[torch.Tensor], torch.Tensor] | None = None,
         part: str = "largest",
         mirror_axes: Sequence[int] = (),
+        least_side: float = 0.0,
     ):
         super().__init__()
+        if not 0 <= least_side <= 1:
+            raise ConfigError(f"least_side={least_side}: give a share of the image, in [0, 1].")
         if part not in PARTS:
             raise ConfigError(f"part={part!r}: give one of {', '.join(PARTS)}.")
         self.size = tuple(size)
@@ -199,6 +204,7 @@ class CoarseToFineInferer(Inferer):
         self.passes = passes
         self.normalise = normalise
         self.part = part
+        self.least_side = least_side
         self.mirrored_dims = [axis + 2 for axis in mirror_axes]
 
     def __call__(
@@ -219,11 +225,12 @@ class CoarseToFineInferer(Inferer):
                 small = torch.stack([self.normalise(image) for image in small])
             return interpolate(logits_of(small), images.shape[2:], mode="bilinear")
 
+        least_side = max(round(self.least_side * max(inputs.shape[2:])), 1)
         all_logits = look(inputs)
         for image, logits in zip(inputs, all_logits, strict=True):
             for _ in range(self.passes - 1):
                 structure = self._part_of(logits[self.channel])
-                square = square_around(structure, self.margin)
+                square = square_around(structure, self.margin, least_side=least_side)
                 if square is None or _is_most_of(square, image.shape[1:]):
                     break
                 near = look(image[None, :, square[0], square[1]])[0]

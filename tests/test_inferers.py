@@ -146,6 +146,30 @@ def test_every_look_at_a_photograph_is_averaged_with_its_mirror_image():
     assert torch.equal(across, once)
 
 
+def test_a_look_at_a_spot_of_the_disc_leaves_room_for_the_whole():
+    image = photograph()
+    image[0, 0][LESION] = 0
+    image[0, 0][12:14, 42:44] = 2.0
+
+    def spot_from_far(views: torch.Tensor) -> torch.Tensor:
+        """A network that sees in the whole photograph only the brightest spot of the disc."""
+        from_far = views.mean() < 0.1
+        threshold = 12.0 if from_far else 5.0
+        return 10 * views - threshold
+
+    sizes = {}
+    for least_side in (0.0, 0.25):
+        inferer = CoarseToFineInferer((32, 32), passes=2, least_side=least_side)
+        sizes[least_side] = int((inferer(image, spot_from_far) > 0).sum())
+    assert sizes[0.0] < 50 and sizes[0.25] == 100
+
+
+@pytest.mark.parametrize("least_side", [-0.1, 1.5])
+def test_a_least_side_that_is_no_share_is_refused(least_side):
+    with pytest.raises(ConfigError, match="least_side"):
+        CoarseToFineInferer((32, 32), least_side=least_side)
+
+
 def test_an_unknown_part_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigError, match="part='brightest': give one of largest, surest"):
         CoarseToFineInferer((32, 32), part="brightest")

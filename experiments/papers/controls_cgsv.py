@@ -215,23 +215,38 @@ def _touched(runs: Sequence[Mapping[str, Any]]) -> str:
     return f"{touched} of {sum(run['client_rounds'] for run in runs)}"
 
 
-def _predicate(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Is fairness high enough, and far enough above its null?
+def beside_null(
+    runs: Sequence[Mapping[str, Any]], agents: int, partition: str, model: str
+) -> tuple[list[float], list[float], list[bool]]:
+    """Compute fairness and its null for every seed, and whether the predicate holds there.
 
-    Where all agents have the same accuracy, fairness is not defined, and counts as 0.
+    It holds where fairness is high enough, and far enough above its null. Where all agents have
+    the same accuracy, fairness is not defined (NaN), and counts as 0.
+
+    Args:
+        runs: all.
+        agents: how many there are.
+        partition: how the digits are dealt.
+        model: as for `fairness_of`.
     """
+    same = {"agents": agents, "partition": partition}
+    with_reward = chosen(runs, method="CGSV, beta 1", **same)
+    without = chosen(runs, method="null: beta 1e7", **same)
+    values = [fairness_of(run, runs, model) for run in with_reward]
+    nulls = [fairness_of(run, runs, model) for run in without]
+    holds = []
+    for value, null in zip(values, np.nan_to_num(nulls), strict=True):
+        holds.append(value >= LEAST_FAIRNESS and value - null >= LEAST_MARGIN)
+    return values, nulls, holds
+
+
+def _predicate(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Write fairness, its null and whether the predicate holds."""
     rows = []
     for agents in AGENTS:
         for partition in PARTITIONS:
-            same = {"agents": agents, "partition": partition}
-            with_reward = chosen(runs, method="CGSV, beta 1", **same)
-            without = chosen(runs, method="null: beta 1e7", **same)
             for model, name in (("received", "received"), ("trained", "after training")):
-                values = [fairness_of(run, runs, model) for run in with_reward]
-                nulls = [fairness_of(run, runs, model) for run in without]
-                holds = []
-                for value, null in zip(values, np.nan_to_num(nulls), strict=True):
-                    holds.append(value >= LEAST_FAIRNESS and value - null >= LEAST_MARGIN)
+                values, nulls, holds = beside_null(runs, agents, partition, model)
                 rows.append(
                     [
                         agents,

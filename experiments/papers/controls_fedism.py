@@ -179,16 +179,29 @@ def _predicates(runs: Sequence[Mapping[str, Any]]) -> str:
     return markdown(head, rows)
 
 
+def over_baseline(
+    found: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]]
+) -> tuple[list[float], list[float], list[bool]]:
+    """Compute the gains of corrupted and of clean clients, and whether the predicate holds.
+
+    Args:
+        found: ``corrupted`` and ``clean`` scores of a method, for each seed.
+        baseline: those of FedAvg.
+    """
+    of_corrupted = []
+    of_clean = []
+    holds = []
+    for run, of_baseline in zip(found, baseline, strict=True):
+        of_corrupted.append(run["corrupted"] - of_baseline["corrupted"])
+        of_clean.append(run["clean"] - of_baseline["clean"])
+        holds.append(of_corrupted[-1] > 0 and of_clean[-1] >= -MOST_LOSS)
+    return of_corrupted, of_clean, holds
+
+
 def _answers(
     found: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    gains = []
-    losses = []
-    holds = []
-    for run, of_baseline in zip(found, baseline, strict=True):
-        gains.append(run["corrupted"] - of_baseline["corrupted"])
-        losses.append(run["clean"] - of_baseline["clean"])
-        holds.append(gains[-1] > 0 and losses[-1] >= -MOST_LOSS)
+    gains, losses, holds = over_baseline(found, baseline)
     premise = NOTHING
     if found[0]["ratios"]:
         premise = answer([float(np.median(run["ratios"])) > 1 for run in found])

@@ -63,11 +63,11 @@ def _row(
     folds = list(zip(estimated, reference, strict=True))
     row = [name]
     for measure in MEASURES:
-        row.append(words(over_folds(folds, partial(_agree, measure)), 2))
+        row.append(words(over_folds(folds, partial(agree, measure)), 2))
     return row
 
 
-def _agree(measure: str, folds: Sequence[Fold]) -> float:
+def agree(measure: str, folds: Sequence[Fold]) -> float:
     """Compute one measure of agreement between the means over these folds."""
     estimated = mean_of([estimate for estimate, _ in folds])
     lost = mean_of([drop for _, drop in folds])

@@ -105,7 +105,7 @@ def test_training_and_inference_of_strong_photographs_define_the_same_looks() ->
     training = json.loads(STRONG.read_text())
     inference = json.loads(STRONG_INFERENCE.read_text())
     assert inference["+deciding"] == training["+deciding"]
-    for name in ("part", "mirror_axes"):
+    for name in ("part", "mirror_axes", "least_side"):
         assert inference[f"inferer#{name}"] == training[f"validate#inferer#{name}"] == f"@{name}"
 
 
@@ -160,5 +160,6 @@ def test_strong_photographs_are_trained_evaluated_and_outlined_with_the_same_loo
     for workflow in (evaluated, outlined):
         inferer = workflow.evaluator.inferer
         assert isinstance(inferer, CoarseToFineInferer)
-        assert (inferer.part, inferer.mirrored_dims) == ("surest", [2])
+        looks = (inferer.part, inferer.mirrored_dims, inferer.least_side)
+        assert looks == ("surest", [2], 0.25)
     assert len(list((tmp_path / "masks").glob("*_pred.png"))) == 4

@@ -17,9 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.checkout import CHECKOUT
 
+from monai_fairfl.guards import DEFAULT
+from monai_fairfl.statistics.intervals import bootstrap_site_mean
 from monai_fairfl.utils.files import safe_name
 
 IMAGES = {("prostate", "prostate_other_folds"): 34, ("prostate",): 20, ("fundus",): 165}
@@ -43,21 +46,19 @@ def names() -> list[str]:
 def test_every_page_is_made_of_the_committed_files() -> None:
     results = load("results")
     for page in results.PAGES:
-        assert page.read_text() == results.filled(page.read_text()), f"{page}: run make results"
+        assert page.read_text() == results.filled(page), f"{page}: run make results"
 
 
 def test_every_experiment_has_its_place_in_the_results() -> None:
     results = load("results")
+    # Bundles' pages may repeat a table.
+    pages = [page.read_text() for page in results.PAGES if "bundles" not in page.parts]
     for name in results.papers():
         module = results.load(name)
-        # Trainings with guards stand on the guards' page, classifiers on that of the controls, all
-        # others on the page of results.
-        shown_on = "results.md"
-        for page in ("guards", "controls"):
-            if name.startswith(f"{page}_"):
-                shown_on = f"{page}.md"
-        page = (CHECKOUT / "docs" / shown_on).read_text()
-        assert page.count(f"<!-- begin {name} -->") == page.count(f"<!-- end {name} -->") == 1
+        begun = [page.count(f"<!-- begin {name} -->") for page in pages]
+        ended = [page.count(f"<!-- end {name} -->") for page in pages]
+        assert sum(begun) == 1, f"{name} stands {sum(begun)} times on the pages of results"
+        assert begun == ended
         assert hasattr(module, "table") or hasattr(module, "figure")
         assert set(module.STUDIES) <= set(names())
 
@@ -76,6 +77,34 @@ def test_no_table_or_figure_calls_the_loss_weighted_average_q_fedavg() -> None:
     assert not [line for line in shown if "qfedavg" in line.lower().replace("-", "")]
 
 
+def test_links_of_a_block_lead_to_the_same_place_from_every_page() -> None:
+    results = load("results")
+    text = "![a](images/results/a.svg) [b](controls.md#cgsv) [c](https://example.org/d) [e](#here)"
+    assert results.relinked(text, CHECKOUT / "docs") == text
+    assert results.relinked(text, CHECKOUT / "docs" / "results") == (
+        "![a](../images/results/a.svg) [b](../controls.md#cgsv) [c](https://example.org/d) "
+        "[e](#here)"
+    )
+    assert "](../images/results/" in results.block("fedce_figure3", CHECKOUT / "docs" / "results")
+
+
+def test_client_rounds_that_a_guard_touched_are_counted_in_new_results_and_in_old_ones() -> None:
+    summary, reading = load("summary"), load("reading")
+    rounds = [
+        {"clients": ["A", "B"], "guards": {}},
+        {"clients": ["A", "B"], "guards": {"A": "clip: too long", "B": "share: a copy"}},
+        {"clients": ["A", "B"], "guards": {"A": "clip: too long; share: a copy"}},
+    ]
+    found = summary.guards_of({"guards": ["NonFinite"]}, rounds)
+    assert found == {"names": ["NonFinite"], "client_rounds": 6, "touched": {"A": 2, "B": 1}}
+    old = {"aggregation": None, "contributions": {"A": [0.5, None], "B": [None, None]}}
+    assert reading.touched_by_guards([{"guards": found}, old]) == (3 + 3, 6 + 4)
+    assert reading.touched_by_guards([{"guards": found}, old], attackers=["A"]) == (1 + 2, 6 + 4)
+    alone = {"aggregation": None, "contributions": None}
+    without_verdicts = {"last_mile": {}, **old}
+    assert reading.touched_by_guards([alone, without_verdicts]) == (0, 0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["missing", "another number"])
 def test_a_missing_or_changed_file_is_noticed(
@@ -85,13 +114,13 @@ def test_a_missing_or_changed_file_is_noticed(
     page = next(page for page in results.PAGES if "prostate" in str(page))
     shutil.copytree(CHECKOUT / "experiments" / "results", tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(study.Study, "results", property(lambda self: tmp_path / self.name))
-    assert results.filled(page.read_text()) == page.read_text()
+    assert results.filled(page) == page.read_text()
     file = tmp_path / "prostate" / "FedAvg-fold1.json"
     if change == "missing":
         file.unlink()
     else:
         file.write_text(file.read_text().replace('"minutes": ', '"minutes": 1'))
-    assert results.filled(page.read_text()) != page.read_text()
+    assert results.filled(page) != page.read_text()
 
 
 @pytest.mark.parametrize("name", names())
@@ -111,7 +140,7 @@ def test_a_studys_files_are_its_cells_made_by_the_command_that_it_gives_now(name
             cell
         ), f"{path} is of other settings: delete it"
         rounds = study.arguments_of(cell).get("rounds", study.rounds)
-        assert all(len(values) == rounds for values in (result["global_score"] or {}).values())
+        assert all(len(values) == rounds for values in (result.get("global_score") or {}).values())
 
 
 @pytest.mark.parametrize("name", names())
@@ -231,8 +260,64 @@ def test_shares_are_of_the_last_ten_rounds_and_never_negative() -> None:
     )
 
 
+def gains_of(rng: np.random.Generator, seeds: int, cases: int) -> dict[int, Any]:
+    """Make gains that differ between seeds by 0.1 and between cases by 0.01."""
+    gains: dict[int, Any] = {}
+    for seed, of_seed in enumerate(rng.normal(0.0, 0.1, seeds)):
+        of_cases = rng.normal(of_seed, 0.01, cases)
+        gains[seed] = {"A": {f"c{case}": float(gain) for case, gain in enumerate(of_cases)}}
+    return gains
+
+
+@pytest.mark.slow
+def test_an_interval_over_seeds_and_cases_covers_the_truth_where_one_over_cases_does_not() -> None:
+    reading, rng = load("reading"), np.random.default_rng(0)
+    covered = {"hierarchical": 0, "cases": 0}
+    for _ in range(100):
+        gains = gains_of(rng, seeds=8, cases=10)
+        pooled = [gain for of_seed in gains.values() for gain in of_seed["A"].values()]
+        over_cases = bootstrap_site_mean({"A": pooled}, resamples=1000)
+        over_both = reading.hierarchical_interval(gains)
+        assert over_both.estimate == pytest.approx(over_cases.estimate)
+        covered["cases"] += over_cases.low <= 0 <= over_cases.high
+        covered["hierarchical"] += over_both.low <= 0 <= over_both.high
+    assert covered["hierarchical"] >= 80 > 60 > covered["cases"]
+
+
+def test_seeds_do_not_make_the_same_cases_count_as_more() -> None:
+    reading = load("reading")
+    one = {0: {"A": {"c1": 0.1, "c2": 0.5, "c3": 0.3}, "B": {"c1": 0.2, "c4": 0.4}}}
+    again = {seed: one[0] for seed in range(9)}
+    width = [np.diff(reading.hierarchical_interval(gains)[1:]) for gains in (one, again)]
+    assert width[0] == pytest.approx(width[1], abs=0.02)
+
+
+def test_an_interval_over_seeds_and_cases_leaves_out_what_was_not_tested() -> None:
+    reading = load("reading")
+    some = {0: {"A": {"c1": 0.1, "c2": 0.2}, "B": {"c3": 0.4}}, 1: {"A": {"c1": 0.3}}}
+    found = reading.hierarchical_interval(some)
+    assert found.estimate == pytest.approx((0.2 + 0.4) / 2)
+    assert found.low < found.estimate <= found.high
+    shuffled = {1: some[1], 0: {"B": some[0]["B"], "A": {"c2": 0.2, "c1": 0.1}}}
+    assert reading.hierarchical_interval(shuffled) == found
+    assert np.isnan(reading.hierarchical_interval({0: {"A": {"c1": 0.5}}}).low)
+    for nothing in ({}, {0: {}}, {0: {"A": {}}}):
+        with pytest.raises(reading.NotFinished):
+            reading.hierarchical_interval(nothing)
+    with pytest.raises(ValueError, match="c1: nan is not finite"):
+        reading.hierarchical_interval({0: {"A": {"c1": float("nan")}}})
+
+
 @pytest.mark.parametrize(
-    "module", ["reading", "study", "classification.data", "classification.summaries"]
+    "module",
+    [
+        "reading",
+        "seeds",
+        "study",
+        "papers.predicates",
+        "classification.data",
+        "classification.summaries",
+    ],
 )
 def test_examples_in_the_docstrings_run(module: str) -> None:
     assert doctest.testmod(load(module)).failed == 0
@@ -283,6 +368,11 @@ def test_a_cell_runs_from_its_command_to_its_json_and_is_not_run_twice(
     )
     assert len(result["test"]["dice"]) == 6 and all(result["test"]["cases"].values())
     assert all(len(values) == 2 for values in result["leave_one_out_error"].values())
+    assert result["guards"] == {
+        "names": [type(guard).__name__ for guard in DEFAULT],
+        "client_rounds": 12,
+        "touched": {},
+    }
     assert "1/1 six_fundus FedCE-fold3: done" in capsys.readouterr().err
     folder = tmp_path / "runs" / "six_fundus" / cell
     assert not (folder / "checkpoints").exists()

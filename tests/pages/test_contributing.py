@@ -157,7 +157,7 @@ def test_the_steps_of_a_measurement_are_enough(checkout: Path) -> None:
         files.append(str(file))
 
     # Step 2: their lines of the table.
-    entries = re.findall(r'^   ("\w+": Entry\(.*\),)$', GUIDE, re.MULTILINE)
+    entries = re.findall(r'^    ("\w+": Entry\(.*\),)$', GUIDE, re.MULTILINE)
     assert len(entries) == 2
     table = package / "table.py"
     line = "from monai_fairfl.measurements.probe import Probe\n"
@@ -165,7 +165,7 @@ def test_the_steps_of_a_measurement_are_enough(checkout: Path) -> None:
     line = '    "global_loss": Entry('
     edit(table, line, textwrap.indent("\n".join(entries), "    ") + "\n" + line)
 
-    ranges = re.findall(r'^   ("\w+": Range\(.*\),)$', GUIDE, re.MULTILINE)
+    ranges = re.findall(r'^    ("\w+": Range\(.*\),)$', GUIDE, re.MULTILINE)
     assert len(ranges) == 2
     line = '    "global_loss": LOSS,\n'
     edit(
@@ -177,7 +177,7 @@ def test_the_steps_of_a_measurement_are_enough(checkout: Path) -> None:
     # Step 4: the test through a whole client.
     step = GUIDE.partition("Add a test through a whole client to ")[2]
     file = checkout / step.split("`")[1]
-    test = textwrap.dedent(step.partition("```python\n")[2].partition("   ```")[0])
+    test = textwrap.dedent(step.partition("```python\n")[2].partition("    ```")[0])
     file.write_text(f"{file.read_text()}\n\n{test}")
 
     chosen = "prediction_entropy or gradient_variance or measured_on_request"
