@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "monai_fairfl" / "__init__.py").read_text())
 README = ROOT / "README.md"
 
-REPORT = ["jinja2", "plotly"]
+REPORT = ["jinja2"]
 DICOM = ["pydicom>=3", "highdicom>=0.24"]
 TRACKING = ["tensorboard"]
 ONNX = ["onnx", "onnxscript"]

@@ -177,7 +177,7 @@ sys.exit(main(['flare-policy', '--json']))
 @pytest.mark.slow
 def test_a_server_of_nvflare_does_not_load_monai(tmp_path: Path) -> None:
     loaded = modules_after("import monai_fairfl.transports.flare.server.controller", tmp_path)
-    assert "nvflare" in loaded and not {"monai", "ignite", "nibabel", "plotly"} & loaded
+    assert "nvflare" in loaded and not {"monai", "ignite", "nibabel"} & loaded
 
 
 def test_every_module_begins_with_the_licence() -> None:

@@ -26,7 +26,7 @@ Fold = tuple[Mapping[str, float], Mapping[str, float]]
 
 def table() -> str:
     """A table per task."""
-    return "\n\n".join(f"`{study}`:\n\n{_of_study(study)}" for study in STUDIES)
+    return "\n\n".join(f"`{study}`:\n\n{agreement_table(study)}" for study in STUDIES)
 
 
 def drops(study: str) -> list[dict[str, float]]:
@@ -43,7 +43,8 @@ def mean_of(vectors: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {site: float(np.mean([vector[site] for vector in vectors])) for site in vectors[0]}
 
 
-def _of_study(study: str) -> str:
+def agreement_table(study: str) -> str:
+    """A row per method: how far its contributions agree with the drops of this study."""
     reference = drops(study)
     rows = []
     for strategy, results in read(study).items():

@@ -200,10 +200,11 @@ def _of_uneven(
 
 
 def _folds_of_seeds(study: Study) -> dict[int, set[int]]:
-    """Return the folds that the study trains with every seed."""
+    """Return the folds that the study trains with every seed, in its plain setting."""
     folds: dict[int, set[int]] = {}
     for cell in study.cells():
-        folds.setdefault(study.seed_of(cell), set()).add(cell.fold)
+        if not cell.setting:
+            folds.setdefault(study.seed_of(cell), set()).add(cell.fold)
     return folds
 
 

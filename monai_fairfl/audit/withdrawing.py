@@ -40,7 +40,7 @@ from monai_fairfl.run_folder.full_run import command_without
 from monai_fairfl.run_folder.ledger import head_of, number_in, read_ledger
 from monai_fairfl.run_folder.recording import START, file_of
 from monai_fairfl.run_folder.resuming import compared, recorded_config
-from monai_fairfl.run_folder.withdrawn import withdrawn_sites
+from monai_fairfl.run_folder.withdrawn import SITE_REPORTS, withdrawn_sites
 from monai_fairfl.utils.files import MANIFEST, locked, safe_name, write_atomically
 
 
@@ -216,6 +216,7 @@ def _files_of(root: Path, run: Path, site: str, all_updates: bool) -> list[Path]
     found = {*_regular_files(run / "sites" / site)}
     for folder in {root, run}:
         found.add(folder / "datalists" / f"{site}.json")
+        found.add(folder / SITE_REPORTS / f"{site}.html")
         found.update(_valuations_of(folder / "valuations", site))
         if _csv_names(folder / "cases.csv", site):
             found.add(folder / "cases.csv")

@@ -29,8 +29,8 @@ from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged
 from monai_fairfl.errors import ConfigError, DataError, in_words
 from monai_fairfl.run_folder.full_run import FullRun
 from monai_fairfl.strategies import Standalone, Strategy
-from monai_fairfl.strategies.catalogue import strategy_of
 from monai_fairfl.strategies.configuration import configuration_of
+from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json

@@ -93,6 +93,41 @@ def train_config(
     return parser
 
 
+def measured_settings(
+    bundle_root: Path,
+    overrides: Mapping[str, Any],
+    config: Sequence[str],
+    full_run: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """What a training uses of the settings with which its bundle was measured.
+
+    Args:
+        bundle_root: the bundle.
+        overrides: as of :func:`train_config`.
+        config: as of :func:`train_config`.
+        full_run: of the bundle, whose ``overrides`` name the settings; ``None``: it names none.
+
+    Returns:
+        Name -> value, where the configuration has it.
+
+    >>> from monai_fairfl.bundle.shipped import find_bundle
+    >>> measured = {"overrides": {"size": [128, 128]}}
+    >>> train = ["configs/train.json"]
+    >>> bundle = find_bundle("prostate_mri_segmentation")
+    >>> measured_settings(bundle, {}, train, measured)
+    {'size': [128, 128]}
+    >>> measured_settings(bundle, {"size": [64, 64]}, train, measured)
+    {'size': [64, 64]}
+    """
+    names = (full_run or {}).get("overrides") or {}
+    parser = train_config(bundle_root, overrides, config)
+    found = {}
+    for name in names:
+        if name in parser:
+            found[name] = parser[name]
+    return found
+
+
 def _hint_for_missing_file(bundle_root: Path) -> str:
     """What to give in place of a configuration file that does not exist."""
     present = sorted(bundle_root.glob("configs/*"))

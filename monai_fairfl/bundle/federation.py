@@ -29,7 +29,7 @@ from monai_fairfl.bundle.comparison import (
 from monai_fairfl.bundle.initial import bundle_recipe as bundle_recipe
 from monai_fairfl.bundle.initial import digests_of_configs, initial_model, warn_of_other_training
 from monai_fairfl.bundle.jobs import Jobs, modules_of_sites
-from monai_fairfl.bundle.runs_display import RunsDisplay
+from monai_fairfl.bundle.runs_display import RunsDisplay, is_shown
 from monai_fairfl.bundle.settings import TRAIN, SiteSettings
 from monai_fairfl.bundle.site import has_evaluation
 from monai_fairfl.bundle.sites import SERVER, BundleSites
@@ -50,6 +50,7 @@ from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Standalone, Strategy
+from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import (
     Failed,
@@ -88,7 +89,8 @@ class BundleFederation:
     Args:
         bundle_root: the bundle; every site runs its ``configs/train.json``.
         sites_root: one folder per site, or NVFlare's data lists; see ``docs/data.md``.
-        strategies: one or more strategies; several write to ``run_dir/<name>`` each.
+        strategies: one or more strategies, or texts that name them, such as ``FedCE('sum')``, see
+            :mod:`monai_fairfl.strategies.resolver`; several write to ``run_dir/<name>`` each.
         rounds: rounds of each.
         run_dir: everything is written here.
         sites: site -> additions to ``overrides`` (plain values; ``"config"``: config files in place
@@ -136,7 +138,7 @@ class BundleFederation:
         self,
         bundle_root: str,
         sites_root: str,
-        strategies: Strategy | Sequence[Strategy],
+        strategies: Strategy | str | Sequence[Strategy | str],
         rounds: int,
         run_dir: str,
         sites: Mapping[str, Mapping[str, Any]] | None = None,
@@ -164,7 +166,6 @@ class BundleFederation:
         self.bundle_root = Path(bundle_root)
         self.sites_root = Path(sites_root)
         self.run_dir = Path(run_dir)
-        self.strategies = [strategies] if isinstance(strategies, Strategy) else list(strategies)
         self.rounds = rounds
         self.sites = {name: dict(additions or {}) for name, additions in (sites or {}).items()}
         self.site_names = site_names
@@ -178,6 +179,7 @@ class BundleFederation:
         self.full_run = full_run
         self.share_cases = share_cases
         with configuration.errors_in_one_line():
+            self.strategies = _resolved(strategies)
             self.guards = guards_of(guards)
             self.jobs = Jobs(jobs, devices or [self.site_settings.device])
         self.server_data = server_data
@@ -440,15 +442,19 @@ class BundleFederation:
             "together": self._can_be_dealt_out,
             "device_of": self.jobs.device_of,
         }
-        if self._pool is None or len(works) == 1 or not self._can_be_dealt_out:
-            # Each shows itself, since one runs at a time.
+        one_at_a_time = self._pool is None or len(works) == 1 or not self._can_be_dealt_out
+        if one_at_a_time and not is_shown():
+            # Each shows itself.
             return carry_out(works, ended=found.__setitem__, **common)
 
-        # Once, here: several processes would write it at a time.
-        self._write_config()
+        at_a_time = 1
+        if not one_at_a_time:
+            # Once, here: several processes would write it at a time.
+            self._write_config()
+            at_a_time = self._processes()
         titles = {work.title: work.title for work in works}
 
-        with quiet(), RunsDisplay(titles, self.rounds, at_a_time=len(self._pool)) as display:
+        with quiet(), RunsDisplay(titles, self.rounds, at_a_time=at_a_time) as display:
 
             def ended(title: str, result: Any) -> None:
                 found[title] = result
@@ -458,6 +464,10 @@ class BundleFederation:
                     display.run_ended(title)
 
             return carry_out(works, rounds_done=display.round_done, ended=ended, **common)
+
+    def _processes(self) -> int:
+        """How many processes work."""
+        return 1 if self._pool is None else len(self._pool)
 
     def _with(self, *strategies: Strategy) -> BundleFederation:
         """This federation with some of its strategies, for a process that trains one run of it.
@@ -546,10 +556,18 @@ class BundleFederation:
             **self._config(),
             "valuations": [valuation.name for valuation in self.valuations],
             "full_run": self.full_run,
+            "trained_with": self._measured_settings(),
             "share_cases": self.share_cases,
             "command": command_line(),
         }
         return json.dumps(config, indent=4, default=str).encode()
+
+    def _measured_settings(self) -> dict[str, Any]:
+        """What the training uses of the settings with which the bundle was measured."""
+        settings = self.site_settings
+        return configuration.measured_settings(
+            self.bundle_root, settings.overrides, settings.config, self.full_run
+        )
 
     def _config(self) -> dict[str, Any]:
         """What was asked for, and the hashes of the bundle's files."""
@@ -641,8 +659,8 @@ class BundleFederation:
             folder: of the run.
             names: of the sites.
         """
-        workers = 1 if self._pool is None else len(self._pool)
-        places = dealt_out({name: self.bundle_sites.cases[name] for name in names}, workers)
+        cases = {name: self.bundle_sites.cases[name] for name in names}
+        places = dealt_out(cases, self._processes())
         clients = {}
         for name in names:
             device = self.jobs.device_of(places[name])
@@ -822,6 +840,13 @@ class BundleFederation:
         report = write_report_if_possible(runs, self.run_dir, failed)
         if report is not None:
             print(f"{as_text(report)}\nReport: {self.run_dir / 'report.html'}")
+
+
+def _resolved(given: Strategy | str | Sequence[Strategy | str]) -> list[Strategy]:
+    """The strategies that were given, one or several."""
+    if isinstance(given, (Strategy, str)):
+        given = [given]
+    return [strategy_of(strategy) for strategy in given]
 
 
 class _AtStart(Observer):

@@ -20,6 +20,7 @@ from monai_fairfl.guards import catalogue as guards
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.strategies.base import Strategy
+from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.importing import load_by_path
 
@@ -48,6 +49,8 @@ def check_config(bundle_root: str) -> None:
                 raise ConfigError(f"unknown key {key!r} for a federation{did_you_mean(key, known)}")
         for strategy in [config.get("strategy"), *(config.get("strategies") or [])]:
             check_targets(strategy)
+            if isinstance(strategy, str) and not strategy.startswith(("@", "$", "%")):
+                strategy_of(strategy)
         _check_guards(config.get("guards"))
         for valuation in config.get("valuations") or []:
             if isinstance(valuation, Mapping):

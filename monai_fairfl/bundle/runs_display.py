@@ -4,20 +4,49 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from monai_fairfl.run_folder.full_run import duration_words
+
+LINES = 10
+"""So many lines of progress, evenly over the rounds, where there is no terminal for a bar."""
+
+_console: ContextVar[Console | None] = ContextVar("console", default=None)
+
+
+@contextmanager
+def shown_on(console: Console) -> Iterator[None]:
+    """Let the runs within be shown there, a single one too, whatever standard error is.
+
+    Args:
+        console: of the command that runs them.
+    """
+    token = _console.set(console)
+    try:
+        yield
+    finally:
+        _console.reset(token)
+
+
+def is_shown() -> bool:
+    """Whether a command shows the runs of this moment, so that none shows itself."""
+    return _console.get() is not None
+
 
 class RunsDisplay:
     """Shows how many runs are done and how long the others will take.
 
-    It is a bar on a terminal, and a line for each run elsewhere, on standard error.
+    It is a bar on a terminal, and a line for each run elsewhere, on standard error. For a command,
+    see :func:`shown_on`, it also estimates the time of all after the first round, and elsewhere
+    prints a line now and then.
 
     Args:
         kinds: title of each run -> what decides how long its rounds take, such as its strategy.
@@ -51,13 +80,18 @@ class RunsDisplay:
             self.seconds.setdefault(self.kinds[title], []).extend(seconds)
         # Title of each that runs -> when it began or its last round was done.
         self.running: dict[str, float] = {}
-        self.is_terminal = sys.stderr.isatty()
+        self.of_a_command = _console.get()
+        console = self.of_a_command or Console(stderr=True, highlight=False)
+        self.is_terminal = console.is_terminal
+        # Rounds of all runs at the last line.
+        self.rounds_printed = sum(self.rounds_done.values())
+        self.has_estimated = bool(self.seconds)
         self.bar = Progress(
             TextColumn("{task.fields[runs]}"),
             BarColumn(),
             TextColumn("{task.fields[news]}"),
             TextColumn("{task.fields[left]}"),
-            console=Console(stderr=True, highlight=False),
+            console=console,
             disable=not self.is_terminal,
         )
         self.task: TaskID | None = None
@@ -72,20 +106,25 @@ class RunsDisplay:
     def __exit__(self, *error: Any) -> None:
         self.bar.__exit__(*error)
 
-    def round_done(self, title: str, done: int) -> None:
+    def round_done(self, title: str, done: int, took: float | None = None) -> None:
         """A run begins or goes on, or has finished another round.
 
         Args:
             title: of the run.
             done: its rounds that are done.
+            took: seconds of the last one; ``None``: the time since the call before.
         """
         now = time.monotonic()
         if title in self.running and done > self.rounds_done[title]:
-            seconds = now - self.running[title]
+            seconds = now - self.running[title] if took is None else took
             self.seconds.setdefault(self.kinds[title], []).append(seconds)
         self.running[title] = now
         self.rounds_done[title] = done
-        self._show(f"{title}: round {done}/{self.rounds[title]}")
+        news = f"{title}: round {done}/{self.rounds[title]}"
+        self._show(news)
+        if self.of_a_command is not None:
+            self._print_estimate()
+            self._print_now_and_then(news)
 
     def run_ended(self, title: str, failed: str | None = None) -> None:
         """A run is done, or failed for this reason."""
@@ -98,7 +137,27 @@ class RunsDisplay:
         self._show(outcome)
         if not self.is_terminal or failed is not None:
             line = f"{self.ended}/{len(self.kinds)} {outcome}{self._left_words()}"
-            self.bar.console.print(line, markup=False, soft_wrap=True)
+            self._print(line)
+
+    def _print_estimate(self) -> None:
+        """After the first round that was timed: how long all will take."""
+        left = self.seconds_left()
+        if self.has_estimated or left is None:
+            return
+        self.has_estimated = True
+        self._print(f"The first round is timed: {duration_words(left)} for the others")
+
+    def _print_now_and_then(self, news: str) -> None:
+        """A line of progress where there is no bar."""
+        done = sum(self.rounds_done.values())
+        step = max(1, sum(self.rounds.values()) // LINES)
+        if self.is_terminal or done - self.rounds_printed < step:
+            return
+        self.rounds_printed = done
+        self._print(f"{news}{self._left_words()}")
+
+    def _print(self, line: str) -> None:
+        self.bar.console.print(line, markup=False, soft_wrap=True)
 
     def seconds_left(self) -> float | None:
         """Seconds that the rounds left will take; ``None`` where no round was timed.

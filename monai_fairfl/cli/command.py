@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import ast
+import json
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 
@@ -24,6 +26,15 @@ Add = Callable[[str, Command, str], argparse.ArgumentParser]
 """Adds a command to the program: its name, its function, and examples, one a line."""
 
 
+def add_verbose(command: argparse.ArgumentParser) -> None:
+    """Add the option that shows what a command writes into its log."""
+    command.add_argument(
+        "--verbose",
+        action="store_true",
+        help="show what MONAI and other libraries print, which goes into log.txt otherwise",
+    )
+
+
 def whole(text: str) -> int:
     """Parse a whole number from 0, for ``type=`` of an argument."""
     if not text.isdecimal():
@@ -36,3 +47,27 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def plain_mapping(text: str) -> Mapping[str, Any]:
+    """Parse plain values by name, as JSON or as Python writes them, for ``type=`` of an argument.
+
+    >>> plain_mapping("{'size': [64, 64]}") == plain_mapping('{"size": [64, 64]}')
+    True
+    """
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = _literal(text)
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not values by name, such as \"{{'size': [128, 128]}}\""
+        )
+    return found
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None

@@ -5,19 +5,13 @@
 from __future__ import annotations
 
 import argparse
-import ast
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from monai_fairfl.cli.command import Add, Answer, positive, whole
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.cli.command import Add, Answer, plain_mapping, positive, whole
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.cells import ComparisonPlan
-
-FIRST_LOOK_ROUNDS = 10
 
 
 def add_commands(add: Add) -> None:
@@ -136,26 +130,16 @@ def plan_of(args: argparse.Namespace, root: Path) -> ComparisonPlan:
         ConfigError: when it holds one hospital only, or an argument cannot be used.
     """
     from monai_fairfl.bundle.cells import ComparisonPlan
-    from monai_fairfl.bundle.shipped import find_bundle, locate_bundle
-    from monai_fairfl.cli.trying import bundle_for
-    from monai_fairfl.data.layouts import site_folders
+    from monai_fairfl.bundle.first_look import first_look
+    from monai_fairfl.cli.choosing import chosen_bundle
 
-    folders = site_folders(root)
-    if len(folders) < 2:
-        raise ConfigError(
-            f"{root} holds one site, {', '.join(folders)}; a federation needs two: give the folder "
-            "above"
-        )
-    if args.bundle is None:
-        bundle = find_bundle(bundle_for(folders))
-    else:
-        bundle = locate_bundle(args.bundle)
+    bundle = chosen_bundle(root, args.bundle)
     rounds, local_epochs, overrides = args.rounds, args.local_epochs, dict(args.overrides)
     if args.first_look:
-        small = _first_look(bundle)
-        rounds = rounds or FIRST_LOOK_ROUNDS
-        local_epochs = local_epochs or small["local_epochs"]
-        overrides = {**small["overrides"], **overrides}
+        small = first_look(bundle)
+        rounds = rounds or small.rounds
+        local_epochs = local_epochs or small.local_epochs
+        overrides = {**small.overrides, **overrides}
     return ComparisonPlan(
         bundle=bundle,
         sites_root=root,
@@ -166,40 +150,3 @@ def plan_of(args: argparse.Namespace, root: Path) -> ComparisonPlan:
         local_epochs=local_epochs,
         overrides=overrides,
     )
-
-
-def _first_look(bundle: Path) -> dict[str, Any]:
-    """Return the small settings of a shipped bundle."""
-    from monai_fairfl.cli.trying import SMALL
-
-    if bundle.name not in SMALL:
-        raise ConfigError(
-            f"--first-look has settings for {', '.join(SMALL)}, not for {bundle}: give --rounds, "
-            "--local-epochs and --overrides in its place"
-        )
-    small = SMALL[bundle.name]
-    return {"local_epochs": small.local_epochs, "overrides": dict(small.overrides)}
-
-
-def plain_mapping(text: str) -> Mapping[str, Any]:
-    """Parse plain values by name, as JSON or as Python writes them, for ``type=`` of an argument.
-
-    >>> plain_mapping("{'size': [64, 64]}") == plain_mapping('{"size": [64, 64]}')
-    True
-    """
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = _literal(text)
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not values by name, such as \"{{'size': [128, 128]}}\""
-        )
-    return found
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.command import Add, Answer, positive, whole
+from monai_fairfl.cli.command import Add, Answer, add_verbose, positive, whole
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.terminal import warnings_as_notes
 
@@ -58,7 +58,7 @@ def _add_try(add: Add) -> None:
     )
     command.add_argument("folder", metavar="DIR", help="one folder per hospital")
     command.add_argument(
-        "--rounds", type=positive, default=10, help="of each strategy (default: 10)"
+        "--rounds", type=positive, help="of each strategy (default: 20, of the first look)"
     )
     _add_stereo(command)
     command.add_argument(
@@ -72,6 +72,7 @@ def _add_try(add: Add) -> None:
         help="strategies, then hospitals, that train at a time, each in a process of its own "
         "(default: as many as cores and memory allow)",
     )
+    add_verbose(command)
 
 
 def try_(args: argparse.Namespace) -> Answer:
@@ -88,7 +89,7 @@ def try_(args: argparse.Namespace) -> Answer:
     output = None
     if args.json:
         output = sys.stderr  # standard output is for the JSON object alone
-    found = try_sites(root, out, args.rounds, STEREO[args.stereo], output, args.jobs)
+    found = try_sites(root, out, args.rounds, STEREO[args.stereo], output, args.jobs, args.verbose)
     text = (
         f"To go on: a full run; or other settings, in its command or in {found['bundle']}/configs"
     )

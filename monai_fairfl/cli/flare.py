@@ -10,10 +10,14 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.command import Add, Answer, positive
+from monai_fairfl.cli.command import Add, Answer, add_verbose, plain_mapping, positive
 from monai_fairfl.errors import ConfigError
 
 RECIPE_OPTIONS = (
@@ -31,6 +35,9 @@ RECIPE_OPTIONS = (
 )
 """Options that are arguments of ``FairFLRecipe``."""
 
+SECONDS_BETWEEN_LOOKS = 1.0
+"""How often the progress of a simulation is looked at."""
+
 
 def add_commands(add: Add) -> None:
     """Add the commands of this module to the program."""
@@ -46,17 +53,24 @@ def _add_recipe_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--strategy",
-        type=_strategy,
         default="FedCE",
-        metavar="NAME|PATH|JSON",
-        help="name of a shipped one, dotted path of your own (MODULE.NAME, its folder on "
-        "PYTHONPATH), or configuration with arguments (default: FedCE)",
+        metavar="STRATEGY",
+        help="name of a shipped one, with arguments such as \"FedCE('sum')\", dotted path of your "
+        "own (MODULE.NAME, its folder on PYTHONPATH), or configuration (default: FedCE)",
     )
     command.add_argument(
-        "--num-rounds", type=positive, default=60, metavar="N", help="in all (default: 60)"
+        "--num-rounds", type=positive, metavar="N", help="in all (default: those of the bundle)"
     )
     command.add_argument(
-        "--local-epochs", type=positive, default=1, metavar="N", help="of a round (default: 1)"
+        "--local-epochs",
+        type=positive,
+        metavar="N",
+        help="of a round (default: those of the bundle)",
+    )
+    command.add_argument(
+        "--quick",
+        action="store_true",
+        help="a first look: few rounds, small images and a small network, as monai-fairfl try",
     )
     command.add_argument(
         "--name", metavar="NAME", help="of the job and its run (default: BUNDLE-STRATEGY)"
@@ -66,7 +80,7 @@ def _add_recipe_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--overrides",
-        type=_plain_values,
+        type=plain_mapping,
         metavar="MAPPING",
         help="plain values for the configuration, such as \"{'size': [64, 64]}\"",
     )
@@ -96,12 +110,30 @@ def _add_recipe_options(command: argparse.ArgumentParser) -> None:
 
 
 def _recipe_arguments(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of the recipe that the command line gives."""
-    arguments = {"custom_code": not args.no_custom_code}
+    """Return the arguments of the recipe that the command line gives, or else the bundle.
+
+    Raises:
+        ConfigError: when there is no such bundle or strategy.
+    """
+    from monai_fairfl.bundle.first_look import first_look, recipe
+    from monai_fairfl.bundle.shipped import locate_bundle
+    from monai_fairfl.strategies.resolver import strategy_of
+
+    bundle = locate_bundle(args.bundle)
+    trains = first_look(bundle) if args.quick else recipe(bundle)
+    arguments: dict[str, Any] = {
+        "custom_code": not args.no_custom_code,
+        "num_rounds": trains.rounds,
+        "local_epochs": trains.local_epochs,
+    }
     for name in RECIPE_OPTIONS:
         value = getattr(args, name)
         if value is not None:
             arguments[name] = value
+    overrides = {**trains.overrides, **(args.overrides or {})}
+    if overrides:
+        arguments["overrides"] = overrides
+    arguments["strategy"] = strategy_of(args.strategy)
     return arguments
 
 
@@ -112,8 +144,8 @@ def _add_simulate_flare(add: Add) -> None:
     command = add(
         "simulate-flare",
         simulate_flare,
-        "simulate-flare --bundle prostate_mri_segmentation --num-rounds 12 --local-epochs 4 "
-        "--sites-root hospitals --workspace flare",
+        "simulate-flare --bundle prostate_mri_segmentation --sites-root hospitals "
+        "--workspace flare --quick",
     )
     command.add_argument(
         "--sites-root", required=True, metavar="DIR", help="one folder per hospital"
@@ -126,9 +158,11 @@ def _add_simulate_flare(add: Add) -> None:
         required=True,
         metavar="DIR",
         help="gets nvflare/, the simulator's own, emptied at every start, and kept/, with the run "
-        "in kept/server/NAME and the states of the sites; continues a run that did not end",
+        "in kept/server/NAME and the states of the sites, and log.txt; continues a run that did "
+        "not end",
     )
     _add_recipe_options(command)
+    add_verbose(command)
 
 
 def simulate_flare(args: argparse.Namespace) -> Answer:
@@ -136,16 +170,59 @@ def simulate_flare(args: argparse.Namespace) -> Answer:
 
     It starts a server and one process per site on this machine.
     """
+    from monai_fairfl.cli.running import quietly
     from monai_fairfl.report import as_text
     from monai_fairfl.transports.flare.job.launch import simulate_job
 
-    run = simulate_job(args.workspace, args.sites_root, args.site_names, **_recipe_arguments(args))
+    arguments = _recipe_arguments(args)
+    log = Path(args.workspace).absolute() / "log.txt"
+    shown: AbstractContextManager[None] = quietly(log)
+    if args.verbose:
+        shown = nullcontext()
+    with shown:
+        watch = partial(_rounds_shown, arguments["num_rounds"])
+        run = simulate_job(args.workspace, args.sites_root, args.site_names, watch, **arguments)
     # The server writes the report at the end of its job.
     page = run / "report.html"
     if not page.exists():
-        return Answer({"run": str(run), "report": None}, f"{run}: done")
+        return Answer({"run": str(run), "report": None}, f"{run}: done, without a report")
     text = as_text(json.loads((run / "report.json").read_text()))
-    return Answer({"run": str(run), "report": str(page)}, f"{text}\nReport: {page}")
+    return Answer({"run": str(run), "report": str(page)}, f"{text}\nReport: {page}\nRun: {run}")
+
+
+@contextmanager
+def _rounds_shown(rounds: int, run: Path, name: str) -> Iterator[None]:
+    """Inside, the progress of a run of other processes is shown.
+
+    Args:
+        rounds: in all.
+        run: its folder, where the server records the time of each round.
+        name: of the run.
+    """
+    from monai_fairfl.bundle.runs_display import RunsDisplay
+    from monai_fairfl.run_folder.schedule import Schedule
+
+    ended = threading.Event()
+
+    def look(display: RunsDisplay) -> None:
+        known = len(Schedule.read(run).seconds)
+        display.round_done(name, known)
+        while not ended.wait(SECONDS_BETWEEN_LOOKS):
+            seconds = Schedule.read(run).seconds
+            if len(seconds) > known:
+                known = len(seconds)
+                # Not the time of the engine's start, which the first round waits for.
+                display.round_done(name, known, seconds[max(seconds)])
+
+    with RunsDisplay({name: name}, rounds) as display:
+        thread = threading.Thread(target=look, args=(display,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+        display.run_ended(name)
 
 
 # --- export-flare
@@ -155,8 +232,7 @@ def _add_export_flare(add: Add) -> None:
     command = add(
         "export-flare",
         export_flare,
-        "export-flare --bundle prostate_mri_segmentation --num-rounds 60 --local-epochs 4 "
-        "--out job\n"
+        "export-flare --bundle prostate_mri_segmentation --out job\n"
         "export-flare --bundle my_bundle --strategy CGSV --local-epochs 2 --no-custom-code "
         "--out job",
     )
@@ -172,11 +248,10 @@ def _add_export_flare(add: Add) -> None:
 def export_flare(args: argparse.Namespace) -> Answer:
     """Write a federation as a job folder for NVIDIA FLARE, with its seeded initial model."""
     from monai_fairfl.transports.flare.job.launch import export_job
-    from monai_fairfl.transports.flare.job.strategy import own_classes, strategy_of
+    from monai_fairfl.transports.flare.job.strategy import own_classes
     from monai_fairfl.transports.flare.policy import ENTRY
 
     arguments = _recipe_arguments(args)
-    arguments["strategy"] = strategy_of(arguments["strategy"])
     job = export_job(args.out, min_clients=args.min_clients, **arguments)
     lines = [f"{job}: written; submit it with: nvflare job submit -j {job}"]
     own = own_classes(arguments["strategy"])
@@ -266,39 +341,11 @@ def flare_policy(args: argparse.Namespace) -> Answer:
 # --- values of options
 
 
-def _plain_values(text: str) -> dict[str, Any]:
-    """Parse overrides, for ``type=`` of an argument."""
-    return _mapping(text, "a mapping such as \"{'size': [64, 64]}\"")
-
-
-def _strategy(text: str) -> str | dict[str, Any]:
-    """Parse a strategy's name, path or configuration, for ``type=`` of an argument.
-
-    The recipe checks whether there is one of that name or path.
-    """
-    if not text.lstrip().startswith("{"):
-        return text
-    example = '{"_target_": "monai_fairfl.strategies.ShapFed", "personalised": true}'
-    expected = f"a name, such as FedCE, a dotted path, or a configuration, such as '{example}'"
-    found = _mapping(text, expected)
-    if "_target_" not in found:
-        raise argparse.ArgumentTypeError(f"got {text!r} without _target_, expected {expected}")
-    return found
-
-
 def _guards(text: str) -> list[Any]:
     """Parse a list of guards, for ``type=`` of an argument; the recipe checks what is in it."""
     expected = "a list of names or configurations, such as \"['NonFinite', 'TooLong']\""
     found = _literal(text, expected)
     if not isinstance(found, list):
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
-    return found
-
-
-def _mapping(text: str, expected: str) -> dict[str, Any]:
-    """Parse plain values as Python or JSON writes them."""
-    found = _literal(text, expected)
-    if not isinstance(found, dict):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
     return found
 

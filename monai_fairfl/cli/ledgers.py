@@ -8,7 +8,6 @@ Of each command the arguments come first, then the function that it calls.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -40,7 +39,8 @@ def _add_verify(add: Add) -> None:
     command.add_argument(
         "run_dir",
         metavar="RUN_DIR",
-        help="run_dir of a federation; runs in its folders are checked, too",
+        help="run_dir of a federation, or a workspace that holds one; runs in its folders are "
+        "checked, too",
     )
     command.add_argument(
         "--head", metavar="SHA256", help="a head of the ledger that was stored elsewhere"
@@ -215,13 +215,16 @@ def _add_what_if(add: Add) -> None:
         "what-if runs/fedce --strategy FedCE mode=sum\n"
         "what-if runs/fedce --strategy FedAvg --without birch --json",
     )
-    command.add_argument("run_dir", metavar="RUN_DIR", help="run_dir of a federation")
+    command.add_argument(
+        "run_dir", metavar="RUN_DIR", help="run_dir of a federation, or a workspace that holds one"
+    )
     command.add_argument("--without", metavar="SITE", help="leave this site out of every round")
     command.add_argument(
         "--strategy",
         nargs="+",
         metavar=("NAME", "ARGUMENT=VALUE"),
-        help="ask this strategy, with these arguments, in place of the run's own",
+        help="ask this strategy, with these arguments, in place of the run's own: "
+        "\"FedCE('sum')\", or FedCE mode=sum",
     )
     _add_allow_import(command)
 
@@ -237,45 +240,15 @@ def what_if(args: argparse.Namespace) -> Answer:
     """
     from monai_fairfl.audit import what_if as answer_of
     from monai_fairfl.audit.counterfactual import MEANING
+    from monai_fairfl.report.collect import find_run
+    from monai_fairfl.strategies.resolver import strategy_of_words
 
     strategy = None
     if args.strategy:
-        strategy = _strategy(args.strategy[0], args.strategy[1:])
-    found = answer_of(args.run_dir, args.without, strategy, args.allow_import)
+        strategy = strategy_of_words(args.strategy)
+    found = answer_of(find_run(args.run_dir), args.without, strategy, args.allow_import)
     data = {**asdict(found), "meaning": MEANING}
     return Answer(data, _table(data))
-
-
-def _strategy(name: str, words: Sequence[str]) -> Any:
-    """The strategy of a name or dotted path, with arguments such as ``mode=sum``."""
-    from monai_fairfl.errors import ConfigError, in_words
-    from monai_fairfl.strategies import catalogue
-
-    arguments = {}
-    for word in words:
-        argument, separator, text = word.partition("=")
-        if not separator:
-            raise ConfigError(
-                f"{word!r} is no argument of a strategy: write ARGUMENT=VALUE, such as mode=sum"
-            )
-        arguments[argument] = _value(text)
-    kind = catalogue.find(name)
-    try:
-        return kind(**arguments)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{name} cannot be made with {arguments}: {in_words(error)}") from error
-
-
-def _value(text: str) -> Any:
-    """A word as JSON, or as a text.
-
-    >>> _value("0.5"), _value("sum"), _value("null")
-    (0.5, 'sum', None)
-    """
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _table(data: Mapping[str, Any]) -> str:

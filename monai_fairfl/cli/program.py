@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``monai-fairfl``: everything around a training.
 
-Training itself is ``python -m monai.bundle run``. Each command is a function from its arguments to
+A training itself is ``python -m monai.bundle run``: commands that train or use a model print that
+line and run it. Each command is a function from its arguments to
 an :class:`~monai_fairfl.cli.command.Answer`; it imports what it needs, so ``--help`` is quick.
 """
 
@@ -17,20 +18,35 @@ import sys
 from collections.abc import Sequence
 
 from monai_fairfl import __version__
-from monai_fairfl.cli import comparing, data, flare, ledgers, models, runs, withdrawals
+from monai_fairfl.cli import (
+    comparing,
+    data,
+    doctoring,
+    flare,
+    ledgers,
+    models,
+    runs,
+    training,
+    using,
+    withdrawals,
+)
 from monai_fairfl.cli.command import Answer, Command
 from monai_fairfl.errors import FairFLError
 
 EXAMPLES = """
+is everything here that a training needs:
+  monai-fairfl doctor hospitals
+
 a first look at your own hospitals, one folder each:
   monai-fairfl try hospitals
 
+a federation, its model on new images:
+  monai-fairfl train hospitals --strategy FedCE --out runs/fedce
+  monai-fairfl infer runs/fedce scans --out masks
+
 a first federation, from nothing:
   monai-fairfl demo-data --out hospitals
-  monai-fairfl bundle prostate_mri_segmentation prostate
-  python -m monai.bundle run --config_file prostate/configs/federate.json --bundle_root prostate \\
-      --sites_root hospitals --run_dir runs/first --rounds 12 --local_epochs 4 \\
-      --strategy#_target_ monai_fairfl.strategies.FedCE
+  monai-fairfl train hospitals --quick --out runs/first
   monai-fairfl report runs/first
 
 strategies over seeds and folds, for a paper:
@@ -40,6 +56,20 @@ With --json a command prints one JSON object and nothing else, {"error": "..."} 
 code 2: the command failed, an argument is wrong (then the message is plain text), or what was
 checked (datalist --check, flare-policy --check, verify) is not right.
 """
+
+MODULES = (
+    data,
+    training,
+    using,
+    comparing,
+    runs,
+    ledgers,
+    withdrawals,
+    models,
+    flare,
+    doctoring,
+)
+"""Each adds its commands, in the order of the help."""
 
 EXIT_FAILED = 2
 
@@ -157,6 +187,6 @@ def _parser() -> argparse.ArgumentParser:
         subparser.set_defaults(command=command)
         return subparser
 
-    for module in (data, comparing, runs, ledgers, withdrawals, models, flare):
+    for module in MODULES:
         module.add_commands(add)
     return parser

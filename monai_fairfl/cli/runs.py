@@ -29,7 +29,12 @@ def _add_report(add: Add) -> None:
     command = add(
         "report", report, "report runs/first\nreport runs/fedavg runs/fedce --out comparison"
     )
-    command.add_argument("run_dir", nargs="+", metavar="RUN_DIR", help="run_dir of a federation")
+    command.add_argument(
+        "run_dir",
+        nargs="+",
+        metavar="RUN_DIR",
+        help="run_dir of a federation, or a workspace that holds one",
+    )
     command.add_argument(
         "--out",
         metavar="DIR",
@@ -41,9 +46,11 @@ def _add_report(add: Add) -> None:
 def report(args: argparse.Namespace) -> Answer:
     """Write the report of one run, or of several side by side."""
     from monai_fairfl.report import as_text, write_report
+    from monai_fairfl.report.collect import find_runs
 
-    out = Path(args.out or _common_folder(args.run_dir))
-    found = write_report(args.run_dir, out)
+    runs = find_runs(args.run_dir)
+    out = Path(args.out or _folder_of(args.run_dir, runs))
+    found = write_report(runs, out)
     html = out / "report.html"
     data = {
         "html": str(html),
@@ -53,9 +60,16 @@ def report(args: argparse.Namespace) -> Answer:
     return Answer(data, f"{as_text(found)}\nReport: {html}")
 
 
-def _common_folder(folders: Sequence[str]) -> str:
-    """Return the only folder itself, or the innermost one that holds all."""
-    return os.path.commonpath([Path(folder).absolute() for folder in folders])
+def _folder_of(given: Sequence[str], runs: Sequence[Path]) -> str:
+    """Return where the report goes: beside its runs, or where all folders that were given lie.
+
+    The workspace of an engine is no place for it: the engine may empty it.
+    """
+    folders = [Path(folder) for folder in given]
+    if len(folders) == 1 and not any(run in (folders[0], folders[0] / run.name) for run in runs):
+        # A single run, or the strategies of a comparison.
+        return str(runs[0] if len(runs) == 1 else runs[0].parent)
+    return os.path.commonpath([folder.absolute() for folder in folders])
 
 
 # --- strategies
@@ -82,8 +96,10 @@ def strategies(args: argparse.Namespace) -> Answer:
     from monai_fairfl.strategies import catalogue
 
     if args.name:
-        entry = catalogue.describe(args.name)
-        return Answer({"strategies": {args.name: entry}}, catalogue.as_page(args.name, entry))
+        # As a federation is given it, its arguments do not matter here.
+        name = args.name.partition("(")[0].strip()
+        entry = catalogue.describe(name)
+        return Answer({"strategies": {name: entry}}, catalogue.as_page(name, entry))
     entries = {name: catalogue.describe(name) for name in catalogue.shipped()}
     return Answer({"strategies": entries}, catalogue.as_table(entries))
 

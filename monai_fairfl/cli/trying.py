@@ -5,70 +5,30 @@
 from __future__ import annotations
 
 import json
-import shlex
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
+from monai_fairfl.bundle.first_look import FEDERATE, quick_file
 from monai_fairfl.bundle.shipped import copy_bundle
-from monai_fairfl.data.datalist import find_cases
+from monai_fairfl.cli.choosing import STRUCTURES, bundle_for, require_two_sites
+from monai_fairfl.cli.running import MonaiLine, require_end, text_of_report
 from monai_fairfl.data.layouts import site_folders
-from monai_fairfl.data.layouts.image_files import is_nifti
 from monai_fairfl.data.overview import overview
-from monai_fairfl.errors import ConfigError, DataError, FairFLError
+from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.utils.terminal import warnings_as_notes
-from monai_fairfl.workflow.photographs import in_colour
 
-PROSTATE = "prostate_mri_segmentation"
-FUNDUS = "fundus_disc_cup_segmentation"
-
-
-@dataclass(frozen=True)
-class Small:
-    """A bundle's settings for a first look: minutes on a laptop, not its best.
-
-    Args:
-        overrides: plain values of its configuration.
-        local_epochs: of every round.
-        structures: names of the label's nested structures, as its data list wants them.
-    """
-
-    overrides: Mapping[str, Any]
-    local_epochs: int
-    structures: tuple[str, ...] = ()
-
-
-SMALL = {
-    PROSTATE: Small(
-        overrides={"size": [96, 96], "channels": [16, 32, 64, 128]},
-        local_epochs=3,
-    ),
-    FUNDUS: Small(
-        overrides={"size": [96, 96], "working_size": 384, "channels": [16, 32, 64, 128]},
-        local_epochs=3,
-        structures=("disc", "cup"),
-    ),
-}
-STRATEGIES = [
-    {"_target_": "monai_fairfl.strategies.Standalone"},
-    {"_target_": "monai_fairfl.strategies.FedAvg"},
-    {"_target_": "monai_fairfl.strategies.FedCE"},
-]
+STRATEGIES = ["Standalone", "FedAvg", "FedCE"]
 
 
 def try_sites(
     root: Path,
     out: Path,
-    rounds: int = 10,
+    rounds: int | None = None,
     stereo: bool | None = None,
     output: Any = None,
     jobs: int | None = None,
+    verbose: bool = False,
 ) -> dict[str, Any]:
     """Train Standalone, FedAvg and FedCE at a small size with the bundle that fits the images.
 
@@ -77,11 +37,13 @@ def try_sites(
     Args:
         root: one folder per hospital, in any layout of docs/data.md.
         out: gets ``bundle/``, a copy to go on with, and ``run/`` with ``report.html``.
-        rounds: of each strategy.
+        rounds: of each strategy; ``None``: those of the bundle's first look.
         stereo: whether photographs are pairs of views; by their shape where it is not given.
-        output: where the training prints; standard output by default.
+        output: where the check, the line that is run and the report's text go; standard output by
+            default.
         jobs: strategies, then hospitals, that train at a time; as many as cores and memory allow
             where it is not given.
+        verbose: show what libraries print; else it goes into ``out/run/log.txt``.
 
     Returns:
         ``sites``, ``bundle``, ``command`` (what was run, as a line for a shell), ``report``, and
@@ -92,13 +54,12 @@ def try_sites(
         DataError: with all that is wrong in the data, and how to mend it.
         ConfigError: when ``out`` is of other hospitals, there is one only, or ``stereo`` is given
             for volumes.
-        FairFLError: when the training, or that of one strategy, failed; the reason is in what it
-            printed.
+        FairFLError: when the training, or that of one strategy, failed, or a signal stopped it.
     """
     with warnings_as_notes() as notes:
         folders = site_folders(root)
     name = bundle_for(folders)
-    structures = SMALL[name].structures
+    structures = STRUCTURES.get(name, ())
     if stereo is not None and not structures:
         raise ConfigError(f"--stereo is for photographs, but {root} holds volumes: leave it out")
     found, text = overview(folders, structures, stereo, notes)
@@ -109,75 +70,30 @@ def try_sites(
             "move a site that is not to take part out of the folder; then give the same command "
             "again."
         )
-    if len(folders) < 2:
-        raise ConfigError(
-            f"{root} holds one site, {', '.join(folders)}; a federation needs two: give the folder "
-            "above"
-        )
+    require_two_sites(root, folders)
     _require_same_sites(out, folders)
 
     bundle = out / "bundle"
     if not (bundle / "configs").is_dir():
         copy_bundle(name, bundle)
-    words = command(name, bundle, root, out / "run", rounds, stereo, jobs)
-    line = shlex.join(["python", *words[1:]])
-    print(f"\n{line}\n", file=output, flush=True)
-    if subprocess.run(words, stdout=output).returncode:
-        raise FairFLError(
-            "the training did not finish; the reason is in the lines above. The same command goes "
-            "on where it stopped"
+    if not quick_file(bundle).is_file():
+        raise ConfigError(
+            f"{bundle} is a bundle of an earlier version, without the settings of a first look: "
+            "give this look a folder of its own with --out"
         )
+    run_dir = out / "run"
+    line = line_of(bundle, root, run_dir, rounds, stereo, jobs)
+    print(f"\n{line.text}\n", file=output, flush=True)
+    line.run(run_dir / "log.txt", verbose)
+    require_end(run_dir)
+    print(text_of_report(run_dir), file=output, flush=True)
     return {
         "sites": list(folders),
         "bundle": str(bundle),
-        "command": line,
+        "command": line.text,
         "report": str(out / "run" / "report.html"),
         "full_run": _full_run(out / "run" / "report.json"),
     }
-
-
-def bundle_for(folders: Mapping[str, Path]) -> str:
-    """Choose the bundle for these sites: prostate for volumes, fundus for photographs.
-
-    Raises:
-        DataError: when some hold volumes and others photographs, or grey pictures; all are named.
-    """
-    volumes = []
-    photographs = []
-    grey = []
-    for site, folder in folders.items():
-        # What cannot be read is reported by the check of the whole site.
-        try:
-            image = find_cases(folder)[0]["image"]
-            if is_nifti(image):
-                volumes.append(site)
-                continue
-            coloured = _is_coloured(image)
-        except (DataError, OSError):
-            continue
-        photographs.append(site)
-        if not coloured:
-            grey.append(site)
-    if grey:
-        raise DataError(
-            f"{', '.join(grey)} hold grey pictures, such as slices: no bundle of this package is "
-            "for these. Give volumes (NIfTI) or colour photographs of the fundus, or make a bundle "
-            "of your own (docs/guide.md)"
-        )
-    if volumes and photographs:
-        raise DataError(
-            f"two kinds of sites: {', '.join(volumes)} hold volumes (NIfTI), "
-            f"{', '.join(photographs)} photographs; they cannot train one model. Put each kind "
-            "into a folder of its own and try these one after the other"
-        )
-    if photographs:
-        return FUNDUS
-    return PROSTATE
-
-
-def _is_coloured(image: str) -> bool:
-    with Image.open(image) as picture:
-        return in_colour(np.asarray(picture.convert("RGB")))
 
 
 def _require_same_sites(out: Path, folders: Mapping[str, Path]) -> None:
@@ -193,47 +109,38 @@ def _require_same_sites(out: Path, folders: Mapping[str, Path]) -> None:
         )
 
 
-def command(
-    name: str,
+def line_of(
     bundle: Path,
     root: Path,
     run_dir: Path,
-    rounds: int,
+    rounds: int | None = None,
     stereo: bool | None = None,
     jobs: int | None = None,
-) -> Sequence[str]:
-    """Compose the command that runs the comparison: ``python -m monai.bundle run`` and arguments.
+) -> MonaiLine:
+    """The line that runs the comparison.
 
     Args:
-        name: of the shipped bundle, whose small settings are used.
-        bundle: folder of its copy.
+        bundle: folder of a copy of a shipped bundle.
         root: one folder per hospital.
         run_dir: gets the run.
-        rounds: of each strategy.
+        rounds: of each strategy; by the bundle's first look where it is not given.
         stereo: whether photographs are pairs of views; by their shape where it is not given.
         jobs: processes that train at a time; by the bundle's configuration where it is not given.
     """
-    small = SMALL[name]
-    overrides = dict(small.overrides)
-    if stereo is not None:
-        overrides["stereo"] = stereo
-    arguments = {
-        "config_file": str(bundle / "configs" / "federate.json"),
+    arguments: dict[str, Any] = {
         "bundle_root": str(bundle),
         "sites_root": str(root),
         "run_dir": str(run_dir),
-        "rounds": str(rounds),
-        "local_epochs": str(small.local_epochs),
-        "overrides": json.dumps(overrides),
-        "strategies": json.dumps(STRATEGIES),
-        "resume": "True",
+        "strategies": STRATEGIES,
+        "resume": True,
     }
+    if rounds is not None:
+        arguments["rounds"] = rounds
+    if stereo is not None:
+        arguments["overrides#stereo"] = stereo
     if jobs is not None:
-        arguments["jobs"] = str(jobs)
-    words = [sys.executable, "-m", "monai.bundle", "run"]
-    for argument, value in arguments.items():
-        words += [f"--{argument}", value]
-    return words
+        arguments["jobs"] = jobs
+    return MonaiLine([str(bundle / FEDERATE), str(quick_file(bundle))], arguments)
 
 
 def _full_run(report: Path) -> str | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from monai_fairfl.data.synthetic import Site, volume_file_names, write_sites
@@ -44,6 +45,7 @@ def write_demo(
     seed: int = 0,
     size: tuple[int, int, int] = (96, 96, 12),
     workers: int = 1,
+    sites: Sequence[Site] = DEMO_SITES,
 ) -> list[str]:
     """Write the hospitals of the demonstration, with the split of each as ``datalist/SITE.json``.
 
@@ -55,6 +57,8 @@ def write_demo(
         seed: decides all images.
         size: voxels of every volume; field of view and gland stay the same in mm.
         workers: threads.
+        sites: the hospitals, with at least eleven cases each; by default the four of the
+            demonstration.
 
     Returns:
         The sites' names, sorted.
@@ -70,10 +74,10 @@ def write_demo(
     >>> {part: len(cases) for part, cases in site_datalist(site_folders(root)["willow"]).items()}
     {'training': 2, 'validation': 2, 'testing': 8}
     """
-    names = write_sites(root, DEMO_SITES, seed, size, workers=workers)
+    names = write_sites(root, sites, seed, size, workers=workers)
     folder = Path(root) / "datalist"
     folder.mkdir(exist_ok=True)
-    for site in DEMO_SITES:
+    for site in sites:
         content = json.dumps(_datalist(site), indent=2)
         write_atomically(folder / f"{site.name}.json", content.encode())
     return names

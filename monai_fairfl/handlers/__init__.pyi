@@ -10,6 +10,7 @@ from .local_loss import LocalLoss as LocalLoss
 from .local_score import LocalScore as LocalScore
 from .measurements_filter import MeasurementsFilter as MeasurementsFilter
 from .proximal import Proximal as Proximal
+from .random_update import RandomUpdate as RandomUpdate
 from .sharpness import Sharpness as Sharpness
 from .sharpness_aware import SharpnessAware as SharpnessAware
 from .train_loss import TrainLoss as TrainLoss

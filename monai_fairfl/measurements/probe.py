@@ -103,7 +103,12 @@ class Probe:
 
     def _score(self, weights: Weights) -> dict[str, float | Estimate]:
         """The evaluator's key metric of ``weights``, by a run over all cases."""
-        with self._bare() as evaluator, loaded(evaluator.network, weights), own_random_state(0):
+        makers = _makers_of_the_score(self.engine)
+        with (
+            self._bare(makers) as evaluator,
+            loaded(evaluator.network, weights),
+            own_random_state(0),
+        ):
             evaluator.run()
             require_whole_run(evaluator)
             name = evaluator.state.key_metric_name
@@ -128,6 +133,39 @@ class Probe:
             label = "mean" if column == MEAN_COLUMN else column
             estimates[label] = estimate(values)
         return estimates
+
+    def further(self, name: str, weights: Weights) -> Estimate | None:
+        """A metric of the evaluator that is not its key metric, such as a surface distance.
+
+        Args:
+            name: under which it stands in the evaluator's ``additional_metrics``.
+            weights: the model to score; the network's own weights are put back afterwards.
+
+        Returns:
+            Mean over the cases, of each the mean over its classes, with its standard error.
+            ``None`` where the evaluator has no such metric, it stores nothing of single cases, or
+            no case has a number.
+
+        Raises:
+            TransportAborted: when the evaluator was interrupted.
+        """
+        metric = metric_named(self.engine, name)
+        if metric is None:
+            return None
+
+        def makes_it(handler: Handler) -> bool:
+            return is_monai_output_step(handler) or handler_owner(handler) is metric
+
+        with self._bare(makes_it) as evaluator, loaded(evaluator.network, weights):
+            with own_random_state(0):
+                evaluator.run()
+            require_whole_run(evaluator)
+            details = evaluator.state.metric_details.get(name)
+        if details is None:
+            return None
+        per_case = torch.as_tensor(details).detach().cpu().double().flatten(1)
+        found = estimate(per_case.nanmean(1))
+        return found if found.n else None
 
     def outputs(self, weights: Weights) -> Iterator[torch.Tensor]:
         """Yields the network's output for each case, before any postprocessing.
@@ -246,15 +284,15 @@ class Probe:
         return distinct_names(files)
 
     @contextmanager
-    def _bare(self) -> Iterator[SupervisedEvaluator]:
-        """The evaluator with only the handlers that make the score; its state is put back after."""
+    def _bare(self, wanted: Callable[[Handler], bool]) -> Iterator[SupervisedEvaluator]:
+        """The evaluator with only the handlers that are wanted; its state is put back after."""
         engine: Any = self.engine
         usual_state = engine.state
         engine.state = copy.copy(usual_state)
         engine.state.metrics = {}
         engine.state.metric_details = {}
         try:
-            with only_handlers(engine, _makers_of_the_score(engine)):
+            with only_handlers(engine, wanted):
                 forget_unfinished_run(engine)
                 yield engine
         finally:

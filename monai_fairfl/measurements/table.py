@@ -36,11 +36,22 @@ def sharpness(
     return probe.sharpness(weights, context.get("sam_rho", SAM_RADIUS))
 
 
+def surface_distance(
+    probe: Probe, weights: Weights, memory: Memory, context: Context
+) -> Measurement | None:
+    """95th percentile of the surface distance of ``weights``, by the evaluator's metric ``hd95``.
+
+    It is not asked for by default: ``Federation(final=("score", "test_score", "test_hd95"))`` does.
+    """
+    return probe.further("hd95", weights)
+
+
 MEASUREMENTS: dict[str, Entry] = {
     "leave_one_out_error": Entry("received", leave_one_out_error, needs="previous"),
     "global_score": Entry("received", score),
     "score": Entry("received", score),
     "test_score": Entry("received", score, data="test"),
+    "test_hd95": Entry("received", surface_distance, data="test"),
     "local_score": Entry("trained", score),
     "personal_score": Entry("personal", score),
     "personal_test_score": Entry("personal", score, data="test"),

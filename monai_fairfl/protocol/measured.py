@@ -90,11 +90,15 @@ UNBIASED_CKA = Range("similarity", -10.0, 10.0)
 clips it.
 """
 
+DISTANCE = Range("distance in the unit of the spacing, mm", 0.0, 1e4)
+"""Of two surfaces: none is farther than the diagonal of an image."""
+
 RANGES: dict[str, Range] = {
     "leave_one_out_error": Range("1 - Dice", 0.0, 1.0),
     "global_score": DICE,
     "score": DICE,
     "test_score": DICE,
+    "test_hd95": DISTANCE,
     "local_score": DICE,
     "personal_score": DICE,
     "personal_test_score": DICE,

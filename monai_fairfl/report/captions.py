@@ -4,17 +4,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from monai_fairfl.report.sentences import dice_words
+from monai_fairfl.report.verdicts import RULE
 
-NOISE = (
-    "A difference inside the 95 % interval of its cases (Student's t) is called noise; none is "
-    "called significant: each strategy was trained once, and another seed moves single cases from "
-    "found to missed. The standard error is over a site's cases and takes the two scores as "
-    "independent, which mostly overstates it, since both are of the same cases."
+INTERVAL = (
+    "The interval is over the hospital's cases (Student's t), {pairing}. It covers no other seed: "
+    "each strategy was trained once, and another seed moves single cases from found to missed."
 )
+PAIRED = "of the differences case by case"
+INDEPENDENT = (
+    "with the two scores taken as independent, which mostly overstates it, since both are of the "
+    "same cases"
+)
+LAST_MILE = (
+    "At the end each hospital compared the model that it would use with others: the same trained "
+    "further on its own images, the mean of the models of the last rounds, and one that it trained "
+    "alone, where it did. It takes the one with the largest gain on its own validation cases, if "
+    "that gain is larger than its standard error. Such a gain is a little too good; the Dice is of "
+    "cases that chose nothing, where a hospital has test cases. All other tables are of the models "
+    "before."
+)
+VALUED = (
+    "These values were computed after the run, on the models of coalitions of sites; they are not "
+    "part of the ledger. A value has the unit of what is valued. ± is the standard error of "
+    "sampling coalitions, which is 0 where all were scored; it does not include what another seed "
+    "of the training or other patients would change. Shares count negative values as 0 and sum to "
+    "100 %."
+)
+RULES = (
+    "Each rule answers another question, and none is right for all of them. Shares sum to 100 %; a "
+    "negative value counts as 0."
+)
+FREE_RIDING = (
+    "Guards found these: an update without content, noise, a repetition of an earlier one, or one "
+    "that several sites sent. A site that trains on its own images sends none of them. The reason "
+    "names the number and what is usual."
+)
+SIMILARITY = (
+    "Mean over the rounds of the cosine of two sites' updates: 1 is the same direction, 0 none in "
+    "common. Like sites are neighbours."
+)
+PROVENANCE = (
+    "Each record of a ledger carries the SHA-256 of the one before. Only the head can show that "
+    "nobody rewrote the whole ledger, changed its last record or cut off its end: store it "
+    "elsewhere, and compare."
+)
+CREDIT = "Shares of the same whole under each rule at hand. Their tables are below."
 COLLABORATION = (
     "Pearson: correlation over the sites of the Dice alone and the Dice in the federation; it is "
     "high when sites that do better alone also end up better. It is not defined for two sites or "
@@ -29,40 +67,68 @@ FREE_RIDERS = (
 
 
 def hospitals_caption(report: Mapping[str, Any]) -> str:
-    """Which strategy the hospitals' sentences are about, and how to read them."""
-    sentences = []
-    focus = report["focus"]
-    if focus is not None:
-        about = f"The sentences speak of {focus}"
-        if len(report["strategies"]) > 2 or not report["standalone"]:
-            about += ", the federated strategy with the best mean on validation cases"
-            if _has_groups(report):
-                about += " of its data, split and seed"
-        sentences.append(f"{about}.")
-        if report["strategies"][focus]["judged"]:
-            sentences.append(report["left_behind_rule"])
-    sentences.append(NOISE)
+    """How to read the rows of the hospitals."""
+    name = report["focus"]
+    if name is None:
+        return f"Mean {dice_words(report['measurement'])} of the model that each hospital trained."
+    strategy = report["strategies"][name]
+    sentences = [
+        f"Mean {dice_words(strategy['measurement'])} of the model each hospital would use."
+    ]
+    gains = [site["gain"] for site in strategy["sites"].values() if site["gain"] is not None]
+    if gains:
+        sentences.append(INTERVAL.format(pairing=_pairing(gains)))
+    if strategy["judged"]:
+        sentences += [RULE, report["left_behind_rule"]]
     return " ".join(sentences)
 
 
-def dice_caption(report: Mapping[str, Any]) -> str:
+def changes_caption(report: Mapping[str, Any], differences: Sequence[Mapping[str, Any]]) -> str:
+    """How to read what changed against FedAvg."""
+    measurement = report["strategies"][report["focus"]]["measurement"]
+    return f"Mean {dice_words(measurement)}. " + INTERVAL.format(pairing=_pairing(differences))
+
+
+def fairness_caption(report: Mapping[str, Any]) -> str:
+    """What the measures of evenness are."""
+    return (
+        f"Std: standard deviation over the sites, n - {report['ddof']} in the denominator. Gap: "
+        "best site minus worst site. Jain index: 1 when all sites score the same, 1/n when one has "
+        "everything."
+    )
+
+
+def _pairing(differences: Sequence[Mapping[str, Any]]) -> str:
+    """How the differences' standard errors were made."""
+    paired = [difference["paired"] for difference in differences]
+    if all(paired):
+        return PAIRED
+    if not any(paired):
+        return INDEPENDENT
+    return f"{PAIRED} where the cases' scores are known, else {INDEPENDENT}"
+
+
+def dice_caption(report: Mapping[str, Any], some_judged: bool, sites_are_rows: bool) -> str:
     """What the table of the sites' Dice shows."""
     as_measured = ""
     if report["measurement"] == "global_score":
         as_measured = ", as last measured: no run is finished with a closing score"
-    return (
+    caption = (
         f"Mean {dice_words(report['measurement'])} of the model that each site would use"
         f"{as_measured}; ± is the standard error over the site's cases."
     )
+    if some_judged:
+        caption = f"{caption} {best_caption(report, sites_are_rows)}."
+    return caption
 
 
 def best_caption(report: Mapping[str, Any], sites_are_rows: bool) -> str:
-    """Among which numbers the best one is marked, up to the example of a mark."""
+    """Among which numbers the best one is marked."""
     of_each = "row" if sites_are_rows else "column"
     among = ""
     if _has_groups(report):
         among = ", among runs of the same data, split and seed,"
-    return f"The best of each {of_each}{among} is marked"
+    return f"The best of each {of_each}{among} is marked, whether or not it is more than chance"
 
 
 def gain_caption(report: Mapping[str, Any]) -> str:
@@ -70,7 +136,10 @@ def gain_caption(report: Mapping[str, Any]) -> str:
     standalone = report["standalone"]
     if _has_groups(report):
         standalone = "Standalone of the same data, split and seed"
-    caption = f"Dice with the strategy minus Dice of {standalone}, ± one standard error."
+    caption = (
+        f"Dice with the strategy minus Dice of {standalone}, ± one standard error; noise: the 95 % "
+        "interval of its cases holds 0."
+    )
     if any(found["collaboration"] for found in report["strategies"].values()):
         caption = f"{caption} {COLLABORATION}"
     return caption
@@ -82,6 +151,11 @@ def dice_by_round_caption(report: Mapping[str, Any]) -> str:
         "Validation Dice of the model each site received or, at the end, would use, after so many "
         "rounds."
     ]
+    methods = [found["method"] for found in report["strategies"].values()]
+    if len(set(methods)) < len(methods):
+        sentences.append(
+            "Of several trainings the line is the mean; the band is from the least to the most."
+        )
     for name, found in report["strategies"].items():
         if found["personal"]:
             sentences.append(
@@ -110,11 +184,8 @@ def weights_caption(report: Mapping[str, Any]) -> str:
 
 
 def contributions_caption(report: Mapping[str, Any]) -> str:
-    """What each strategy credits a site with; some show the weights instead."""
-    sentences = [
-        "What the strategy credits each site with; shaded is one standard error, where the "
-        "strategy knows it."
-    ]
+    """What each strategy credits a site with, and which credit nobody."""
+    sentences = ["What the strategy credits each site with."]
     weights_shown = []
     for name, found in report["strategies"].items():
         if found["estimates"]:
@@ -124,8 +195,7 @@ def contributions_caption(report: Mapping[str, Any]) -> str:
             weights_shown.append(name)
     if weights_shown:
         sentences.append(
-            f"{', '.join(weights_shown)}: contributions are not estimated, shown are the "
-            f"aggregation weights."
+            f"{', '.join(weights_shown)}: contributions are not estimated, only the weights above."
         )
     return " ".join(sentences)
 

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The file cases.csv: each case's own score, where the federation was asked to share it.
+"""The scores of single cases, which lie in the folders of sites that ran beside the server.
 
-The scores are in the folders of sites that ran in one process with the server.
+The file cases.csv holds them where the federation was asked to share them. Paired differences are
+made of them in any case: these show a mean and its error, and no case.
 """
 
 from __future__ import annotations
@@ -38,6 +39,41 @@ def cases_csv(runs: Sequence[Run], warnings: list[str]) -> str | None:
     for run in sharing:
         rows.extend(_rows_of_run(run, warnings))
     return csv_text((*RUN_COLUMNS, "site", "case", "metric", "value"), rows)
+
+
+def paired_differences(run: Run, other: Run, measurement: str) -> dict[str, list[float]]:
+    """site -> its Dice in ``run`` less that in ``other``, case by case.
+
+    Only of sites whose tables lie in the folders of both runs and name the same cases.
+
+    Args:
+        run: whose scores count positive.
+        other: whose scores are subtracted.
+        measurement: a closing one, such as ``"test_score"``.
+    """
+    found = {}
+    for site in run.sites:
+        scores = _scores_by_case(run, site, measurement)
+        others = _scores_by_case(other, site, measurement)
+        if scores and scores.keys() == others.keys():
+            found[site] = [scores[case] - others[case] for case in sorted(scores)]
+    return found
+
+
+def _scores_by_case(run: Run, site: str, measurement: str) -> dict[str, float]:
+    """Case -> its Dice; empty where no whole table of cases with names is there."""
+    score = run.closing(site, measurement)
+    if score is None or site in run.withdrawn:
+        return {}
+    try:
+        table = _cases_behind(run, site, measurement, score.value) or []
+        scores = {case["case"]: float(case["dice"]) for case in table}
+    except (OSError, ValueError, KeyError):  # a damaged table
+        return {}
+    # A number is a place in the loader's order, which may differ from run to run.
+    if len(scores) < len(table) or any(case.isdecimal() for case in scores):
+        return {}
+    return {case: value for case, value in scores.items() if not math.isnan(value)}
 
 
 def _rows_of_run(run: Run, warnings: list[str]) -> Iterator[dict[str, Any]]:

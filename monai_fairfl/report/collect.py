@@ -33,6 +33,9 @@ NEEDED: dict[str, dict[str, type]] = {
 
 FORMS = {str: "a text", int: "a whole number", list: "a list", dict: "an object"}
 
+MOST_FOLDERS = 6
+"""So many folders deep an engine's workspace is searched for runs."""
+
 PARTS = ("training", "validation", "testing")
 """Parts of a site's data list."""
 
@@ -50,10 +53,14 @@ def load_runs(folders: Sequence[str | Path]) -> list[Run]:
 
 
 def find_runs(folders: Sequence[str | Path]) -> list[Path]:
-    """The run directories among ``folders`` and directly in them, each once.
+    """The run directories among ``folders``, each once, wherever an engine put them.
+
+    A folder is a run, or holds runs, such as a comparison; or it is the workspace of NVIDIA FLARE's
+    simulator, of a server or of a downloaded job, which holds a run further down.
 
     Raises:
-        ConfigError: naming a folder that does not exist, or holds no run.
+        ConfigError: naming a folder that does not exist, or holds no run; or several that do not
+            belong together, which are listed.
     """
     found: list[Path] = []
     seen: set[Path] = set()
@@ -81,11 +88,58 @@ def _runs_in(folder: Path) -> list[Path]:
     if (folder / "ledger.jsonl").exists():
         return [folder]
     runs = [file.parent for file in sorted(folder.glob("*/ledger.jsonl"))]
+    if runs:
+        return runs
+    runs = _runs_below(folder)
     if not runs:
         raise ConfigError(
             f"{folder} holds no run: neither it nor a folder in it has a ledger.jsonl"
         )
+    if len({run.parent for run in runs}) > 1 or not _is_comparison(runs[0].parent, runs):
+        listed = ", ".join(str(run) for run in runs)
+        raise ConfigError(f"{folder} holds several runs: name the one that you mean, {listed}")
     return runs
+
+
+def find_run(folder: str | Path) -> Path:
+    """The only run directory of a folder, see :func:`find_runs`.
+
+    Raises:
+        ConfigError: when there is none, or several, which are listed.
+    """
+    runs = find_runs([folder])
+    if len(runs) > 1:
+        listed = ", ".join(str(run) for run in runs)
+        raise ConfigError(f"{folder} holds several runs: name the one that you mean, {listed}")
+    return runs[0]
+
+
+def _runs_below(folder: Path) -> list[Path]:
+    """The runs further down in a folder, without the runs of runs and without copies.
+
+    NVIDIA FLARE's server copies the results into its job, so that they can be downloaded.
+    """
+    runs: list[Path] = []
+    known: set[bytes] = set()
+    for depth in range(2, MOST_FOLDERS + 1):
+        for file in sorted(folder.glob("/".join(["*"] * depth) + "/ledger.jsonl")):
+            run = file.parent
+            # A coalition that was trained for a valuation lies in its run.
+            inside = any(run.is_relative_to(found) for found in runs)
+            ledger = file.read_bytes()
+            if not inside and ledger not in known:
+                known.add(ledger)
+                runs.append(run)
+    return runs
+
+
+def _is_comparison(folder: Path, runs: Sequence[Path]) -> bool:
+    """Whether runs belong together: a single one, or the strategies of a comparison."""
+    if len(runs) == 1:
+        return True
+    config = _read_object(folder / "config.json") or {}
+    strategies = config.get("strategies")
+    return isinstance(strategies, list) and all(run.name in strategies for run in runs)
 
 
 def read_run(path: str | Path) -> Run:

@@ -1,12 +1,14 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a site gains over training alone, and whether it is left behind."""
+"""What a site gains over training alone or against FedAvg, and whether it is left behind."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import stdev
+from typing import Any
 
 from scipy.stats import t as student
 
@@ -25,6 +27,9 @@ FLOOR = 0.05
 ROUNDING = 1e-12
 """By which two Dice that should be equal may differ."""
 
+EQUAL = 1e-9
+"""A difference below this is none: ledgers round scores to twelve decimals."""
+
 LEFT_BEHIND = (
     f"A site is called left behind when its Dice is more than {MARGIN} lower than when trained "
     f"alone, or, of at least three sites, more than {FLOOR} and more than one standard deviation "
@@ -35,23 +40,38 @@ LEFT_BEHIND = (
 
 
 @dataclass(frozen=True)
-class Gain:
-    """Dice that a site gains over training alone.
+class Difference:
+    """How far two scores of one site are apart.
 
     Args:
-        value: with the strategy, less alone.
-        alone: Dice that it reaches alone.
-        stderr: standard error of the difference; ``None`` where one of the two is unknown.
-        n: the smaller number of cases of the two; ``None`` where both are unknown.
-        within_noise: whether 0 is inside the 95 % interval of its cases; ``None`` where that is
-            not known.
+        value: Dice, the one less the other.
+        stderr: standard error of ``value``; ``None`` where it is not known.
+        n: the cases behind it, of two numbers the smaller; ``None`` where both are unknown.
+        low: lower end of the 95 % interval over cases, by Student's t; ``None`` where unknown.
+        high: upper end.
+        within_noise: whether 0 is inside this interval; ``None`` where that is not known.
+        paired: whether ``stderr`` is of the differences case by case. Otherwise it takes the two
+            scores as independent, which mostly overstates it.
     """
 
     value: float
-    alone: float
     stderr: float | None = None
     n: int | None = None
+    low: float | None = None
+    high: float | None = None
     within_noise: bool | None = None
+    paired: bool = False
+
+
+@dataclass(frozen=True)
+class Gain(Difference):
+    """Dice that a site gains over training alone: with the strategy, less alone.
+
+    Args:
+        alone: Dice that it reaches alone.
+    """
+
+    alone: float = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -100,39 +120,85 @@ def half_width(stderr: float | None, n: int | None) -> float | None:
     return float(student.ppf(0.975, n - 1)) * stderr
 
 
-def gains(scores: Mapping[str, Number], alone: Mapping[str, Number]) -> dict[str, Gain]:
-    """site -> gain over training alone, of the sites that have both scores.
+def difference_of(
+    score: Number, reference: Number, pairs: Sequence[float] | None = None
+) -> Difference:
+    """How far ``score`` is above ``reference``, with the 95 % interval over their cases.
 
-    The standard error takes the two scores as independent. Both are of the same cases, so the true
-    error is mostly smaller: this errs on the side of calling a gain noise.
+    Args:
+        score: of a site.
+        reference: of the same site, in another run.
+        pairs: the differences case by case, where they are known. Without them the two scores are
+            taken as independent. Both are of the same cases, so the true error is mostly smaller:
+            this errs on the side of calling a difference noise.
+
+    >>> found = difference_of(Number(0.8, 0.05, 3), Number(0.7, 0.05, 3), [0.09, 0.10, 0.11])
+    >>> round(found.low, 3), round(found.high, 3), found.within_noise, found.paired
+    (0.075, 0.125, False, True)
+    >>> difference_of(Number(0.8, 0.05, 3), Number(0.7, 0.05, 3)).within_noise
+    True
+    """
+    stderr = None
+    counts = [number.n for number in (score, reference) if number.n is not None]
+    n = min(counts, default=None)
+    paired = pairs is not None and len(pairs) > 1
+    if pairs is not None and paired:
+        n = len(pairs)
+        stderr = stdev(pairs) / math.sqrt(n)
+    elif score.stderr is not None and reference.stderr is not None:
+        stderr = math.hypot(score.stderr, reference.stderr)
+
+    value = score.value - reference.value
+    width = half_width(stderr, n)
+    if width is None:
+        return Difference(value, stderr, n, paired=paired)
+    within_noise = abs(value) <= width + EQUAL
+    return Difference(value, stderr, n, value - width, value + width, within_noise, paired)
+
+
+def difference_words(difference: Mapping[str, Any]) -> str:
+    """A difference with the ends of its interval, where they are known.
+
+    >>> difference_words({"value": 0.02, "low": -0.011, "high": 0.05})
+    '+0.020 (-0.011 to +0.050)'
+    >>> difference_words({"value": -0.0001, "low": None, "high": None})
+    '+0.000'
+    """
+    words = signed(difference["value"])
+    if difference["low"] is None or difference["high"] is None:
+        return words
+    return f"{words} ({signed(difference['low'])} to {signed(difference['high'])})"
+
+
+def signed(value: float) -> str:
+    """A difference in Dice with its sign; one that rounds to nothing is positive.
+
+    >>> signed(-0.0213), signed(-0.0001)
+    ('-0.021', '+0.000')
+    """
+    # Adding 0.0 turns -0.0 into 0.0.
+    return f"{round(value, 3) + 0.0:+.3f}"
+
+
+def gains(
+    scores: Mapping[str, Number],
+    alone: Mapping[str, Number],
+    pairs: Mapping[str, Sequence[float]] = {},
+) -> dict[str, Gain]:
+    """site -> gain over training alone, of the sites that have both scores.
 
     Args:
         scores: site -> Dice with the strategy.
         alone: site -> Dice when it trains alone.
+        pairs: site -> differences case by case, where they are known.
     """
-    values = {}
-    values_alone = {}
+    found = {}
     for site in alone:
-        if site in scores:
-            values[site] = scores[site].value
-            values_alone[site] = alone[site].value
-    if not values:
-        return {}
-    differences = fairness.gain(values, values_alone)
-    return {site: _gain(value, scores[site], alone[site]) for site, value in differences.items()}
-
-
-def _gain(difference: float, with_strategy: Number, alone: Number) -> Gain:
-    stderr = None
-    if with_strategy.stderr is not None and alone.stderr is not None:
-        stderr = math.hypot(with_strategy.stderr, alone.stderr)
-
-    counts = [number.n for number in (with_strategy, alone) if number.n is not None]
-    n = min(counts, default=None)
-
-    width = half_width(stderr, n)
-    within_noise = None if width is None else abs(difference) <= width
-    return Gain(difference, alone.value, stderr, n, within_noise)
+        if site not in scores:
+            continue
+        difference = difference_of(scores[site], alone[site], pairs.get(site))
+        found[site] = Gain(**asdict(difference), alone=alone[site].value)
+    return found
 
 
 def collaboration(values: Mapping[str, float], alone: Mapping[str, Number]) -> Collaboration | None:

@@ -244,12 +244,17 @@ def _other_settings(run: Run, judgement: Judgement) -> str | None:
     if judgement.way_out is None:
         return None
     overrides = run.config.get("overrides") or {}
+    # An earlier version recorded the overrides alone.
+    trained_with = run.config.get("trained_with") or overrides
     own = []
     measured = []
     for key, value in judgement.way_out.overrides.items():
-        if overrides.get(key) == value:
+        if trained_with.get(key) == value:
             continue
-        own.append(f"{key} {overrides[key]}" if key in overrides else f"the bundle's own {key}")
+        if key in trained_with:
+            own.append(f"{key} {trained_with[key]}")
+        else:
+            own.append(f"the bundle's own {key}")
         measured.append(f"{key} {value}")
     if not own:
         return None

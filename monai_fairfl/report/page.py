@@ -1,15 +1,23 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The page: one HTML file that works offline, prints well, and shows names from outside as text."""
+"""The page: one HTML file that works offline, prints well, and shows names from outside as text.
+
+First comes what the person who decides needs, one row for each hospital. What engineers need
+follows, and on paper it begins a new page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report import captions
+from monai_fairfl.report.changes import changes_of
 from monai_fairfl.report.columns import (
+    NO_VALUE,
     collaboration_columns,
     comparable,
     fairness_columns,
@@ -17,56 +25,116 @@ from monai_fairfl.report.columns import (
     judged_groups,
     site_columns,
 )
+from monai_fairfl.report.comparison import difference_words, signed
+from monai_fairfl.report.contributions import range_words
 from monai_fairfl.report.credit import judged_words
+from monai_fairfl.report.events import grouped
+from monai_fairfl.report.figures import interval_mark
 from monai_fairfl.report.judging import first_look_lines
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
+from monai_fairfl.report.plots import plots
 from monai_fairfl.report.sentences import dice_words, rounds_words
 from monai_fairfl.report.templates import filled
 from monai_fairfl.report.valuations import title_of, trust_of
+from monai_fairfl.report.verdicts import VERDICTS
 
 TEMPLATE = "template.html.jinja"
 MANY = 12
 """More sites than these are rows of the tables, not columns."""
 
+LEAST_REACH = 0.05
+"""The axis of the differences goes at least so far to both sides."""
+
 
 def render(report: Mapping[str, Any]) -> str:
     """The report as one HTML file.
 
-    Style, plotly.js and data are inside, and the file's own policy forbids loading more.
+    Style and drawings are inside, and the file's own policy forbids loading more.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returns.
 
     Raises:
-        ConfigError: when jinja2 or plotly is not installed.
+        ConfigError: when jinja2 is not installed.
     """
-    try:
-        import jinja2  # noqa: F401
-        from plotly.offline import get_plotlyjs
-
-        from monai_fairfl.report.plots import plots
-    except ImportError as error:
+    if not has_jinja():
         raise ConfigError(
-            f"report.html needs {error.name}; report.json and the CSV files are written without "
-            'it: pip install "monai_fairfl[report]"'
-        ) from error
-
+            "report.html needs jinja2; report.json and the CSV files are written without it: "
+            'pip install "monai_fairfl[report]"'
+        )
     values = {
         "report": report,
+        "decision": report["decision"],
         "first_look": first_look_lines(report),
+        "changes": changes_of(report),
         "captions": _captions(report),
-        "plotlyjs": get_plotlyjs(),
+        "settings": _settings(report),
+        "events": grouped(report["events"]),
+        "free_riding": grouped(report["free_riding"]),
         **_tables(report),
         **plots(report),
     }
-    functions = {
+    functions: dict[str, Any] = {
+        **functions_of_rows(_differences(report)),
+        "model_words": MODEL_WORDS,
         "rounds_words": rounds_words,
         "title_of": title_of,
         "judged_words": judged_words,
         "gain_words": gain_words,
         "trust_of": trust_of,
     }
-    return filled(TEMPLATE, values, functions)
+    return filled(TEMPLATE, {**values, **functions})
+
+
+def has_jinja() -> bool:
+    """Whether pages can be written."""
+    try:
+        import jinja2  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def functions_of_rows(differences: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the rows of the hospitals call.
+
+    Args:
+        differences: all that the page shows with their intervals; they share one axis.
+    """
+    reach = LEAST_REACH
+    for difference in differences:
+        for end in ("value", "low", "high"):
+            reach = max(reach, abs(difference[end] or 0.0))
+    mark: Callable[..., str] = partial(interval_mark, reach=reach)
+    return {
+        "verdicts": VERDICTS,
+        "dice": dice_text,
+        "mark": mark,
+        "difference_words": difference_words,
+        "signed": signed,
+        "range_words": range_words,
+    }
+
+
+def _differences(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The differences that the page shows with their intervals."""
+    found = []
+    for hospital in report["decision"]["hospitals"].values():
+        if hospital["difference"] is not None:
+            found.append(hospital["difference"])
+    changed = changes_of(report)
+    if changed is not None:
+        found.extend(changed["differences"])
+    return found
+
+
+def dice_text(value: float | None) -> str:
+    """A Dice as a table shows it.
+
+    >>> dice_text(0.81234), dice_text(None)
+    ('0.812', '–')
+    """
+    return NO_VALUE if value is None else f"{value:.3f}"
 
 
 def _tables(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,8 +157,10 @@ def _tables(report: Mapping[str, Any]) -> dict[str, Any]:
         "federated": federated,
         "credited": [name for name in federated if len(report["strategies"][name]["credit"]) > 2],
         "gain_notes": gain_notes,
-        "model_words": MODEL_WORDS,
-        "adapted": [name for name in report["strategies"] if _has_last_mile(report, name)],
+        "adapted": sorted(
+            (name for name in report["strategies"] if _has_last_mile(report, name)),
+            key=lambda name: name != report["focus"],
+        ),
     }
 
 
@@ -101,17 +171,39 @@ def _has_last_mile(report: Mapping[str, Any], name: str) -> bool:
 
 
 def _captions(report: Mapping[str, Any]) -> dict[str, str]:
-    """The paragraphs that depend on the runs."""
+    """The paragraphs that depend on the runs, and those that do not."""
+    changed = changes_of(report)
+    some_judged = bool(judged_groups(report))
     return {
         "hospitals": captions.hospitals_caption(report),
-        "dice": captions.dice_caption(report),
-        "best": captions.best_caption(report, _sites_are_rows(report)),
+        "changes": captions.changes_caption(report, changed["differences"]) if changed else "",
+        "dice": captions.dice_caption(report, some_judged, _sites_are_rows(report)),
+        "fairness": captions.fairness_caption(report),
         "gain": captions.gain_caption(report),
         "dice_by_round": captions.dice_by_round_caption(report),
         "weights": captions.weights_caption(report),
         "contributions": captions.contributions_caption(report),
         "free_riders": captions.free_riders_caption(report),
+        "credit": captions.CREDIT,
+        "similarity": captions.SIMILARITY,
+        "last_mile": captions.LAST_MILE,
+        "valued": captions.VALUED,
+        "rules": captions.RULES,
+        "free_riding": captions.FREE_RIDING,
+        "provenance": captions.PROVENANCE,
     }
+
+
+def _settings(report: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The recorded settings, runs with the same ones together."""
+    names: dict[str, list[str]] = {}
+    for name, found in report["strategies"].items():
+        words = []
+        for key, value in found["settings"].items():
+            words.append(f"{key} {value if isinstance(value, str) else json.dumps(value)}")
+        if words:
+            names.setdefault(", ".join(words), []).append(name)
+    return [{"runs": ", ".join(of_text), "text": text} for text, of_text in names.items()]
 
 
 def _sites_are_rows(report: Mapping[str, Any]) -> bool:

@@ -16,10 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.protocol.values import to_json
 from monai_fairfl.report.cases import cases_csv
+from monai_fairfl.report.changes import changes_of
 from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.hospitals import decision_of
+from monai_fairfl.report.judging import first_look_lines
+from monai_fairfl.report.plots import series_of
+from monai_fairfl.report.repeated_hospitals import report_over_seeds
 from monai_fairfl.report.repeated_tables import latex_tables
 from monai_fairfl.report.scores import CLOSING
+from monai_fairfl.report.summary import summarise
 from monai_fairfl.statistics.paired import CaseScore, PairedComparison, compare_paired
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text, read_csv_text
@@ -67,24 +74,27 @@ def write_comparison(
     Returns:
         What ``comparison.json`` holds: ``plan``, ``main`` (the metric that is compared first),
         ``metrics`` (name -> a :class:`~monai_fairfl.statistics.paired.PairedComparison`),
-        ``notes``, ``warnings`` and ``failed``.
+        ``notes``, ``warnings`` and ``failed``, and what :func:`first_screen` made.
 
     Raises:
         FederationError: when no run finished, or a ledger is broken.
         ConfigError: when no two strategies can be compared, after ``cases.csv`` is written; when
-            jinja2 or plotly is missing, after all but the page is written.
+            jinja2 is missing, after all but the page is written.
     """
     reasons = dict(failed or {})
     if not runs:
         words = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise FederationError(f"nothing can be compared, because no training finished: {words}")
     warnings: list[str] = []
-    cases = cases_csv(load_runs(runs), warnings) or ""
+    trainings = load_runs(runs)
+    cases = cases_csv(trainings, warnings) or ""
     write_atomically(out / "cases.csv", cases.encode())
 
+    compared = compared_cases(cases, list(plan["strategies"]))
     comparison = {
         "plan": {name: value for name, value in plan.items() if name != "data"},
-        **compared_cases(cases, list(plan["strategies"])),
+        **compared,
+        **first_screen(summarise(trainings), cases, compared),
         "warnings": warnings,
         "failed": reasons,
     }
@@ -93,11 +103,44 @@ def write_comparison(
     write_atomically(out / "comparison.csv", comparison_csv(comparison).encode())
     write_atomically(out / "comparison.tex", latex_tables(comparison).encode())
 
-    # The page goes last: the numbers are written where jinja2 or plotly is missing.
+    # The page goes last: the numbers are written where jinja2 is missing.
     from monai_fairfl.report.repeated_page import render_comparison
 
     write_atomically(out / "comparison.html", render_comparison(comparison).encode())
     return comparison
+
+
+def first_screen(
+    report: Mapping[str, Any], cases: str, compared: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The rows of the hospitals, what changed against FedAvg, and the means by round.
+
+    Args:
+        report: of all trainings, what :func:`~monai_fairfl.report.summary.summarise` returned.
+        cases: the text of ``cases.csv``.
+        compared: what :func:`compared_cases` made of it.
+
+    Returns:
+        ``decision`` and ``changes`` as ``report.json`` has them, ``series`` (quantity -> strategy
+        -> site -> points with ``value``, ``least`` and ``most``), and ``first_look``, lines.
+    """
+    main = compared["main"]
+    scores = [_case_score(row) for row in read_csv_text(cases) if row["metric"] == main]
+    methods = [standing["strategy"] for standing in compared["metrics"][main]["strategies"]]
+    measurement, _, _ = main.partition(":")
+    shown = {**report_over_seeds(report, scores, methods), "measurement": measurement}
+    for strategy in shown["strategies"].values():
+        strategy["measurement"] = measurement
+    return {
+        "decision": to_json(asdict(decision_of(shown, shown["focus"]))),
+        "changes": changes_of(shown),
+        "series": {
+            "dice": series_of(report, "dice"),
+            "weights": series_of(report, "weights"),
+            "contributions": series_of(report, "contributions", only="estimates_contributions"),
+        },
+        "first_look": first_look_lines(report),
+    }
 
 
 def compared_cases(cases: str, strategies: Sequence[str]) -> dict[str, Any]:

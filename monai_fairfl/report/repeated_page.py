@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.report.figures import Figure, bars, intervals, small_multiples
+from monai_fairfl.report.page import functions_of_rows, has_jinja
 from monai_fairfl.report.repeated_tables import (
     metric_words,
     pairs_table,
@@ -15,38 +17,39 @@ from monai_fairfl.report.repeated_tables import (
     sites_table,
     strategies_table,
 )
+from monai_fairfl.report.site_pages import QUANTITIES
 from monai_fairfl.report.templates import filled
+from monai_fairfl.report.verdicts import RULE
 
 TEMPLATE = "comparison.html.jinja"
+
+INTERVAL = (
+    "The interval is a paired bootstrap over seeds, then over cases within the hospital; of one "
+    "seed it is over cases only (Student's t). Few seeds make it too narrow."
+)
 
 
 def render_comparison(comparison: Mapping[str, Any]) -> str:
     """The comparison as one HTML file.
 
-    Style, plotly.js and data are inside, and the file's own policy forbids loading more.
+    Style and drawings are inside, and the file's own policy forbids loading more.
 
     Args:
         comparison: what :func:`~monai_fairfl.report.repeated.write_comparison` returns.
 
     Raises:
-        ConfigError: when jinja2 or plotly is not installed.
+        ConfigError: when jinja2 is not installed.
     """
-    try:
-        import jinja2  # noqa: F401
-        from plotly.offline import get_plotlyjs
-
-        from monai_fairfl.report.figures import bars, intervals
-    except ImportError as error:
+    if not has_jinja():
         raise ConfigError(
-            f"comparison.html needs {error.name}; all other files are written without it: "
+            "comparison.html needs jinja2; all other files are written without it: "
             'pip install "monai_fairfl[report]"'
-        ) from error
-
+        )
     sections = []
     for metric, found in comparison["metrics"].items():
-        differences = {}
+        of_pairs = {}
         for pair in found["pairs"]:
-            differences[f"{pair['strategy']} less {pair['reference']}"] = pair["difference"]
+            of_pairs[f"{pair['strategy']} less {pair['reference']}"] = pair["difference"]
         by_site = {each["strategy"]: each["by_site"] for each in found["strategies"]}
         words = metric_words(metric)
         sections.append(
@@ -58,16 +61,40 @@ def render_comparison(comparison: Mapping[str, Any]) -> str:
                     sites_table(metric, found),
                 ],
                 "figures": [
-                    intervals(differences, x=f"Difference of {words}"),
-                    bars(by_site, list(found["cases"]), y=words),
+                    intervals(of_pairs, f"Difference of {words}"),
+                    bars(by_site, list(found["cases"]), words),
                 ],
             }
         )
 
+    decision = comparison.get("decision")
+    changes = comparison.get("changes")
+    differences = list(changes["differences"]) if changes else []
+    if decision is not None:
+        for hospital in decision["hospitals"].values():
+            if hospital["difference"] is not None:
+                differences.append(hospital["difference"])
     values = {
         "plan": comparison["plan"],
         "sections": sections,
         "remarks": remarks_of(comparison),
-        "plotlyjs": get_plotlyjs(),
+        "decision": decision,
+        "changes": changes,
+        "first_look": comparison.get("first_look", []),
+        "by_round": _by_round(comparison),
+        "rule": RULE,
+        "interval": INTERVAL,
     }
-    return filled(TEMPLATE, values)
+    return filled(TEMPLATE, {**values, **functions_of_rows(differences)})
+
+
+def _by_round(comparison: Mapping[str, Any]) -> dict[str, Figure]:
+    """Title -> the means and bands of one quantity by round."""
+    figures = {}
+    sites = list(comparison["metrics"][comparison["main"]]["cases"])
+    for key, title in QUANTITIES.items():
+        series = comparison.get("series", {}).get(key, {})
+        drawn = small_multiples(series, sites, y=title)
+        if drawn is not None:
+            figures[f"{title} by round"] = drawn
+    return figures

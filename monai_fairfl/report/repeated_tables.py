@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from monai_fairfl.report.scores import CASES_OF
+from monai_fairfl.report.terminal import hospital_lines
 from monai_fairfl.statistics.intervals import Interval
 
 DIGITS = 3
@@ -164,7 +165,7 @@ def remarks_of(comparison: Mapping[str, Any]) -> list[str]:
 
 
 def comparison_text(comparison: Mapping[str, Any]) -> str:
-    """The tables and remarks of a comparison, for a terminal.
+    """The tables, a line for each hospital and the remarks of a comparison, for a terminal.
 
     Args:
         comparison: what :func:`~monai_fairfl.report.repeated.write_comparison` returned.
@@ -179,6 +180,8 @@ def comparison_text(comparison: Mapping[str, Any]) -> str:
                 shown.add_row(*[Text(cell) for cell in row])
             console.print(shown)
     lines = [line.rstrip() for line in captured.get().splitlines()]
+    if "decision" in comparison:
+        lines += hospital_lines(comparison["decision"])
     return "\n".join([*lines, *remarks_of(comparison)])
 
 

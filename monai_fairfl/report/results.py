@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from monai_fairfl.report.comparison import Collaboration, Gain, LeftBehind
+from monai_fairfl.report.comparison import Collaboration, Difference, Gain, LeftBehind
 from monai_fairfl.report.credit import Rule
 from monai_fairfl.report.events import Event
 from monai_fairfl.report.judging import FirstLook
 from monai_fairfl.report.last_mile import LastMile
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.series import EstimatedPoint, Point
+from monai_fairfl.report.similarity import Similarity
 from monai_fairfl.statistics.fairness import Performance
 
 
@@ -34,6 +35,9 @@ class SiteResult:
         aggregation_weight: the newest.
         left_behind: whether it is; ``None`` where the run is not judged, too.
         last_mile: what its own training at the end brought; ``None`` where there was none.
+        against_fedavg: its score less that of FedAvg; ``None`` for FedAvg and Standalone, too.
+        boundary: 95th percentile of the surface distance on its test cases, mm; ``None`` where the
+            run did not measure it.
     """
 
     score: Number | None
@@ -43,6 +47,8 @@ class SiteResult:
     aggregation_weight: Point | None
     left_behind: LeftBehind | None
     last_mile: LastMile | None
+    against_fedavg: Difference | None
+    boundary: Number | None
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,10 @@ class StrategyResult:
         standalone: name of the run against which it is measured.
         no_standalone: why there is none.
         comparable: its scores are of the common measurement and of all sites of its group.
+        validation_mean: mean over the sites of the Dice on validation cases.
+        fedavg: name of the FedAvg run of the same data, split and seed; ``None`` for itself.
+        similarity: how alike the sites' updates are; ``None`` where the ledger does not say.
+        settings: of its training, as its ``config.json`` records them.
     """
 
     strategy: str
@@ -121,6 +131,10 @@ class StrategyResult:
     standalone: str | None
     no_standalone: str | None
     comparable: bool
+    validation_mean: float | None
+    fedavg: str | None
+    similarity: Similarity | None
+    settings: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.comparison import MARGIN
 from monai_fairfl.report.last_mile import last_mile_words
 from monai_fairfl.report.scores import CASES_OF
+from monai_fairfl.report.verdicts import verdict_of
 
 SHARE_TOLERANCE = 0.02
 """By how much the sum of contributions may differ from 1 where they are shares of a whole."""
@@ -23,14 +24,13 @@ SHARE_TOLERANCE = 0.02
 def sentences(report: Mapping[str, Any], strategy: str | None = None) -> dict[str, str]:
     """What each hospital should know, in one sentence with its numbers.
 
-    A gain within the 95 % interval of its cases is called noise. No sentence speaks of
-    significance: the standard errors are over a site's few cases and say nothing of another seed or
-    another split.
+    The last clause follows the site's verdict. A gain within the 95 % interval of its cases is
+    called noise. No sentence speaks of significance: the standard errors are over a site's few
+    cases and say nothing of another seed or another split.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
-        strategy: whose result the sentences are about; by default the federated strategy with the
-            best mean on validation cases.
+        strategy: whose result the sentences are about; by default the one that the report is about.
 
     Returns:
         site -> sentence, plain text: names in it come from outside and must be escaped before they
@@ -45,52 +45,6 @@ def sentences(report: Mapping[str, Any], strategy: str | None = None) -> dict[st
             f"the report has no strategy {name!r}; it has {sorted(report['strategies'])}"
         )
     return {site: _sentence(report, name, site) for site in report["sites"]}
-
-
-def overview(report: Mapping[str, Any]) -> str:
-    """How many hospitals the strategy of the sentences serves well; empty where it is not judged.
-
-    >>> better = {"gain": {"value": 0.1, "within_noise": False}, "left_behind": None}
-    >>> worse = {"gain": {"value": -0.1, "within_noise": False}, "left_behind": None}
-    >>> strategy = {"sites": {"A": better, "B": worse}, "judged": True}
-    >>> overview({"focus": "FedCE", "strategies": {"FedCE": strategy}})
-    'FedCE, 2 hospitals: 1 better off than alone, 1 worse off.'
-    """
-    name = report["focus"]
-    if name is None or not report["strategies"][name]["judged"]:
-        return ""
-
-    counts = {
-        "better off than alone": 0,
-        "worse off": 0,
-        "within the noise of their cases": 0,
-        "with too few cases to tell": 0,
-        "left behind": 0,
-        "perhaps left behind": 0,
-    }
-    sites = report["strategies"][name]["sites"]
-    for site in sites.values():
-        gain = site["gain"]
-        if gain is not None:
-            counts[_gain_words(gain)] += 1
-        left_behind = site["left_behind"]
-        if left_behind is not None:
-            counts["left behind"] += left_behind["verdict"]
-            counts["perhaps left behind"] += left_behind["doubtful"]
-
-    counted = [f"{count} {what}" for what, count in counts.items() if count]
-    if not counted:
-        return ""
-    return f"{name}, {len(sites)} hospitals: {', '.join(counted)}."
-
-
-def _gain_words(gain: Mapping[str, Any]) -> str:
-    """Among which hospitals the overview counts one with this gain."""
-    if gain["within_noise"] is None:
-        return "with too few cases to tell"
-    if gain["within_noise"]:
-        return "within the noise of their cases"
-    return "better off than alone" if gain["value"] > 0 else "worse off"
 
 
 def dice_words(measurement: str) -> str:
@@ -148,7 +102,8 @@ def _sentence(report: Mapping[str, Any], name: str | None, site: str) -> str:
         _contribution_clause(strategy, result),
     ]
     if strategy["judged"]:
-        clauses.append(_left_behind_clause(result, strategy["measurement"]))
+        verdict = verdict_of(report, name, site)
+        clauses.append(_verdict_clause(verdict, result, strategy["measurement"]))
     known_clauses = "; ".join(clause for clause in clauses if clause)
     return f"{_so_far(strategy)}{known_clauses}."
 
@@ -269,8 +224,8 @@ def _last_round(strategy: Mapping[str, Any], point: Mapping[str, Any]) -> str:
     return f" in round {point['round']}, its last,"
 
 
-def _left_behind_clause(result: Mapping[str, Any], measurement: str) -> str:
-    """Whether a site is left behind, and why; empty where it has no score."""
+def _verdict_clause(verdict: str, result: Mapping[str, Any], measurement: str) -> str:
+    """Whether a site is better off or left behind, and why; empty where it has no score."""
     found = result["left_behind"]
     if found is None:
         if result["score"] is None:
@@ -287,6 +242,8 @@ def _left_behind_clause(result: Mapping[str, Any], measurement: str) -> str:
         reasons.append(f"more than {MARGIN} below what it reaches alone")
     its_dice = f"its Dice is {' and '.join(reasons)}"
 
+    if verdict == "better" and reasons:
+        return f"it is better off than alone, and {its_dice}"
     if found["verdict"]:
         return f"it is left behind: {its_dice}"
     if found["doubtful"]:

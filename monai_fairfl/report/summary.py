@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 from monai_fairfl import __version__
 from monai_fairfl.protocol.values import to_json
+from monai_fairfl.report.cases import paired_differences
 from monai_fairfl.report.cautions import (
     differences_of_groups,
     different_structures,
@@ -21,7 +22,14 @@ from monai_fairfl.report.cautions import (
     withdrawn_sites,
     without_pairs,
 )
-from monai_fairfl.report.comparison import DDOF, LEFT_BEHIND, collaboration, gains, left_behind
+from monai_fairfl.report.comparison import (
+    DDOF,
+    LEFT_BEHIND,
+    collaboration,
+    difference_of,
+    gains,
+    left_behind,
+)
 from monai_fairfl.report.credit import rules_of
 from monai_fairfl.report.details import details_of
 from monai_fairfl.report.events import Event, events_of, free_riding_of
@@ -38,6 +46,7 @@ from monai_fairfl.report.results import (
 )
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import (
+    CLOSING,
     Scores,
     comparable,
     scores_of,
@@ -52,11 +61,18 @@ from monai_fairfl.report.series import (
     free_rider_series,
     weight_series,
 )
+from monai_fairfl.report.similarity import similarity_of
 from monai_fairfl.report.valuations import is_current
 from monai_fairfl.statistics import fairness
 from monai_fairfl.strategies.catalogue import shipped
 
 AnyPoint = TypeVar("AnyPoint", bound=Point)
+
+BOUNDARY = "test_hd95"
+"""The closing measurement of the surface distance, where a run has it."""
+
+SETTINGS = ("bundle", "package", "rounds", "local_epochs", "overrides", "device")
+"""Keys of ``config.json`` that the page shows."""
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
@@ -106,6 +122,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             measurement=measurement,
             scores=scores,
             yardstick=yardstick,
+            fedavg=_fedavg_of(run, group, comparable_names),
             judgement=judgement,
             is_comparable=has_comparable_score and _scores_all_sites(scores[run.name], group),
         )
@@ -158,6 +175,7 @@ def _strategy_result(
     measurement: str,
     scores: Mapping[str, Scores],
     yardstick: Yardstick,
+    fedavg: Run | None,
     judgement: Judgement,
     is_comparable: bool,
 ) -> StrategyResult:
@@ -168,6 +186,7 @@ def _strategy_result(
         measurement: the one that the tables show.
         scores: name of a run -> the scores that are shown of it.
         yardstick: against which the run is measured.
+        fedavg: the FedAvg run with which it may be compared; ``None`` where there is none.
         judgement: whether verdicts are given on it.
         is_comparable: whether its scores can be compared with those of its group.
     """
@@ -213,7 +232,7 @@ def _strategy_result(
         estimates_contributions=estimates != "",
         personal=run.personal,
         flagged=free_riders.flagged,
-        sites=_site_results(run, measurement, mine, alone, series, judgement),
+        sites=_site_results(run, measurement, scores, yardstick.run, fedavg, series, judgement),
         series=series,
         details=details_of(run),
         valuations=valuations,
@@ -221,36 +240,88 @@ def _strategy_result(
         standalone=yardstick.run.name if yardstick.run is not None else None,
         no_standalone=yardstick.why_none,
         comparable=is_comparable,
+        validation_mean=validation_mean(run),
+        fedavg=None if fedavg is None else fedavg.name,
+        similarity=similarity_of(run),
+        settings={key: run.config[key] for key in SETTINGS if run.config.get(key) is not None},
     )
 
 
 def _site_results(
     run: Run,
     measurement: str,
-    scores: Scores,
-    alone: Mapping[str, Number],
+    scores: Mapping[str, Scores],
+    standalone: Run | None,
+    fedavg: Run | None,
     series: StrategySeries,
     judgement: Judgement,
 ) -> dict[str, SiteResult]:
-    """site -> what the run gives it."""
-    gain_of = gains(scores.by_site, alone)
+    """site -> what the run gives it.
+
+    Args:
+        run: in question.
+        measurement: the one that the tables show.
+        scores: name of a run -> the scores that are shown of it.
+        standalone: the run of training alone against which it is measured.
+        fedavg: the FedAvg run with which it may be compared.
+        series: its numbers by round.
+        judgement: whether verdicts are given on it.
+    """
+    mine = scores[run.name]
+    alone: Mapping[str, Number] = {}
+    pairs: Mapping[str, Sequence[float]] = {}
+    if standalone is not None:
+        alone = scores[standalone.name].by_site
+        pairs = _pairs(run, standalone, scores)
+    gain_of = gains(mine.by_site, alone, pairs)
+
+    averaged: Mapping[str, Number] = {}
+    pairs_with_fedavg: Mapping[str, Sequence[float]] = {}
+    if fedavg is not None:
+        averaged = scores[fedavg.name].by_site
+        pairs_with_fedavg = _pairs(run, fedavg, scores)
+
     verdicts_given = judgement.judged and not run.is_standalone
     results = {}
     for site in run.sites:
         gain = gain_of.get(site)
+        score = mine.by_site.get(site)
         verdict = None
         if verdicts_given:
-            verdict = left_behind(site, scores.by_site, gain)
+            verdict = left_behind(site, mine.by_site, gain)
+        against_fedavg = None
+        if score is not None and site in averaged:
+            against_fedavg = difference_of(score, averaged[site], pairs_with_fedavg.get(site))
         results[site] = SiteResult(
-            score=scores.by_site.get(site),
+            score=score,
             global_model=run.closing(site, measurement, model="global"),
             gain=gain,
             contribution=_newest(series.contributions, site),
             aggregation_weight=_newest(series.weights, site),
             left_behind=verdict,
-            last_mile=last_mile_of(run, site, measurement, scores.by_site.get(site)),
+            last_mile=last_mile_of(run, site, measurement, score),
+            against_fedavg=against_fedavg,
+            boundary=run.closing(site, BOUNDARY),
         )
     return results
+
+
+def _pairs(run: Run, other: Run, scores: Mapping[str, Scores]) -> Mapping[str, Sequence[float]]:
+    """site -> differences case by case, where both runs show the same closing measurement."""
+    measurement = scores[run.name].measurement
+    if measurement not in CLOSING or scores[other.name].measurement != measurement:
+        return {}
+    return paired_differences(run, other, measurement)
+
+
+def _fedavg_of(run: Run, group: Sequence[Run], comparable: Collection[str]) -> Run | None:
+    """The FedAvg run with which ``run`` may be compared; ``None`` for itself and Standalone."""
+    if run.is_standalone or run.strategy == "FedAvg" or run.name not in comparable:
+        return None
+    for other in group:
+        if other.strategy == "FedAvg" and other.name in comparable:
+            return other
+    return None
 
 
 def _newest(series: Mapping[str, Sequence[AnyPoint]], site: str) -> AnyPoint | None:
@@ -293,11 +364,13 @@ def _focus(
     groups: Sequence[Sequence[Run]],
     strategies: Mapping[str, StrategyResult],
 ) -> str | None:
-    """The federated run that the sentences are about: the best mean on validation cases.
+    """The federated run that the report is about.
 
-    It is never chosen on test cases. Runs with a score of every site go first: means over other
-    sites are of other patients. Then finished runs do. Of several groups it is the first that has
-    Standalone, else the first: the best of several seeds would be chosen by chance.
+    Runs with a score of every site go first: means over other sites are of other patients. Then
+    finished runs do. Of several groups it is the first that has Standalone, else the first: the
+    best of several seeds would be chosen by chance. Of these runs those go first that say who
+    contributed what, and then the one with the best mean on validation cases. It is never chosen
+    on test cases.
     """
     candidates = [run for run in runs if not run.is_standalone]
     of_all_sites = [run for run in candidates if strategies[run.name].comparable]
@@ -319,11 +392,20 @@ def _focus(
     if not eligible:
         return None
 
-    def validation(run: Run) -> float:
-        mean = validation_mean(run)
-        return -math.inf if mean is None else mean
+    def preference(run: Run) -> tuple[bool, float]:
+        found = strategies[run.name]
+        mean = found.validation_mean
+        return says_who_contributed(found), -math.inf if mean is None else mean
 
-    return max(eligible[0], key=validation).name
+    return max(eligible[0], key=preference).name
+
+
+def says_who_contributed(strategy: StrategyResult) -> bool:
+    """Whether a run says who contributed what: by its method, by judges or by a valuation."""
+    judged = False
+    for rule in strategy.credit:
+        judged = judged or any(credit.value is not None for credit in rule.judged.values())
+    return strategy.estimates_contributions or judged or bool(strategy.valuations)
 
 
 def _site_data(site: str, runs: Sequence[Run], scores: Mapping[str, Scores]) -> SiteData:

@@ -4,29 +4,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from typing import Any
 
 
-def filled(
-    template: str, values: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] = {}
-) -> str:
+def filled(template: str, values: Mapping[str, Any]) -> str:
     """A template of this package with its values, all of them escaped.
 
     Args:
         template: name of its file.
-        values: name -> value; one that the template uses and that is missing is an error.
-        functions: name -> function that the template calls, in its macros too.
+        values: name -> value or function; one that the template uses and that is missing is an
+            error.
 
     Raises:
         ImportError: when jinja2 is not installed.
     """
+    return str(_environment().get_template(template).render(values))
+
+
+@cache
+def _environment() -> Any:
+    """What compiles the templates, each once."""
     import jinja2
 
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(_text_of),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
     )
-    environment.globals.update(functions)
-    text = resources.files(__package__).joinpath(template).read_text(encoding="utf-8")
-    return environment.from_string(text).render(values)
+
+
+def _text_of(template: str) -> str:
+    """The text of a template of this package."""
+    return resources.files(__package__).joinpath(template).read_text(encoding="utf-8")

@@ -5,16 +5,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from monai_fairfl.protocol.values import to_json
 from monai_fairfl.report.columns import columns, comparable, judged_groups
+from monai_fairfl.report.comparison import difference_words
+from monai_fairfl.report.hospitals import decision_of
 from monai_fairfl.report.judging import first_look_lines
 from monai_fairfl.report.scores import CASES_OF
-from monai_fairfl.report.sentences import overview
+from monai_fairfl.report.verdicts import VERDICTS, overview
 
 NOT_COMPARED = "* not compared: unfinished (validation Dice so far), or of fewer sites"
 CELL = 3
@@ -22,7 +26,9 @@ CELL = 3
 
 
 def as_text(report: Mapping[str, Any]) -> str:
-    """What is not judged and why, the table, a sentence for each hospital, and what failed.
+    """The same verdicts as on the page: what is not judged and why, and a line for each hospital.
+
+    Then the comparison of all strategies, and what failed.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
@@ -37,10 +43,47 @@ def as_text(report: Mapping[str, Any]) -> str:
         lines.append(f"Note: {warning}.")
     lines.append(tables.get().rstrip())
     lines.append(overview(report))
-    lines.extend(report["sentences"].values())
+    decision = to_json(asdict(decision_of(report, report["focus"])))
+    lines.extend(hospital_lines(decision))
     for name, why in report.get("failed", {}).items():
         lines.append(f"{name} failed and is not in this report: {why}")
     return "\n".join(line for line in lines if line)
+
+
+def hospital_lines(decision: Mapping[str, Any]) -> Iterator[str]:
+    """Which strategy the verdicts are about, a line for each hospital, and who contributed what.
+
+    Args:
+        decision: of ``report.json`` or ``comparison.json``.
+    """
+    yield decision["why"]
+    for site, hospital in decision["hospitals"].items():
+        words = [VERDICTS[hospital["verdict"]].title, dice_of(hospital)]
+        if hospital["contribution"] is not None:
+            words.append(hospital["contribution"]["words"])
+        known = "; ".join(word for word in words if word)
+        advice = "".join(f" {sentence}." for sentence in hospital["advice"])
+        yield f"{site}: {known}.{advice}"
+    yield f"Who contributed what: {decision['contributions']['meaning']}"
+
+
+def dice_of(hospital: Mapping[str, Any]) -> str:
+    """The Dice of a hospital in a line, with the difference from training alone and its interval.
+
+    >>> gain = {"value": 0.02, "low": -0.01, "high": 0.05}
+    >>> dice_of({"federation": 0.82, "alone": 0.8, "difference": gain})
+    'Dice 0.820, alone 0.800, difference +0.020 (-0.010 to +0.050)'
+    >>> dice_of({"federation": 0.82, "alone": None, "difference": None})
+    'Dice 0.820'
+    """
+    parts = []
+    if hospital["federation"] is not None:
+        parts.append(f"Dice {hospital['federation']:.3f}")
+    if hospital["alone"] is not None:
+        parts.append(f"alone {hospital['alone']:.3f}")
+    if hospital["difference"] is not None:
+        parts.append(f"difference {difference_words(hospital['difference'])}")
+    return ", ".join(parts)
 
 
 def summary_table(report: Mapping[str, Any], names: Sequence[str] | None = None) -> Table:

@@ -14,16 +14,21 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import FairFLError
+from monai_fairfl.protocol.values import to_json
 from monai_fairfl.report.cases import cases_csv
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.csv_files import contributions_csv, metrics_csv
+from monai_fairfl.report.hospitals import decision_of
 from monai_fairfl.report.page import render
-from monai_fairfl.report.sentences import overview, sentences
+from monai_fairfl.report.sentences import sentences
+from monai_fairfl.report.site_pages import write_site_pages
 from monai_fairfl.report.summary import summarise
+from monai_fairfl.report.verdicts import overview
 from monai_fairfl.utils.files import write_atomically
 
 logger = logging.getLogger(__name__)
@@ -44,18 +49,20 @@ def write_report(
         run_dirs: folders with a ``ledger.jsonl``, or parents of such folders.
         out: folder for ``report.html``, ``report.json``, ``metrics.csv`` and ``contributions.csv``;
             by default the one folder given, or what holds all of them. ``cases.csv`` is written
-            where a run's ``share_cases`` allows it.
+            where a run's ``share_cases`` allows it. ``site_reports/`` gets a page for each site,
+            with its own numbers only.
         failed: name -> why, of strategies of the same comparison whose run failed and is not
             reported.
 
     Returns:
         What ``report.json`` holds: a :class:`~monai_fairfl.report.results.Report`, and
-        ``overview``, ``sentences`` and ``failed``.
+        ``overview``, ``sentences``, ``decision`` (a
+        :class:`~monai_fairfl.report.hospitals.Decision`) and ``failed``.
 
     Raises:
         FederationError: when a ledger's chain is broken.
-        ConfigError: when a folder holds no run; when jinja2 or plotly is missing, after all but the
-            page is written.
+        ConfigError: when a folder holds no run; when jinja2 is missing, after all but the pages are
+            written.
 
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl.run_folder.ledger import Ledger
@@ -63,8 +70,8 @@ def write_report(
     ...     opening = {"kind": "start", "strategy": "FedAvg", "clients": ["A"], "seed": 0}
     ...     Ledger(folder + "/ledger.jsonl").append(opening)
     ...     report = write_report([folder])
-    ...     sorted(path.name for path in Path(folder).iterdir())
-    ['contributions.csv', 'ledger.jsonl', 'metrics.csv', 'report.html', 'report.json']
+    ...     sorted(path.name for path in Path(folder).rglob("*.html"))
+    ['A.html', 'report.html']
     >>> report["strategies"]["FedAvg"]["finished"]
     False
     """
@@ -74,6 +81,7 @@ def write_report(
     report = summarise(runs)
     report["overview"] = overview(report)
     report["sentences"] = sentences(report)
+    report["decision"] = to_json(asdict(decision_of(report, report["focus"])))
     report["failed"] = dict(failed or {})
 
     # The scores of cases go first: what is wrong with them is a warning in the report.
@@ -88,8 +96,10 @@ def write_report(
     for name, text in files.items():
         write_atomically(folder / name, text.encode())
 
-    # The page goes last: the numbers are written where jinja2 or plotly is missing.
+    # The pages go last: the numbers are written where jinja2 is missing.
     write_atomically(folder / "report.html", render(report).encode())
+    withdrawn = {site for run in runs for site in run.withdrawn}
+    write_site_pages(report, folder, withdrawn)
     return report
 
 

@@ -7,17 +7,26 @@ The report judges no result of a shorter one.
 
 from __future__ import annotations
 
+import ast
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
 
 NEEDED = ("rounds", "local_epochs", "mean_dice")
 KEYS = (*NEEDED, "overrides")
+
+QUICK = "quick.json"
+"""Name of a bundle's overlay of ``federate.json`` with the settings of a first look."""
+
+_command: ContextVar[Sequence[str] | None] = ContextVar("command", default=None)
 
 
 @dataclass(frozen=True)
@@ -88,8 +97,33 @@ class FullRun:
         return per_round / local_epochs * self.epochs
 
 
+@contextmanager
+def recorded_as(words: Sequence[str]) -> Iterator[None]:
+    """Let the runs within record this command, in place of the one that started the process.
+
+    Args:
+        words: of ``python -m monai.bundle run`` and its arguments, which would do the same.
+
+    >>> with recorded_as(["python", "-m", "monai.bundle", "run", "--rounds", "3"]):
+    ...     command_line()[-1]
+    '3'
+    """
+    token = _command.set(tuple(words))
+    try:
+        yield
+    finally:
+        _command.reset(token)
+
+
 def command_line() -> list[str] | None:
-    """The words that started this process; ``None`` unless it is ``python -m monai.bundle``."""
+    """The words of ``python -m monai.bundle`` that train what runs now.
+
+    Those of :func:`recorded_as` come first, then those that started this process; ``None`` where
+    there are neither.
+    """
+    given = _command.get()
+    if given is not None:
+        return list(given)
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is None or not spec.name.startswith("monai.bundle"):
         return None
@@ -99,6 +133,8 @@ def command_line() -> list[str] | None:
 def full_command(words: Sequence[str], full: FullRun) -> str:
     """The command that trains the full run from the start, in a folder of its own.
 
+    The overlay of a first look is left out, and with it its small images.
+
     Args:
         words: of the command of a shorter run, see :func:`command_line`.
         full: of its bundle.
@@ -106,12 +142,33 @@ def full_command(words: Sequence[str], full: FullRun) -> str:
     >>> words = "python -m monai.bundle run --rounds 3 --run_dir runs/a".split()
     >>> full_command(words, FullRun(60, 4, 0.5))
     'python -m monai.bundle run --rounds 60 --run_dir runs/a-full --local_epochs 4'
+    >>> words = "python -m monai.bundle run --run_dir a --config_file".split()
+    >>> files = "['b/a.json', 'b/quick.json']"
+    >>> full_command([*words, files], FullRun(60, 4, 0.5)).split()[6:8]
+    ['--config_file', 'b/a.json']
     """
-    changed = _with_argument(list(words), "rounds", str(full.rounds))
+    changed = _without_first_look(list(words))
+    changed = _with_argument(changed, "rounds", str(full.rounds))
     changed = _with_argument(changed, "local_epochs", str(full.local_epochs))
     folder = _argument(words, "run_dir")
     fresh = "runs/full" if folder is None else f"{folder.rstrip('/')}-full"
     return shlex.join(_with_argument(changed, "run_dir", fresh))
+
+
+def _without_first_look(words: list[str]) -> list[str]:
+    """``words`` without the bundle's overlay of a first look."""
+    given = _argument(words, "config_file")
+    try:
+        files = ast.literal_eval(given or "")
+    except (ValueError, SyntaxError):
+        # One file, which is no list.
+        return words
+    if not isinstance(files, (list, tuple)):
+        return words
+    remaining = [str(file) for file in files if Path(str(file)).name != QUICK]
+    if len(remaining) == 1:
+        return _with_argument(words, "config_file", remaining[0])
+    return _with_argument(words, "config_file", str(remaining))
 
 
 def command_without(words: Sequence[str], sites: Sequence[str], folder: str) -> str:

@@ -11,6 +11,9 @@ from monai_fairfl.errors import FederationError
 
 FOLDER = "withdrawn"
 
+SITE_REPORTS = "site_reports"
+"""Folder of the report's pages that are for one site, each ``SITE.html``."""
+
 
 def statement_file(run_dir: str | Path, site: str) -> Path:
     """Where the statement of a site's withdrawal is."""

@@ -4,6 +4,7 @@
 
 - ``base``: what every :class:`Strategy` has; ``parts``, ``rewards``, ``coalitions``: what several
   methods are made of; ``composition``: strategies with parts of other methods;
+- ``resolver``: strategies as users name them, for every command and engine;
 - ``arguments``, ``quantities``, ``catalogue``: their names and texts for users and report.
 """
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import shutil
@@ -16,13 +15,15 @@ from rich.console import Console
 from rich.table import Table
 
 from monai_fairfl import strategies
-from monai_fairfl.errors import ConfigError, did_you_mean, in_words
+from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.strategies import Reward, Strategy
 from monai_fairfl.strategies.quantities import SCALE, Quantity
+from monai_fairfl.strategies.resolver import find as find
+from monai_fairfl.strategies.resolver import shipped as shipped
+from monai_fairfl.strategies.resolver import strategy_of as strategy_of
 from monai_fairfl.utils.named_classes import (
     arguments_of,
     concrete_classes,
-    find_class,
     first_paragraph,
     plain_docstring,
 )
@@ -33,15 +34,6 @@ LEGEND = (
     "models of coalitions (FedCI, LeaveOneOut) are scored eight at a time.",
     "One strategy in full: monai-fairfl strategies NAME",
 )
-
-
-def shipped() -> dict[str, type[Strategy]]:
-    """Name -> class of every strategy of the package.
-
-    >>> "FedCE" in shipped(), "Strategy" in shipped()
-    (True, False)
-    """
-    return concrete_classes(strategies, Strategy)
 
 
 def quantity(strategy: str, name: str) -> Quantity | None:
@@ -72,142 +64,6 @@ def shared_quantities() -> dict[str, Quantity]:
     for reward in concrete_classes(strategies, Reward).values():
         found.update(reward.quantities)
     return found
-
-
-def find(name: str) -> type[Strategy]:
-    """The class of a strategy.
-
-    Args:
-        name: of a shipped strategy, or the dotted path of another one, ``module.Name``.
-
-    Raises:
-        ConfigError: when there is none of that name or path, or the path is of something else. It
-            names those there are, or why the path cannot be imported.
-
-    >>> find("FedCE") is find("monai_fairfl.strategies.FedCE")
-    True
-    >>> find("monai_fairfl.strategies.compose")
-    Traceback (most recent call last):
-        ...
-    monai_fairfl.errors.ConfigError: 'monai_fairfl.strategies.compose' is no class that ...
-    """
-    kind = find_class(name, shipped(), "strategy", "my_methods")
-    if not (isinstance(kind, type) and issubclass(kind, Strategy)):
-        raise ConfigError(
-            f"{name!r} is no class that inherits from monai_fairfl.strategies.Strategy, "
-            f"got {kind!r}"
-        )
-    if inspect.isabstract(kind):
-        lacking = ", ".join(sorted(kind.__abstractmethods__))
-        raise ConfigError(f"strategy {name!r} cannot be used: its class does not define {lacking}")
-    return kind
-
-
-def strategy_of(text: str) -> Strategy:
-    """The strategy that a text such as ``CGSV(beta=2)`` names, as a command line gives it.
-
-    Nothing in the text is run: arguments are numbers, texts in quotes, ``True``, ``False``,
-    ``None``, and lists, tuples and dictionaries of these.
-
-    Args:
-        text: a name or dotted path as in :func:`find`, and arguments in parentheses where they are
-            not the defaults.
-
-    Raises:
-        ConfigError: when the text has another form, there is no such strategy, or it does not take
-            the arguments.
-
-    >>> strategy_of("CGSV(beta=2)").name, strategy_of("FedCE('sum')").name
-    ('CGSV-beta_2', 'FedCE-sum')
-    >>> strategy_of("CGSV(bta=2)")
-    Traceback (most recent call last):
-        ...
-    monai_fairfl.errors.ConfigError: CGSV has no argument 'bta'; did you mean 'beta'?
-    >>> strategy_of("FedCE(mode=sum)")
-    Traceback (most recent call last):
-        ...
-    monai_fairfl.errors.ConfigError: FedCE: mode=sum is no plain value; a text needs quotes: ...
-    """
-    name, call = _name_and_call(text)
-    kind = find(name)
-    short_name = name.rpartition(".")[2]
-    positional: list[Any] = []
-    named: dict[str, Any] = {}
-    if call is not None:
-        for value in call.args:
-            positional.append(_literal(value, short_name, ""))
-        for keyword in call.keywords:
-            if keyword.arg is None:
-                raise ConfigError(f"{text!r}: write each argument by its name in place of **")
-            named[keyword.arg] = _literal(keyword.value, short_name, f"{keyword.arg}=")
-
-    _check_arguments(kind, short_name, positional, named)
-    try:
-        return kind(*positional, **named)
-    except Exception as error:  # whatever a constructor raises
-        if isinstance(error, (TypeError, ValueError)):
-            raise ConfigError(f"{text!r} cannot be made: {error}") from error
-        raise ConfigError(f"{text!r} cannot be made: {in_words(error)}") from error
-
-
-def _name_and_call(text: str) -> tuple[str, ast.Call | None]:
-    """The name in a text, and the call of it where the text has parentheses."""
-    shape = (
-        f"{text!r} names no strategy: give its name, such as FedCE, or its name with arguments, "
-        "such as 'CGSV(beta=2)'"
-    )
-    try:
-        found = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise ConfigError(shape) from error
-    call = None
-    if isinstance(found, ast.Call):
-        call = found
-        found = call.func
-    name = ast.unparse(found)
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise ConfigError(shape)
-    return name, call
-
-
-def _literal(node: ast.expr, name: str, argument: str) -> Any:
-    """The plain value of an argument.
-
-    Args:
-        node: as it was written.
-        name: of the strategy, for the error.
-        argument: its name and ``=``; empty where it was given by its position.
-    """
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
-        written = ast.unparse(node)
-        hint = "give a number, a text in quotes, True, False, None, or a list of these"
-        if isinstance(node, ast.Name):
-            hint = f"a text needs quotes: {argument}{written!r}"
-        raise ConfigError(f"{name}: {argument}{written} is no plain value; {hint}") from error
-
-
-def _check_arguments(
-    kind: type[Strategy], name: str, positional: Sequence[Any], named: Mapping[str, Any]
-) -> None:
-    """Refuse arguments that the strategy does not have, and name those that it needs."""
-    signature = inspect.signature(kind)
-    takes_any = False
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            takes_any = True
-    for argument in named:
-        if argument not in signature.parameters and not takes_any:
-            hint = did_you_mean(argument, signature.parameters)
-            raise ConfigError(f"{name} has no argument {argument!r}{hint}")
-    try:
-        signature.bind(*positional, **named)
-    except TypeError as error:
-        raise ConfigError(
-            f"{name}{signature} cannot take these arguments: {error}; monai-fairfl strategies "
-            f"{name} describes them"
-        ) from error
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -312,8 +168,13 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
         "needs": ", ".join(entry["requires"]) or "no measurement",
         "clients": f"{entry['min_clients']} or more",
         "in federate.json": f'"strategy": {json.dumps(entry["config"])}',
-        "on the command line": f"--strategy#_target_ {entry['target']}",
+        "on the command line": f"--strategy {_given_name(entry['target'])}",
     }
     rows = [f"{title + ':':<21}{value}" for title, value in facts.items()]
     title = f"{name.rpartition('.')[2]}({arguments})"
     return "\n".join([title, "", entry["description"] or "(no docstring)", "", *rows])
+
+
+def _given_name(target: str) -> str:
+    """How a user names a strategy: a shipped one by its name alone."""
+    return target.removeprefix("monai_fairfl.strategies.")

@@ -70,10 +70,17 @@ def _line(values: Iterable[Any]) -> str:
 def read_csv_text(text: str) -> list[dict[str, str]]:
     """The rows of a table that :func:`csv_text` made, with the texts that were given to it.
 
+    Raises:
+        ValueError: when a row has another number of cells than the header.
+
     >>> read_csv_text(csv_text(["case", "dice"], [{"case": "=1", "dice": 0.5}]))
     [{'case': '=1', 'dice': '0.5'}]
     """
     rows = []
-    for row in csv.DictReader(io.StringIO(text, newline="")):
+    for number, row in enumerate(csv.DictReader(io.StringIO(text, newline="")), 1):
+        if None in row or None in row.values():
+            raise ValueError(
+                f"row {number} of the table has another number of cells than its header"
+            )
         rows.append({text_of(name): text_of(value) for name, value in row.items()})
     return rows

@@ -1,11 +1,13 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
 
+from .answer import answer_text as answer_text
 from .cases import Case as Case
 from .cases import CaseOutput as CaseOutput
 from .cases import Cases as Cases
 from .dicom_seg import SaveDicomSegd as SaveDicomSegd
 from .dicom_seg import write_dicom_seg as write_dicom_seg
+from .findings import CheckBorderd as CheckBorderd
 from .input_folder import file_cases as file_cases
 from .model_values import ModelValues as ModelValues
 from .network import network_of as network_of

@@ -92,6 +92,7 @@ class Cases:
     Args:
         cases: in the order of the table.
         report: JSON file of the table, ``{"summary": {status: number}, "cases": [line, ...]}``.
+            Beside it lies a CSV file of the same name at the end.
         scratch: folder of converted images; removed with the end of the run.
 
     >>> import tempfile
@@ -116,6 +117,8 @@ class Cases:
         self.cases = list(cases)
         self.report = Path(report)
         self.scratch = scratch
+        # With what the volumes were compared, in a sentence; empty before the end.
+        self.compared = ""
 
     def __iter__(self) -> Iterator[Case]:
         return iter(self.cases)
@@ -135,11 +138,18 @@ class Cases:
 
     def save(self) -> None:
         """Write the table as it is now."""
-        statuses = Counter(case.status for case in self.cases)
-        table = {"summary": dict(statuses), "cases": [case.line() for case in self.cases]}
-        text = json.dumps(table, indent=4, ensure_ascii=False) + "\n"
+        text = json.dumps(self.table(), indent=4, ensure_ascii=False) + "\n"
         # A file's name that is no UTF-8 must not cost the table.
         write_atomically(self.report, text.encode("utf-8", "backslashreplace"))
+
+    def table(self) -> dict[str, Any]:
+        """Return the table as it is now."""
+        statuses = Counter(case.status for case in self.cases)
+        table: dict[str, Any] = {"summary": dict(statuses)}
+        if self.compared:
+            table["compared"] = self.compared
+        table["cases"] = [case.line() for case in self.cases]
+        return table
 
     def require(self) -> None:
         """Go on only with something to do.
@@ -151,12 +161,21 @@ class Cases:
             self._exit(EXIT_NOTHING_USABLE)
 
     def finish(self) -> None:
-        """Write the table and end the run.
+        """Compare the volumes, write and print the table, and end the run.
 
         Raises:
             SystemExit: with code 3 when a case was skipped or lacks an output. Without one the
                 function returns.
         """
+        # They are made of cases.
+        from monai_fairfl.workflow.answer import answer_csv, answer_text
+        from monai_fairfl.workflow.findings import flag_volumes
+
+        self.compared = flag_volumes(self.cases)
+        table = self.table()
+        text = answer_csv(table["cases"])
+        write_atomically(self.report.with_suffix(".csv"), text.encode("utf-8", "backslashreplace"))
+        print(f"{answer_text(table)}\nFolder: {self.report.parent}")
         if self._not_segmented():
             self._exit(EXIT_SOME_SKIPPED)
         self._close()

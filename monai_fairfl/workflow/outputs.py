@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from monai.transforms import LoadImage, Orientation
 from PIL import Image
 
 from monai_fairfl.workflow.cases import Case, CaseFile, CaseOutput, Cases
+from monai_fairfl.workflow.findings import has_real_spacing, size_words
 from monai_fairfl.workflow.overlays import overlay
 
 
@@ -97,11 +98,14 @@ class MeasureVolumed(CaseOutput):
     """Measures the volume of a mask, and counts its axial slices with gland.
 
     Into the case's line of the table go ``millilitres`` (voxels times the size of a voxel),
-    ``voxel_size_mm`` and ``shape`` in the order of the file, and ``slices_with_gland``.
+    ``share`` (of all voxels), ``voxel_size_mm`` and ``shape`` in the order of the file, and
+    ``slices_with_gland``.
 
     Args:
         keys: of the masks, ``(1, x, y, z)``.
         cases: of the run.
+        plausible: least and largest volume of such an organ, in ml; another one, of a file that has
+            a spacing, gets a text among ``flags``. ``None``: every volume is plausible.
 
     >>> import tempfile, torch
     >>> from monai_fairfl.workflow import Case, Cases
@@ -113,6 +117,15 @@ class MeasureVolumed(CaseOutput):
     >>> case.results["millilitres"], case.results["slices_with_gland"]
     (10.0, 5)
     """
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        cases: Cases,
+        plausible: Sequence[float] | None = None,
+    ):
+        super().__init__(keys, cases)
+        self.plausible = plausible
 
     def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
         affine = np.asarray(pred.affine.cpu(), dtype=float)
@@ -126,9 +139,28 @@ class MeasureVolumed(CaseOutput):
                 "no gland was found; look at the overlay, and check that this is an axial "
                 "T2-weighted prostate"
             )
-        return {
+        results = {
             "millilitres": round(float(gland.sum()) * voxel_mm3 / 1000, 4),
+            "share": round(float(gland.float().mean()), 6),
             "slices_with_gland": slices,
             "voxel_size_mm": [round(float(side), 4) for side in affine_to_spacing(affine)],
             "shape": list(pred.shape[1:]),
         }
+        flags = [*case.results.get("flags", []), *self._implausible(results)]
+        if flags:
+            results["flags"] = flags
+        return results
+
+    def _implausible(self, results: Mapping[str, Any]) -> list[str]:
+        """A text where there is a volume that no such organ has."""
+        volume = results["millilitres"]
+        if self.plausible is None or not volume or not has_real_spacing(results):
+            return []
+        least, largest = self.plausible
+        if least <= volume <= largest:
+            return []
+        size = size_words(volume, True)
+        return [
+            f"{size} is outside {least:g} to {largest:g} ml, which is plausible for this organ: "
+            "look at it, and check the spacing of the file"
+        ]

@@ -151,7 +151,8 @@ class MeasureCupToDiscd(CaseOutput):
     """Measures the vertical cup-to-disc ratio, and the pixels of disc and cup.
 
     Into the case's line of the table go ``vertical_cup_to_disc_ratio``
-    (:func:`.vertical_cup_to_disc_ratio`), ``disc_pixels`` and ``cup_pixels``. Without a disc there
+    (:func:`.vertical_cup_to_disc_ratio`), ``disc_pixels`` and ``cup_pixels``, and ``share`` (of the
+    disc, of all pixels). Without a disc there
     is no ratio, and the case is noted.
 
     Args:
@@ -181,4 +182,5 @@ class MeasureCupToDiscd(CaseOutput):
             "vertical_cup_to_disc_ratio": rounded,
             "disc_pixels": int((pred[0] > 0).sum()),
             "cup_pixels": int((pred[1] > 0).sum()),
+            "share": round(float((pred[0] > 0).float().mean()), 6),
         }

@@ -13,8 +13,10 @@ from helpers.checkout import CHECKOUT
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.first_look import recipe
 from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.repeated import RepeatedFederation
+from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards import DEFAULT, NonFinite, TooLong
 from monai_fairfl.server.settings import RunSettings
@@ -99,7 +101,8 @@ def test_seeds_or_folds_make_it_a_comparison_of_the_same_settings(
     assert (found.out, found.jobs, found.resume) == (tmp_path / "run", 3, False)
     plan = found.plan
     assert (plan.seeds, plan.folds) == (seeds, folds)
-    assert plan.training() == {"rounds": 60, "local_epochs": 2}
+    measured = recipe(find_bundle(file.parents[1].name)).rounds
+    assert plan.training() == {"rounds": measured, "local_epochs": 2}
     assert plan.record()["settings"]["guards"] == ["NonFinite"]
 
     # One of its cells, which is no comparison again.

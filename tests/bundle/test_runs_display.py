@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import sys
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from monai_fairfl.bundle import runs_display
-from monai_fairfl.bundle.runs_display import RunsDisplay
+from monai_fairfl.bundle.runs_display import RunsDisplay, shown_on
 from monai_fairfl.server.progress import Progress, shown_by
 from monai_fairfl.strategies import RoundResult
 
@@ -46,6 +48,32 @@ def run_rounds(display: RunsDisplay, clock: Clock, title: str, seconds: float, n
     for number in range(n):
         clock.now += seconds
         display.round_done(title, number + 1)
+
+
+def test_a_command_is_shown_an_estimate_and_a_line_now_and_then(clock: Clock) -> None:
+    written = StringIO()
+    with shown_on(Console(file=written, width=200)):
+        display = RunsDisplay({"FedCE": "FedCE"}, 40)
+    with display:
+        display.round_done("FedCE", 0)
+        # The engine's start is no round.
+        clock.now += 1000
+        display.round_done("FedCE", 1, took=60)
+        run_rounds_after(display, clock, "FedCE", 60, range(2, 41))
+        display.run_ended("FedCE")
+    lines = written.getvalue().splitlines()
+    assert lines[0] == "The first round is timed: about 39 minutes for the others"
+    assert lines[1] == "FedCE: round 4/40; about 0:36:00 left for all"
+    assert len(lines) == 1 + runs_display.LINES + 1
+    assert lines[-1] == "1/1 FedCE: done"
+
+
+def run_rounds_after(
+    display: RunsDisplay, clock: Clock, title: str, seconds: float, numbers: range
+) -> None:
+    for number in numbers:
+        clock.now += seconds
+        display.round_done(title, number)
 
 
 def test_the_time_left_is_that_of_all_runs_each_as_slow_as_its_strategy(clock: Clock) -> None:

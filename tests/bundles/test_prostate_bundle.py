@@ -464,9 +464,9 @@ def test_commands_check_and_export_the_bundle(tmp_path: Path) -> None:
     ):
         done = command(*step)
         assert done.returncode == 0, done.stderr[-2000:]
-    assert torch.jit.load(str(tmp_path / "model.ts"))(torch.zeros(1, 1, 256, 256)).shape == (
+    assert torch.jit.load(str(tmp_path / "model.ts"))(torch.zeros(1, 1, 128, 128)).shape == (
         1,
         1,
-        256,
-        256,
+        128,
+        128,
     )

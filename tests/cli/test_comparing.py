@@ -29,11 +29,11 @@ from helpers.worker_clients import all_end, children_of
 from scipy import stats
 
 from monai_fairfl.bundle.cells import Cell, ComparisonPlan, check_plan, run_cell
+from monai_fairfl.bundle.first_look import first_look
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
 from monai_fairfl.cli.comparing import plan_of
 from monai_fairfl.cli.program import _parser
-from monai_fairfl.cli.trying import SMALL
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.run_folder import ledger
 from monai_fairfl.run_folder.ledger import read_ledger
@@ -87,10 +87,11 @@ def test_the_bundle_follows_from_the_images_and_what_is_not_given_from_its_full_
 
 
 def test_a_first_look_is_as_small_as_that_of_try_but_for_what_is_given(sites: Path) -> None:
+    small = first_look(find_bundle(PROSTATE))
     given = ("--overrides", "{'size': [32, 32]}", "--rounds", "3")
     plan = asked(sites, "--strategies", "FedAvg", "FedCE", "--first-look", *given)
-    assert plan.training() == {"rounds": 3, "local_epochs": SMALL[PROSTATE].local_epochs}
-    assert plan.overrides == {**SMALL[PROSTATE].overrides, "size": [32, 32]}
+    assert plan.training() == {"rounds": 3, "local_epochs": small.local_epochs}
+    assert plan.overrides == {**small.overrides, "size": [32, 32]}
 
 
 def test_all_strategies_of_a_fold_share_its_split_whatever_the_seed(sites: Path) -> None:
@@ -169,9 +170,10 @@ def test_one_hospital_is_no_federation(
     assert "a federation needs two" in error
 
 
-def test_a_bundle_of_ones_own_has_no_first_look(sites: Path, tmp_path: Path) -> None:
+def test_a_bundle_without_a_first_look_is_refused_one(sites: Path, tmp_path: Path) -> None:
     shutil.copytree(find_bundle(PROSTATE), tmp_path / "own")
-    with pytest.raises(ConfigError, match="--first-look has settings for .*give --rounds"):
+    (tmp_path / "own" / "configs" / "quick.json").unlink()
+    with pytest.raises(ConfigError, match="quick.json does not exist: .*or give --rounds"):
         asked(
             sites, "--strategies", "FedAvg", "FedCE", "--bundle", f"{tmp_path}/own", "--first-look"
         )

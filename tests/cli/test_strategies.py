@@ -133,7 +133,7 @@ def test_a_users_own_strategy_is_shown_by_its_dotted_path(
     assert main(["strategies", name]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("InverseLoss(epsilon=0.001")
-    assert f"--strategy#_target_ {name}" in shown
+    assert f"--strategy {name}" in shown
 
 
 def test_a_users_own_strategy_is_shown_whatever_its_arguments_are(

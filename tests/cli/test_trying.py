@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from monai_fairfl.bundle.first_look import quick_file
+from monai_fairfl.bundle.shipped import copy_bundle, find_bundle
 from monai_fairfl.cli import main, trying
-from monai_fairfl.cli.trying import SMALL, Small, bundle_for, try_sites
+from monai_fairfl.cli.choosing import FUNDUS, PROSTATE, bundle_for
+from monai_fairfl.cli.trying import try_sites
 from monai_fairfl.data import CLINICS, write_clinics
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, DataError
@@ -91,28 +94,36 @@ def test_one_hospital_is_no_federation(
 def test_what_photographs_are_reaches_the_training_and_is_refused_for_volumes(
     hospitals: Path, tmp_path: Path
 ) -> None:
-    words = trying.command(
-        "fundus_disc_cup_segmentation", tmp_path, tmp_path, tmp_path, 1, stereo=False
-    )
-    given = json.loads(words[words.index("--overrides") + 1])
-    assert given == {**SMALL["fundus_disc_cup_segmentation"].overrides, "stereo": False}
+    line = trying.line_of(find_bundle(FUNDUS), tmp_path, tmp_path, stereo=False)
+    # MONAI reads the words as Python does: a JSON false would be a text.
+    assert line.words[line.words.index("--overrides#stereo") + 1] == "False"
     with pytest.raises(ConfigError, match="holds volumes: leave it out"):
         try_sites(hospitals, tmp_path / "out", stereo=True)
 
 
-def test_the_number_of_jobs_is_a_key_of_the_command_only_where_it_is_given(tmp_path: Path) -> None:
-    # The copy of a bundle that an earlier version made does not know the key.
-    places = ("prostate_mri_segmentation", tmp_path, tmp_path, tmp_path)
-    assert "--jobs" not in trying.command(*places, 1)
-    words = trying.command(*places, 1, jobs=3)
-    assert words[words.index("--jobs") + 1] == "3"
+def test_what_is_not_given_is_left_to_the_bundle(tmp_path: Path) -> None:
+    line = trying.line_of(find_bundle(PROSTATE), tmp_path, tmp_path)
+    assert not {"rounds", "jobs", "local_epochs"} & set(line.arguments)
+    line = trying.line_of(find_bundle(PROSTATE), tmp_path, tmp_path, rounds=7, jobs=3)
+    assert (line.arguments["rounds"], line.arguments["jobs"]) == (7, 3)
+
+
+def test_a_look_that_an_earlier_version_began_is_not_gone_on_with(
+    clinics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, out = copied(clinics, tmp_path / "sites"), tmp_path / "out"
+    copy_bundle(FUNDUS, out / "bundle")
+    (out / "bundle" / "configs" / "quick.json").unlink()
+    assert main(["try", str(root), "--out", str(out)]) == 2
+    assert "bundle of an earlier version" in capsys.readouterr().err
+    assert not (out / "run").exists()
 
 
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["prostate", pytest.param("fundus", marks=pytest.mark.extended)])
 def test_from_a_folder_to_a_report_in_one_command(
-    kind: str, hospitals: Path, clinics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, hospitals: Path, clinics: Path, tmp_path: Path
 ) -> None:
     root = tmp_path / "sites"
     for site in sorted(site_folders(hospitals if kind == "prostate" else clinics).values())[:2]:
@@ -123,13 +134,14 @@ def test_from_a_folder_to_a_report_in_one_command(
         **({"working_size": 64} if kind == "fundus" else {}),
     }
     name = bundle_for(site_folders(root))
-    monkeypatch.setitem(trying.SMALL, name, Small(tiny, 1, SMALL[name].structures))
-    monkeypatch.setenv("PYTHONPATH", str(Path(trying.__file__).parents[2]))
+    bundle = copy_bundle(name, tmp_path / "out" / "bundle")
+    tiny_look = {"rounds": 1, "local_epochs": 1, "overrides": tiny}
+    quick_file(bundle).write_text(json.dumps(tiny_look))
     jobs = None if kind == "prostate" else 1
     with (tmp_path / "log").open("w") as log:
-        found = try_sites(root, tmp_path / "out", rounds=1, output=log, jobs=jobs)
+        found = try_sites(root, tmp_path / "out", output=log, jobs=jobs)
         # Finished: nothing is trained again.
-        again = try_sites(root, tmp_path / "out", rounds=1, output=log, jobs=jobs)
+        again = try_sites(root, tmp_path / "out", output=log, jobs=jobs)
     assert found == again and Path(found["report"]).is_file()
     report = json.loads((tmp_path / "out" / "run" / "report.json").read_text())
     assert (
@@ -156,6 +168,8 @@ def test_from_a_folder_to_a_report_in_one_command(
         "local_epochs": epochs,
         "run_dir": str(tmp_path / "out" / "run-full"),
     }
+    # The full run has the bundle's own size.
+    assert "quick.json" in found["command"] and "quick.json" not in found["full_run"]
     assert (
         "-m monai.bundle run" in found["command"]
         and (Path(found["bundle"]) / "configs" / "train.json").is_file()

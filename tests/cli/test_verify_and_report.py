@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +14,9 @@ from helpers.command_line import run_json, write_run
 from helpers.driving import SPEC, LeastSquares, vector
 
 from monai_fairfl.cli import main
-from monai_fairfl.report.collect import find_runs
+from monai_fairfl.cli.runs import _folder_of
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.report.collect import find_run, find_runs
 from monai_fairfl.run_folder.ledger import Ledger
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import FedAvg, Standalone
@@ -75,6 +79,48 @@ def test_verify_does_not_read_valuations(
     assert str(run) in run_json(capsys, "verify", run)["runs"]
     error = run_json(capsys, "report", run, code=2)["error"]
     assert "x.json is damaged" in error
+
+
+def finished_run(folder: Path, strategy: str = "FedAvg") -> Path:
+    """A run whose ledger is of its own."""
+    run = write_run(folder)
+    (run / "ledger.jsonl").unlink()
+    ledger = Ledger(run / "ledger.jsonl")
+    ledger.append({"kind": "start", "strategy": strategy, "clients": [str(folder)]})
+    return run
+
+
+def test_a_run_is_found_in_the_workspace_of_an_engine(tmp_path: Path) -> None:
+    """The simulator's server copies its results; a run holds those of its coalitions."""
+    (tmp_path / "kept" / "server").mkdir(parents=True)
+    run = finished_run(tmp_path / "kept" / "server" / "FedCE")
+    copies = tmp_path / "nvflare" / "FedCE" / "server" / "simulate_job" / "fairfl"
+    copies.parent.mkdir(parents=True)
+    shutil.copytree(run, copies)
+    (run / "valuations" / "retrained").mkdir(parents=True)
+    finished_run(run / "valuations" / "retrained" / "elm")
+    assert find_runs([tmp_path]) == [run]
+    assert find_run(tmp_path) == run
+    # The report goes beside the run: the engine empties its own folders.
+    assert _folder_of([str(tmp_path)], [run]) == str(run)
+    assert _folder_of([str(run)], [run]) == str(run)
+
+
+def test_a_comparison_is_found_as_a_whole_and_other_runs_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "try" / "run").mkdir(parents=True)
+    names = ["FedAvg", "FedCE"]
+    runs = [finished_run(tmp_path / "try" / "run" / name) for name in names]
+    with pytest.raises(ConfigError, match="holds several runs: name the one.*FedAvg.*FedCE"):
+        find_runs([tmp_path / "try"])
+    (tmp_path / "try" / "run" / "config.json").write_text(json.dumps({"strategies": names}))
+    assert find_runs([tmp_path / "try"]) == runs
+    with pytest.raises(ConfigError, match="holds several runs"):
+        find_run(tmp_path / "try")
+
+    (tmp_path / "other" / "server").mkdir(parents=True)
+    finished_run(tmp_path / "other" / "server" / "FedAvg")
+    with pytest.raises(ConfigError, match="holds several runs"):
+        find_runs([tmp_path])
 
 
 @pytest.mark.parametrize("command", ["report", "verify"])

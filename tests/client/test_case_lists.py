@@ -149,7 +149,6 @@ def test_a_bundle_whose_evaluator_takes_the_validation_list_is_reported_as_valid
     spleens: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("jinja2")
-    pytest.importorskip("plotly")
     bundle = tmp_path / "bundle"
     shutil.copytree(OWN_BUNDLE, bundle)
     # As spleen_ct of MONAI's model zoo.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.small_evaluators import Scaled, evaluator_of
+from monai.data import MetaTensor
 from monai.handlers import HausdorffDistance, MeanDice, from_engine
 from torch import nn
 
@@ -15,6 +16,7 @@ from monai_fairfl.measurements.cka import cka as cka_of_features
 from monai_fairfl.measurements.entry import Memory
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
+from monai_fairfl.metrics import SpacedHausdorff
 from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.protocol.values import Estimate, value_of
 
@@ -204,6 +206,33 @@ def test_a_score_computes_the_key_metric_alone() -> None:
     # The bundle's own evaluation computes both.
     probe.engine.run()
     assert further.batches == 2
+
+
+def test_a_surface_distance_is_the_evaluators_own_and_computes_nothing_else() -> None:
+    key_metric = Counting()
+    label = torch.zeros(1, 8, 8, 1)
+    label[:, 2:5, 2:5] = 1
+    moved = torch.roll(label, 2, dims=1)
+    spaced = [
+        MetaTensor(mask, affine=torch.diag(torch.tensor([3.0, 1, 1, 1]))) for mask in (label, moved)
+    ]
+    items = [{"image": image, "label": spaced[0]} for image in spaced]
+    evaluator = evaluator_of(
+        Scaled(),
+        items,
+        key_val_metric={"dice": key_metric},
+        additional_metrics={
+            "hd95": SpacedHausdorff(output_transform=from_engine(["pred", "label"]))
+        },
+    )
+    found = measured("test_hd95", Probe(evaluator), {}, None)
+    # Two voxels of 3 mm in one case, none in the other.
+    assert found == Estimate(3.0, 3.0, 2)
+    assert key_metric.batches == 0
+
+
+def test_without_that_metric_there_is_no_surface_distance() -> None:
+    assert measured("test_hd95", probe_with(Counting(), Counting()), {}, None) is None
 
 
 def test_a_key_metric_made_of_other_metrics_has_them() -> None:

@@ -15,7 +15,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from monai_fairfl.cli import EXAMPLES, main
+from monai_fairfl.bundle.configuration import train_config
+from monai_fairfl.bundle.first_look import first_look, recipe
+from monai_fairfl.bundle.shipped import find_bundle
+from monai_fairfl.cli import EXAMPLES
+from monai_fairfl.run_folder.full_run import FullRun
 
 CHECKOUT = Path(__file__).parents[2]
 PAGES = [
@@ -32,11 +36,14 @@ STUDIES = {
 
 
 class Training(NamedTuple):
-    """A command that trains a federation of a bundle of this project."""
+    """A command that trains a federation of a bundle of this project.
+
+    What it does not give is that of the bundle.
+    """
 
     where: str
     bundles: list[str]
-    rounds: int
+    rounds: int | None
     local_epochs: int | None
     overrides: dict[str, Any]
 
@@ -74,10 +81,12 @@ def training(command: list[str], page: str) -> Training | None:
     whole = " ".join(command)
     trains = "federate.json" in whole and "monai.bundle" in whole and "own_bundle" not in whole
     trains |= bool({"simulate-flare", "export-flare"} & set(command)) and "..." not in command
-    if not trains:
+    # A first look is one on purpose.
+    trains |= command[:2] == ["monai-fairfl", "train"]
+    if not trains or "--quick" in command:
         return None
     parser = ArgumentParser()
-    parser.add_argument("--rounds", "--num-rounds", type=int, default=60)
+    parser.add_argument("--rounds", "--num-rounds", type=int)
     parser.add_argument("--local_epochs", "--local-epochs", type=int)
     parser.add_argument("--overrides", default="{}")
     found = parser.parse_known_args(command)[0]
@@ -101,25 +110,42 @@ def test_every_page_with_a_training_is_read() -> None:
     assert {f"bundles/{name}/docs/README.md" for name in STUDIES} <= pages
 
 
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_bundle_trains_as_it_was_measured_where_nothing_is_given(name: str) -> None:
+    study = json.loads(STUDIES[name].read_text())
+    bundle = find_bundle(name)
+    found = recipe(bundle)
+    assert (found.rounds, found.local_epochs) == (study["rounds"], study["local_epochs"])
+    of_all = {**train_config(bundle, found.overrides).config}
+    assert {key: of_all[key] for key in study["overrides"]} == study["overrides"]
+
+    federate = json.loads((bundle / "configs" / "federate.json").read_text())
+    full_run = FullRun.read(federate["full_run"])
+    assert full_run is not None
+    assert (full_run.rounds, full_run.local_epochs) == (study["rounds"], study["local_epochs"])
+    assert full_run.overrides == study["overrides"]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_first_look_is_no_full_run(name: str) -> None:
+    look, measured = first_look(find_bundle(name)), recipe(find_bundle(name))
+    assert look.rounds * look.local_epochs < measured.rounds * measured.local_epochs
+    # It overrides what the training configuration has.
+    train_config(find_bundle(name), look.overrides)
+
+
 @pytest.mark.parametrize("shown", trainings(), ids=lambda shown: shown.where[:60])
 def test_a_training_of_a_page_has_the_epochs_and_sizes_of_the_measured_one(shown: Training) -> None:
-    assert shown.local_epochs, f"{shown.where}\nlacks the local epochs; the default is 1"
     recipes = [json.loads(STUDIES[name].read_text()) for name in shown.bundles]
-    if shown.rounds < min(recipe["rounds"] for recipe in recipes):
+    if shown.rounds is not None and shown.rounds < min(recipe["rounds"] for recipe in recipes):
         return  # a demonstration
-    measured = [(recipe["rounds"], recipe["local_epochs"]) for recipe in recipes]
-    given = (shown.rounds, shown.local_epochs)
-    assert given in measured, f"{shown.where}\nmeasured were {measured}"
-    recipe = recipes[measured.index(given)]
-    wanted = {name: shown.overrides.get(name) for name in recipe["overrides"]}
-    assert wanted == recipe["overrides"], f"{shown.where}\nlacks overrides of what was measured"
-
-
-@pytest.mark.parametrize("command", ["simulate-flare", "export-flare"])
-def test_an_example_of_the_help_names_its_local_epochs(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    examples = re.findall(rf"^  monai-fairfl {command} .*$", capsys.readouterr().out, re.MULTILINE)
-    assert examples and all("--local-epochs" in example for example in examples)
+    fitting = []
+    for study in recipes:
+        rounds = shown.rounds or study["rounds"]
+        local_epochs = shown.local_epochs or study["local_epochs"]
+        overrides = {
+            name: shown.overrides.get(name, size) for name, size in study["overrides"].items()
+        }
+        given = (rounds, local_epochs, overrides)
+        fitting.append(given == (study["rounds"], study["local_epochs"], study["overrides"]))
+    assert any(fitting), f"{shown.where}\ntrains otherwise than measured"

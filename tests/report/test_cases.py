@@ -61,7 +61,6 @@ def test_the_report_has_the_file_only_where_the_run_shares_its_cases(
     share: bool, write_run: WriteRun
 ) -> None:
     pytest.importorskip("jinja2")
-    pytest.importorskip("plotly")
     from monai_fairfl.report import write_report
 
     run = shared(write_run, share)

@@ -140,7 +140,6 @@ def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(
     write_run: WriteRun, tmp_path: Path
 ) -> None:
     pytest.importorskip("jinja2")
-    pytest.importorskip("plotly")
     config = {"command": COMMAND, "overrides": {"size": [96, 96]}}
     runs = [run(write_run, 3, 1, name=name, config=config) for name in ("Standalone", "FedCE")]
     for path in runs:  # two minutes for a round of one epoch: 2 x 8 epochs are 32 minutes

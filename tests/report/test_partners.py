@@ -43,7 +43,6 @@ def test_a_run_without_a_partner_says_so_on_the_page_in_the_text_and_in_the_json
     write_run: WriteRun, tmp_path: Path
 ) -> None:
     pytest.importorskip("jinja2")
-    pytest.importorskip("plotly")
     runs = [
         write_run("Standalone", {"oak": 0.6, "elm": 0.5, "yew": 0.4}, seed=0),
         write_run("FedAvg", {"oak": 0.826, "elm": 0.7, "yew": 0.3}, seed=1),

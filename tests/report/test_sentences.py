@@ -12,8 +12,9 @@ import pytest
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.collect import load_runs
-from monai_fairfl.report.sentences import overview, sentences
+from monai_fairfl.report.sentences import sentences
 from monai_fairfl.report.summary import summarise
+from monai_fairfl.report.verdicts import overview
 
 WriteRun = Callable[..., Path]
 SHARES = {"contributions": {"elm": {"value": 0.6, "stderr": 0.05, "n": 4}, "oak": 0.3, "yew": 0.1}}
@@ -60,9 +61,8 @@ def test_the_overview_counts_what_the_sentences_say(write_run: WriteRun, compari
     }
     runs = write_run("Standalone", alone), write_run("FedCE", joined)
     assert overview(summarise(load_runs(runs))) == (
-        "FedCE, 4 hospitals: 1 better off than alone, 1 worse off, "
-        "1 within the noise of their cases, 1 with too few cases to tell, 1 left behind, "
-        "1 perhaps left behind."
+        "FedCE, 5 hospitals: 1 better off than alone, 1 left behind, 1 perhaps left behind, "
+        "1 with too few cases to tell, 1 that did not take part."
     )
     assert overview(summarise(load_runs(runs[:1]))) == ""
 

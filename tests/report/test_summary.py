@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,14 +72,34 @@ def test_the_header_holds_sites_seed_rounds_and_verified_heads(comparison: Path)
     assert report["warnings"] == []
 
 
-def test_the_sentences_are_about_the_strategy_that_validates_best_not_that_tests_best(
+def with_scores(run: Path, score: float, test_score: float) -> Path:
+    """The run, with these closing scores of elm."""
+    replace_closing_scores(run, {"elm": {"own": {"score": score, "test_score": test_score}}})
+    return run
+
+
+def test_the_report_is_about_the_strategy_that_validates_best_not_that_tests_best(
     write_run: WriteRun,
 ) -> None:
-    first = write_run("FedAvg", {"elm": 0})
-    replace_closing_scores(first, {"elm": {"own": {"score": 0.9, "test_score": 0.5}}})
-    second = write_run("FedCE", {"elm": 0})
-    replace_closing_scores(second, {"elm": {"own": {"score": 0.6, "test_score": 0.8}}})
-    assert summarise(load_runs([first, second]))["focus"] == "FedAvg"
+    first = with_scores(write_run("CGSV", {"elm": 0}), score=0.9, test_score=0.5)
+    second = with_scores(write_run("FedCE", {"elm": 0}), score=0.6, test_score=0.8)
+    assert summarise(load_runs([first, second]))["focus"] == "CGSV"
+
+
+def test_the_report_is_about_a_strategy_that_says_who_contributed_what(
+    write_run: WriteRun,
+) -> None:
+    average = with_scores(write_run("FedAvg", {"elm": 0}), score=0.9, test_score=0.5)
+    other = with_scores(write_run("FedCE", {"elm": 0}), score=0.6, test_score=0.8)
+    assert summarise(load_runs([average, other]))["focus"] == "FedCE"
+
+    # A valuation answers, too.
+    (average / "valuations").mkdir()
+    shares = {"name": "v", "values": {}, "shares": {"elm": 1.0}, "own": None}
+    shares |= dict.fromkeys(("strategy", "method", "utility", "data"), "mean")
+    shares |= {"evaluations": 1, "rank_stability": None, "total": 0.1}
+    (average / "valuations" / "v.json").write_text(json.dumps(shares))
+    assert summarise(load_runs([average, other]))["focus"] == "FedAvg"
 
 
 def test_the_sentences_are_never_about_a_strategy_that_lacks_a_weak_site(

@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.strategies import CGSV, FedAvg, FedCE
-from monai_fairfl.strategies.catalogue import shipped, strategy_of
+from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Proportional, compose
 from monai_fairfl.strategies.configuration import configuration_of
+from monai_fairfl.strategies.resolver import shipped, strategy_of, strategy_of_words
 
 
 @pytest.mark.parametrize(
@@ -77,3 +79,49 @@ def test_nothing_in_the_text_is_run(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         strategy_of(text.format(file=str(file)))
     assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        FedCE("sum"),
+        {"_target_": "monai_fairfl.strategies.FedCE", "mode": "sum"},
+        {"_target_": "FedCE", "mode": "sum"},
+        '{"_target_": "FedCE", "mode": "sum"}',
+        "{'_target_': 'monai_fairfl.strategies.FedCE', 'mode': 'sum'}",
+        "FedCE('sum')",
+    ],
+)
+def test_every_form_gives_the_same_strategy(given: Any) -> None:
+    assert configuration_of(strategy_of(given)) == configuration_of(FedCE("sum"))
+
+
+def test_a_configuration_makes_the_parts_of_a_composition_too() -> None:
+    parts = {"weighting": {"_target_": "Proportional", "power": 2.0}}
+    given = {"_target_": "compose", "strategy": {"_target_": "CGSV"}, **parts}
+    made = compose(CGSV(), weighting=Proportional(2.0))
+    assert configuration_of(strategy_of(given)) == configuration_of(made)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"mode": "sum"}, "has no _target_"),
+        ({"_target_": "fedce"}, "did you mean 'FedCE'"),
+        ({"_target_": "FedCE", "mod": "sum"}, "FedCE has no argument 'mod'; did you mean 'mode'"),
+        ({"_target_": "Proportional"}, "makes no strategy"),
+        ({"_target_": "FedCE", "mode": "$print()"}, "is an expression of MONAI"),
+        ("{'_target_': ", "is no configuration"),
+        (3, "got 3"),
+    ],
+)
+def test_another_configuration_is_refused_with_what_was_meant(given: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        strategy_of(given)
+
+
+def test_words_of_a_command_line_are_a_text_or_a_name_with_arguments() -> None:
+    for words in (["FedCE", "mode=sum"], ["FedCE('sum')"], ["FedCE", 'mode="sum"']):
+        assert configuration_of(strategy_of_words(words)) == configuration_of(FedCE("sum"))
+    with pytest.raises(ConfigError, match="'sum' is no argument of a strategy"):
+        strategy_of_words(["FedCE", "sum"])

@@ -172,6 +172,7 @@ def test_series_gives_mask_segmentation_volume_and_overlay_that_agree(
     assert written == {
         "P1_pred.nii.gz",
         "P1_seg.dcm",
+        "volumes.csv",
         "P1_overlay.png",
         "volumes.json",
         "model.json",
@@ -316,7 +317,10 @@ def test_command_of_the_readme_takes_an_export_to_masks_and_prints_what_it_skipp
     check_mixture(tmp_path / "out", faults)
     printed = (done.stdout + done.stderr).splitlines()
     for name, fault in faults.items():
-        (line,) = [line for line in printed if f"{name}: " in line]
+        of_case = [line for line in printed if f"{name}: " in line]
+        # The answer at the end repeats it.
+        line, again = of_case
+        assert again.startswith("Look at: ")
         assert fault in line
     assert "Traceback" not in done.stderr
 

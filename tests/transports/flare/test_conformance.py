@@ -147,7 +147,17 @@ def test_the_command_goes_on_after_a_crash_to_the_same_bits(
         "--workspace",
         str(tmp_path / "there"),
     ]
-    words += ["--num-rounds", "4", "--overrides", str(SETTINGS), "--name", "FedCE", "--json"]
+    words += [
+        "--num-rounds",
+        "4",
+        "--local-epochs",
+        "1",
+        "--overrides",
+        str(SETTINGS),
+        "--name",
+        "FedCE",
+        "--json",
+    ]
     run = tmp_path / "there" / "kept" / "server" / "FedCE"
 
     first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -103,6 +103,9 @@ class BundleSites:
             "files": digests_of_configs(self.root),
             **self.of_all.training(),
             "full_run": full_run,
+            "trained_with": configuration.measured_settings(
+                self.root, self.of_all.overrides, self.of_all.config, full_run
+            ),
         }
 
     def initial(self, file: str | None) -> tuple[Weights, ModelSpec]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -55,6 +55,7 @@ def simulate_job(
     workspace: str | Path,
     sites_root: str | Path,
     site_names: Sequence[str] | None = None,
+    watch: Callable[[Path, str], AbstractContextManager[None]] | None = None,
     **arguments: Any,
 ) -> Path:
     """Run a federation in NVFlare's simulator: a server and one process per site on this machine.
@@ -67,6 +68,7 @@ def simulate_job(
             end goes on.
         sites_root: one folder per site.
         site_names: those that take part; all by default.
+        watch: makes what is entered while the simulator runs, of the run's folder and its name.
         arguments: of :class:`~monai_fairfl.transports.flare.job.fairfl_recipe.FairFLRecipe`.
 
     Returns:
@@ -83,9 +85,10 @@ def simulate_job(
     storage = folder / "kept"
     run = folder_of_run(storage / "server", recipe.name, arguments.get("resume", True))
 
+    watched = watch or (lambda folder, name: nullcontext())
     environment = SimEnv(clients=sites, workspace_root=str(simulator), log_config="concise")
     try:
-        with _home(storage), _logs_to_stderr():
+        with _home(storage), _logs_to_stderr(), watched(run, recipe.name):
             recipe.execute(environment)
     except RuntimeError as error:
         raise FederationError(f"{error}; the same command goes on where it stopped") from error

@@ -5,37 +5,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from monai.bundle import ConfigParser
-
-from monai_fairfl.bundle import preflight
-from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.strategies import FedCE, Strategy, catalogue
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.strategies import FedCE, Strategy
+from monai_fairfl.strategies.resolver import strategy_of as strategy_of
 from monai_fairfl.transports.flare.policy import LIST, NEEDS
-
-
-def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
-    """Return a strategy, from itself, its name or dotted path, or its configuration.
-
-    Raises:
-        ConfigError: when there is none of that name or path, or its arguments are wrong.
-
-    >>> strategy_of({"_target_": "monai_fairfl.strategies.ShapFed", "personalised": True}).name
-    'ShapFed-personalised'
-    """
-    strategy: Any = given
-    if isinstance(given, str):
-        strategy = _strategy_named(given)
-    elif isinstance(given, Mapping):
-        strategy = _strategy_configured(given)
-    if not isinstance(strategy, Strategy):
-        raise ConfigError(
-            "strategy must be a Strategy, its name, its dotted path or its configuration, "
-            f"got {strategy!r}"
-        )
-    return strategy
 
 
 def nvflare_fedce(mode: str) -> Strategy:
@@ -114,27 +89,6 @@ def needs_of(own: Sequence[str], custom_code: bool) -> str:
         f"install it there, or put its folder on PYTHONPATH. It must be in {LIST} of the server, "
         f"too: 'monai-fairfl flare-policy --kit KIT --also {' '.join(own)}' adds it"
     )
-
-
-def _strategy_named(name: str) -> Strategy:
-    kind = catalogue.find(name)
-    try:
-        return kind()
-    except Exception as error:  # whatever a constructor raises
-        path = f"{kind.__module__}.{kind.__name__}"
-        raise ConfigError(
-            f"strategy {name!r} cannot be made without arguments: {in_words(error)}. Give its "
-            f'configuration, such as {{"_target_": "{path}", "ARGUMENT": 0.5}}'
-        ) from error
-
-
-def _strategy_configured(config: Mapping[str, Any]) -> Any:
-    preflight.check_targets(config)
-    plain = dict(config)
-    try:
-        return ConfigParser({"strategy": plain}).get_parsed_content("strategy")
-    except Exception as error:  # whatever a constructor raises
-        raise ConfigError(f"strategy {plain} cannot be made: {in_words(error)}") from error
 
 
 def _check_stored_arguments(component: object, path: str) -> None:

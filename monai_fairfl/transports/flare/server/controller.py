@@ -194,7 +194,7 @@ class FairFLController(ModelController):
         """Write the report, and copy the results into the job's folder."""
         if not (folder / "ledger.jsonl").exists():
             return
-        # It loads plotly, which nothing needs before the end.
+        # It loads scipy and jinja2, which nothing needs before the end.
         from monai_fairfl.report import write_report_if_possible
 
         write_report_if_possible([folder], folder)

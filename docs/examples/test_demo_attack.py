@@ -1,0 +1,48 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attacked import LYING, NOISY, STORIES
+
+from monai_fairfl.run_folder.ledger import number_in, read_ledger
+
+ROUNDS = 3
+
+
+@pytest.mark.extended
+@pytest.mark.long
+@pytest.mark.slow
+def test_the_attackers_lose_in_the_guarded_training_what_they_won_in_the_other(
+    tmp_path: Path,
+) -> None:
+    program = Path(__file__).with_name("demo_attack.py")
+    words = [sys.executable, "-W", "ignore", str(program), "--rounds", str(ROUNDS)]
+    found = subprocess.run(
+        [*words, "--out", str(tmp_path)], env=os.environ, capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stderr
+    assert f"Guards stopped its update in {ROUNDS} of {ROUNDS} rounds" in found.stdout
+    assert (tmp_path / "report.html").exists()
+
+    weights = {}
+    errors = {}
+    for story in STORIES:
+        records = read_ledger(tmp_path / story.name / "ledger.jsonl")
+        last = [record for record in records if record["kind"] == "round"][-1]
+        weights[story.name] = last["aggregation"]
+        errors[story.name] = {}
+        for site, measured in last["measurements"].items():
+            errors[story.name][site] = number_in(measured["leave_one_out_error"])
+    # Its own overlay makes it lie, and nothing else does.
+    assert errors["unguarded"][LYING.name] == 1.0
+    assert errors["honest"][LYING.name] < 1.0
+    for attacker in (NOISY.name, LYING.name):
+        assert weights["unguarded"][attacker] > 1.2 * weights["honest"][attacker]
+    assert weights["guarded"].get(NOISY.name, 0.0) == 0.0
+    assert weights["guarded"][LYING.name] < weights["unguarded"][LYING.name]

@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A bundle's two trainings: its recipe, as measured, and the first look of minutes.
+
+The recipe is ``configs/federate.json`` as it is. ``configs/quick.json`` comes after it for a first
+look: fewer rounds, smaller images and a smaller network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.run_folder.full_run import QUICK
+from monai_fairfl.utils.plain_values import object_of_json
+
+FEDERATE = Path("configs", "federate.json")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long a bundle trains, and what it overrides.
+
+    Args:
+        rounds: of each strategy.
+        local_epochs: of each round.
+        overrides: plain values of its training configuration.
+    """
+
+    rounds: int
+    local_epochs: int
+    overrides: Mapping[str, Any]
+
+
+def recipe(bundle: Path) -> Recipe:
+    """The training of a bundle's ``federate.json``.
+
+    Raises:
+        ConfigError: when the bundle has no such file, or it is damaged.
+
+    >>> from monai_fairfl.bundle.shipped import find_bundle
+    >>> found = recipe(find_bundle("prostate_mri_segmentation"))
+    >>> found.rounds, found.local_epochs
+    (60, 4)
+    """
+    return _recipe_of(_read(bundle / FEDERATE, "a federation needs it"))
+
+
+def first_look(bundle: Path) -> Recipe:
+    """The training of a bundle's first look: ``quick.json`` after ``federate.json``.
+
+    Raises:
+        ConfigError: when the bundle has none.
+
+    >>> from monai_fairfl.bundle.shipped import find_bundle
+    >>> first_look(find_bundle("prostate_mri_segmentation")).overrides["size"]
+    [64, 64]
+    """
+    federate = _read(bundle / FEDERATE, "a federation needs it")
+    fix = (
+        "a first look needs its rounds, local_epochs and overrides; write them there, or give "
+        "--rounds, --local-epochs and --overrides"
+    )
+    return _recipe_of({**federate, **_read(quick_file(bundle), fix)})
+
+
+def quick_file(bundle: Path) -> Path:
+    """The bundle's overlay for a first look."""
+    return bundle / "configs" / QUICK
+
+
+def _recipe_of(content: Mapping[str, Any]) -> Recipe:
+    return Recipe(
+        rounds=int(content.get("rounds", 1)),
+        local_epochs=int(content.get("local_epochs", 1)),
+        overrides=dict(content.get("overrides") or {}),
+    )
+
+
+def _read(file: Path, why: str) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        ConfigError: naming the file, and why it is needed.
+    """
+    if not file.is_file():
+        raise ConfigError(f"{file} does not exist: {why}")
+    try:
+        return object_of_json(file.read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{file} is damaged ({error}): restore it from a copy") from error

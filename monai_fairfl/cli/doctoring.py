@@ -1,0 +1,248 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``doctor``: what this machine has, what is wrong, and how to mend it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from monai_fairfl.cli.command import Add, Answer
+
+PACKAGE = "monai-fairfl"
+FOR_USERS = ("report", "nvflare", "dicom", "onnx", "tracking")
+"""Extras for users, in the order of the list; the others are for developers."""
+
+NEEDS = {
+    "report": "the page report.html",
+    "nvflare": "NVIDIA FLARE",
+    "dicom": "DICOM series and DICOM-SEG",
+    "onnx": "export to ONNX",
+    "tracking": "curves in TensorBoard",
+}
+"""Extra -> what it is for."""
+
+GIB = 2**30
+LEAST_DISK = 2 * GIB
+"""A run stores three checkpoints, with a model for each client, and a state for each site."""
+
+LEAST_MEMORY = GIB
+"""Of a training with a process of its own: libraries, network and images of small sites."""
+
+OK, NOTE, WRONG = "ok", "note", "WRONG"
+NOT_RIGHT = 2
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the answer.
+
+    Args:
+        what: was looked at.
+        status: ``ok``, ``note`` where something optional is missing, or ``WRONG``.
+        found: in words.
+        fix: what to do; empty where nothing is to be done.
+    """
+
+    what: str
+    status: str
+    found: str
+    fix: str = ""
+
+    @property
+    def line(self) -> str:
+        """The finding for a terminal.
+
+        >>> Finding("Python", "ok", "3.11.2").line
+        'ok     Python: 3.11.2'
+        """
+        text = f"{self.status:<6} {self.what}: {self.found}"
+        if self.fix:
+            text = f"{text}; {self.fix}"
+        return text
+
+
+def add_commands(add: Add) -> None:
+    """Add the command of this module to the program."""
+    command = add("doctor", doctor, "doctor\ndoctor hospitals        # and the data of your sites")
+    command.add_argument("folder", metavar="DATA", nargs="?", help="one folder per hospital")
+
+
+def doctor(args: argparse.Namespace) -> Answer:
+    """Look at the environment, the machine and your data, and say how to mend what is wrong.
+
+    Exit code 2: something is wrong. A note is no fault: it names what is optional and missing.
+    """
+    findings = [*environment(), *extras(), *machine(Path.cwd())]
+    if args.folder:
+        findings += data(Path(args.folder).absolute())
+    wrong = [finding for finding in findings if finding.status == WRONG]
+    lines = [finding.line for finding in findings]
+    lines.append(f"{len(wrong)} of {len(findings)} checks found something wrong.")
+    code = NOT_RIGHT if wrong else 0
+    return Answer({"checks": [asdict(finding) for finding in findings]}, "\n".join(lines), code)
+
+
+# --- environment
+
+
+def environment() -> Iterator[Finding]:
+    """Python, the system, and each library that this package needs, against what it supports."""
+    from packaging.specifiers import SpecifierSet
+
+    yield _python(platform.python_version(), SpecifierSet(_required_python()))
+    system = platform.system()
+    if system in ("Linux", "Darwin"):
+        yield Finding("system", OK, f"{system} {platform.release()}")
+    else:
+        fix = "use Linux or macOS: a run's folder is locked with a Unix call"
+        yield Finding("system", WRONG, system, fix)
+    for name, specifier in _requirements(None):
+        yield library(name, specifier)
+
+
+def _python(version: str, supported: object) -> Finding:
+    if version in supported:  # type: ignore[operator]
+        return Finding("Python", OK, version)
+    return Finding("Python", WRONG, version, f"make an environment with Python {supported}")
+
+
+def _required_python() -> str:
+    try:
+        return importlib.metadata.metadata(PACKAGE)["Requires-Python"] or ">=3.10"
+    except importlib.metadata.PackageNotFoundError:
+        return ">=3.10"
+
+
+def library(name: str, specifier: str) -> Finding:
+    """A library that is needed: whether it is installed, in a version that is supported.
+
+    >>> library("numpy", ">=1").status, library("numpy", "<1").fix
+    ('ok', "pip install 'numpy<1'")
+    >>> library("no-such-library", "").found
+    'not installed'
+    """
+    from packaging.specifiers import SpecifierSet
+
+    fix = f"pip install '{name}{specifier}'"
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, WRONG, "not installed", fix)
+    if not SpecifierSet(specifier).contains(version, prereleases=True):
+        return Finding(name, WRONG, f"{version}, supported is {specifier}", fix)
+    return Finding(name, OK, version)
+
+
+def extras() -> Iterator[Finding]:
+    """The optional libraries, one line for each extra."""
+    for extra in FOR_USERS:
+        faults = []
+        for name, specifier in _requirements(extra):
+            found = library(name, specifier)
+            if found.status == WRONG:
+                faults.append(f"{name} {found.found}")
+        if faults:
+            fix = f"pip install '{PACKAGE}[{extra}]' for {NEEDS[extra]}"
+            yield Finding(f"extra {extra}", NOTE, ", ".join(faults), fix)
+        else:
+            yield Finding(f"extra {extra}", OK, f"installed, for {NEEDS[extra]}")
+
+
+def _requirements(extra: str | None) -> Iterator[tuple[str, str]]:
+    """Name and supported versions of what the package needs, or an extra of it."""
+    from packaging.requirements import Requirement
+
+    try:
+        written = importlib.metadata.requires(PACKAGE) or []
+    except importlib.metadata.PackageNotFoundError:
+        # A checkout on PYTHONPATH that is not installed.
+        written = []
+    for text in written:
+        requirement = Requirement(text)
+        of_all = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if extra is None and of_all:
+            yield requirement.name, str(requirement.specifier)
+        elif extra is not None and not of_all and requirement.marker is not None:
+            if requirement.marker.evaluate({"extra": extra}):
+                yield requirement.name, str(requirement.specifier)
+
+
+# --- machine
+
+
+def machine(folder: Path) -> Iterator[Finding]:
+    """Cores, GPU, free memory, and free disk of the folder in which runs are written."""
+    from monai_fairfl.utils.machine import free_memory, usable_cores
+
+    yield Finding("cores", OK, f"{usable_cores()} usable")
+    yield _gpu()
+    memory = free_memory()
+    fix = "end other programs, or train with --jobs 1 and small images (--quick)"
+    yield enough("free memory", memory, LEAST_MEMORY, fix)
+    fix = f"make space, or work in a folder elsewhere than {folder}"
+    yield enough("free disk", shutil.disk_usage(folder).free, LEAST_DISK, fix)
+
+
+def enough(what: str, free: int, least: int, fix: str) -> Finding:
+    """Whether so many bytes will do.
+
+    >>> enough("free disk", 3 * 2**30, 2**30, "make space").line
+    'ok     free disk: 3.0 GiB'
+    """
+    found = f"{free / GIB:.1f} GiB"
+    if free >= least:
+        return Finding(what, OK, found)
+    return Finding(what, WRONG, f"{found}, a training needs {least / GIB:.1f} GiB", fix)
+
+
+def _gpu() -> Finding:
+    try:
+        import torch
+    except Exception as error:  # whatever an installation that is broken raises
+        return Finding("GPU", WRONG, f"torch cannot be imported: {error}", "install torch again")
+    if not torch.cuda.is_available():
+        fix = "trainings use processors; for a GPU install the CUDA build of torch and a driver"
+        return Finding("GPU", NOTE, "none that torch can use", fix)
+    names = []
+    for number in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(number)
+        names.append(f"cuda:{number} {properties.name}, {properties.total_memory / GIB:.0f} GiB")
+    return Finding("GPU", OK, "; ".join(names))
+
+
+# --- data
+
+
+def data(root: Path) -> Iterator[Finding]:
+    """The sites of a folder in short: every file is read once."""
+    from monai_fairfl.cli.choosing import STRUCTURES, bundle_for
+    from monai_fairfl.data.layouts import site_folders
+    from monai_fairfl.data.overview import overview
+    from monai_fairfl.errors import FairFLError
+    from monai_fairfl.utils.terminal import warnings_as_notes
+
+    what = f"data {root.name}"
+    try:
+        with warnings_as_notes() as notes:
+            folders = site_folders(root)
+        bundle = bundle_for(folders)
+        found, _ = overview(folders, STRUCTURES.get(bundle, ()), None, notes)
+    except FairFLError as error:
+        yield Finding(what, WRONG, str(error))
+        return
+    yield Finding(what, OK, f"{len(folders)} sites ({', '.join(folders)}), for the bundle {bundle}")
+    if len(folders) < 2:
+        yield Finding(
+            what, WRONG, "one site alone", "a federation needs two: give the folder above"
+        )
+    shown = f"monai-fairfl datalist {root} --check shows all"
+    for problem in found["problems"]:
+        yield Finding(what, WRONG, str(problem), shown)
+    if found["warnings"]:
+        yield Finding(what, NOTE, f"{len(found['warnings'])} notes", shown)

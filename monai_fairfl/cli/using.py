@@ -1,0 +1,118 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that use a model: ``infer`` and ``evaluate``.
+
+Of each command the arguments come first, then the function that it calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from monai_fairfl.cli.command import Add, Answer, add_verbose
+
+
+def add_commands(add: Add) -> None:
+    """Add the commands of this module to the program."""
+    _add_infer(add)
+    _add_evaluate(add)
+
+
+def _add_model(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a model file, or the folder of a run, whose models/global.pt is used",
+    )
+
+
+def _add_common(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--bundle", metavar="NAME|DIR", help="a bundle (default: the one that trained the model)"
+    )
+    command.add_argument(
+        "--device", metavar="DEVICE", help="such as cuda:0 (default: a GPU if there is one)"
+    )
+    add_verbose(command)
+
+
+# --- infer
+
+
+def _add_infer(add: Add) -> None:
+    command = add(
+        "infer",
+        infer,
+        "infer runs/fedce scans                         # its global model\n"
+        "infer runs/fedce/models/elm.pt scans --out masks --no-pictures",
+    )
+    _add_model(command)
+    command.add_argument(
+        "images", metavar="IMAGES", help="folder of NIfTI volumes, DICOM series or photographs"
+    )
+    command.add_argument(
+        "--out", metavar="DIR", help="gets masks, pictures and tables (default: infer-NAME here)"
+    )
+    command.add_argument(
+        "--no-pictures", action="store_true", help="without a picture of each case's outline"
+    )
+    _add_common(command)
+
+
+def infer(args: argparse.Namespace) -> Answer:
+    """Segment a folder of images, and say what was found and what to look at.
+
+    The table of cases is also in volumes.csv or ratios.csv, beside the masks. Exit code 3: a case
+    could not be segmented, or lacks an output; 2: none could.
+    """
+    from monai_fairfl.cli.model_runs import Inference, answer_of
+
+    images = Path(args.images).absolute()
+    out = Path.cwd() / f"infer-{images.name}"
+    if args.out:
+        out = Path(args.out).absolute()
+    run = Inference.of(args.model, args.bundle, images, out, not args.no_pictures, args.device)
+    output = sys.stderr if args.json else sys.stdout
+    code = run.carry_out(output, args.verbose)
+    table, text = answer_of(out)
+    data = {"folder": str(out), "command": run.line.text, **table}
+    return Answer(data, text, code)
+
+
+# --- evaluate
+
+
+def _add_evaluate(add: Add) -> None:
+    command = add(
+        "evaluate",
+        evaluate,
+        "evaluate runs/fedce hospitals        # the test cases of the run's own splits\n"
+        "evaluate model.pt hospitals/elm --out scores",
+    )
+    _add_model(command)
+    command.add_argument(
+        "folder", metavar="DATA", help="a folder per hospital, or the folder of one, with labels"
+    )
+    command.add_argument(
+        "--out", metavar="DIR", help="gets a folder of tables each (default: evaluate-NAME here)"
+    )
+    _add_common(command)
+
+
+def evaluate(args: argparse.Namespace) -> Answer:
+    """Score a model on the test cases of hospitals, by Dice and surface distance.
+
+    Where the model lies in its run's folder, the cases are those that its run tests. Elsewhere all
+    cases are scored, and the answer says so.
+    """
+    from monai_fairfl.cli.model_runs import Evaluation
+
+    data = Path(args.folder).absolute()
+    out = Path.cwd() / f"evaluate-{data.name}"
+    if args.out:
+        out = Path(args.out).absolute()
+    run = Evaluation.of(args.model, args.bundle, data, out, args.device)
+    found, text = run.carry_out(sys.stderr if args.json else sys.stdout, args.verbose)
+    return Answer({"folder": str(out), **found}, text)

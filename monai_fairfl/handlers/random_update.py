@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Replaces what a site learnt by random numbers: an attack, for exercises of a federation."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from ignite.engine import Events
+from monai.engines import SupervisedTrainer
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.handlers.base import Detachable
+
+
+class RandomUpdate(Detachable):
+    r"""Ends each training at :math:`w + c\, \lVert \Delta \rVert\, z / \lVert z \rVert`.
+
+    w are the weights with which the training begins, :math:`\Delta` is what it changes, and z are
+    independent standard normal numbers. So the update has the length of an honest one, times c, and
+    no direction. The numbers come from torch's generator, which a site seeds for each round: a run
+    from the same seed sends the same.
+
+    It is meant for exercises, in which a consortium sees what its guards do. ``make demo-attack``
+    uses it.
+
+    Args:
+        factor: c, above 0.
+
+    Raises:
+        ConfigError: when ``factor`` is not above 0.
+
+    Example, in a bundle's ``train#handlers``::
+
+        {"_target_": "monai_fairfl.handlers.RandomUpdate"}
+    """
+
+    def __init__(self, factor: float = 1.0):
+        if not 0 < factor < math.inf:
+            raise ConfigError(f"RandomUpdate factor must be above 0 and finite, got {factor!r}")
+        self.factor = float(factor)
+
+    def attach(self, engine: SupervisedTrainer) -> None:
+        """Act at the end of every run of ``engine``."""
+        self._handles = [
+            engine.add_event_handler(Events.STARTED, self._remember_start),
+            engine.add_event_handler(Events.COMPLETED, self._replace),
+        ]
+
+    def _remember_start(self, engine: SupervisedTrainer) -> None:
+        self._start = {}
+        for name, parameter in engine.network.named_parameters():
+            self._start[name] = parameter.detach().clone()
+
+    def _replace(self, engine: SupervisedTrainer) -> None:
+        with torch.no_grad():
+            parameters = dict(engine.network.named_parameters())
+            learnt = {name: parameters[name] - start for name, start in self._start.items()}
+            noise = {name: torch.randn_like(start) for name, start in self._start.items()}
+            scale = self.factor * _length(learnt) / _length(noise)
+            for name, start in self._start.items():
+                parameters[name].copy_(start + scale * noise[name])
+
+
+def _length(tensors: dict[str, torch.Tensor]) -> float:
+    """Return the Euclidean length of all tensors together."""
+    return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in tensors.values()))

@@ -1,0 +1,206 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a hospital should do next, in words: what is wrong first, then what the verdict asks for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from monai_fairfl.report.comparison import MARGIN, half_width
+from monai_fairfl.report.contributions import Contribution
+from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
+from monai_fairfl.report.scores import CASES_OF
+
+MOST_CASES = 100
+"""No hospital is asked for more cases than this."""
+
+MANY_TIMES = 1.9
+"""A hospital that carries so many times its share is worth a look at its images."""
+
+OFTEN_MISSING = 0.25
+"""A hospital that missed a larger part of the rounds than this should ask why."""
+
+NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
+
+
+def advice_for(
+    report: Mapping[str, Any],
+    name: str | None,
+    site: str,
+    verdict: str,
+    contribution: Contribution | None,
+) -> list[str]:
+    """What the hospital should do, most urgent first; sentences without a full stop.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+        name: of the federated strategy; ``None`` without one.
+        site: name of the hospital.
+        verdict: on it, a key of :data:`~monai_fairfl.report.verdicts.VERDICTS`.
+        contribution: of it; ``None`` where none is known.
+    """
+    if name is None:
+        return ["Run a federation beside it, such as FedCE: then there is something to compare"]
+    strategy = report["strategies"][name]
+    result = strategy["sites"].get(site)
+    if result is None:
+        return []
+    lines = list(_about_its_updates(report, name, site))
+    lines.extend(_by_verdict(report, name, site, verdict))
+    if contribution is not None and contribution.ratio is not None and strategy["judged"]:
+        if strategy["estimates_contributions"] and contribution.ratio >= MANY_TIMES:
+            lines.append(
+                f"Look at {site}'s images and labels: what is unusual and what is wrong both get a "
+                "large share"
+            )
+    return lines
+
+
+def cases_to_tell(value: float, stderr: float, n: int) -> int | None:
+    """How many cases would tell, if the difference and the spread of the cases stay as they are.
+
+    It is the smallest number whose 95 % interval, by Student's t, either excludes 0 or lies within
+    plus and minus :data:`~monai_fairfl.report.comparison.MARGIN`: both are verdicts.
+
+    Args:
+        value: the difference.
+        stderr: its standard error over the cases so far.
+        n: cases so far, at least 2.
+
+    Returns:
+        A number above ``n``; ``None`` where ``n`` + :data:`MOST_CASES` are not enough.
+
+    >>> cases_to_tell(0.03, 0.02, 8), cases_to_tell(0.001, 0.02, 8), cases_to_tell(0.02, 0.1, 8)
+    (17, 37, None)
+    """
+    spread = stderr * math.sqrt(n)
+    for number in range(n + 1, n + MOST_CASES + 1):
+        width = half_width(spread / math.sqrt(number), number)
+        if width is None:
+            continue
+        if abs(value) > width or abs(value) + width < MARGIN:
+            return number
+    return None
+
+
+def number_words(number: int) -> str:
+    """A number, in letters up to twelve.
+
+    >>> number_words(5), number_words(13)
+    ('five', '13')
+    """
+    return NUMBERS[number] if number < len(NUMBERS) else str(number)
+
+
+def _about_its_updates(report: Mapping[str, Any], name: str, site: str) -> Iterator[str]:
+    """What guards found, and whether the hospital was often missing."""
+    found = set()
+    for event in report["free_riding"]:
+        if event["strategy"] == name and event["site"] == site:
+            found.add(event["round"])
+    if found:
+        rounds = "1 round" if len(found) == 1 else f"{len(found)} rounds"
+        yield f"Ask {site} what it sent: in {rounds} no training made its update"
+
+    missed = set()
+    for event in report["events"]:
+        of_site = event["strategy"] == name and event["site"] == site
+        if of_site and event["kind"] == "missing" and event["round"] != "end":
+            missed.add(event["round"])
+    rounds_in_all = report["strategies"][name]["rounds"]
+    if rounds_in_all and len(missed) > OFTEN_MISSING * rounds_in_all:
+        yield f"Find out why {site} was missing in {len(missed)} of {rounds_in_all} rounds"
+
+
+def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -> Iterator[str]:
+    """What the verdict asks for."""
+    strategy = report["strategies"][name]
+    result = strategy["sites"][site]
+    cases = CASES_OF[strategy["measurement"]]
+    if verdict == "not_judged":
+        yield "This was a first look: train the full run, then decide"
+        return
+    if verdict == "no_score":
+        yield f"Give it {cases} cases: nothing was measured there"
+        return
+    if verdict == "not_compared":
+        yield "Run Standalone beside it: then the gain over training alone is known"
+
+    mile = result["last_mile"]
+    takes_another = mile is not None and mile["taken"] is not None
+    if takes_another:
+        yield _about_its_choice(mile, result["score"]["value"], cases)
+    if verdict == "better" and not takes_another:
+        yield "Use the federation's model"
+    if verdict == "as_good" and not takes_another:
+        yield "Use either model: nothing is gained and nothing lost"
+    if verdict in ("left_behind", "worse") and not takes_another:
+        yield _for_who_is_worse(report, name, site)
+    if verdict == "too_few_cases":
+        if (result["score"]["n"] or 0) < 2:
+            yield f"Score at least two {cases} cases"
+        else:
+            yield "The spread of its cases is not recorded: score them with this package"
+    if verdict in ("unclear", "perhaps_left_behind"):
+        yield _more_cases(result, verdict, cases)
+
+
+def _about_its_choice(mile: Mapping[str, Any], before: float, cases: str) -> str:
+    """The model that the hospital took in its last mile, and whether other cases agree."""
+    taken = mile["taken"]
+    gain = gain_words(mile["candidates"][taken])
+    loss = 0.0
+    if mile["used"] is not None:
+        loss = before - mile["used"]["value"]
+    if loss > MARGIN:
+        return (
+            f"Doubt the model {MODEL_WORDS[taken]}, which it took for {gain}: its {cases} Dice is "
+            f"{loss:.3f} lower"
+        )
+    return f"Use the model {MODEL_WORDS[taken]}: {gain}"
+
+
+def _for_who_is_worse(report: Mapping[str, Any], name: str, site: str) -> str:
+    """A strategy that serves the hospital better, or else the last mile, or else its own model."""
+    strategy = report["strategies"][name]
+    result = strategy["sites"][site]
+    best = None
+    best_dice = result["score"]["value"] + MARGIN
+    for group in report["compared"]:
+        if name not in group:
+            continue
+        for other in group:
+            score = report["strategies"][other]["sites"].get(site, {}).get("score")
+            is_alone = report["strategies"][other]["strategy"] == "Standalone"
+            comparable = report["strategies"][other]["comparable"]
+            if score is None or is_alone or not comparable or score["value"] <= best_dice:
+                continue
+            best = other
+            best_dice = score["value"]
+    if best is not None:
+        return f"Look at {best}: it reaches {best_dice:.3f} here"
+    if result["last_mile"] is None:
+        return f"Let {site} train the model further on its own images: --adapt_epochs 10"
+    if result["gain"] is not None and result["gain"]["value"] < 0:
+        return f"{site} does better with the model that it trained alone"
+    return f"Look at {site}'s images: no model here serves it as well as the others"
+
+
+def _more_cases(result: Mapping[str, Any], verdict: str, cases: str) -> str:
+    """How many cases more would tell."""
+    difference = result["gain"]
+    left_behind = result["left_behind"]
+    if verdict == "perhaps_left_behind" and left_behind["below_mean"] is not None:
+        score = result["score"]
+        difference = {"value": left_behind["below_mean"], "stderr": score["stderr"]}
+        difference["n"] = score["n"]
+    if difference is None or difference["stderr"] is None or (difference["n"] or 0) < 2:
+        return f"Score more {cases} cases"
+    needed = cases_to_tell(difference["value"], difference["stderr"], difference["n"])
+    if needed is None:
+        return f"Decide by other reasons: {MOST_CASES} {cases} cases more would not tell"
+    more = needed - difference["n"]
+    plural = "case" if more == 1 else "cases"
+    return f"{number_words(more).capitalize()} {cases} {plural} more would tell"

@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the strategy of the report changed against FedAvg, hospital by hospital."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from monai_fairfl.report.columns import NO_VALUE
+
+
+def changes_of(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the strategy of the report changed against FedAvg, hospital by hospital.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+
+    Returns:
+        ``"reference"``, ``"rows"`` and ``"boundary"``, whether a surface distance was measured;
+        ``None`` where no FedAvg run can be compared.
+    """
+    name = report["focus"]
+    if name is None or report["strategies"][name]["fedavg"] is None:
+        return None
+    strategy = report["strategies"][name]
+    fedavg = report["strategies"][strategy["fedavg"]]
+    rows = []
+    differences = []
+    for site, result in strategy["sites"].items():
+        difference = result["against_fedavg"]
+        if difference is None:
+            continue
+        differences.append(difference)
+        rows.append(
+            {
+                **difference,
+                "site": site,
+                "dice": result["score"]["value"],
+                "reference": fedavg["sites"][site]["score"]["value"],
+                "words": _change_words(difference, strategy["judged"]),
+                "boundary": _boundary(result["boundary"]),
+                "boundary_reference": _boundary(fedavg["sites"][site]["boundary"]),
+            }
+        )
+    if not rows:
+        return None
+    boundary = any(result["boundary"] is not None for result in strategy["sites"].values())
+    return {
+        "reference": strategy["fedavg"],
+        "rows": rows,
+        "boundary": boundary,
+        "differences": differences,
+    }
+
+
+def _change_words(difference: Mapping[str, Any], judged: bool) -> str:
+    if not judged:
+        return "not judged yet"
+    if difference["within_noise"] is None:
+        return "too few cases to tell"
+    if difference["within_noise"]:
+        return "no clear difference"
+    return "better" if difference["value"] > 0 else "worse"
+
+
+def _boundary(distance: Mapping[str, Any] | None) -> str:
+    """The 95th percentile of the surface distance."""
+    return NO_VALUE if distance is None else f"{distance['value']:.1f} mm"

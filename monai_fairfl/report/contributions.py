@@ -1,0 +1,311 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Who contributed what: an answer for each hospital, in numbers and words, or why there is none.
+
+Several sources may have one. What other sites or the server measured goes before what was computed
+afterwards, and this before what the method itself estimates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any
+
+from monai_fairfl.report.comparison import half_width
+
+ADDITIVE = ("share", "Shapley value", "Dice lost")
+"""How the texts of contributions begin whose shares can be compared with shares of the images."""
+
+LEAST_RATIO = 0.07
+"""A share below this part of the images' share is next to nothing."""
+
+NEAR = 0.1
+"""By which part a ratio may differ from 1 and still be called the same."""
+
+TIMES = {
+    0.1: "a tenth of",
+    0.2: "a fifth of",
+    0.25: "a quarter of",
+    1 / 3: "a third of",
+    0.5: "half",
+    2 / 3: "two thirds of",
+    0.8: "four fifths of",
+    1.25: "one and a quarter times",
+    1.5: "one and a half times",
+    2.0: "twice",
+    2.5: "two and a half times",
+    3.0: "three times",
+    4.0: "four times",
+    5.0: "five times",
+    6.0: "six times",
+    7.0: "seven times",
+    8.0: "eight times",
+    9.0: "nine times",
+    10.0: "ten times",
+}
+"""Ratio -> how it is called."""
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one hospital contributed.
+
+    Args:
+        value: in the unit of the source; ``None`` where it has none.
+        share: of the sum over the hospitals, negative values counted as 0; ``None`` without one.
+        images: its share of the images; ``None`` where it is not known.
+        ratio: ``share`` over ``images``, or over an even share; ``None`` where it means nothing.
+        least: smallest value, see ``range_of``; ``None`` without a range.
+        most: largest one.
+        range_of: what the range is over: rounds, judges, or seeds.
+        interval: whether the range is a 95 % interval, which only repeats give.
+        words: for a reader.
+    """
+
+    value: float | None
+    share: float | None
+    images: float | None
+    ratio: float | None
+    least: float | None
+    most: float | None
+    range_of: str
+    interval: bool
+    words: str
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """What a run says of all hospitals.
+
+    Args:
+        source: where the numbers come from, as a column's title; ``None``: there is no answer.
+        meaning: what they are, or why there are none and what would give them, in sentences.
+        sites: hospital -> its contribution; empty without an answer.
+    """
+
+    source: str | None
+    meaning: str
+    sites: dict[str, Contribution]
+
+
+def contributions_of(report: Mapping[str, Any], name: str | None) -> Contributions:
+    """Who contributed what to the run ``name``.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+        name: of the federated strategy; ``None`` without one.
+    """
+    if name is None:
+        return Contributions(None, "No hospital contributed to another: each trained alone.", {})
+    strategy = report["strategies"][name]
+    rules = {rule["name"]: rule for rule in strategy["credit"]}
+
+    for title in ("Judged by the other sites", "Judged by the server"):
+        if title in rules and any(_is_judged(item) for item in rules[title]["judged"].values()):
+            return _by_judges(strategy, rules[title], rules["Images"]["shares"])
+    for valuation in strategy["valuations"]:
+        if valuation["name"] in rules:
+            return _by_valuation(strategy, valuation, rules)
+    own = rules.get(f"{strategy['method']}'s own")
+    if own is not None and own["shares"]:
+        return _by_method(report, name, own, rules["Images"]["shares"])
+    return Contributions(None, _why_none(report, strategy), {})
+
+
+def ratio_words(ratio: float, of: str = "its share of the images") -> str:
+    """How much more than its part a hospital carries.
+
+    >>> ratio_words(2.1), ratio_words(0.95)
+    ('twice its share of the images', 'its share of the images')
+    >>> ratio_words(0.01), ratio_words(14.2)
+    ('next to nothing', '14 times its share of the images')
+    """
+    if ratio < LEAST_RATIO:
+        return "next to nothing"
+    if abs(ratio - 1) <= NEAR:
+        return of
+    if ratio > 10.5:
+        return f"{ratio:.0f} times {of}"
+    nearest = min(TIMES, key=lambda times: abs(math.log(ratio / times)))
+    return f"{TIMES[nearest]} {of}"
+
+
+def range_words(contribution: Mapping[str, Any]) -> str:
+    """The number of a contribution with its range, which is named as what it is.
+
+    >>> found = {"value": 0.54, "share": 0.54, "least": 0.37, "most": 0.54, "range_of": "rounds"}
+    >>> range_words({**found, "interval": False})
+    '0.54; over rounds 0.37 to 0.54'
+    >>> range_words({**found, "interval": True, "range_of": "3 seeds"})
+    '0.54 (95 % interval over 3 seeds: 0.37 to 0.54)'
+    """
+    is_share = contribution["share"] is not None
+    is_share = is_share and abs(contribution["share"] - contribution["value"]) < 0.05
+    digits = 2 if is_share else 4
+    # Adding 0.0 turns -0.0 into 0.0.
+    value = f"{round(contribution['value'], digits) + 0.0:.{digits}f}"
+    if contribution["least"] is None or contribution["most"] is None:
+        return value
+    ends = f"{contribution['least']:.{digits}f} to {contribution['most']:.{digits}f}"
+    if contribution["interval"]:
+        return f"{value} (95 % interval over {contribution['range_of']}: {ends})"
+    return f"{value}; over {contribution['range_of']} {ends}"
+
+
+def _is_judged(credit: Mapping[str, Any]) -> bool:
+    return credit["value"] is not None
+
+
+def _by_judges(
+    strategy: Mapping[str, Any], rule: Mapping[str, Any], images: Mapping[str, float]
+) -> Contributions:
+    """What others measured; the range is that of leaving out one judge, or one round."""
+    range_of = "judges, each left out once"
+    if rule["name"] == "Judged by the server":
+        range_of = "judged rounds, each left out once"
+    sites = {}
+    for site in strategy["sites"]:
+        credit = rule["judged"].get(site)
+        if credit is None:
+            continue
+        if credit["value"] is None:
+            sites[site] = _unknown(f"not judged: {credit['reason']}")
+            continue
+        sites[site] = _contribution(
+            credit["value"],
+            rule["shares"].get(site),
+            images.get(site),
+            len(rule["shares"]),
+            least=credit["least"],
+            most=credit["most"],
+            range_of=range_of,
+        )
+    return Contributions(rule["name"], f"{rule['meaning']} The range is over {range_of}.", sites)
+
+
+def _by_valuation(
+    strategy: Mapping[str, Any], valuation: Mapping[str, Any], rules: Mapping[str, Any]
+) -> Contributions:
+    """What a valuation computed afterwards."""
+    rule = rules[valuation["name"]]
+    images = rules["Images"]["shares"]
+    sites = {}
+    for site in strategy["sites"]:
+        value = valuation["values"].get(site)
+        if value is None:
+            continue
+        share = rule["shares"].get(site)
+        sites[site] = _contribution(value["value"], share, images.get(site), len(rule["shares"]))
+    return Contributions("Valued afterwards", rule["meaning"], sites)
+
+
+def _by_method(
+    report: Mapping[str, Any], name: str, own: Mapping[str, Any], images: Mapping[str, float]
+) -> Contributions:
+    """What the method itself estimates; an interval over seeds where it ran with several."""
+    strategy = report["strategies"][name]
+    unit = strategy["estimates"] or ""
+    newest = {}
+    for site, result in strategy["sites"].items():
+        if result["contribution"] is not None:
+            newest[site] = result["contribution"]["value"]
+    adds_up = unit.startswith(ADDITIVE) or abs(sum(newest.values()) - 1) < 0.02
+
+    repeats = _repeats(report, name)
+    sites = {}
+    for site, value in newest.items():
+        points = [point["value"] for point in strategy["series"]["contributions"][site]]
+        of_seeds = [found[site] for found in repeats if site in found]
+        about: dict[str, Any] = {}
+        if len(of_seeds) > 1:
+            value = mean(of_seeds)
+            width = half_width(stdev(of_seeds) / math.sqrt(len(of_seeds)), len(of_seeds)) or 0.0
+            about = {"least": value - width, "most": value + width, "interval": True}
+            about["range_of"] = f"{len(of_seeds)} seeds"
+        elif len(points) > 1:
+            about = {"least": min(points), "most": max(points), "range_of": "rounds"}
+        share = own["shares"].get(site) if adds_up else None
+        if share is not None and len(of_seeds) > 1:
+            share = value
+        sites[site] = _contribution(value, share, images.get(site), len(newest), **about)
+
+    ranges = {found.range_of for found in sites.values() if found.range_of}
+    over = ""
+    if any(found.interval for found in sites.values()):
+        over = f" The mean and the 95 % interval are over {' or '.join(sorted(ranges))}."
+    elif ranges:
+        over = " The range is over the rounds; it is no interval of confidence."
+    words = f"{name} estimates contributions; these are of its last round: {unit}."
+    if not unit:
+        words = f"{name} has contributions of its own; these are of its last round."
+    return Contributions(f"By {name}", f"{words}{over}", sites)
+
+
+def _repeats(report: Mapping[str, Any], name: str) -> list[dict[str, float]]:
+    """Of each seed the newest contributions, the mean over its folds; empty for one seed.
+
+    Args:
+        report: whose ``"runs"``, where it has any, are the trainings behind its strategies.
+        name: of the strategy.
+    """
+    method = report["strategies"][name]["method"]
+    values: dict[str, dict[str, list[float]]] = {}
+    for other in report.get("runs", report["strategies"]).values():
+        if other["method"] != method:
+            continue
+        of_seed = values.setdefault(str(other["seed"]), {})
+        for site, result in other["sites"].items():
+            if result["contribution"] is not None:
+                of_seed.setdefault(site, []).append(result["contribution"]["value"])
+    if len(values) < 2:
+        return []
+    repeats = []
+    for of_seed in values.values():
+        repeats.append({site: mean(found) for site, found in of_seed.items()})
+    return repeats
+
+
+def _contribution(
+    value: float,
+    share: float | None,
+    images: float | None,
+    number: int,
+    least: float | None = None,
+    most: float | None = None,
+    range_of: str = "",
+    interval: bool = False,
+) -> Contribution:
+    """A contribution with its ratio and words; ``number`` is how many hospitals share the sum."""
+    ratio = None
+    words = ""
+    if share is not None and images:
+        ratio = share / images
+        words = f"carries {ratio_words(ratio)}"
+    elif share is not None and number > 1:
+        ratio = share * number
+        words = f"carries {ratio_words(ratio, 'an even share')}"
+    if value < 0:
+        words = "its value is negative: the others do better without it"
+    return Contribution(value, share, images, ratio, least, most, range_of, interval, words)
+
+
+def _unknown(words: str) -> Contribution:
+    return Contribution(None, None, None, None, None, None, "", False, words)
+
+
+def _why_none(report: Mapping[str, Any], strategy: Mapping[str, Any]) -> str:
+    """Why a run does not say who contributed what, and what would."""
+    if strategy["estimates_contributions"]:
+        return f"{strategy['method']} recorded no contribution in this run."
+    ways: Sequence[str] = (
+        "add a strategy that estimates contributions, such as FedCE",
+        "let the other hospitals judge with --cross_evaluate_every 5 (five hospitals or more)",
+        "record updates and value the run afterwards",
+    )
+    return (
+        f"{strategy['strategy']} does not estimate contributions: a weight says how much an update "
+        f"counted, and not what it was worth. Three ways give an answer: {'; '.join(ways)}."
+    )

@@ -1,0 +1,171 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""One row for each hospital: what the person who decides must know.
+
+The rows are made of the report's numbers, so that they can be made again from ``report.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+from monai_fairfl.report.advice import advice_for
+from monai_fairfl.report.contributions import Contribution, Contributions, contributions_of
+from monai_fairfl.report.verdicts import verdict_of
+
+
+@dataclass(frozen=True)
+class Hospital:
+    """One row; ``None`` where a number is not known.
+
+    Args:
+        verdict: a key of :data:`~monai_fairfl.report.verdicts.VERDICTS`.
+        alone: Dice of the model that it trained alone.
+        federation: Dice of the model that it would use after the federation.
+        n: cases behind this.
+        difference: a :class:`~monai_fairfl.report.comparison.Gain`, and ``seeds``: the least and
+            the largest difference over the seeds, where there are several.
+        contribution: what it contributed.
+        weight: of its update in the last average.
+        advice: what it should do, most urgent first.
+    """
+
+    verdict: str
+    alone: float | None
+    federation: float | None
+    n: int | None
+    difference: Mapping[str, Any] | None
+    contribution: Contribution | None
+    weight: float | None
+    advice: list[str]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The first screen of the report.
+
+    Args:
+        strategy: that it is about; ``None`` where no federation ran.
+        why: this one, in a sentence.
+        contributions: where the contributions come from, or why there are none.
+        hospitals: name -> its row.
+    """
+
+    strategy: str | None
+    why: str
+    contributions: Contributions
+    hospitals: dict[str, Hospital]
+
+
+def decision_of(report: Mapping[str, Any], name: str | None) -> Decision:
+    """The rows of all hospitals about one strategy.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+        name: of the strategy, ``report["focus"]`` as a rule; ``None`` without one.
+    """
+    contributions = contributions_of(report, name)
+    hospitals = {}
+    for site in report["sites"]:
+        hospitals[site] = _hospital(report, name, site, contributions)
+    return Decision(name, why_this_one(report, name), contributions, hospitals)
+
+
+def why_this_one(report: Mapping[str, Any], name: str | None) -> str:
+    """Why the report is about this strategy."""
+    if name is None:
+        return (
+            "No federation is in this report, so there is nothing to compare with training alone."
+        )
+    federated = []
+    for group in report["compared"]:
+        if name not in group:
+            continue
+        for other in group:
+            if report["strategies"][other]["strategy"] != "Standalone":
+                federated.append(other)
+    several = " of this data, split and seed" if len(report["compared"]) > 1 else ""
+    if len(federated) < 2:
+        return f"This is about {name}, the only federation{several}."
+
+    answering = [other for other in federated if _answers(report, other)]
+    if _answers(report, name) and len(answering) == 1:
+        reason = "the one that says who contributed what"
+    elif _answers(report, name) and len(answering) < len(federated):
+        reason = (
+            "which has the best mean on validation cases of those that say who contributed what"
+        )
+    else:
+        reason = "which has the best mean on validation cases"
+    means = []
+    for other in federated:
+        value = report["strategies"][other]["validation_mean"]
+        if value is not None:
+            means.append(f"{other} {value:.3f}")
+    shown = f" Mean on validation cases: {', '.join(means)}." if means else ""
+    return f"This is about {name}{several}, {reason}.{shown}"
+
+
+def _answers(report: Mapping[str, Any], name: str) -> bool:
+    """Whether a run says who contributed what."""
+    return contributions_of(report, name).source is not None
+
+
+def _hospital(
+    report: Mapping[str, Any], name: str | None, site: str, contributions: Contributions
+) -> Hospital:
+    """The row of one hospital."""
+    verdict = verdict_of(report, name, site)
+    contribution = contributions.sites.get(site)
+    advice = advice_for(report, name, site, verdict, contribution)
+    alone = _dice_alone(report, name, site)
+    if name is None or site not in report["strategies"][name]["sites"]:
+        return Hospital(verdict, alone, None, None, None, contribution, None, advice)
+
+    result = report["strategies"][name]["sites"][site]
+    score = result["score"] or {"value": None, "n": None}
+    weight = result["aggregation_weight"]
+    difference = None
+    if result["gain"] is not None:
+        difference = {**result["gain"], "seeds": _over_seeds(report, name, site)}
+    return Hospital(
+        verdict=verdict,
+        alone=alone,
+        federation=score["value"],
+        n=score["n"],
+        difference=difference,
+        contribution=contribution,
+        weight=None if weight is None else weight["value"],
+        advice=advice,
+    )
+
+
+def _dice_alone(report: Mapping[str, Any], name: str | None, site: str) -> float | None:
+    """What the site reaches alone, in the run against which ``name`` is measured."""
+    standalone = report["standalone"]
+    if name is not None:
+        standalone = report["strategies"][name]["standalone"]
+    if standalone is None:
+        return None
+    score = report["strategies"][standalone]["sites"].get(site, {}).get("score")
+    return None if score is None else float(score["value"])
+
+
+def _over_seeds(report: Mapping[str, Any], name: str, site: str) -> list[float] | None:
+    """The least and the largest gain over the seeds, of each the mean over its folds.
+
+    ``None`` for one seed.
+    """
+    method = report["strategies"][name]["method"]
+    values: dict[str, list[float]] = {}
+    for other in report.get("runs", report["strategies"]).values():
+        gain = other["sites"].get(site, {}).get("gain")
+        if other["method"] == method and gain is not None:
+            values.setdefault(str(other["seed"]), []).append(gain["value"])
+    if len(values) < 2:
+        return None
+    of_seeds = [mean(found) for found in values.values()]
+    return [min(of_seeds), max(of_seeds)]

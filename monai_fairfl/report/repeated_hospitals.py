@@ -1,0 +1,215 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A comparison over seeds as the report of one training: the same rows, with better intervals.
+
+Each strategy is one entry in place of its trainings. A site's score is the mean over its cases, of
+each the mean over the seeds. Its difference from another strategy has the bootstrap interval over
+seeds and cases of :mod:`monai_fairfl.statistics.paired`; of one seed only cases can be drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from statistics import mean, stdev
+from typing import Any
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.values import to_json
+from monai_fairfl.report.comparison import Difference, Gain, difference_of, left_behind
+from monai_fairfl.report.numbers import Number
+from monai_fairfl.statistics.paired import CaseScore, compare_paired
+
+ByCase = Mapping[str, float]
+"""Case -> its score, the mean over the seeds."""
+
+
+def report_over_seeds(
+    report: Mapping[str, Any], scores: Sequence[CaseScore], methods: Sequence[str]
+) -> dict[str, Any]:
+    """A report with one entry for each strategy, of all its trainings.
+
+    Args:
+        report: of all trainings, what :func:`~monai_fairfl.report.summary.summarise` returned.
+        scores: of every case, in the closing measurement of the report.
+        methods: the strategies that are compared, in their order.
+
+    Returns:
+        The same keys; ``"strategies"`` has the entries, and ``"runs"`` the trainings.
+    """
+    runs = report["strategies"]
+    methods = [name for name in methods if any(run["method"] == name for run in runs.values())]
+    standalone = _first_of(runs, methods, "Standalone")
+    fedavg = _first_of(runs, methods, "FedAvg")
+    sites = sorted({score.site for score in scores})
+    cases = {name: {site: _by_case(scores, name, site) for site in sites} for name in methods}
+    differences = {site: _differences(scores, cases, methods, site) for site in sites}
+
+    strategies = {}
+    for name in methods:
+        references = (standalone, fedavg if name not in (fedavg, standalone) else None)
+        strategies[name] = _entry(runs, name, cases[name], references, cases, differences)
+    focus = _focus(report, strategies)
+    return {
+        **report,
+        "strategies": strategies,
+        "runs": runs,
+        "standalone": standalone,
+        "compared": [list(methods)],
+        "focus": focus,
+        "sites": {site: report["sites"][site] for site in sites},
+    }
+
+
+def _first_of(runs: Mapping[str, Any], methods: Sequence[str], strategy: str) -> str | None:
+    """The first method of this class; ``None`` without one."""
+    for name in methods:
+        for run in runs.values():
+            if run["method"] == name and run["strategy"] == strategy:
+                return name
+    return None
+
+
+def _by_case(scores: Sequence[CaseScore], method: str, site: str) -> ByCase:
+    """The site's cases with their mean score over the seeds."""
+    found: dict[str, list[float]] = {}
+    for score in scores:
+        if score.strategy == method and score.site == site:
+            found.setdefault(score.case, []).append(score.value)
+    return {case: mean(values) for case, values in found.items()}
+
+
+def _number(by_case: ByCase) -> Number | None:
+    """Mean over the cases, with its standard error."""
+    values = list(by_case.values())
+    if not values:
+        return None
+    stderr = None
+    if len(values) > 1:
+        stderr = stdev(values) / math.sqrt(len(values))
+    return Number(mean(values), stderr, len(values))
+
+
+def _differences(
+    scores: Sequence[CaseScore],
+    cases: Mapping[str, Mapping[str, ByCase]],
+    methods: Sequence[str],
+    site: str,
+) -> dict[tuple[str, str], Difference]:
+    """Strategy and reference -> their difference at one site."""
+    found: dict[tuple[str, str], Difference] = {}
+    of_site = [score for score in scores if score.site == site]
+    try:
+        compared = compare_paired(of_site, methods)
+    except ConfigError:  # no case of this site is common to two strategies
+        return found
+    for pair in compared.pairs:
+        one = cases[pair.strategy][site]
+        other = cases[pair.reference][site]
+        common = sorted(one.keys() & other.keys())
+        pairs = [one[case] - other[case] for case in common]
+        over_cases = difference_of(_mean_of(one, common), _mean_of(other, common), pairs)
+        estimate, low, high = pair.difference
+        difference = over_cases
+        if not math.isnan(low) and not math.isnan(high):
+            within_noise = low <= 0 <= high
+            stderr, n = over_cases.stderr, over_cases.n
+            difference = Difference(estimate, stderr, n, low, high, within_noise, paired=True)
+        found[pair.strategy, pair.reference] = difference
+        found[pair.reference, pair.strategy] = _turned(difference)
+    return found
+
+
+def _mean_of(by_case: ByCase, cases: Sequence[str]) -> Number:
+    return Number(mean(by_case[case] for case in cases))
+
+
+def _turned(difference: Difference) -> Difference:
+    """The same difference the other way round."""
+    low = None if difference.high is None else -difference.high
+    high = None if difference.low is None else -difference.low
+    turned = {**asdict(difference), "value": -difference.value, "low": low, "high": high}
+    return Difference(**turned)
+
+
+def _entry(
+    runs: Mapping[str, Any],
+    name: str,
+    by_site: Mapping[str, ByCase],
+    references: tuple[str | None, str | None],
+    cases: Mapping[str, Mapping[str, ByCase]],
+    differences: Mapping[str, Mapping[tuple[str, str], Difference]],
+) -> dict[str, Any]:
+    """One strategy in place of its trainings.
+
+    Args:
+        runs: all trainings.
+        name: of the strategy.
+        by_site: its cases.
+        references: Standalone and FedAvg, where they are compared with it.
+        cases: of all strategies.
+        differences: site -> strategy and reference -> difference.
+    """
+    mine = [run for run in runs.values() if run["method"] == name]
+    standalone, fedavg = references
+    alone = [run for run in runs.values() if run["method"] == standalone]
+    judged = all(run["judged"] for run in [*mine, *alone])
+    numbers = {}
+    for site, by_case in by_site.items():
+        number = _number(by_case)
+        if number is not None:
+            numbers[site] = number
+
+    sites = {}
+    for site, first in mine[0]["sites"].items():
+        gain = None
+        against_fedavg = None
+        difference = differences.get(site, {}).get((name, str(standalone)))
+        if difference is not None and standalone is not None:
+            reached_alone = _number(cases[standalone][site])
+            if reached_alone is not None:
+                gain = Gain(**asdict(difference), alone=reached_alone.value)
+        if fedavg is not None:
+            against_fedavg = differences.get(site, {}).get((name, fedavg))
+        verdict = None
+        if judged and name != standalone:
+            verdict = left_behind(site, numbers, gain)
+        sites[site] = {
+            **first,
+            "score": _plain(numbers.get(site)),
+            "gain": _plain(gain),
+            "left_behind": _plain(verdict),
+            "against_fedavg": _plain(against_fedavg),
+            # These are of single trainings.
+            "aggregation_weight": None,
+            "last_mile": None,
+            "boundary": None,
+        }
+    validation = [run["validation_mean"] for run in mine if run["validation_mean"] is not None]
+    return {
+        **mine[0],
+        "judged": judged,
+        "sites": sites,
+        "standalone": standalone if name != standalone else None,
+        "fedavg": fedavg,
+        "valuations": [],
+        "comparable": len(numbers) == len(sites),
+        "validation_mean": mean(validation) if validation else None,
+    }
+
+
+def _plain(found: Any) -> Any:
+    return None if found is None else to_json(asdict(found))
+
+
+def _focus(report: Mapping[str, Any], strategies: Mapping[str, Any]) -> str | None:
+    """The strategy of the report's focus; else the first federated one."""
+    if report["focus"] is not None:
+        method: str = report["strategies"][report["focus"]]["method"]
+        if method in strategies:
+            return method
+    for name, found in strategies.items():
+        if found["strategy"] != "Standalone":
+            return name
+    return None

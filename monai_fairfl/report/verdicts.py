@@ -1,0 +1,130 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""One verdict for each hospital: they exclude each other, and add up to the hospitals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from monai_fairfl.report.comparison import MARGIN
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One verdict.
+
+    Args:
+        title: as a row shows it.
+        counted: as it follows a number of hospitals.
+        tone: ``"good"``, ``"bad"``, ``"open"`` or ``"none"``, which is its colour.
+    """
+
+    title: str
+    counted: str
+    tone: str
+
+
+VERDICTS = {
+    "better": Verdict("Better off than alone", "better off than alone", "good"),
+    "as_good": Verdict("As good as alone", "as good as alone", "good"),
+    "worse": Verdict("Worse off than alone", "worse off than alone", "bad"),
+    "left_behind": Verdict("Left behind", "left behind", "bad"),
+    "perhaps_left_behind": Verdict("Perhaps left behind", "perhaps left behind", "open"),
+    "unclear": Verdict("No clear difference", "without a clear difference", "open"),
+    "too_few_cases": Verdict("Too few cases to tell", "with too few cases to tell", "open"),
+    "not_judged": Verdict("Not judged yet", "not judged yet", "none"),
+    "not_compared": Verdict("Not compared with alone", "not compared with training alone", "none"),
+    "no_score": Verdict("No Dice", "without a Dice", "none"),
+    "absent": Verdict("Did not take part", "that did not take part", "none"),
+}
+"""Name of a verdict -> its words, in the order in which the overview counts them."""
+
+RULE = (
+    "Better off and worse off: the 95 % interval of the difference from training alone excludes 0. "
+    f"As good: the interval lies within ±{MARGIN:g}. No clear difference: neither."
+)
+
+
+def verdict_of(report: Mapping[str, Any], name: str | None, site: str) -> str:
+    """The verdict on one hospital, a key of :data:`VERDICTS`.
+
+    A hospital that is left behind by its cases, and not better off than alone, is left behind. Of
+    all others the difference from training alone decides.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+        name: of the federated strategy; ``None`` without one.
+        site: name of the hospital.
+
+    >>> site = {"score": {}, "gain": {"value": 0.1, "within_noise": False}, "left_behind": None}
+    >>> report = {"strategies": {"FedCE": {"judged": True, "sites": {"elm": site}}}}
+    >>> verdict_of(report, "FedCE", "elm"), verdict_of(report, "FedCE", "oak")
+    ('better', 'absent')
+    """
+    if name is None:
+        return "not_compared"
+    strategy = report["strategies"][name]
+    result = strategy["sites"].get(site)
+    if result is None:
+        return "absent"
+    if result["score"] is None:
+        return "no_score"
+    if not strategy["judged"]:
+        return "not_judged"
+
+    gain = result["gain"]
+    left_behind = result["left_behind"] or {"verdict": False, "doubtful": False}
+    if gain is not None and gain["within_noise"] is False and gain["value"] > 0:
+        return "better"
+    if left_behind["verdict"]:
+        return "left_behind"
+    if gain is not None and gain["within_noise"] is False:
+        return "worse"
+    if left_behind["doubtful"]:
+        return "perhaps_left_behind"
+    if gain is None:
+        return "not_compared"
+    if gain["within_noise"] is None:
+        return "too_few_cases"
+    if -MARGIN < gain["low"] and gain["high"] < MARGIN:
+        return "as_good"
+    return "unclear"
+
+
+def counted(report: Mapping[str, Any], name: str | None) -> dict[str, int]:
+    """Verdict -> the number of hospitals with it; those without one are left out.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+        name: of the federated strategy; ``None`` without one.
+    """
+    counts = dict.fromkeys(VERDICTS, 0)
+    for site in report["sites"]:
+        counts[verdict_of(report, name, site)] += 1
+    return {verdict: count for verdict, count in counts.items() if count}
+
+
+def overview(report: Mapping[str, Any]) -> str:
+    """How many hospitals have which verdict; empty where the run is not judged.
+
+    >>> better = {"value": 0.1, "within_noise": False}
+    >>> worse = {"value": -0.1, "within_noise": False}
+    >>> sites = {name: {"score": {}, "gain": gain, "left_behind": None}
+    ...          for name, gain in (("A", better), ("B", worse))}
+    >>> strategies = {"FedCE": {"sites": sites, "judged": True}}
+    >>> overview({"focus": "FedCE", "strategies": strategies, "sites": sites})
+    'FedCE, 2 hospitals: 1 better off than alone, 1 worse off than alone.'
+    """
+    name = report["focus"]
+    if name is None or not report["strategies"][name]["judged"]:
+        return ""
+    words = []
+    for verdict, count in counted(report, name).items():
+        words.append(f"{count} {VERDICTS[verdict].counted}")
+    return f"{name}, {_hospitals(len(report['sites']))}: {', '.join(words)}."
+
+
+def _hospitals(count: int) -> str:
+    return "1 hospital" if count == 1 else f"{count} hospitals"

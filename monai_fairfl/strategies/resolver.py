@@ -1,0 +1,321 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Strategies as users give them: by name, name with arguments, dotted path or configuration.
+
+Every command and every engine resolves a strategy here:
+
+- ``FedCE``, or a close name, which is suggested;
+- ``FedCE('sum')``, ``CGSV(beta=2)``;
+- ``my_methods.Mine``, ``my_methods.Mine(0.5)``;
+- ``{"_target_": "monai_fairfl.strategies.FedCE", "mode": "sum"}``.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from monai_fairfl import strategies
+from monai_fairfl.errors import ConfigError, did_you_mean, in_words
+from monai_fairfl.strategies.base import Strategy
+from monai_fairfl.strategies.configuration import TARGET
+from monai_fairfl.utils.importing import load_by_path
+from monai_fairfl.utils.named_classes import concrete_classes, find_class
+
+_EXPECTED = (
+    'give a name, such as FedCE, or {"_target_": "monai_fairfl.strategies.FedCE", "mode": "sum"}'
+)
+
+
+def shipped() -> dict[str, type[Strategy]]:
+    """Name -> class of every strategy of the package.
+
+    >>> "FedCE" in shipped(), "Strategy" in shipped()
+    (True, False)
+    """
+    return concrete_classes(strategies, Strategy)
+
+
+def find(name: str) -> type[Strategy]:
+    """The class of a strategy.
+
+    Args:
+        name: of a shipped strategy, or the dotted path of another one, ``module.Name``.
+
+    Raises:
+        ConfigError: when there is none of that name or path, or the path is of something else. It
+            names those there are, or why the path cannot be imported.
+
+    >>> find("FedCE") is find("monai_fairfl.strategies.FedCE")
+    True
+    >>> find("monai_fairfl.strategies.compose")
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: 'monai_fairfl.strategies.compose' is no class that ...
+    """
+    kind = find_class(name, shipped(), "strategy", "my_methods")
+    if not (isinstance(kind, type) and issubclass(kind, Strategy)):
+        raise ConfigError(
+            f"{name!r} is no class that inherits from monai_fairfl.strategies.Strategy, "
+            f"got {kind!r}"
+        )
+    if inspect.isabstract(kind):
+        lacking = ", ".join(sorted(kind.__abstractmethods__))
+        raise ConfigError(f"strategy {name!r} cannot be used: its class does not define {lacking}")
+    return kind
+
+
+def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
+    """The strategy that a user gave in one of the forms of this module.
+
+    Nothing in a text is run: arguments are numbers, texts in quotes, ``True``, ``False``, ``None``,
+    and lists, tuples and dictionaries of these.
+
+    Args:
+        given: a strategy; a text such as ``FedCE``, ``CGSV(beta=2)`` or ``my_methods.Mine``, with
+            arguments in parentheses where they are not the defaults; or a configuration with
+            ``_target_``, as a mapping or its text.
+
+    Raises:
+        ConfigError: when a text has another form, there is no such strategy, or it does not take
+            the arguments.
+
+    >>> strategy_of("CGSV(beta=2)").name, strategy_of("FedCE('sum')").name
+    ('CGSV-beta_2', 'FedCE-sum')
+    >>> strategy_of({"_target_": "FedCE", "mode": "sum"}).name
+    'FedCE-sum'
+    >>> strategy_of("CGSV(bta=2)")
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: CGSV has no argument 'bta'; did you mean 'beta'?
+    >>> strategy_of("FedCE(mode=sum)")
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: FedCE: mode=sum is no plain value; a text needs quotes: ...
+    """
+    if isinstance(given, Strategy):
+        return given
+    if isinstance(given, Mapping):
+        return _configured(given)
+    if not isinstance(given, str):
+        raise ConfigError(
+            "a strategy is named by a text, such as 'CGSV(beta=2)', or by a configuration with "
+            f"_target_, got {given!r}"
+        )
+    text = given.strip()
+    if text.startswith("{"):
+        return _configured(_mapping(text))
+    return _called(text)
+
+
+def strategy_of_words(words: Sequence[str]) -> Strategy:
+    """The strategy of a command line's words: one text, or a name and ``ARGUMENT=VALUE`` pairs.
+
+    Args:
+        words: such as ``["FedCE", "mode=sum"]``. A value is JSON, or else a text.
+
+    Raises:
+        ConfigError: as :func:`strategy_of`; or a word is no such pair.
+
+    >>> strategy_of_words(["FedCE", "mode=sum"]).name, strategy_of_words(["FedCE('sum')"]).name
+    ('FedCE-sum', 'FedCE-sum')
+    """
+    name, *pairs = words
+    if not pairs:
+        return strategy_of(name)
+    arguments = {}
+    for pair in pairs:
+        argument, separator, text = pair.partition("=")
+        if not separator:
+            raise ConfigError(
+                f"{pair!r} is no argument of a strategy: write ARGUMENT=VALUE, such as mode=sum"
+            )
+        arguments[argument] = _json_or_text(text)
+    return _made(find(name), name, [], arguments)
+
+
+def _called(text: str) -> Strategy:
+    """The strategy of a name, perhaps with arguments in parentheses."""
+    name, call = _name_and_call(text)
+    kind = find(name)
+    short_name = name.rpartition(".")[2]
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    if call is not None:
+        for value in call.args:
+            positional.append(_literal(value, short_name, ""))
+        for keyword in call.keywords:
+            if keyword.arg is None:
+                raise ConfigError(f"{text!r}: write each argument by its name in place of **")
+            named[keyword.arg] = _literal(keyword.value, short_name, f"{keyword.arg}=")
+
+    return _made(kind, text, positional, named)
+
+
+def _made(
+    kind: type[Strategy], text: str, positional: Sequence[Any], named: Mapping[str, Any]
+) -> Strategy:
+    """A strategy of a class, with these arguments.
+
+    Args:
+        kind: the class.
+        text: how the user named it, for errors.
+        positional: arguments by their position.
+        named: arguments by their name.
+    """
+    short_name = text.partition("(")[0].rpartition(".")[2]
+    _check_arguments(kind, short_name, positional, named)
+    try:
+        return kind(*positional, **named)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{text!r} cannot be made: {error}") from error
+    except Exception as error:  # whatever a constructor raises
+        raise ConfigError(f"{text!r} cannot be made: {in_words(error)}") from error
+
+
+def _json_or_text(text: str) -> Any:
+    """A word as JSON, or as a text.
+
+    >>> _json_or_text("0.5"), _json_or_text("sum"), _json_or_text("null")
+    (0.5, 'sum', None)
+    """
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+# --- a configuration with _target_
+
+
+def _mapping(text: str) -> Mapping[str, Any]:
+    """A configuration in a text, as Python or JSON writes it."""
+    found: object
+    try:
+        found = json.loads(text)
+    except ValueError:
+        try:
+            found = ast.literal_eval(text)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
+            raise ConfigError(f"{text!r} is no configuration: {_EXPECTED}") from error
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{text!r} is no configuration: {_EXPECTED}")
+    return found
+
+
+def _configured(configuration: Mapping[str, Any]) -> Strategy:
+    """The strategy of a configuration; its parts are made first."""
+    found = _component(configuration)
+    if not isinstance(found, Strategy):
+        raise ConfigError(f"{configuration[TARGET]!r} makes no strategy but {found!r}: {_EXPECTED}")
+    return found
+
+
+def _component(configuration: Mapping[str, Any]) -> Any:
+    """What a configuration describes: a strategy, or a part of one."""
+    if TARGET not in configuration:
+        raise ConfigError(f"{dict(configuration)} has no {TARGET}: {_EXPECTED}")
+    target = configuration[TARGET]
+    arguments = {}
+    for name, value in configuration.items():
+        if name != TARGET:
+            arguments[name] = _built(name, value)
+    make = _target(target)
+    if isinstance(make, type) and issubclass(make, Strategy):
+        return _made(find(str(target)), str(target), [], arguments)
+    try:
+        return make(**arguments)
+    except Exception as error:  # whatever it raises
+        raise ConfigError(f"{target} cannot be made with {arguments}: {in_words(error)}") from error
+
+
+def _target(target: object) -> Any:
+    """The class or function that ``_target_`` names; of this package also by its name alone."""
+    if isinstance(target, str) and target in strategies.__all__:
+        return getattr(strategies, target)
+    if isinstance(target, str) and "." not in target:
+        # Names those there are.
+        return find(target)
+    return load_by_path(target, "strategy")
+
+
+def _built(name: str, value: Any) -> Any:
+    """An argument of a configuration, with the components in it."""
+    if isinstance(value, Mapping) and TARGET in value:
+        return _component(value)
+    if isinstance(value, Mapping):
+        return {key: _built(name, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_built(name, item) for item in value]
+    if isinstance(value, str) and value.startswith(("$", "@", "%")):
+        raise ConfigError(
+            f"{name}={value!r} is an expression of MONAI, which only a configuration file may "
+            "hold: write it into a file after federate.json"
+        )
+    return value
+
+
+# --- a name with arguments
+
+
+def _name_and_call(text: str) -> tuple[str, ast.Call | None]:
+    """The name in a text, and the call of it where the text has parentheses."""
+    shape = (
+        f"{text!r} names no strategy: give its name, such as FedCE, or its name with arguments, "
+        "such as 'CGSV(beta=2)'"
+    )
+    try:
+        found = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise ConfigError(shape) from error
+    call = None
+    if isinstance(found, ast.Call):
+        call = found
+        found = call.func
+    name = ast.unparse(found)
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigError(shape)
+    return name, call
+
+
+def _literal(node: ast.expr, name: str, argument: str) -> Any:
+    """The plain value of an argument.
+
+    Args:
+        node: as it was written.
+        name: of the strategy, for the error.
+        argument: its name and ``=``; empty where it was given by its position.
+    """
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
+        written = ast.unparse(node)
+        hint = "give a number, a text in quotes, True, False, None, or a list of these"
+        if isinstance(node, ast.Name):
+            hint = f"a text needs quotes: {argument}{written!r}"
+        raise ConfigError(f"{name}: {argument}{written} is no plain value; {hint}") from error
+
+
+def _check_arguments(
+    kind: type[Strategy], name: str, positional: Sequence[Any], named: Mapping[str, Any]
+) -> None:
+    """Refuse arguments that the strategy does not have, and name those that it needs."""
+    signature = inspect.signature(kind)
+    takes_any = False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            takes_any = True
+    for argument in named:
+        if argument not in signature.parameters and not takes_any:
+            hint = did_you_mean(argument, signature.parameters)
+            raise ConfigError(f"{name} has no argument {argument!r}{hint}")
+    try:
+        signature.bind(*positional, **named)
+    except TypeError as error:
+        raise ConfigError(
+            f"{name}{signature} cannot take these arguments: {error}; monai-fairfl strategies "
+            f"{name} describes them"
+        ) from error

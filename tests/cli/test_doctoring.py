@@ -1,0 +1,85 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""``monai-fairfl doctor``: what is wrong is named with its fix, and the exit code says so."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.command_line import run_json
+
+from monai_fairfl.cli import doctoring, main
+
+
+def statuses(found: dict[str, Any]) -> dict[str, list[str]]:
+    by_name: dict[str, list[str]] = {}
+    for check in found["checks"]:
+        by_name.setdefault(check["what"], []).append(check["status"])
+    return by_name
+
+
+def test_the_environment_of_the_tests_is_right(capsys: pytest.CaptureFixture[str]) -> None:
+    found = statuses(run_json(capsys, "doctor"))
+    for name in ("Python", "torch", "monai", "cores", "free disk", "free memory"):
+        assert found[name] == ["ok"]
+    assert {f"extra {extra}" for extra in doctoring.FOR_USERS} <= set(found)
+
+
+def test_every_library_that_is_needed_is_looked_at_and_every_extra_for_users() -> None:
+    needed = {name for name, _ in doctoring._requirements(None)}
+    assert {"monai", "torch", "numpy", "rich"} <= needed
+    assert not {"nvflare", "pytest"} & needed
+    assert {name for name, _ in doctoring._requirements("nvflare")} == {"nvflare"}
+    assert set(doctoring.NEEDS) == set(doctoring.FOR_USERS)
+
+
+def test_a_version_that_is_not_supported_is_wrong_and_named_with_its_fix(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    requires = ["numpy<1", "no-such-library>=2", 'pydicom>=99; extra == "dicom"']
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: requires)
+    assert main(["doctor"]) == 2
+    printed = capsys.readouterr().out
+    version = importlib.metadata.version("numpy")
+    assert f"WRONG  numpy: {version}, supported is <1; pip install 'numpy<1'" in printed
+    assert "WRONG  no-such-library: not installed; pip install 'no-such-library>=2'" in printed
+    # What is optional is no fault.
+    assert "note   extra dicom: pydicom" in printed
+    assert "2 of " in printed.splitlines()[-1]
+
+
+def test_too_little_disk_or_memory_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usage = shutil.disk_usage("/")._replace(free=2**20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    monkeypatch.setattr("monai_fairfl.utils.machine.free_memory", lambda: 2**29)
+    found = run_json(capsys, "doctor", code=2)
+    assert statuses(found)["free disk"] == ["WRONG"]
+    [memory] = [check for check in found["checks"] if check["what"] == "free memory"]
+    assert memory["found"] == "0.5 GiB, a training needs 1.0 GiB" and "--jobs 1" in memory["fix"]
+
+
+@pytest.mark.slow
+def test_the_data_are_checked_in_short(
+    hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "sites"
+    shutil.copytree(hospitals / "alder", root / "alder")
+    found = run_json(capsys, "doctor", root, code=2)
+    assert statuses(found)["data sites"] == ["ok", "WRONG"]
+    assert "a federation needs two" in found["checks"][-1]["fix"]
+
+    shutil.copytree(hospitals / "elm", root / "elm")
+    assert statuses(run_json(capsys, "doctor", root))["data sites"] == ["ok"]
+
+    (root / "elm" / "Case00.nii.gz").write_text("no volume")
+    found = run_json(capsys, "doctor", root, code=2)
+    assert statuses(found)["data sites"] == ["ok", "WRONG"]
+    assert "Case00" in found["checks"][-1]["found"] and "--check" in found["checks"][-1]["fix"]
+
+    assert statuses(run_json(capsys, "doctor", tmp_path / "nowhere", code=2))["data nowhere"]

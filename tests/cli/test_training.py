@@ -1,0 +1,220 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""``monai-fairfl train``: the line that it prints is the line that it runs, quietly."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers import warm_python
+from helpers.checkout import CHECKOUT
+
+from monai_fairfl.cli import main
+from monai_fairfl.cli.program import _parser
+from monai_fairfl.cli.running import require_end
+from monai_fairfl.cli.training import line_of
+from monai_fairfl.data.layouts import site_folders
+from monai_fairfl.errors import FederationError
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run_folder.schedule import Schedule
+
+TINY = ["--rounds", "2", "--local-epochs", "1", "--jobs", "1"]
+TINY += ["--overrides", "{'size': [32, 32], 'channels': [4, 8]}"]
+FEDCE = ["--strategy", "FedCE('sum')"]
+
+Run = Callable[..., pytest.CaptureFixture[str]]
+
+
+@pytest.fixture(scope="module")
+def sites(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The two smallest hospitals."""
+    root = tmp_path_factory.mktemp("train") / "sites"
+    for site in sorted(site_folders(hospitals).values())[:2]:
+        shutil.copytree(site, root / site.name)
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(sites: Path) -> Path:
+    """The folder of a run of the command."""
+    out = sites.parent / "run"
+    assert main(["train", str(sites), "--out", str(out), *FEDCE, *TINY]) == 0
+    return out
+
+
+def words_of(root: Path, *given: str) -> list[str]:
+    """The words of the line that a command line asks for."""
+    line, _, _ = line_of(_parser().parse_args(["train", str(root), *given]), root)
+    return line.words
+
+
+def test_nothing_given_is_the_bundle_as_it_is(sites: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(sites.parent)
+    words = words_of(sites)
+    assert words[:4] == ["python", "-m", "monai.bundle", "run"]
+    names = [word for word in words if word.startswith("--")]
+    assert names == [
+        *("--config_file", "--bundle_root", "--sites_root"),
+        *("--run_dir", "--strategy", "--resume"),
+    ]
+    assert words[words.index("--run_dir") + 1] == str(sites.parent / "train-sites-FedAvg")
+
+
+def test_what_is_given_is_an_argument_of_the_line(sites: Path) -> None:
+    given = ["--adapt", "--seed", "3", "--devices", "cpu", "cpu", *FEDCE, *TINY]
+    words = words_of(sites, *given, "--out", "there")
+    arguments = dict(zip(words[4::2], words[5::2], strict=True))
+    assert arguments["--adapt_epochs"] == "10"
+    assert arguments["--seed"] == "3"
+    assert arguments["--devices"] == '["cpu", "cpu"]'
+    assert arguments["--strategy"] == "FedCE('sum')"
+    assert arguments["--overrides"] == '{"size": [32, 32], "channels": [4, 8]}'
+    assert arguments["--run_dir"] == str(Path("there").absolute())
+
+
+def test_overrides_come_beside_those_of_a_first_look(sites: Path) -> None:
+    words = words_of(sites, "--quick", "--overrides", "{'size': [32, 32]}")
+    arguments = dict(zip(words[4::2], words[5::2], strict=True))
+    assert "quick.json" in arguments["--config_file"]
+    assert arguments["--overrides#size"] == "[32, 32]"
+    assert arguments["--run_dir"].endswith("train-sites-FedAvg-quick")
+    # A # in a key is no place in the configuration of the federation.
+    words = words_of(sites, "--quick", "--overrides", "{'loss#batch': True}")
+    arguments = dict(zip(words[4::2], words[5::2], strict=True))
+    assert "'loss#batch': True" in arguments["--overrides"]
+    assert "'channels': [16, 32, 64, 128]" in arguments["--overrides"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--strategy", "fedce"], "did you mean 'FedCE'"),
+        (["--bundle", "prostat"], "bundle 'prostat' is neither a folder"),
+        (["--overrides", "{'sise': [32, 32]}"], "override 'sise' names nothing"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_before_anything_is_trained(
+    given: list[str], words: str, sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["train", str(sites), "--out", str(out), *given]) == 2
+    printed = capsys.readouterr().err
+    assert words in printed and "Traceback" not in printed
+    assert not (out / "ledger.jsonl").exists()
+
+
+def test_one_hospital_is_no_federation(
+    sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(next(sites.iterdir()), tmp_path / "sites" / "alone")
+    assert main(["train", str(tmp_path / "sites")]) == 2
+    assert "a federation needs two" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_training_leaves_its_run_and_a_log_of_what_libraries_printed(trained: Path) -> None:
+    records = read_ledger(trained / "ledger.jsonl")
+    assert [record["kind"] for record in records] == ["start", "round", "round", "end"]
+    assert (trained / "report.html").is_file() and (trained / "models" / "global.pt").is_file()
+    log = (trained / "log.txt").read_text()
+    assert "FedCE-sum round 2/2" in log
+    config = json.loads((trained / "config.json").read_text())
+    assert config["command"][:4] == ["python", "-m", "monai.bundle", "run"]
+    assert config["trained_with"] == {"size": [32, 32]}
+
+
+@pytest.mark.slow
+def test_the_same_command_goes_on_and_shows_what_is_there(
+    trained: Path, sites: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ledger = (trained / "ledger.jsonl").read_bytes()
+    handlers = list(logging.getLogger().handlers)
+    assert main(["train", str(sites), "--out", str(trained), *FEDCE, *TINY]) == 0
+    printed = capfd.readouterr()
+    assert "FedCE-sum: 2 rounds of 1 local epochs. All rounds are done." in printed.out
+    assert f"Report: {trained / 'report.html'}" in printed.out
+    assert (
+        "It trains with size [32, 32]; the bundle was measured with size [128, 128]" in printed.out
+    )
+    assert "eval()" not in printed.out + printed.err and "INFO" not in printed.out + printed.err
+    assert (trained / "ledger.jsonl").read_bytes() == ledger
+    # The bundle's logging.conf has set those of the log.
+    assert logging.getLogger().handlers == handlers
+
+
+@pytest.mark.slow
+def test_another_training_is_refused_in_the_folder_of_this_one(
+    trained: Path, sites: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (trained / "ledger.jsonl").read_bytes(), (trained / "config.json").read_bytes()
+    assert main(["train", str(sites), "--out", str(trained), "--strategy", "FedAvg", *TINY]) == 2
+    assert "strategy" in capsys.readouterr().err
+    assert main(["train", str(sites), "--out", str(trained), *FEDCE, *TINY, "--seed", "1"]) == 2
+    assert "seed" in capsys.readouterr().err
+    assert before == (
+        (trained / "ledger.jsonl").read_bytes(),
+        (trained / "config.json").read_bytes(),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_printed_line_trains_the_same_bits_and_the_command_shows_its_progress(
+    trained: Path, sites: Path, tmp_path: Path
+) -> None:
+    arguments = [
+        "-m",
+        "monai_fairfl",
+        "train",
+        str(sites),
+        "--out",
+        str(tmp_path / "short" / "run"),
+    ]
+    done = warm_python.run([*arguments, *FEDCE, *TINY], CHECKOUT)
+    assert done.returncode == 0, done.stderr
+    ledger = (trained / "ledger.jsonl").read_bytes()
+    assert (tmp_path / "short" / "run" / "ledger.jsonl").read_bytes() == ledger
+    assert "FedCE-sum: round 1/2; about" in done.stderr
+    assert "The first round is timed: about a minute for the others" in done.stderr
+    # MONAI's warning about configurations, and its lines, are in the log alone.
+    log = (tmp_path / "short" / "run" / "log.txt").read_text()
+    for text in ("eval()", "input summary of monai.bundle"):
+        assert text in log and text not in done.stdout + done.stderr
+
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("python -m")]
+    words = shlex.split(line)
+    words[words.index("--run_dir") + 1] = str(tmp_path / "long" / "run")
+    assert warm_python.run(words[1:], CHECKOUT).returncode == 0
+    assert (tmp_path / "long" / "run" / "ledger.jsonl").read_bytes() == ledger
+
+
+@pytest.mark.slow
+def test_a_training_that_goes_on_says_how_long_the_rest_will_take(
+    trained: Path, sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    Schedule([4], {0: 60.0, 1: 60.0}).took(tmp_path / "run", 1, 60.0)
+    more = [*TINY[2:], "--rounds", "3"]
+    assert main(["train", str(sites), "--out", str(tmp_path / "run"), *FEDCE, *more]) == 0
+    assert "2 rounds are done; about a minute for the others" in capsys.readouterr().out
+    kinds = [record["kind"] for record in read_ledger(tmp_path / "run" / "ledger.jsonl")]
+    assert kinds.count("round") == 3
+
+
+@pytest.mark.slow
+def test_a_training_that_a_signal_stopped_is_not_shown_as_one_that_is_done(
+    trained: Path, tmp_path: Path
+) -> None:
+    require_end(trained)
+    shutil.copytree(trained, tmp_path / "run")
+    ledger = tmp_path / "run" / "ledger.jsonl"
+    # Without its last record, as a signal leaves it.
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(FederationError, match="run stopped after round 2. The same command"):
+        require_end(tmp_path / "run")

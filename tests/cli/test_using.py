@@ -1,0 +1,161 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""``monai-fairfl infer`` and ``evaluate``: they end with an answer, and replace nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from helpers.command_line import run_json
+
+from monai_fairfl.bundle.initial import bundle_recipe, initial_model
+from monai_fairfl.bundle.shipped import find_bundle
+from monai_fairfl.cli import main
+from monai_fairfl.cli.model_runs import bundle_of_model, model_file
+from monai_fairfl.data.datalist import site_datalist
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.model_files.recipe import save_model_file
+
+PROSTATE = find_bundle("prostate_mri_segmentation")
+SMALL = {"size": [32, 32], "channels": [4, 8]}
+
+
+@pytest.fixture(scope="module")
+def run_folder(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run's folder with the model that it would begin with, and the splits of two sites."""
+    folder = tmp_path_factory.mktemp("using") / "run"
+    (folder / "models").mkdir(parents=True)
+    torch.manual_seed(0)
+    weights, spec = initial_model(PROSTATE, SMALL)
+    recipe = bundle_recipe(PROSTATE, SMALL)
+    save_model_file(folder / "models" / "global.pt", spec.with_aliases(weights), recipe)
+    for site in ("alder", "elm"):
+        site_datalist(hospitals / site, folder / "datalists" / f"{site}.json")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scans(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two volumes, and a file that is none."""
+    folder = tmp_path_factory.mktemp("scans")
+    for name in ("Case00.nii.gz", "Case01.nii.gz"):
+        shutil.copy(hospitals / "alder" / name, folder / name)
+    (folder / "broken.nii.gz").write_text("no volume")
+    return folder
+
+
+@pytest.mark.slow
+def test_an_inference_ends_with_its_cases_and_is_not_done_twice(
+    run_folder: Path, scans: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "masks"
+    words = ["infer", str(run_folder), str(scans), "--out", str(out)]
+    # One case could not be read.
+    assert main([*words, "--no-pictures"]) == 3
+    printed = capfd.readouterr()
+    assert "python -m monai.bundle run --config_file" in printed.out
+    assert "2 of 3 cases segmented." in printed.out
+    assert "Look at: broken: cannot be read" in printed.out
+    assert "Volumes are not compared: that takes 5 masks or more" in printed.out
+    assert "eval()" not in printed.out + printed.err and "INFO" not in printed.out + printed.err
+    assert not list(out.glob("*.png"))
+
+    table = json.loads((out / "volumes.json").read_text())
+    mask = nib.load(out / table["cases"][0]["mask"])
+    voxels = int(np.asarray(mask.dataobj).sum())  # type: ignore[attr-defined]
+    volume = voxels * np.prod(mask.header.get_zooms()) / 1000  # type: ignore[attr-defined]
+    assert table["cases"][0]["millilitres"] == pytest.approx(volume, rel=1e-3)
+    assert f"{volume:.1f} ml" in printed.out
+    with (out / "volumes.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["status"] for row in rows] == ["segmented", "segmented", "skipped"]
+
+    # The broken one is mended: the same command does it all; then there is nothing left to do.
+    shutil.copy(scans / "Case00.nii.gz", tmp_path / "broken.nii.gz")
+    whole = tmp_path / "whole"
+    shutil.copytree(scans, whole)
+    shutil.copy(scans / "Case01.nii.gz", whole / "broken.nii.gz")
+    again = ["infer", str(run_folder), str(whole), "--out", str(tmp_path / "all")]
+    assert main(again) == 0
+    assert len(list((tmp_path / "all").glob("*_overlay.png"))) == 3
+    before = (tmp_path / "all" / "Case00_pred.nii.gz").stat().st_mtime_ns
+    capfd.readouterr()
+    assert main(again) == 0
+    printed = capfd.readouterr()
+    assert "holds the answer already" in printed.out and "3 of 3 cases" in printed.out
+    assert (tmp_path / "all" / "Case00_pred.nii.gz").stat().st_mtime_ns == before
+
+    # Masks of other images never come between these.
+    assert main(["infer", str(run_folder), str(scans), "--out", str(tmp_path / "all")]) == 2
+    assert "masks of other images or of another model" in capfd.readouterr().err
+
+
+def test_a_folder_with_something_else_is_refused(
+    run_folder: Path, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "letter.txt").write_text("dear colleague")
+    words = ["infer", run_folder, scans, "--out", tmp_path]
+    assert "holds something else already" in run_json(capsys, *words, code=2)["error"]
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_model_is_a_file_or_the_folder_of_its_run(run_folder: Path, tmp_path: Path) -> None:
+    assert model_file(str(run_folder)) == run_folder / "models" / "global.pt"
+    with pytest.raises(ConfigError, match="name a model file, or the folder of a run"):
+        model_file(str(tmp_path))
+
+
+def test_the_bundle_of_a_model_is_that_which_trained_it(run_folder: Path, tmp_path: Path) -> None:
+    assert bundle_of_model(run_folder / "models" / "global.pt", None) == PROSTATE
+    torch.save({"w": torch.zeros(1)}, tmp_path / "bare.pt")
+    with pytest.raises(ConfigError, match="does not record how it was trained.*--bundle"):
+        bundle_of_model(tmp_path / "bare.pt", None)
+    weights, spec = initial_model(PROSTATE, SMALL)
+    recipe = bundle_recipe(PROSTATE, SMALL)
+    assert recipe is not None
+    other = type(recipe).from_state({**recipe.state_dict(), "bundle": "Spleen"}, "a")
+    save_model_file(tmp_path / "other.pt", spec.with_aliases(weights), other)
+    with pytest.raises(ConfigError, match="the bundle 'Spleen', which is not shipped"):
+        bundle_of_model(tmp_path / "other.pt", None)
+
+
+@pytest.mark.slow
+def test_an_evaluation_scores_the_test_cases_of_the_models_own_run(
+    run_folder: Path, hospitals: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "sites"
+    for site in ("alder", "elm"):
+        shutil.copytree(hospitals / site, root / site)
+    words = ["evaluate", str(run_folder), str(root), "--out", str(tmp_path / "scores")]
+    assert main(words) == 0
+    printed = capfd.readouterr().out
+    lists = json.loads((run_folder / "datalists" / "elm.json").read_text())
+    with (tmp_path / "scores" / "elm" / "val_mean_dice_raw.csv").open(newline="") as file:
+        scored = [Path(row["filename"]).name for row in csv.DictReader(file)]
+    assert scored == [Path(case["image"]).name for case in lists["testing"]]
+    assert "hospital  cases  Dice" in printed and "elm: the test cases of the run." in printed
+
+    # The same again reads what is there; another model is refused.
+    assert main(words) == 0
+    assert "python -m monai.bundle" not in capfd.readouterr().out
+    weights, spec = initial_model(PROSTATE, SMALL)
+    lone = tmp_path / "a" / "b" / "lone.pt"
+    lone.parent.mkdir(parents=True)
+    later = {name: value + 1 for name, value in weights.items()}
+    save_model_file(lone, spec.with_aliases(later), bundle_recipe(PROSTATE, SMALL))
+    assert main(["evaluate", str(lone), str(root), "--out", str(tmp_path / "scores")]) == 2
+    assert "scores of another model or of other data" in capfd.readouterr().err
+
+    # A model from elsewhere: it is not known what it was trained on.
+    assert main(["evaluate", str(lone), str(root / "elm"), "--out", str(tmp_path / "lone")]) == 0
+    printed = capfd.readouterr().out
+    assert "elm: all cases: where the model was trained on some of them" in printed
+    with (tmp_path / "lone" / "elm" / "val_mean_dice_raw.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 4

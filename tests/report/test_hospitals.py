@@ -1,0 +1,371 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""One row for each hospital: verdicts that exclude each other, contributions, and advice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.ledgers import replace_closing_scores
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from monai_fairfl.client.state import ClientState
+from monai_fairfl.report.advice import cases_to_tell
+from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.comparison import MARGIN
+from monai_fairfl.report.hospitals import Decision, decision_of
+from monai_fairfl.report.summary import summarise
+from monai_fairfl.report.verdicts import VERDICTS, counted, overview, verdict_of
+from monai_fairfl.report.write import write_report
+
+WriteRun = Callable[..., Path]
+SHARES = {"contributions": {"elm": 0.2, "oak": 0.8}, "samples": {"elm": 60, "oak": 40}}
+
+
+def report_of(*runs: Path) -> dict[str, Any]:
+    return summarise(load_runs(runs))
+
+
+def decision(*runs: Path) -> Decision:
+    report = report_of(*runs)
+    return decision_of(report, report["focus"])
+
+
+def with_cases(run: Path, site: str, scores: Sequence[float], name: str = "FedCE") -> Path:
+    """The run, with the table of cases behind the closing test score of a site."""
+    state = ClientState(run / "sites" / site / "state")
+    cases = {f"case{number}.nii": {"dice": score} for number, score in enumerate(scores)}
+    state.save_cases(name, "test_score-1-0", cases)
+    return run
+
+
+# ---- the difference
+
+
+def test_the_interval_is_that_of_a_paired_t_test_where_the_cases_are_there(
+    write_run: WriteRun,
+) -> None:
+    alone = np.array([0.70, 0.80, 0.55, 0.90])
+    joined = alone + np.array([0.03, 0.02, 0.05, 0.02])
+    runs = []
+    for name, scores in (("Standalone", alone), ("FedCE", joined)):
+        score = (scores.mean(), stats.sem(scores), len(scores))
+        run = write_run(name, {"elm": score, "oak": (0.8, 0.01, 4)})
+        runs.append(with_cases(run, "elm", scores.tolist(), name))
+    found = decision(*runs).hospitals
+
+    test = stats.ttest_rel(joined, alone)
+    interval = test.confidence_interval(0.95)
+    gain = found["elm"].difference
+    assert gain is not None and gain["paired"] is True
+    assert (gain["low"], gain["high"]) == pytest.approx((interval.low, interval.high), abs=1e-5)
+    # As independent scores these four cases would tell nothing.
+    assert stats.ttest_ind(joined, alone).pvalue > 0.5
+    assert found["elm"].verdict == "better"
+    assert found["oak"].difference is not None and found["oak"].difference["paired"] is False
+
+
+@pytest.mark.parametrize(
+    "damage", ["other cases", "numbers for names", "damaged", "of another score"]
+)
+def test_what_cannot_be_paired_is_taken_as_independent(damage: str, write_run: WriteRun) -> None:
+    scores = [0.7, 0.8, 0.6]
+    number = (0.7, float(stats.sem(scores)), 3)
+    runs = []
+    for name in ("Standalone", "FedCE"):
+        run = write_run(name, {"elm": number})
+        with_cases(run, "elm", scores, name)
+        runs.append(run)
+    [table] = (runs[1] / "sites" / "elm" / "state").glob("*.csv")
+    changed = {
+        "other cases": table.read_text().replace("case2", "case9"),
+        "numbers for names": "case,dice\n0,0.7\n1,0.8\n2,0.6\n",
+        "damaged": "case,dice\ncase0.nii\n",
+        "of another score": table.read_text().replace("0.6", "0.9"),
+    }
+    if damage == "numbers for names":
+        [first] = (runs[0] / "sites" / "elm" / "state").glob("*.csv")
+        first.write_text(changed[damage])
+    gain = decision(*runs).hospitals["elm"].difference
+    assert gain is not None and gain["paired"] is True or damage == "numbers for names"
+    table.write_text(changed[damage])
+    gain = decision(*runs).hospitals["elm"].difference
+    assert gain is not None and gain["paired"] is False
+    assert gain["stderr"] == pytest.approx(np.hypot(number[1], number[1]))
+
+
+# ---- the verdict
+
+
+def site_result(
+    gain: Mapping[str, Any] | None, left_behind: Mapping[str, Any] | None, has_score: bool
+) -> dict[str, Any]:
+    score = {"value": 0.8, "stderr": 0.01, "n": 5} if has_score else None
+    return {"score": score, "gain": gain, "left_behind": left_behind}
+
+
+gains = st.none() | st.builds(
+    lambda value, width: {
+        "value": value,
+        "low": None if width is None else value - width,
+        "high": None if width is None else value + width,
+        "within_noise": None if width is None else abs(value) <= width,
+    },
+    st.floats(-0.5, 0.5),
+    st.none() | st.floats(0, 0.3),
+)
+lefts = st.none() | st.sampled_from(
+    [
+        {"verdict": True, "doubtful": False},
+        {"verdict": False, "doubtful": True},
+        {"verdict": False, "doubtful": False},
+    ]
+)
+
+
+@given(
+    sites=st.lists(st.builds(site_result, gains, lefts, st.booleans()), max_size=6),
+    absent=st.integers(0, 2),
+    judged=st.booleans(),
+)
+@settings(deadline=None)
+def test_whatever_the_numbers_each_hospital_has_one_verdict_and_they_add_up(
+    sites: list[dict[str, Any]], absent: int, judged: bool
+) -> None:
+    names = [f"site{number}" for number in range(len(sites) + absent)]
+    strategy = {"judged": judged, "sites": dict(zip(names, sites))}
+    report = {"sites": names, "strategies": {"FedCE": strategy}, "focus": "FedCE"}
+    for name, result in zip(names, sites):
+        verdict = verdict_of(report, "FedCE", name)
+        gain = result["gain"]
+        if verdict in ("better", "worse"):
+            assert gain["within_noise"] is False
+            assert (gain["value"] > 0) == (verdict == "better")
+        if verdict == "as_good":
+            assert max(abs(gain["low"]), abs(gain["high"])) < MARGIN
+        if judged is False:
+            assert verdict in ("not_judged", "no_score")
+    assert sum(counted(report, "FedCE").values()) == len(names)
+    numbers = [int(word) for word in overview(report).replace(",", " ").split() if word.isdigit()]
+    if judged:
+        assert numbers[0] == sum(numbers[1:]) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("alone", "joined", "verdict"),
+    [
+        ((0.7, 0.01, 9), (0.8, 0.01, 9), "better"),
+        ((0.8, 0.001, 9), (0.79, 0.001, 9), "worse"),
+        ((0.8, 0.001, 9), (0.7, 0.001, 9), "left_behind"),
+        ((0.8, 0.001, 9), (0.801, 0.001, 9), "as_good"),
+        ((0.8, 0.05, 9), (0.82, 0.05, 9), "unclear"),
+        ((0.8, 0.05, 9), (0.75, 0.05, 9), "perhaps_left_behind"),
+        ((0.8, None, 1), (0.82, None, 1), "too_few_cases"),
+    ],
+)
+def test_the_verdict_follows_the_interval_and_the_rules_of_who_is_left_behind(
+    alone: Any, joined: Any, verdict: str, write_run: WriteRun
+) -> None:
+    runs = [write_run("Standalone", {"elm": alone}), write_run("FedCE", {"elm": joined})]
+    assert decision(*runs).hospitals["elm"].verdict == verdict
+
+
+def test_a_hospital_that_gains_is_better_off_though_it_is_far_below_the_others(
+    write_run: WriteRun,
+) -> None:
+    alone = {"elm": (0.9, 0.001, 9), "oak": (0.9, 0.001, 9), "yew": (0.3, 0.001, 9)}
+    joined = {**alone, "yew": (0.5, 0.001, 9)}
+    report = write_report([write_run("Standalone", alone), write_run("FedCE", joined)])
+    assert report["strategies"]["FedCE"]["sites"]["yew"]["left_behind"]["verdict"]
+    assert report["decision"]["hospitals"]["yew"]["verdict"] == "better"
+    assert "it is better off than alone, and its Dice is 0.267" in report["sentences"]["yew"]
+
+
+def test_who_took_no_part_has_no_score_or_no_yardstick_has_its_own_verdict(
+    write_run: WriteRun,
+) -> None:
+    alone = write_run("Standalone", {"elm": 0.8, "oak": 0.8})
+    run = write_run("FedCE", {"elm": 7.0})
+    found = decision(alone, run).hospitals
+    assert (found["elm"].verdict, found["oak"].verdict) == ("no_score", "absent")
+    assert decision(alone).hospitals["elm"].verdict == "not_compared"
+    other = write_run("FedCE", {"elm": (0.8, 0.1, 5)}, folder="by itself")
+    hospital = decision(other).hospitals["elm"]
+    assert hospital.verdict == "not_compared"
+    assert hospital.advice[0].startswith("Run Standalone beside it")
+
+
+def test_a_first_look_judges_nobody_and_advises_a_full_run(write_run: WriteRun) -> None:
+    config = {"full_run": {"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}}
+    runs = []
+    for name in ("Standalone", "FedCE"):
+        runs.append(write_run(name, {"elm": (0.8, 0.01, 9)}, config=config))
+    hospital = decision(*runs).hospitals["elm"]
+    assert hospital.verdict == "not_judged"
+    assert hospital.advice == ["This was a first look: train the full run, then decide"]
+
+
+# ---- who contributed what
+
+
+def test_a_share_is_compared_with_the_share_of_the_images_and_has_its_range_over_rounds(
+    write_run: WriteRun,
+) -> None:
+    before = {**SHARES, "contributions": {"elm": 0.5, "oak": 0.5}}
+    found = decision(write_run("FedCE", {"elm": 0.8, "oak": 0.8}, rounds=[before, SHARES]))
+    assert found.contributions.source == "By FedCE"
+    oak = found.hospitals["oak"].contribution
+    assert oak is not None
+    assert (oak.share, oak.images, oak.ratio) == pytest.approx((0.8, 0.4, 2.0))
+    assert (oak.least, oak.most, oak.range_of, oak.interval) == (0.5, 0.8, "rounds", False)
+    assert oak.words == "carries twice its share of the images"
+    assert "no interval of confidence" in found.contributions.meaning
+    assert any("oak's images and labels" in line for line in found.hospitals["oak"].advice)
+
+
+def test_only_repeats_give_an_interval(write_run: WriteRun) -> None:
+    values = [0.8, 0.7, 0.72]
+    runs = []
+    for seed, value in enumerate(values):
+        record = {"contributions": {"elm": 1 - value, "oak": value}}
+        scores = {"elm": 0.8, "oak": 0.8}
+        runs.append(write_run("FedCE", scores, rounds=[record], seed=seed, folder=f"s{seed}"))
+    oak = decision(*runs).hospitals["oak"].contribution
+    assert oak is not None and oak.interval and oak.range_of == "3 seeds"
+    expected = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert (oak.value, oak.least, oak.most) == pytest.approx((np.mean(values), *expected))
+
+
+def test_an_agreement_is_no_share_of_a_whole(write_run: WriteRun) -> None:
+    record = {"contributions": {"elm": 0.9, "oak": 0.8}, "samples": {"elm": 10, "oak": 90}}
+    found = decision(write_run("ShapFed", {"elm": 0.8, "oak": 0.8}, rounds=[record]))
+    elm = found.hospitals["elm"].contribution
+    assert elm is not None
+    assert (elm.value, elm.share, elm.ratio, elm.words) == (0.9, None, None, "")
+
+
+def test_fedavg_says_why_nobody_knows_who_contributed_and_what_would_tell(
+    write_run: WriteRun,
+) -> None:
+    found = decision(write_run("FedAvg", {"elm": 0.8, "oak": 0.8}, rounds=[SHARES]))
+    assert found.contributions.source is None and found.hospitals["elm"].contribution is None
+    for words in ("does not estimate contributions", "FedCE", "--cross_evaluate_every", "value"):
+        assert words in found.contributions.meaning
+
+
+def test_a_valuation_answers_for_fedavg(write_run: WriteRun) -> None:
+    run = write_run("FedAvg", {"elm": 0.8, "oak": 0.8}, rounds=[SHARES])
+    values = {"elm": {"value": -0.1}, "oak": {"value": 0.3}}
+    valuation = {
+        "name": "exact",
+        "strategy": "FedAvg",
+        "method": "exact",
+        "utility": "mean",
+        "data": "test",
+        "values": values,
+        "shares": {"elm": 0.0, "oak": 1.0},
+        "evaluations": 4,
+        "rank_stability": None,
+        "total": 0.2,
+    }
+    (run / "valuations").mkdir()
+    (run / "valuations" / "exact.json").write_text(json.dumps(valuation))
+    found = decision(run)
+    assert found.contributions.source == "Valued afterwards"
+    assert "Shapley value of the mean Dice" in found.contributions.meaning
+    elm, oak = (found.hospitals[site].contribution for site in ("elm", "oak"))
+    assert elm is not None and "negative" in elm.words
+    assert oak is not None and oak.ratio == pytest.approx(2.5)
+
+
+# ---- which strategy, and what to do
+
+
+def test_it_says_which_strategy_it_is_about_and_why(write_run: WriteRun) -> None:
+    fedce = write_run("FedCE", {"elm": 0.8, "oak": 0.8}, rounds=[SHARES])
+    assert decision(fedce).why == "This is about FedCE, the only federation."
+    fedavg = write_run("FedAvg", {"elm": 0.9, "oak": 0.9}, rounds=[SHARES])
+    assert "FedCE, the one that says who contributed what" in decision(fedce, fedavg).why
+    ditto = write_run("Ditto", {"elm": 0.9, "oak": 0.9}, rounds=[SHARES])
+    assert "the best mean on validation cases" in decision(ditto, fedavg).why
+
+
+@pytest.mark.parametrize(("value", "stderr", "n"), [(0.03, 0.02, 8), (0.1, 0.06, 5)])
+def test_the_cases_asked_for_are_the_fewest_that_would_tell(
+    value: float, stderr: float, n: int
+) -> None:
+    needed = cases_to_tell(value, stderr, n)
+    assert needed is not None and needed > n
+    spread = stderr * np.sqrt(n)
+    for number, tells in ((needed, True), (needed - 1, False)):
+        statistic = value / (spread / np.sqrt(number))
+        assert (2 * stats.t.sf(statistic, number - 1) < 0.05) == tells
+
+
+def test_advice_names_the_test_cases_that_would_tell(write_run: WriteRun) -> None:
+    runs = [
+        write_run("Standalone", {"elm": (0.7, 0.03, 8)}),
+        write_run("FedCE", {"elm": (0.78, 0.03, 8)}),
+    ]
+    [advice] = decision(*runs).hospitals["elm"].advice
+    assert advice == "Four test cases more would tell"
+
+
+def test_who_is_worse_off_is_sent_to_what_serves_it_better(write_run: WriteRun) -> None:
+    runs = [write_run("Standalone", {"elm": (0.9, 0.001, 9)})]
+    runs.append(
+        write_run("FedCE", {"elm": (0.7, 0.001, 9)}, rounds=[{"contributions": {"elm": 1}}])
+    )
+    assert "--adapt_epochs" in decision(*runs).hospitals["elm"].advice[0]
+    runs.append(write_run("FedAvg", {"elm": (0.8, 0.001, 9)}))
+    assert decision(*runs).hospitals["elm"].advice[0] == "Look at FedAvg: it reaches 0.800 here"
+
+
+def with_last_mile(run: Path, gain: float, test_score: float) -> Path:
+    """The run, whose site elm has trained its model further."""
+    adapted = {
+        "adapted_gain": {"value": gain, "stderr": 0.005, "n": 2},
+        "adapted_epochs": 3,
+        "test_score": test_score,
+    }
+    own = {"test_score": {"mean": {"value": 0.8, "stderr": 0.01, "n": 9}}}
+    replace_closing_scores(run, {"elm": {"own": own, "adapted": adapted}})
+    return run
+
+
+@pytest.mark.parametrize(
+    ("gain", "test_score", "advice"),
+    [
+        (0.03, 0.82, "Use the model trained further: +0.030 ± 0.005 on 2 validation cases"),
+        (0.03, 0.75, "Doubt the model trained further, which it took for +0.030"),
+        (0.001, 0.82, "Use the federation's model"),
+    ],
+)
+def test_a_model_of_the_last_mile_is_advised_unless_test_cases_speak_against_it(
+    gain: float, test_score: float, advice: str, write_run: WriteRun
+) -> None:
+    alone = write_run("Standalone", {"elm": (0.7, 0.01, 9)})
+    run = with_last_mile(write_run("FedCE", {"elm": (0.8, 0.01, 9)}), gain, test_score)
+    assert decision(alone, run).hospitals["elm"].advice[0].startswith(advice)
+
+
+def test_advice_asks_about_updates_that_no_training_made_and_rounds_that_were_missed(
+    write_run: WriteRun,
+) -> None:
+    noise = {"guard": "Noise", "action": "quarantined", "reason": "its update is noise"}
+    rounds = [{"verdicts": {"elm": [noise]}}, {"missing": {"oak": "no line"}}]
+    found = decision(write_run("FedCE", {"elm": 0.8, "oak": 0.8}, rounds=rounds)).hospitals
+    assert found["elm"].advice[0] == "Ask elm what it sent: in 1 round no training made its update"
+    assert found["oak"].advice[0] == "Find out why oak was missing in 1 of 2 rounds"
+
+
+def test_every_verdict_has_words() -> None:
+    for verdict in VERDICTS.values():
+        assert verdict.title and verdict.counted and verdict.tone in ("good", "bad", "open", "none")

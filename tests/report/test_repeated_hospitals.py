@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of the hospitals in a comparison over seeds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from monai_fairfl.client.state import ClientState
+from monai_fairfl.report.repeated import write_comparison
+from monai_fairfl.report.repeated_tables import comparison_text
+from monai_fairfl.statistics.paired import CaseScore, compare_paired
+
+pytest.importorskip("jinja2")
+
+WriteRun = Callable[..., Path]
+SEEDS = (0, 1, 2)
+GAINS = {"Standalone": {"elm": 0.0, "oak": 0.0, "yew": 0.0}}
+GAINS["FedAvg"] = {"elm": 0.02, "oak": 0.01, "yew": -0.10}
+GAINS["FedCE"] = {"elm": 0.06, "oak": 0.0, "yew": -0.01}
+"""Strategy -> site -> Dice more than alone, in the mean."""
+
+SHARES = {0: 0.5, 1: 0.56, 2: 0.53}
+"""Seed -> FedCE's contribution of yew."""
+
+
+def case_scores(strategy: str, seed: int, site: str) -> dict[str, float]:
+    """Case -> Dice: cases differ most, then strategies, then seeds."""
+    generator = np.random.default_rng([seed, len(strategy), len(site), ord(site[0])])
+    hardness = np.random.default_rng(ord(site[0])).uniform(0.6, 0.9, 6)
+    scores = hardness + GAINS[strategy][site] + 0.004 * generator.normal(size=6)
+    return {f"case{number}.nii": round(float(score), 6) for number, score in enumerate(scores)}
+
+
+def train(write_run: WriteRun, strategy: str, seed: int, **config: Any) -> Path:
+    """A finished run of one seed, with the tables of its cases."""
+    tables = {site: case_scores(strategy, seed, site) for site in ("elm", "oak", "yew")}
+    scores = {}
+    for site, table in tables.items():
+        values = list(table.values())
+        scores[site] = (float(np.mean(values)), float(stats.sem(values)), len(values))
+    contributions = {}
+    if strategy == "FedCE":
+        rest = (1 - SHARES[seed]) / 2
+        contributions = {"elm": rest, "oak": rest, "yew": SHARES[seed]}
+    record = {
+        "contributions": contributions,
+        "samples": {"elm": 40, "oak": 40, "yew": 20},
+        "measurements": {site: {"global_score": 0.5 + 0.1 * seed} for site in tables},
+    }
+    run = write_run(
+        strategy,
+        scores,
+        rounds=[record, record],
+        seed=seed,
+        folder=f"{strategy}-{seed}",
+        config={"share_cases": True, **config},
+    )
+    for site, table in tables.items():
+        cases = {case: {"dice": score} for case, score in table.items()}
+        ClientState(run / "sites" / site / "state").save_cases(run.name, "test_score-2-0", cases)
+    return run
+
+
+def compared(
+    write_run: WriteRun, folder: Path, seeds: tuple[int, ...] = SEEDS, **config: Any
+) -> dict[str, Any]:
+    runs = []
+    for strategy in GAINS:
+        for seed in seeds:
+            runs.append(train(write_run, strategy, seed, **config))
+    plan = {"strategies": {name: name for name in GAINS}, "seeds": list(seeds), "folds": None}
+    plan |= {"rounds": 2, "local_epochs": 1, "bundle": "b"}
+    return write_comparison(folder, plan, runs)
+
+
+def test_the_interval_of_a_hospital_is_that_over_seeds_and_its_cases(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
+    found = compared(write_run, tmp_path)
+    decision = found["decision"]
+    assert decision["strategy"] == "FedCE"
+    for site, hospital in decision["hospitals"].items():
+        scores = []
+        for strategy in ("Standalone", "FedCE"):
+            for seed in SEEDS:
+                for case, value in case_scores(strategy, seed, site).items():
+                    scores.append(CaseScore(strategy, seed, None, site, case, value))
+        [pair] = compare_paired(scores, ["Standalone", "FedCE"]).pairs
+        difference = hospital["difference"]
+        ends = (difference["value"], difference["low"], difference["high"])
+        assert ends == pytest.approx(tuple(pair.difference), abs=2e-3)
+        least, most = difference["seeds"]
+        assert least < difference["value"] < most
+    verdicts = {site: hospital["verdict"] for site, hospital in decision["hospitals"].items()}
+    assert verdicts == {"elm": "better", "oak": "as_good", "yew": "worse"}
+
+
+def test_contributions_have_an_interval_over_the_seeds(write_run: WriteRun, tmp_path: Path) -> None:
+    yew = compared(write_run, tmp_path)["decision"]["hospitals"]["yew"]["contribution"]
+    values = list(SHARES.values())
+    expected = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert (yew["least"], yew["most"]) == pytest.approx(expected)
+    assert yew["interval"] and yew["range_of"] == "3 seeds"
+    assert yew["words"] == "carries two and a half times its share of the images"
+
+
+def test_what_changed_against_fedavg_and_the_band_over_seeds_are_on_the_page(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
+    found = compared(write_run, tmp_path)
+    changes = {row["site"]: row["words"] for row in found["changes"]["rows"]}
+    assert changes == {"elm": "better", "oak": "worse", "yew": "better"}
+    [first, *_] = found["series"]["dice"]["FedCE, 3 trainings"]["elm"]
+    assert (first["least"], first["value"], first["most"]) == pytest.approx((0.5, 0.6, 0.7))
+    page = (tmp_path / "comparison.html").read_text()
+    assert len(page.encode()) < 100_000 and "<script" not in page
+    assert page.count('class="verdict good"') == 2 and page.count('class="verdict bad"') == 1
+    assert '<polygon class="band c0 d0"' in page
+    assert "95 % interval over 3 seeds" in page
+
+
+def test_one_seed_has_the_interval_over_its_cases(write_run: WriteRun, tmp_path: Path) -> None:
+    found = compared(write_run, tmp_path, seeds=(1,))
+    elm = found["decision"]["hospitals"]["elm"]
+    joined = np.array(list(case_scores("FedCE", 1, "elm").values()))
+    alone = np.array(list(case_scores("Standalone", 1, "elm").values()))
+    interval = stats.ttest_rel(joined, alone).confidence_interval(0.95)
+    assert elm["difference"]["low"] == pytest.approx(interval.low)
+    assert elm["difference"]["seeds"] is None
+    assert elm["contribution"]["interval"] is False
+
+
+def test_short_trainings_are_a_first_look_here_too(write_run: WriteRun, tmp_path: Path) -> None:
+    full_run = {"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}
+    found = compared(write_run, tmp_path, full_run=full_run)
+    verdicts = {hospital["verdict"] for hospital in found["decision"]["hospitals"].values()}
+    assert verdicts == {"not_judged"}
+    page = (tmp_path / "comparison.html").read_text()
+    assert "A first look: no hospital is called better off" in page
+
+
+def test_the_terminal_has_a_line_for_each_hospital(write_run: WriteRun, tmp_path: Path) -> None:
+    text = comparison_text(compared(write_run, tmp_path))
+    assert re.search(r"^elm: Better off than alone; Dice 0\.\d{3}, alone 0\.\d{3}", text, re.M)
+    assert "Who contributed what: FedCE estimates contributions" in text
