@@ -213,11 +213,9 @@ def _loggers_restored() -> Iterator[None]:
     root = logging.getLogger()
     handlers = list(root.handlers)
     level = root.level
-    logging.captureWarnings(True)
     try:
         yield
     finally:
-        logging.captureWarnings(False)
         root.handlers[:] = handlers
         root.setLevel(level)
 

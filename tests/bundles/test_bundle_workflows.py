@@ -327,6 +327,7 @@ def test_a_copy_of_the_bundle_federates_from_the_command_line(
         "config_file": "['configs/federate.json','configs/quality_shift.json']",
         "sites_root": sites,
         "rounds": 2,
+        "local_epochs": 1,
         "run_dir": tmp_path / "run",
         "overrides": dict(bundle.small),
         "strategies": strategies,

@@ -22,8 +22,11 @@ OVERRIDES = {k: v for k, v in TINY.items() if k != "decay_epochs"}
 def command(root: Path, run_dir: Path, *arguments: str) -> list[str]:
     """The words after ``python`` that train a federation of the sites below ``root``.
 
-    Starting worker processes takes longer than such a training: only tests of them have any.
+    Starting worker processes takes longer than such a training: only tests of them have any. An
+    epoch of each round is enough, as of :func:`federation`.
     """
+    if "--local_epochs" not in arguments:
+        arguments = (*arguments, "--local_epochs", "1")
     if "--jobs" not in arguments:
         arguments = (*arguments, "--jobs", "1")
     return [

@@ -98,6 +98,8 @@ def test_nvflares_own_command_line_runs_an_exported_job(
         "3",
         "--num-rounds",
         "2",
+        "--local-epochs",
+        "1",
         "--name",
         "exported",
     ]
