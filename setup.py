@@ -19,7 +19,8 @@ REPORT = ["jinja2"]
 DICOM = ["pydicom>=3", "highdicom>=0.24"]
 TRACKING = ["tensorboard"]
 ONNX = ["onnx", "onnxscript"]
-EXPERIMENTS = ["scikit-learn"]  # whose small data the controls of experiments/ train on
+# whose small data the controls of experiments/ train on; STAPLE for a yardstick there
+EXPERIMENTS = ["scikit-learn", "SimpleITK"]
 DOCS = ["mkdocs-material", "mkdocstrings[python]", "latex2mathml"]
 NVFLARE = ["nvflare>=2.9,<2.10"]
 

@@ -17,6 +17,10 @@ from monai_fairfl.statistics.fairness import performance
 from monai_fairfl.statistics.intervals import Interval, bootstrap_site_mean
 
 Result = Mapping[str, Any]
+BySeed = Mapping[Any, Mapping[str, Mapping[str, float]]]
+"""Seed of the training -> site -> case -> a score, or a gain in it."""
+OverSites = Callable[..., Any]
+"""A summary of sites' means along ``axis``, such as ``np.mean`` or ``np.min``."""
 SHOWN_NAMES = {"qFedAvg": "loss-weighted"}
 """A strategy's name in the studies -> its name in tables and figures, where that is another one."""
 LAST = 10
@@ -105,6 +109,13 @@ def cases(
     """Pool the scores of all folds: site -> case -> score of the model that the site would use.
 
     Structures that are not labelled are left out.
+
+    Args:
+        results: of a method, one for each fold.
+        column: ``"dice"``, or a structure.
+        model: ``"test"``: the model that a site would use without a last mile; ``"test_used"``: the
+            one that it takes after it; ``"test_global"``: the global one. Where the method has
+            no other model, it is the first.
 
     Raises:
         ValueError: a case was tested in two folds.
@@ -276,9 +287,7 @@ def over_folds(
     return Interval(statistic(values), float(low), float(high))
 
 
-def hierarchical_interval(
-    values: Mapping[Any, Mapping[str, Mapping[str, float]]], seed: int = 0
-) -> Interval:
+def hierarchical_interval(values: BySeed, seed: int = 0) -> Interval:
     """Compute the mean over sites, and its 95 % interval over seeds and cases.
 
     A site's mean is that of all its values. Each of the 2000 draws takes seeds with replacement,
@@ -305,6 +314,68 @@ def hierarchical_interval(
     >>> hierarchical_interval(gains).words(2)
     '0.25 (0.10 to 0.50)'
     """
+    drawn = _drawn_site_means(values, seed)
+    estimate = float(np.mean(drawn.estimates))
+    if drawn.most_values == 1:
+        return Interval(estimate, float("nan"), float("nan"))
+    # A draw that leaves a site without a value says nothing of the mean over sites.
+    means = np.mean(drawn.draws, axis=0)
+    low, high = np.nanquantile(means, [0.025, 0.975])
+    return Interval(estimate, float(low), float(high))
+
+
+def hierarchical_difference(
+    one: BySeed, other: BySeed, over_sites: OverSites = np.mean, seed: int = 0
+) -> Interval:
+    """Compute how far a summary over sites of one method is above that of another.
+
+    The interval is that of :func:`hierarchical_interval`: every draw takes the same seeds and the
+    same cases of both. A site's mean is that of all its values, so the worst site is the one whose
+    mean over all seeds is lowest, in the estimate as in every draw.
+
+    Args:
+        one: seed -> site -> case -> score of the first method.
+        other: the same seeds, sites and cases with the scores of the other.
+        over_sites: summary of the sites' means, such as ``np.mean``, ``np.min`` or ``np.std``.
+        seed: of the draws.
+
+    Raises:
+        NotFinished: there is no value.
+        ValueError: a value is not finite, or the cases are not the same.
+
+    >>> one = {0: {"A": {"c1": 0.5, "c2": 0.7}, "B": {"c3": 0.9}}}
+    >>> other = {0: {"A": {"c1": 0.4, "c2": 0.6}, "B": {"c3": 0.3}}}
+    >>> hierarchical_difference(one, other, np.min).words(2)
+    '0.30 (0.20 to 0.40)'
+    """
+    if _tested(one) != _tested(other):
+        raise ValueError("both methods must have the same seeds, sites and cases")
+    first = _drawn_site_means(one, seed)
+    second = _drawn_site_means(other, seed)
+    estimate = over_sites(first.estimates, axis=0) - over_sites(second.estimates, axis=0)
+    if first.most_values == 1:
+        return Interval(float(estimate), float("nan"), float("nan"))
+    differences = over_sites(first.draws, axis=0) - over_sites(second.draws, axis=0)
+    low, high = np.nanquantile(differences, [0.025, 0.975])
+    return Interval(float(estimate), float(low), float(high))
+
+
+class _Drawn(NamedTuple):
+    """Means of sites over draws of seeds and cases.
+
+    Args:
+        estimates: of each site, of all its values.
+        draws: site x draw; NaN where a draw leaves a site without a value.
+        most_values: number of values of the site that has most.
+    """
+
+    estimates: npt.NDArray[np.float64]
+    draws: npt.NDArray[np.float64]
+    most_values: int
+
+
+def _drawn_site_means(values: BySeed, seed: int) -> _Drawn:
+    """Draw seeds, and cases within every site; equal seeds, sites and cases give equal draws."""
     rng = np.random.default_rng(seed)
     run_seeds = sorted(values)
     drawn_seeds = rng.integers(len(run_seeds) or 1, size=(DRAWS, len(run_seeds)))
@@ -325,13 +396,15 @@ def hierarchical_interval(
         most_values = max(most_values, int(np.isfinite(table).sum()))
     if not site_estimates:
         raise NotFinished("a value of any seed")
-    estimate = float(np.mean(site_estimates))
-    if most_values == 1:
-        return Interval(estimate, float("nan"), float("nan"))
-    # A draw that leaves a site without a value says nothing of the mean over sites.
-    means = np.mean(site_draws, axis=0)
-    low, high = np.nanquantile(means, [0.025, 0.975])
-    return Interval(estimate, float(low), float(high))
+    return _Drawn(np.array(site_estimates), np.array(site_draws), most_values)
+
+
+def _tested(values: BySeed) -> dict[Any, dict[str, set[str]]]:
+    """Seed -> site -> names of the cases that have a value."""
+    names = {}
+    for run_seed, of_seed in values.items():
+        names[run_seed] = {site: set(of_site) for site, of_site in of_seed.items()}
+    return names
 
 
 def _seeds_by_cases(of_seeds: Sequence[Mapping[str, float]]) -> npt.NDArray[np.float64]:

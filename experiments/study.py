@@ -79,7 +79,9 @@ class Study:
         arguments: further keys of ``federate.json``; ``{data}`` in a text is the folder of real
             images.
         settings: name -> what differs: ``overrides``, ``arguments``, and ``strategies``: names
-            of the strategies that are trained in it, or a mapping of strategies of its own.
+            of the strategies that are trained in it, or a mapping of strategies of its own;
+            ``alone``: the setting whose models trained alone its last mile may take, by default
+            the setting itself.
         keep: measurements of every round that go into the result.
         minutes: estimate for one cell on one thread, for the plan.
         what: one sentence for the plan.
@@ -107,6 +109,12 @@ class Study:
                 raise ValueError(
                     f"study {self.name}: setting {setting!r} has a seed of its own, and the study "
                     "names seeds: leave out one of both"
+                )
+            alone = self.settings[setting].get("alone", setting)
+            if alone not in self.settings:
+                raise ValueError(
+                    f"study {self.name}: setting {setting!r} takes models trained alone from "
+                    f"{alone!r}, which is no setting; there are {list(self.settings)}"
                 )
 
     @classmethod
@@ -182,14 +190,15 @@ class Study:
     def alone_of(self, cell: Cell) -> Cell | None:
         """Return the cell whose models, trained alone, are candidates of this one's last mile.
 
-        It has the same setting, fold and seed; ``None`` where there is no last mile, or nobody
-        trains alone.
+        It has the same fold and seed, and the same setting unless that names another one;
+        ``None`` where there is no last mile, or nobody trains alone.
         """
         if not self.arguments_of(cell).get("adapt_epochs"):
             return None
-        if ALONE == cell.strategy or ALONE not in self.strategies_of(cell.setting):
+        setting = self.settings[cell.setting].get("alone", cell.setting)
+        if ALONE == cell.strategy or ALONE not in self.strategies_of(setting):
             return None
-        return replace(cell, strategy=ALONE)
+        return replace(cell, setting=setting, strategy=ALONE)
 
     def rounds_of(self, cell: Cell) -> int:
         """Return the number of rounds of a cell."""

@@ -21,6 +21,9 @@ FAR = -20.0
 MOST_OF_IMAGE = 0.8
 """Share of an image's sides above which a square is most of the image already."""
 
+PARTS = ("largest", "surest")
+"""The connected parts that a further pass can look at."""
+
 
 class BFloat16Inferer(SimpleInferer):
     """A forward pass in bfloat16, on any device; the output is float32.
@@ -141,12 +144,17 @@ class MirroredSliceInferer(NeighbourSliceInferer):
 class CoarseToFineInferer(Inferer):
     """Finds a structure in the whole image, then looks again from near, with the same network.
 
-    The image is resized to what the network was trained with. Around the largest connected part of
-    the outer structure that it finds there, a square is cut from the image as it came, resized
+    The image is resized to what the network was trained with. Around one connected part of the
+    outer structure that it finds there, a square is cut from the image as it came, resized
     alike, and its logits take the place of the first ones; outside of the square nothing is. A
     further pass does the same around what was then found, for a first look often sees a part only.
     Where nothing is found, or the square is most of the image already (a photograph that was cut
     around the disc), what was found before stands.
+
+    A first look may find several parts. The largest is not always the structure: a bright lesion
+    may be larger than the disc, and bright places may run together into one part. The network is
+    surest where the logit is highest. A first look may also find a spot of the structure: around
+    it ``least_side`` leaves room for the whole.
 
     Args:
         size: W x H that the network sees.
@@ -155,8 +163,17 @@ class CoarseToFineInferer(Inferer):
         passes: at most; 1: the image is a region of interest already.
         normalise: of each image (C, W, H) that the network sees, whole or cut out; as in the
             training.
+        part: where a further pass looks: ``"largest"``, the largest connected part, or
+            ``"surest"``, the one with the highest logit.
+        mirror_axes: spatial axes that are mirrored together, as in
+            :class:`MirroredSliceInferer`: every look is the mean of the logits of both, at twice
+            the time. By default nothing is mirrored.
+        least_side: of the square, as a share of the image's longer side, in [0, 1].
 
     Logits in, logits out: (B, C, W, H) of the image's own size.
+
+    Raises:
+        ConfigError: an argument is out of range.
 
     >>> image = torch.zeros(1, 1, 64, 64)
     >>> image[..., 20:30, 40:50] = 1
@@ -172,30 +189,48 @@ class CoarseToFineInferer(Inferer):
         channel: int = 0,
         passes: int = 3,
         normalise: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        part: str = "largest",
+        mirror_axes: Sequence[int] = (),
+        least_side: float = 0.0,
     ):
         super().__init__()
+        if not 0 <= least_side <= 1:
+            raise ConfigError(f"least_side={least_side}: give a share of the image, in [0, 1].")
+        if part not in PARTS:
+            raise ConfigError(f"part={part!r}: give one of {', '.join(PARTS)}.")
         self.size = tuple(size)
         self.margin = margin
         self.channel = channel
         self.passes = passes
         self.normalise = normalise
+        self.part = part
+        self.least_side = least_side
+        self.mirrored_dims = [axis + 2 for axis in mirror_axes]
 
     def __call__(
         self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> torch.Tensor:
+        def logits_of(small: torch.Tensor) -> torch.Tensor:
+            """Logits of what the network sees."""
+            straight: torch.Tensor = network(small, *args, **kwargs).float()
+            if not self.mirrored_dims:
+                return straight
+            mirrored = network(small.flip(self.mirrored_dims), *args, **kwargs).float()
+            return (straight + mirrored.flip(self.mirrored_dims)) / 2
+
         def look(images: torch.Tensor) -> torch.Tensor:
             """Logits of images (B, C, W, H), of their own size."""
             small = interpolate(images.float(), self.size, mode="bilinear", antialias=True)
             if self.normalise is not None:
                 small = torch.stack([self.normalise(image) for image in small])
-            logits = network(small, *args, **kwargs).float()
-            return interpolate(logits, images.shape[2:], mode="bilinear")
+            return interpolate(logits_of(small), images.shape[2:], mode="bilinear")
 
+        least_side = max(round(self.least_side * max(inputs.shape[2:])), 1)
         all_logits = look(inputs)
         for image, logits in zip(inputs, all_logits, strict=True):
             for _ in range(self.passes - 1):
-                structure = _largest_part(logits[self.channel] > 0)
-                square = square_around(structure, self.margin)
+                structure = self._part_of(logits[self.channel])
+                square = square_around(structure, self.margin, least_side=least_side)
                 if square is None or _is_most_of(square, image.shape[1:]):
                     break
                 near = look(image[None, :, square[0], square[1]])[0]
@@ -205,6 +240,12 @@ class CoarseToFineInferer(Inferer):
                 logits.fill_(FAR)
                 logits[:, square[0], square[1]] = near
         return all_logits
+
+    def _part_of(self, logits: torch.Tensor) -> torch.Tensor:
+        """The connected part of what is found that the next pass looks at."""
+        if self.part == "surest":
+            return _surest_part(logits)
+        return _largest_part(logits > 0)
 
 
 def _is_most_of(square: Sequence[slice], size: Sequence[int]) -> bool:
@@ -225,3 +266,13 @@ def _largest_part(mask: torch.Tensor) -> torch.Tensor:
     # Parts are numbered from 1.
     largest = int(sizes.argmax()) + 1
     return torch.as_tensor(parts == largest, device=mask.device)
+
+
+def _surest_part(logits: torch.Tensor) -> torch.Tensor:
+    """The connected part above 0 that holds the highest logit."""
+    found = logits > 0
+    parts, count = ndimage.label(found.cpu().numpy())
+    if count < 2:
+        return found
+    surest = int(parts.flat[int(logits.argmax())])
+    return torch.as_tensor(parts == surest, device=logits.device)

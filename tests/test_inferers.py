@@ -10,7 +10,12 @@ from torch import nn
 
 from monai_fairfl.data import SampleSlicesd
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.inferers import BFloat16Inferer, MirroredSliceInferer, NeighbourSliceInferer
+from monai_fairfl.inferers import (
+    BFloat16Inferer,
+    CoarseToFineInferer,
+    MirroredSliceInferer,
+    NeighbourSliceInferer,
+)
 
 SLICES: dict[str, Any] = {"roi_size": (4, 4), "spatial_dim": 2, "sw_batch_size": 3}
 DEPTH = 7
@@ -81,3 +86,90 @@ def test_the_forward_pass_is_short_and_weights_and_gradients_are_not():
     assert seen == [torch.bfloat16] and output.dtype == torch.float32
     assert network.weight.grad is not None and network.weight.grad.dtype == torch.float32
     torch.testing.assert_close(output, network(images()[..., 0]), atol=0.02, rtol=0.02)
+
+
+# A disc that the network is sure of, and a larger lesion that it takes for a disc.
+DISC = (slice(10, 20), slice(40, 50))
+LESION = (slice(30, 50), slice(12, 32))
+
+
+def photograph() -> torch.Tensor:
+    image = torch.zeros(1, 1, 64, 64)
+    image[0, 0][DISC] = 1.0
+    image[0, 0][LESION] = 0.8
+    return image
+
+
+def brightness(views: torch.Tensor) -> torch.Tensor:
+    """A network whose logits are highest where a view is brightest."""
+    return 10 * views - 5
+
+
+def looks(**settings: Any) -> torch.Tensor:
+    """What is found in the photograph, as a mask (W, H)."""
+    inferer = CoarseToFineInferer((32, 32), **settings)
+    return (inferer(photograph(), brightness) > 0)[0, 0]
+
+
+def test_a_further_look_at_the_surest_part_does_not_lose_a_disc_to_a_larger_lesion():
+    largest = looks(part="largest")
+    assert largest[LESION].all() and not largest[DISC].any()
+
+    surest = looks(part="surest")
+    disc = torch.zeros(64, 64, dtype=torch.bool)
+    disc[DISC] = True
+    assert torch.equal(surest, disc)
+
+
+def test_of_one_part_the_largest_and_the_surest_look_are_the_same():
+    image = photograph()
+    image[0, 0][LESION] = 0
+    found = []
+    for part in ("largest", "surest"):
+        inferer = CoarseToFineInferer((32, 32), part=part)
+        found.append(inferer(image, brightness))
+    assert torch.equal(*found)
+
+
+def test_every_look_at_a_photograph_is_averaged_with_its_mirror_image():
+    def left_half(views: torch.Tensor) -> torch.Tensor:
+        """Finds the left half of whatever it sees."""
+        logits = torch.full_like(views, -4.0)
+        logits[:, :, : views.shape[2] // 2] = 8.0
+        return logits
+
+    image = torch.zeros(1, 1, 32, 32)
+    once = CoarseToFineInferer((32, 32), passes=1)(image, left_half)
+    both = CoarseToFineInferer((32, 32), passes=1, mirror_axes=[0])(image, left_half)
+    assert torch.equal(both, (once + once.flip(2)) / 2)
+    across = CoarseToFineInferer((32, 32), passes=1, mirror_axes=[1])(image, left_half)
+    assert torch.equal(across, once)
+
+
+def test_a_look_at_a_spot_of_the_disc_leaves_room_for_the_whole():
+    image = photograph()
+    image[0, 0][LESION] = 0
+    image[0, 0][12:14, 42:44] = 2.0
+
+    def spot_from_far(views: torch.Tensor) -> torch.Tensor:
+        """A network that sees in the whole photograph only the brightest spot of the disc."""
+        from_far = views.mean() < 0.1
+        threshold = 12.0 if from_far else 5.0
+        return 10 * views - threshold
+
+    sizes = {}
+    for least_side in (0.0, 0.25):
+        inferer = CoarseToFineInferer((32, 32), passes=2, least_side=least_side)
+        sizes[least_side] = int((inferer(image, spot_from_far) > 0).sum())
+    assert sizes[0.0] < 50 and sizes[0.25] == 100
+
+
+@pytest.mark.parametrize("least_side", [-0.1, 1.5])
+def test_a_least_side_that_is_no_share_is_refused(least_side):
+    with pytest.raises(ConfigError, match="least_side"):
+        CoarseToFineInferer((32, 32), least_side=least_side)
+
+
+def test_an_unknown_part_is_refused_with_those_that_there_are():
+    with pytest.raises(ConfigError, match="part='brightest': give one of largest, surest"):
+        CoarseToFineInferer((32, 32), part="brightest")

@@ -192,7 +192,7 @@ class RandDiscCropd(Randomizable, MapTransform):
 
 
 def square_around(
-    mask: torch.Tensor, margin: float, shift: Sequence[float] = (0.0, 0.0)
+    mask: torch.Tensor, margin: float, shift: Sequence[float] = (0.0, 0.0), least_side: int = 1
 ) -> tuple[slice, slice] | None:
     """The square around what is True in ``mask``, moved and cut so that it lies within the image.
 
@@ -200,6 +200,7 @@ def square_around(
         mask: W x H, boolean.
         margin: side of the square over the longer side of the box around the mask.
         shift: of the centre, in longer sides of the box.
+        least_side: of the square, in pixels, where the image is as large.
 
     Returns:
         Columns and rows of the square; ``None`` where nothing is True.
@@ -220,7 +221,7 @@ def square_around(
     longer_side = max(end - begin for begin, end in box)
     square = []
     for (begin, end), size, axis_shift in zip(box, mask.shape, shift):
-        length = min(max(round(margin * longer_side), 1), size)
+        length = min(max(round(margin * longer_side), least_side), size)
         centre = (begin + end) / 2 + axis_shift * longer_side
         start = round(centre - length / 2)
         start = min(max(start, 0), size - length)
