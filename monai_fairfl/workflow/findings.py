@@ -160,9 +160,9 @@ def flag_volumes(cases: Sequence[Case]) -> str:
                 f"{size_words(middle, in_millilitres)}: look at it"
             )
             case.results["flags"] = [*case.results.get("flags", []), text]
-    return (
-        f"Volumes are compared with the median of this batch, {size_words(middle, in_millilitres)}."
-    )
+    compared = "Volumes" if in_millilitres else "Sizes"
+    middle_words = size_words(middle, in_millilitres)
+    return f"{compared} are compared with the median of this batch, {middle_words}."
 
 
 def has_real_spacing(results: Mapping[str, Any]) -> bool:

@@ -98,7 +98,7 @@ def test_one_volume_unlike_the_others_is_found_and_a_wide_batch_is_left_alone() 
 
 def test_without_a_spacing_shares_are_compared_and_empty_masks_are_left_out() -> None:
     cases = [measured(size, spacing=1) for size in (31, 36, 40, 43, 0, 2)]
-    assert flag_volumes(cases) == "Volumes are compared with the median of this batch, 3.60 %."
+    assert flag_volumes(cases) == "Sizes are compared with the median of this batch, 3.60 %."
     assert [index for index, case in enumerate(cases) if "flags" in case.results] == [5]
     assert "not compared: that takes 5 masks or more, here are 4" in flag_volumes(cases[:5])
 
