@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import uneven
 from reading import (
     NOTHING,
     BySeed,
@@ -23,8 +24,6 @@ from reading import (
     words,
 )
 from study import Study
-
-import uneven
 
 STUDIES = ("uneven_corrupted",)
 GROUPS = ("corrupted", "clean")

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import uneven
 from reading import measurement
 from study import ALONE, Cell, Study
 from yardsticks import Mask, dice, folders, masks, names_of_cases, split_of, test_engine
 
-import uneven
 from monai_fairfl.utils.files import read_state_dict
 
 STUDIES = ("uneven_prostate",)

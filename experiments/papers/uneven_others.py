@@ -7,10 +7,9 @@ Of the models that the sites receive, and of those that they use after their las
 
 from __future__ import annotations
 
+import uneven
 from reading import NotFinished
 from study import Study
-
-import uneven
 
 STUDIES = ("uneven_others",)
 

@@ -13,6 +13,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import uneven
 from monai.utils import set_determinism
 from reading import measurement
 from study import ALONE, Cell, Study
@@ -26,7 +27,6 @@ from yardsticks import (
     training_configuration,
 )
 
-import uneven
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.terminal import quiet
 

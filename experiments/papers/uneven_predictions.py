@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import uneven
 from papers import uneven_corrupted
 from reading import (
     NOTHING,
@@ -23,7 +24,6 @@ from reading import (
 )
 from study import ALONE, Study
 
-import uneven
 from monai_fairfl.statistics.fairness import pearson
 
 STUDIES = ("uneven_prostate", "uneven_corrupted")

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from reading import NOTHING, Result, markdown, shown_name
-
 import uneven
+from reading import NOTHING, Result, markdown, shown_name
 
 STUDIES = ("uneven_prostate",)
 SETTINGS = ("", "float32", "instance_norm")

@@ -7,9 +7,8 @@ Six generated clinics. At all others a photograph is one view.
 
 from __future__ import annotations
 
-from reading import dice_table
-
 import uneven
+from reading import dice_table
 
 STUDIES = ("uneven_views",)
 OTHER_KIND = "ebony"
