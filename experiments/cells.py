@@ -117,7 +117,7 @@ class CellOfStudy:
                 finished = run_logged(self.folder, self.federation, turn)
             finally:
                 minutes += (time.process_time() - started) / 60
-                file.write_text(f"{minutes:.3f}")
+                file.write_text(str(minutes))
             if not finished:
                 return False
             done.touch()

@@ -177,11 +177,12 @@ def first_look(runs: Sequence[Run], judgements: Mapping[str, Judgement]) -> list
     return entries
 
 
-def first_look_lines(report: Mapping[str, Any]) -> list[str]:
+def first_look_lines(report: Mapping[str, Any], with_time: bool = True) -> list[str]:
     """What a reader must know first: that nothing is judged, why, and how to get a run that is.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
+        with_time: estimate how long a full run takes. Equal runs take other times.
 
     >>> entry = {"strategies": ["FedCE"], "why": "it has no Dice", "trained_with": None,
     ...          "full_run": None, "command": None, "seconds": None}
@@ -199,14 +200,14 @@ def first_look_lines(report: Mapping[str, Any]) -> list[str]:
         if entry["trained_with"]:
             lines.append(entry["trained_with"])
         if entry["full_run"]:
-            lines.append(_way_out(entry))
+            lines.append(_way_out(entry, with_time))
     return lines
 
 
-def _way_out(entry: Mapping[str, Any]) -> str:
+def _way_out(entry: Mapping[str, Any], with_time: bool) -> str:
     """How to get a full run, in a sentence."""
     time = ""
-    if entry["seconds"] is not None:
+    if with_time and entry["seconds"] is not None:
         time = f", {duration_words(entry['seconds'])}"
     if entry["command"]:
         return f"A full run, from the start and in a folder of its own{time}: {entry['command']}"
