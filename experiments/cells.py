@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from monai.bundle import ConfigParser
@@ -114,7 +114,9 @@ class CellOfStudy:
             # Of the processor: other work on the machine does not count.
             started = time.process_time()
             try:
-                finished = run_logged(self.folder, self.federation, turn)
+                # Its sites take turns in this process, whose time is counted.
+                alone = replace(turn, jobs=1, pool=None)
+                finished = run_logged(self.folder, self.federation, alone)
             finally:
                 minutes += (time.process_time() - started) / 60
                 file.write_text(str(minutes))
