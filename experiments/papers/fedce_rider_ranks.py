@@ -13,12 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from papers.fedce_figures4_7 import FORMS, NOBODY, STUDIES
 from reading import NotFinished, markdown, read
 from study import Study
 
-STUDIES = ("free_rider_controlled", "free_rider_dealt", "free_rider_fundus", "free_rider")
-FORMS = ("product", "dissimilarity")
-NOBODY = "nobody"  # the setting without a rider
 ROUNDS = 10  # of every study at least
 
 

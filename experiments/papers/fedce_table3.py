@@ -40,7 +40,10 @@ def drops(study: str) -> list[dict[str, float]]:
 
 def mean_of(vectors: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Average each site's values over folds."""
-    return {site: float(np.mean([vector[site] for vector in vectors])) for site in vectors[0]}
+    means = {}
+    for site in vectors[0]:
+        means[site] = float(np.mean([vector[site] for vector in vectors]))
+    return means
 
 
 def agreement_table(study: str) -> str:

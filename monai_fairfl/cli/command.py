@@ -8,6 +8,7 @@ import argparse
 import ast
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -24,6 +25,18 @@ Command = Callable[[argparse.Namespace], Answer]
 
 Add = Callable[[str, Command, str], argparse.ArgumentParser]
 """Adds a command to the program: its name, its function, and examples, one a line."""
+
+
+def out_folder(given: str | None, default: str) -> Path:
+    """Return the absolute folder that a command writes into.
+
+    Args:
+        given: what ``--out`` names.
+        default: name of the folder here, where it names none.
+    """
+    if given:
+        return Path(given).absolute()
+    return Path.cwd() / default
 
 
 def add_verbose(command: argparse.ArgumentParser) -> None:

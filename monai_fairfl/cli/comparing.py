@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monai_fairfl.cli.command import Add, Answer, plain_mapping, positive, whole
+from monai_fairfl.cli.command import Add, Answer, out_folder, plain_mapping, positive, whole
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.cells import ComparisonPlan
@@ -106,9 +106,7 @@ def compare(args: argparse.Namespace) -> Answer:
     from monai_fairfl.report.repeated_tables import comparison_text
 
     root = Path(args.folder).absolute()
-    out = Path.cwd() / f"compare-{root.name}"
-    if args.out:
-        out = Path(args.out).absolute()
+    out = out_folder(args.out, f"compare-{root.name}")
     found = run_comparison(plan_of(args, root), out, args.jobs, args.devices)
     text = f"{comparison_text(found)}\nPage: {out / 'comparison.html'}"
     code = 0

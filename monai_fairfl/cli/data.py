@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.command import Add, Answer, add_verbose, positive, whole
+from monai_fairfl.cli.command import Add, Answer, add_verbose, out_folder, positive, whole
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.terminal import warnings_as_notes
 
@@ -83,9 +83,7 @@ def try_(args: argparse.Namespace) -> Answer:
     from monai_fairfl.cli.trying import try_sites
 
     root = Path(args.folder).absolute()
-    out = Path.cwd() / f"try-{root.name}"
-    if args.out:
-        out = Path(args.out).absolute()
+    out = out_folder(args.out, f"try-{root.name}")
     output = None
     if args.json:
         output = sys.stderr  # standard output is for the JSON object alone

@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monai_fairfl.cli.command import Add, Answer, add_verbose, plain_mapping, positive, whole
+from monai_fairfl.cli.command import (
+    Add,
+    Answer,
+    add_verbose,
+    out_folder,
+    plain_mapping,
+    positive,
+    whole,
+)
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.first_look import Recipe
@@ -176,12 +184,10 @@ def line_of(args: argparse.Namespace, root: Path) -> tuple[MonaiLine, Recipe, st
 
 def _run_dir(args: argparse.Namespace, root: Path, strategy: str) -> Path:
     """The folder that was given, or one whose name says what it trains."""
-    if args.out:
-        return Path(args.out).absolute()
     name = f"train-{root.name}-{strategy}"
     if args.quick:
         name = f"{name}-quick"
-    return Path.cwd() / name
+    return out_folder(args.out, name)
 
 
 def _override_arguments(of_files: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

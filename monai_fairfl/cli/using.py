@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from monai_fairfl.cli.command import Add, Answer, add_verbose
+from monai_fairfl.cli.command import Add, Answer, add_verbose, out_folder
 
 
 def add_commands(add: Add) -> None:
@@ -70,9 +70,7 @@ def infer(args: argparse.Namespace) -> Answer:
     from monai_fairfl.cli.model_runs import Inference, answer_of
 
     images = Path(args.images).absolute()
-    out = Path.cwd() / f"infer-{images.name}"
-    if args.out:
-        out = Path(args.out).absolute()
+    out = out_folder(args.out, f"infer-{images.name}")
     run = Inference.of(args.model, args.bundle, images, out, not args.no_pictures, args.device)
     output = sys.stderr if args.json else sys.stdout
     code = run.carry_out(output, args.verbose)
@@ -110,9 +108,7 @@ def evaluate(args: argparse.Namespace) -> Answer:
     from monai_fairfl.cli.model_runs import Evaluation
 
     data = Path(args.folder).absolute()
-    out = Path.cwd() / f"evaluate-{data.name}"
-    if args.out:
-        out = Path(args.out).absolute()
+    out = out_folder(args.out, f"evaluate-{data.name}")
     run = Evaluation.of(args.model, args.bundle, data, out, args.device)
     found, text = run.carry_out(sys.stderr if args.json else sys.stdout, args.verbose)
     return Answer({"folder": str(out), **found}, text)

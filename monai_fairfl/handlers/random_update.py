@@ -9,6 +9,7 @@ import math
 import torch
 from ignite.engine import Events
 from monai.engines import SupervisedTrainer
+from torch.nn.utils import get_total_norm
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.base import Detachable
@@ -58,11 +59,8 @@ class RandomUpdate(Detachable):
             parameters = dict(engine.network.named_parameters())
             learnt = {name: parameters[name] - start for name, start in self._start.items()}
             noise = {name: torch.randn_like(start) for name, start in self._start.items()}
-            scale = self.factor * _length(learnt) / _length(noise)
+            length = get_total_norm([change.double() for change in learnt.values()])
+            of_noise = get_total_norm([numbers.double() for numbers in noise.values()])
+            scale = float(self.factor * length / of_noise)
             for name, start in self._start.items():
                 parameters[name].copy_(start + scale * noise[name])
-
-
-def _length(tensors: dict[str, torch.Tensor]) -> float:
-    """Return the Euclidean length of all tensors together."""
-    return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in tensors.values()))

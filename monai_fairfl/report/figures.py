@@ -27,7 +27,10 @@ WIDTH = 320
 HEIGHT = 190
 """Of a panel, in units of its own; on the page it is as wide as its place."""
 
-LEFT, RIGHT, TOP, BOTTOM = 38, 12, 8, 30
+LEFT = 38
+RIGHT = 12
+TOP = 8
+BOTTOM = 30
 """Margins of a panel, for the axes."""
 
 MOST_WIDTH = 440
@@ -139,7 +142,7 @@ def bars(
     group = thickness * len(values) + 8
     height = group * len(sites) + 6
 
-    svg = _svg(WIDTH, height, title, _text_of_bars(values, sites))
+    svg = _svg(WIDTH, height, title, _text_of_rows(values, dict(zip(sites, sites)), 3))
     svg.set("style", f"max-width:{MOST_WIDTH}px")
     for row, site in enumerate(sites):
         top = 3 + row * group
@@ -243,7 +246,7 @@ def heat_map(
     known = [abs(value) for by_key in values.values() for value in by_key.values() if value]
     largest = max(known, default=1.0)
 
-    svg = _svg(width, above + ROW * len(labels) + 2, title, _text_of_map(values, labels))
+    svg = _svg(width, above + ROW * len(labels) + 2, title, _text_of_rows(values, labels, 2))
     # A map of few columns stays small on a wide page.
     svg.set("style", f"max-width:{_short(1.3 * width)}px")
     for place, name in enumerate(values):
@@ -446,18 +449,6 @@ def _text_of_lines(by_site: Mapping[str, Sequence[Mapping[str, Any]]], x: str) -
     return "; ".join(parts)
 
 
-def _text_of_bars(values: Mapping[str, Mapping[str, float | None]], sites: Sequence[str]) -> str:
-    parts = []
-    for site in sites:
-        of_site = []
-        for name, by_site in values.items():
-            value = by_site.get(site)
-            if value is not None:
-                of_site.append(f"{name} {value:.3f}")
-        parts.append(f"{site}: {', '.join(of_site)}")
-    return "; ".join(parts)
-
-
 def _text_of_intervals(values: Mapping[str, Mapping[str, float | None]]) -> str:
     parts = []
     for name, value in values.items():
@@ -470,15 +461,22 @@ def _text_of_intervals(values: Mapping[str, Mapping[str, float | None]]) -> str:
     return "; ".join(parts)
 
 
-def _text_of_map(
-    values: Mapping[str, Mapping[str, float | None]], labels: Mapping[str, str]
+def _text_of_rows(
+    values: Mapping[str, Mapping[str, float | None]], labels: Mapping[str, str], digits: int
 ) -> str:
+    """Describe bars or cells, a part for each row.
+
+    Args:
+        values: name -> row -> value.
+        labels: row -> how it is called.
+        digits: after the point.
+    """
     parts = []
-    for key, label in labels.items():
-        cells = []
-        for name, by_key in values.items():
-            value = by_key.get(key)
+    for row, label in labels.items():
+        of_row = []
+        for name, by_row in values.items():
+            value = by_row.get(row)
             if value is not None:
-                cells.append(f"{name} {value:.2f}")
-        parts.append(f"{label}: {', '.join(cells)}")
+                of_row.append(f"{name} {value:.{digits}f}")
+        parts.append(f"{label}: {', '.join(of_row)}")
     return "; ".join(parts)

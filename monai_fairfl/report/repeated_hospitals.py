@@ -39,16 +39,22 @@ def report_over_seeds(
         The same keys; ``"strategies"`` has the entries, and ``"runs"`` the trainings.
     """
     runs = report["strategies"]
-    methods = [name for name in methods if any(run["method"] == name for run in runs.values())]
+    trained = {run["method"] for run in runs.values()}
+    methods = [name for name in methods if name in trained]
     standalone = _first_of(runs, methods, "Standalone")
     fedavg = _first_of(runs, methods, "FedAvg")
     sites = sorted({score.site for score in scores})
-    cases = {name: {site: _by_case(scores, name, site) for site in sites} for name in methods}
+    cases: dict[str, dict[str, ByCase]] = {}
+    for name in methods:
+        cases[name] = {site: _by_case(scores, name, site) for site in sites}
     differences = {site: _differences(scores, cases, methods, site) for site in sites}
 
     strategies = {}
     for name in methods:
-        references = (standalone, fedavg if name not in (fedavg, standalone) else None)
+        baseline = fedavg
+        if name in (fedavg, standalone):
+            baseline = None
+        references = (standalone, baseline)
         strategies[name] = _entry(runs, name, cases[name], references, cases, differences)
     focus = _focus(report, strategies)
     return {
@@ -187,15 +193,21 @@ def _entry(
             "boundary": None,
         }
     validation = [run["validation_mean"] for run in mine if run["validation_mean"] is not None]
+    validation_mean = None
+    if validation:
+        validation_mean = mean(validation)
+    compared_with = standalone
+    if name == standalone:
+        compared_with = None
     return {
         **mine[0],
         "judged": judged,
         "sites": sites,
-        "standalone": standalone if name != standalone else None,
+        "standalone": compared_with,
         "fedavg": fedavg,
         "valuations": [],
         "comparable": len(numbers) == len(sites),
-        "validation_mean": mean(validation) if validation else None,
+        "validation_mean": validation_mean,
     }
 
 

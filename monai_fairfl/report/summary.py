@@ -210,6 +210,12 @@ def _strategy_result(
     )
     estimates = _estimates(run)
     valuations = [valuation for valuation in run.valuations if is_current(valuation, run)]
+    standalone_name = None
+    if yardstick.run is not None:
+        standalone_name = yardstick.run.name
+    fedavg_name = None
+    if fedavg is not None:
+        fedavg_name = fedavg.name
     return StrategyResult(
         strategy=run.strategy,
         method=run.method,
@@ -237,11 +243,11 @@ def _strategy_result(
         details=details_of(run),
         valuations=valuations,
         credit=rules_of(run, weights.points, contributions, estimates, valuations),
-        standalone=yardstick.run.name if yardstick.run is not None else None,
+        standalone=standalone_name,
         no_standalone=yardstick.why_none,
         comparable=is_comparable,
         validation_mean=validation_mean(run),
-        fedavg=None if fedavg is None else fedavg.name,
+        fedavg=fedavg_name,
         similarity=similarity_of(run),
         settings={key: run.config[key] for key in SETTINGS if run.config.get(key) is not None},
     )
