@@ -50,6 +50,7 @@ DECIDE_NOTHING = frozenset(
     [
         *("bundle_root", "sites_root", "run_dir", "imports", "initialize", "run", "check"),
         *("jobs", "device", "devices", "resume", "report", "share_cases", "keep", "full_run"),
+        "case_seconds",
         # The plan records these by themselves.
         *("strategy", "strategies", "seed", "seeds", "folds"),
         *("rounds", "local_epochs", "overrides"),

@@ -31,7 +31,7 @@ from monai_fairfl.bundle.initial import digests_of_configs, initial_model, warn_
 from monai_fairfl.bundle.jobs import Jobs, modules_of_sites
 from monai_fairfl.bundle.runs_display import RunsDisplay, is_shown
 from monai_fairfl.bundle.settings import TRAIN, SiteSettings
-from monai_fairfl.bundle.site import has_evaluation
+from monai_fairfl.bundle.site import closing_measurements
 from monai_fairfl.bundle.sites import SERVER, BundleSites
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError
 from monai_fairfl.guards import DEFAULT
@@ -297,14 +297,14 @@ class BundleFederation:
         )
 
     def _run_settings(self) -> RunSettings:
-        """The settings of every run; a bundle that can score test cases closes runs with that."""
-        final = ("score", "test_score") if has_evaluation(self.bundle_root) else ("score",)
+        """The settings of every run, which the bundle's own measurements close."""
         given = {
             "rounds": self.rounds,
             "groups": preflight.check_groups(self.groups, self.names),
-            "final": final,
             **self.federation,
         }
+        if given.get("final") is None:
+            given["final"] = closing_measurements(self.bundle_root)
         return RunSettings.of("a federation", given)
 
     def _check(self) -> None:

@@ -23,6 +23,9 @@ from monai_fairfl.utils.plain_values import object_of_json
 
 PLAN = "plan.json"
 
+BESIDE = (".lock", "log.txt")
+"""What a folder may hold besides a comparison."""
+
 
 def run_comparison(
     plan: ComparisonPlan,
@@ -167,7 +170,7 @@ def _require_same_plan(file: Path, asked: Mapping[str, Any]) -> None:
             something else.
     """
     if not file.exists():
-        others = [path.name for path in file.parent.iterdir() if path.name != ".lock"]
+        others = [path.name for path in file.parent.iterdir() if path.name not in BESIDE]
         if others:
             raise ConfigError(
                 f"{file.parent} holds no comparison but {', '.join(sorted(others)[:3])}: give the "

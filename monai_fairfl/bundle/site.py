@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from monai.bundle import ConfigParser
 from monai.fl.utils.constants import ExtraItems
 
 from monai_fairfl.bundle import configuration
@@ -19,10 +20,33 @@ from monai_fairfl.measurements.features import count_different, network_inputs
 
 EVALUATE = "configs/evaluate.json"
 
+HD95 = "validate#additional_metrics#hd95"
+"""Key of the metric of boundaries in ``evaluate.json``."""
+
 
 def has_evaluation(bundle_root: str | Path) -> bool:
     """Whether the bundle can score test cases."""
     return (Path(bundle_root) / EVALUATE).exists()
+
+
+def closing_measurements(bundle_root: str | Path) -> tuple[str, ...]:
+    """What the bundle can measure at the end of a run, of the model that each site would use.
+
+    These are the Dice of validation cases and of test cases, and of these the distance of the
+    boundaries (HD95), where ``configs/evaluate.json`` has a metric ``hd95``.
+
+    >>> from monai_fairfl.bundle.shipped import find_bundle
+    >>> closing_measurements(find_bundle("prostate_mri_segmentation"))
+    ('score', 'test_score', 'test_hd95')
+    >>> closing_measurements(find_bundle("fundus_disc_cup_segmentation"))
+    ('score', 'test_score')
+    """
+    if not has_evaluation(bundle_root):
+        return ("score",)
+    evaluation = ConfigParser.load_config_file(str(Path(bundle_root) / EVALUATE))
+    if HD95 not in evaluation:
+        return ("score", "test_score")
+    return ("score", "test_score", "test_hd95")
 
 
 def bundle_client(

@@ -5,13 +5,23 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monai_fairfl.cli.command import Add, Answer, out_folder, plain_mapping, positive, whole
+from monai_fairfl.cli.command import (
+    Add,
+    Answer,
+    add_verbose,
+    out_folder,
+    plain_mapping,
+    positive,
+    whole,
+)
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.cells import ComparisonPlan
+    from monai_fairfl.cli.running import MonaiLine
 
 
 def add_commands(add: Add) -> None:
@@ -85,10 +95,17 @@ def add_commands(add: Add) -> None:
         help="of the processes, in turn, such as cuda:0 cuda:1 (default: that of the bundle)",
     )
     command.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a file with other keys of a federation, which come after those of the bundle",
+    )
+    command.add_argument(
         "--out",
         metavar="DIR",
         help="gets the tables and a folder of each training (default: compare-NAME here)",
     )
+    add_verbose(command)
 
 
 NOTES = """
@@ -102,22 +119,31 @@ def compare(args: argparse.Namespace) -> Answer:
     Every strategy is trained with every seed in every fold, on the same splits. A training that
     fails does not stop the others; the same command tries it again.
     """
-    from monai_fairfl.bundle.repeated import run_comparison
+    from rich.console import Console
+
+    from monai_fairfl.bundle.repeated import RepeatedFederation, run_comparison
+    from monai_fairfl.cli.running import output_into
     from monai_fairfl.report.repeated_tables import comparison_text
 
     root = Path(args.folder).absolute()
-    out = out_folder(args.out, f"compare-{root.name}")
-    found = run_comparison(plan_of(args, root), out, args.jobs, args.devices)
+    line = line_of(args, root)
+    plan = RepeatedFederation.from_parser(line.configuration()).plan
+    out = Path(line.arguments["run_dir"])
+    # Standard output is for the JSON object alone.
+    output = Console(file=sys.stderr if args.json else sys.stdout, highlight=False)
+    output.print(f"{_size_of(plan)}\n\n{line.text}\n", markup=False, soft_wrap=True)
+    with output_into(out / "log.txt", args.verbose):
+        found = run_comparison(plan, out, args.jobs, args.devices)
     text = f"{comparison_text(found)}\nPage: {out / 'comparison.html'}"
     code = 0
     if found["failed"]:
         text += f"\n{len(found['failed'])} trainings failed; the same command tries them again"
         code = 2
-    return Answer({"folder": str(out), **found}, text, code)
+    return Answer({"folder": str(out), "command": line.text, **found}, text, code)
 
 
-def plan_of(args: argparse.Namespace, root: Path) -> ComparisonPlan:
-    """Return what the command line asks for.
+def line_of(args: argparse.Namespace, root: Path) -> MonaiLine:
+    """The line of MONAI that would do the same.
 
     Args:
         args: of the command.
@@ -127,24 +153,34 @@ def plan_of(args: argparse.Namespace, root: Path) -> ComparisonPlan:
         DataError: when the folder holds no hospitals, or of two kinds.
         ConfigError: when it holds one hospital only, or an argument cannot be used.
     """
-    from monai_fairfl.bundle.cells import ComparisonPlan
-    from monai_fairfl.bundle.first_look import first_look
     from monai_fairfl.cli.choosing import chosen_bundle
+    from monai_fairfl.cli.federation_line import federation_line
 
-    bundle = chosen_bundle(root, args.bundle)
-    rounds, local_epochs, overrides = args.rounds, args.local_epochs, dict(args.overrides)
-    if args.first_look:
-        small = first_look(bundle)
-        rounds = rounds or small.rounds
-        local_epochs = local_epochs or small.local_epochs
-        overrides = {**small.overrides, **overrides}
-    return ComparisonPlan(
-        bundle=bundle,
-        sites_root=root,
-        strategies=args.strategies,
+    return federation_line(
+        chosen_bundle(root, args.bundle),
+        root,
+        out_folder(args.out, f"compare-{root.name}"),
+        args.strategies,
+        quick=args.first_look,
+        config=args.config,
+        overrides=args.overrides,
         seeds=args.seeds,
         folds=args.folds,
-        rounds=rounds,
-        local_epochs=local_epochs,
-        overrides=overrides,
+        rounds=args.rounds,
+        local_epochs=args.local_epochs,
+        jobs=args.jobs,
+        devices=args.devices,
+    )
+
+
+def _size_of(plan: ComparisonPlan) -> str:
+    """How much a comparison trains, as a sentence.
+
+    A time is not estimated before the first rounds: the trainings differ in their strategies.
+    """
+    training = plan.training()
+    return (
+        f"{len(plan.cells())} trainings of {training['rounds']} rounds of "
+        f"{training['local_epochs']} local epochs. The first round is timed, then the time for all "
+        "is estimated."
     )

@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from monai.bundle import ConfigParser
 from rich.console import Console
 
 from monai_fairfl.bundle.runs_display import shown_on
 from monai_fairfl.bundle.trainings import has_ended
-from monai_fairfl.errors import FairFLError, FederationError, in_words
+from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
 from monai_fairfl.report import as_text
 from monai_fairfl.report.collect import find_runs
 from monai_fairfl.run_folder.full_run import recorded_as
@@ -66,6 +67,23 @@ class MonaiLine:
         """The line for a shell."""
         return shlex.join(self.words)
 
+    def configuration(self) -> ConfigParser:
+        """The configuration that the line runs; nothing of it is built.
+
+        Raises:
+            ConfigError: naming a file that is none.
+        """
+        parser = ConfigParser()
+        try:
+            parser.read_config(list(self.files))
+        except Exception as error:  # of JSON, of YAML
+            files = ", ".join(self.files)
+            raise ConfigError(
+                f"one of {files} is not a configuration: {in_words(error)}"
+            ) from error
+        parser.update(dict(self.arguments))
+        return parser
+
     def run(self, log: Path, verbose: bool = False) -> None:
         """Do what the line does.
 
@@ -80,12 +98,7 @@ class MonaiLine:
         """
         import monai.bundle
 
-        with ExitStack() as inside:
-            inside.enter_context(recorded_as(self.words))
-            if verbose:
-                inside.enter_context(shown_on(Console(stderr=True, highlight=False)))
-            else:
-                inside.enter_context(quietly(log))
+        with recorded_as(self.words), output_into(log, verbose):
             try:
                 monai.bundle.run(config_file=list(self.files), **self.arguments)
             except Exception as error:
@@ -149,6 +162,22 @@ def text_of_report(run_dir: Path) -> str:
         return f"{run_dir}: done, without a report"
     report = json.loads((run_dir / "report.json").read_text())
     return f"{as_text(report)}\nReport: {page}"
+
+
+@contextmanager
+def output_into(log: Path, verbose: bool = False) -> Iterator[None]:
+    """Inside, output goes into a log, see :func:`quietly`; or all is shown, with the progress.
+
+    Args:
+        log: gets the output, after what it holds.
+        verbose: whether it is shown instead.
+    """
+    if verbose:
+        with shown_on(Console(stderr=True, highlight=False)):
+            yield
+        return
+    with quietly(log):
+        yield
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from monai_fairfl.cli.command import (
     Add,
@@ -21,8 +21,8 @@ from monai_fairfl.cli.command import (
 )
 
 if TYPE_CHECKING:
-    from monai_fairfl.bundle.first_look import Recipe
     from monai_fairfl.cli.running import MonaiLine
+    from monai_fairfl.strategies import Strategy
 
 ADAPT_EPOCHS = 10
 """Most epochs of the last mile where ``--adapt`` gives no number."""
@@ -45,10 +45,11 @@ def add_commands(add: Add) -> None:
     command.add_argument("folder", metavar="DATA", help="one folder per hospital")
     command.add_argument(
         "--strategy",
-        default="FedAvg",
+        nargs="+",
+        default=["FedAvg"],
         metavar="STRATEGY",
-        help='FedCE, "FedCE(\'sum\')", "CGSV(beta=2)", or one of your own by its dotted path '
-        "(default: FedAvg)",
+        help='FedCE, "FedCE(\'sum\')", "CGSV(beta=2)", or one of your own by its dotted path; '
+        "several are trained beside each other, for one report (default: FedAvg)",
     )
     command.add_argument(
         "--bundle",
@@ -74,6 +75,12 @@ def add_commands(add: Add) -> None:
         default={},
         metavar="{...}",
         help="plain values of the bundle's configuration, such as \"{'learning_rate': 0.001}\"",
+    )
+    command.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a file with other keys of a federation, which come after those of the bundle",
     )
     command.add_argument(
         "--quick",
@@ -109,122 +116,95 @@ def train(args: argparse.Namespace) -> Answer:
     """
     from rich.console import Console
 
+    from monai_fairfl.bundle.comparison import RunFolders
     from monai_fairfl.cli.running import require_end, text_of_report
+    from monai_fairfl.strategies.resolver import strategy_of
 
     root = Path(args.folder).absolute()
-    line, recipe, name = line_of(args, root)
+    strategies = [strategy_of(text) for text in args.strategy]
+    line = line_of(args, root, strategies)
     run_dir = Path(line.arguments["run_dir"])
+    folders = RunFolders(run_dir, strategies)
+    runs = {strategy.name: folders.folder_of(strategy) for strategy in strategies}
     # Standard output is for the JSON object alone.
     output = Console(file=sys.stderr if args.json else sys.stdout, highlight=False)
-    for text in _opening(name, line, recipe, run_dir, args.verbose):
+    for text in _opening(line, runs, args):
         output.print(text, markup=False, soft_wrap=True)
+    if not args.verbose:
+        output.print(f"Log: {run_dir / 'log.txt'}", markup=False, soft_wrap=True)
 
     line.run(run_dir / "log.txt", args.verbose)
     require_end(run_dir)
+    models = {}
+    for name, folder in runs.items():
+        model = folder / "models" / "global.pt"
+        # Where every hospital trains alone, there is none.
+        if model.is_file():
+            models[name] = str(model)
     data = {
         "run": str(run_dir),
         "command": line.text,
         "report": str(run_dir / "report.html"),
-        "model": str(run_dir / "models" / "global.pt"),
+        "models": models,
     }
-    return Answer(data, f"{text_of_report(run_dir)}\nModel: {data['model']}")
+    ending = [text_of_report(run_dir)]
+    for name, path in models.items():
+        ending.append(f"Model of {name}: {path}")
+    return Answer(data, "\n".join(ending))
 
 
-def line_of(args: argparse.Namespace, root: Path) -> tuple[MonaiLine, Recipe, str]:
-    """The line that trains, how long it trains, and the strategy's name.
+def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]) -> MonaiLine:
+    """The line that trains.
 
     Args:
         args: of the command.
         root: one folder per hospital.
+        strategies: that the command names.
 
     Raises:
         DataError: when the folder holds no hospitals, or of two kinds.
         ConfigError: when it holds one hospital only, or an argument cannot be used.
     """
-    from monai_fairfl.bundle.first_look import FEDERATE, Recipe, first_look, quick_file, recipe
     from monai_fairfl.cli.choosing import chosen_bundle
-    from monai_fairfl.cli.running import MonaiLine
-    from monai_fairfl.strategies.resolver import strategy_of
+    from monai_fairfl.cli.federation_line import federation_line
 
-    strategy = strategy_of(args.strategy)
-    bundle = chosen_bundle(root, args.bundle)
-    files = [str(bundle / FEDERATE)]
-    measured = recipe(bundle)
-    if args.quick:
-        files.append(str(quick_file(bundle)))
-        measured = first_look(bundle)
-
-    arguments: dict[str, Any] = {
-        "bundle_root": str(bundle),
-        "sites_root": str(root),
-        "run_dir": str(_run_dir(args, root, strategy.name)),
-        "strategy": args.strategy,
-        "resume": True,
-    }
-    given = {
-        "rounds": args.rounds,
-        "local_epochs": args.local_epochs,
-        "adapt_epochs": args.adapt,
-        "seed": args.seed,
-        "jobs": args.jobs,
-        "devices": args.devices,
-    }
-    for name, value in given.items():
-        if value is not None:
-            arguments[name] = value
-    if args.overrides:
-        arguments.update(_override_arguments(measured.overrides, args.overrides))
-    trains = Recipe(
-        args.rounds or measured.rounds,
-        args.local_epochs or measured.local_epochs,
-        {**measured.overrides, **args.overrides},
+    return federation_line(
+        chosen_bundle(root, args.bundle),
+        root,
+        _run_dir(args, root, strategies),
+        args.strategy,
+        quick=args.quick,
+        config=args.config,
+        overrides=args.overrides,
+        rounds=args.rounds,
+        local_epochs=args.local_epochs,
+        adapt_epochs=args.adapt,
+        seed=args.seed,
+        jobs=args.jobs,
+        devices=args.devices,
     )
-    return MonaiLine(files, arguments), trains, strategy.name
 
 
-def _run_dir(args: argparse.Namespace, root: Path, strategy: str) -> Path:
+def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]) -> Path:
     """The folder that was given, or one whose name says what it trains."""
-    name = f"train-{root.name}-{strategy}"
+    parts = ["train", root.name, *[strategy.name for strategy in strategies]]
     if args.quick:
-        name = f"{name}-quick"
-    return out_folder(args.out, name)
+        parts.append("quick")
+    return out_folder(args.out, "-".join(parts))
 
 
-def _override_arguments(of_files: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Overrides as arguments of the line, beside those of its files.
-
-    >>> _override_arguments({"channels": [4, 8]}, {"size": [32, 32]})
-    {'overrides#size': [32, 32]}
-    >>> _override_arguments({}, {"size": [32, 32]})
-    {'overrides': {'size': [32, 32]}}
-    """
-    # MONAI takes a # for the place of a key.
-    if not of_files or any("#" in key for key in given):
-        return {"overrides": {**of_files, **given}}
-    return {f"overrides#{key}": value for key, value in given.items()}
-
-
-def _opening(
-    strategy: str, line: MonaiLine, recipe: Recipe, run_dir: Path, verbose: bool
-) -> Sequence[str]:
+def _opening(line: MonaiLine, runs: Mapping[str, Path], args: argparse.Namespace) -> Sequence[str]:
     """What a reader knows before the training begins."""
-    from monai_fairfl.run_folder.full_run import duration_words
-    from monai_fairfl.run_folder.schedule import Schedule
+    from monai_fairfl.cli.expected_time import expected_time
 
-    seconds = list(Schedule.read(run_dir).seconds.values())
-    left = recipe.rounds - len(seconds)
-    time = "The first round is timed, then the time for all is estimated."
-    if seconds and left > 0:
-        mean = sum(seconds) / len(seconds)
-        time = f"{len(seconds)} rounds are done; {duration_words(mean * left)} for the others."
-    elif seconds:
-        time = "All rounds are done."
-    lines = [
-        f"{strategy}: {recipe.rounds} rounds of {recipe.local_epochs} local epochs. {time}",
+    configuration = line.configuration()
+    rounds = configuration["rounds"]
+    epochs = configuration["local_epochs"]
+    same_size = not args.overrides
+    time = expected_time(configuration, list(runs.values()), same_size)
+    return [
+        f"{', '.join(runs)}: {rounds} rounds of {epochs} local epochs. {time}",
         "",
         line.text,
         "",
     ]
-    if not verbose:
-        lines.append(f"Log: {run_dir / 'log.txt'}")
-    return lines

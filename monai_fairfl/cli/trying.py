@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.first_look import FEDERATE, quick_file
+from monai_fairfl.bundle.first_look import quick_file
 from monai_fairfl.bundle.shipped import copy_bundle
 from monai_fairfl.cli.choosing import STRUCTURES, bundle_for, require_two_sites
+from monai_fairfl.cli.federation_line import federation_line
 from monai_fairfl.cli.running import MonaiLine, require_end, text_of_report
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.overview import overview
@@ -127,20 +128,8 @@ def line_of(
         stereo: whether photographs are pairs of views; by their shape where it is not given.
         jobs: processes that train at a time; by the bundle's configuration where it is not given.
     """
-    arguments: dict[str, Any] = {
-        "bundle_root": str(bundle),
-        "sites_root": str(root),
-        "run_dir": str(run_dir),
-        "strategies": STRATEGIES,
-        "resume": True,
-    }
-    if rounds is not None:
-        arguments["rounds"] = rounds
-    if stereo is not None:
-        arguments["overrides#stereo"] = stereo
-    if jobs is not None:
-        arguments["jobs"] = jobs
-    return MonaiLine([str(bundle / FEDERATE), str(quick_file(bundle))], arguments)
+    keys: dict[str, Any] = {"rounds": rounds, "jobs": jobs, "overrides#stereo": stereo}
+    return federation_line(bundle, root, run_dir, STRATEGIES, quick=True, **keys)
 
 
 def _full_run(report: Path) -> str | None:

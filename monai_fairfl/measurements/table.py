@@ -41,7 +41,8 @@ def surface_distance(
 ) -> Measurement | None:
     """95th percentile of the surface distance of ``weights``, by the evaluator's metric ``hd95``.
 
-    It is not asked for by default: ``Federation(final=("score", "test_score", "test_hd95"))`` does.
+    A bundle whose evaluator has that metric is measured so at the end; in Python
+    ``Federation(final=("score", "test_score", "test_hd95"))`` asks for it.
     """
     return probe.further("hd95", weights)
 

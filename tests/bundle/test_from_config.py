@@ -23,7 +23,7 @@ from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.transports.workers import Turn
 
 BUNDLES = sorted((CHECKOUT / "bundles").glob("*/configs/federate.json"))
-BY_HAND = {"final", "timeout", "unasked"}
+BY_HAND = {"timeout", "unasked"}
 """Settings of a run that are no top-level keys: --federation#NAME sets them."""
 
 

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import time
@@ -30,9 +31,10 @@ from scipy import stats
 
 from monai_fairfl.bundle.cells import Cell, ComparisonPlan, check_plan, run_cell
 from monai_fairfl.bundle.first_look import first_look
+from monai_fairfl.bundle.repeated import RepeatedFederation
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
-from monai_fairfl.cli.comparing import plan_of
+from monai_fairfl.cli.comparing import line_of
 from monai_fairfl.cli.program import _parser
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.run_folder import ledger
@@ -70,7 +72,8 @@ def words(sites: Path, out: Path, *more: str) -> list[str]:
 
 def asked(sites: Path, *given: str) -> ComparisonPlan:
     """The plan of a command line."""
-    return plan_of(_parser().parse_args(["compare", str(sites), *given]), sites)
+    line = line_of(_parser().parse_args(["compare", str(sites), *given]), sites)
+    return RepeatedFederation.from_parser(line.configuration()).plan
 
 
 # --- what is asked for
@@ -148,7 +151,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
     error = run_json(capsys, "compare", str(sites), "--out", str(out), *given, code=2)["error"]
     assert re.search(problem, error)
     # Nothing is left that would refuse the right command.
-    assert not out.exists() or [path.name for path in out.iterdir()] == [".lock"]
+    assert not out.exists() or {path.name for path in out.iterdir()} <= {".lock", "log.txt"}
 
 
 def test_a_folder_that_holds_something_else_is_refused(
@@ -213,13 +216,24 @@ def test_overrides_are_plain_values_by_name(
 
 @pytest.fixture(scope="module")
 def compared(sites: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
-    """A comparison that nothing interrupted, and what it printed."""
+    """A comparison that nothing interrupted, and the table that it printed."""
     out = tmp_path_factory.mktemp("whole") / "out"
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
         patch.setenv("COLUMNS", "120")
         assert main(words(sites, out)) == 0
-    yield out, printed.getvalue()
+    yield out, table_of(printed.getvalue())
+
+
+def table_of(printed: str) -> str:
+    """What a comparison prints after the line of MONAI that it runs."""
+    return printed[printed.index(line_in(printed)) + len(line_in(printed)) :]
+
+
+def line_in(printed: str) -> str:
+    """The line of MONAI that a comparison prints."""
+    [line] = [line for line in printed.splitlines() if line.startswith("python -m monai.bundle")]
+    return line
 
 
 def rows_of(out: Path, metric: str = "test_score:dice") -> list[dict[str, str]]:
@@ -358,7 +372,7 @@ def require_same_when_resumed(command: list[str], out: Path, compared: tuple[Pat
     whole, printed = compared
     done = warm_python.run(command, out.parent, COLUMNS="120")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.replace(str(out), str(whole)) == printed
+    assert table_of(done.stdout).replace(str(out), str(whole)) == printed
     require_same_files(out, whole, [*TABLES, "plan.json"])
     return done.stderr
 
@@ -498,6 +512,25 @@ def test_a_federate_json_with_seeds_and_folds_is_the_comparison_of_the_command(
     assert "min_clients of settings was 2, asked for is 3." in again.stderr
     again = warm_python.run(federate(sites, out, "--resume", "True", "--keep", "5"), tmp_path)
     assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_the_printed_line_is_the_same_comparison_and_libraries_write_into_the_log(
+    compared: tuple[Path, str], sites: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(compared[0], out)
+    before = (out / "plan.json").read_bytes()
+    assert main(words(sites, out)) == 0
+    printed = capfd.readouterr()
+    assert "eval()" not in printed.out + printed.err and "INFO" not in printed.out + printed.err
+
+    done = warm_python.run(shlex.split(line_in(printed.out))[1:], tmp_path, COLUMNS="120")
+    assert done.returncode == 0, done.stderr
+    # It finds all done, and prints the same table.
+    assert compared[1].replace(str(compared[0]), str(out)).strip() in done.stdout
+    assert (out / "plan.json").read_bytes() == before
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import FederationError
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.schedule import Schedule
+from monai_fairfl.strategies.resolver import strategy_of
 
 TINY = ["--rounds", "2", "--local-epochs", "1", "--jobs", "1"]
 TINY += ["--overrides", "{'size': [32, 32], 'channels': [4, 8]}"]
@@ -50,8 +51,8 @@ def trained(sites: Path) -> Path:
 
 def words_of(root: Path, *given: str) -> list[str]:
     """The words of the line that a command line asks for."""
-    line, _, _ = line_of(_parser().parse_args(["train", str(root), *given]), root)
-    return line.words
+    args = _parser().parse_args(["train", str(root), *given])
+    return line_of(args, root, [strategy_of(text) for text in args.strategy]).words
 
 
 def test_nothing_given_is_the_bundle_as_it_is(sites: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from monai_fairfl.bundle.initial import (
     warn_of_other_training,
 )
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
-from monai_fairfl.bundle.site import has_evaluation
+from monai_fairfl.bundle.site import closing_measurements
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
@@ -83,10 +83,7 @@ class BundleSites:
     @property
     def federation(self) -> dict[str, Any]:
         """Settings of the federation that follow from the bundle."""
-        final = ["score"]
-        if has_evaluation(self.root):
-            final.append("test_score")
-        return {"final": final}
+        return {"final": list(closing_measurements(self.root))}
 
     @property
     def asked(self) -> dict[str, Any]:

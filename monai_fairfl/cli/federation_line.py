@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The line of ``python -m monai.bundle run`` that trains a federation or a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.bundle.first_look import FEDERATE, first_look, quick_file
+from monai_fairfl.cli.running import MonaiLine
+from monai_fairfl.errors import ConfigError
+
+
+def federation_line(
+    bundle: Path,
+    sites_root: Path,
+    run_dir: Path,
+    strategies: Sequence[str],
+    *,
+    quick: bool = False,
+    config: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    **keys: Any,
+) -> MonaiLine:
+    """The line that trains hospitals with a bundle, or goes on where it stopped.
+
+    Args:
+        bundle: its folder.
+        sites_root: one folder per hospital.
+        run_dir: gets the run.
+        strategies: each as on a command line, such as ``FedCE`` or ``CGSV(beta=2)``.
+        quick: the bundle's first look.
+        config: a file with keys of ``federate.json``, which count more than those of the bundle.
+        overrides: plain values of the training configuration, beside those of the files.
+        keys: others of ``federate.json``; ``None``: as the files have it.
+
+    Raises:
+        ConfigError: when the bundle or a file has no such thing.
+
+    >>> from monai_fairfl.bundle.shipped import find_bundle
+    >>> bundle = find_bundle("prostate_mri_segmentation")
+    >>> line = federation_line(bundle, Path("data"), Path("run"), ["FedCE"], rounds=3, seed=None)
+    >>> line.arguments["strategy"], line.arguments["rounds"], "seed" in line.arguments
+    ('FedCE', 3, False)
+    """
+    files = [str(bundle / FEDERATE)]
+    if quick:
+        # Refuses a bundle that has none.
+        first_look(bundle)
+        files.append(str(quick_file(bundle)))
+    if config is not None:
+        if not config.is_file():
+            raise ConfigError(
+                f"{config} does not exist: --config names a file with keys of federate.json"
+            )
+        files.append(str(config))
+
+    arguments: dict[str, Any] = {
+        "bundle_root": str(bundle),
+        "sites_root": str(sites_root),
+        "run_dir": str(run_dir),
+    }
+    if len(strategies) == 1:
+        arguments["strategy"] = strategies[0]
+    else:
+        arguments["strategies"] = list(strategies)
+    arguments["resume"] = True
+    for name, value in keys.items():
+        if value is not None:
+            arguments[name] = value
+    line = MonaiLine(files, arguments)
+    if not overrides:
+        return line
+    of_files = line.configuration().get("overrides") or {}
+    return MonaiLine(files, {**arguments, **_override_arguments(of_files, overrides)})
+
+
+def _override_arguments(of_files: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Overrides as arguments of the line, beside those of its files.
+
+    >>> _override_arguments({"channels": [4, 8]}, {"size": [32, 32]})
+    {'overrides#size': [32, 32]}
+    >>> _override_arguments({}, {"size": [32, 32]})
+    {'overrides': {'size': [32, 32]}}
+    """
+    # MONAI takes a # for the place of a key.
+    if not of_files or any("#" in key for key in given):
+        return {"overrides": {**of_files, **given}}
+    return {f"overrides#{key}": value for key, value in given.items()}
