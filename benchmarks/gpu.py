@@ -167,7 +167,7 @@ def slices_at(size: int, sites: Path, arguments: argparse.Namespace, folder: Pat
 
 
 def volumes_of(side: int, arguments: argparse.Namespace, folder: Path) -> Work:
-    """The guide's bundle of another organ with a DynUNet, and volumes for it.
+    """The documented bundle of another organ with a DynUNet, and volumes for it.
 
     Crops have two thirds of a volume's side, in multiples of 8; the window of the validation is as
     large.

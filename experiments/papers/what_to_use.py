@@ -52,7 +52,7 @@ def table() -> str:
         ],
         [
             "every hospital may end with a model of its own",
-            "any strategy, and [`adapt_epochs`](guide.md#the-last-mile)",
+            "any strategy, and [`adapt_epochs`](last_mile.md)",
             _last_mile(),
             "[last mile](results/stronger.md#the-last-mile)",
         ],

@@ -81,7 +81,7 @@ def bundle_for(folders: Mapping[str, Path]) -> str:
         raise DataError(
             f"{', '.join(grey)} hold grey pictures, such as slices: no bundle of this package is "
             "for these. Give volumes (NIfTI) or colour photographs of the fundus, or make a bundle "
-            "of your own (docs/guide.md)"
+            "of your own (docs/own_bundle.md)"
         )
     if volumes and photographs:
         raise DataError(

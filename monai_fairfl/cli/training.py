@@ -29,7 +29,7 @@ ADAPT_EPOCHS = 10
 
 NOTES = """
 A training that was stopped goes on with the same command. Other settings of a
-federation are keys of the printed line: docs/guide.md lists them."""
+federation are keys of the printed line: docs/keys.md lists them."""
 
 
 def add_commands(add: Add) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The guide's bundle of another organ: it knows nothing of this package, and every kind of method
+"""The documented bundle of another organ knows nothing of this package, and every kind of method
 federates it.
 """
 
@@ -20,7 +20,7 @@ from helpers.own_bundle import OWN_BUNDLE, write_noisy_balls
 
 from monai_fairfl.run_folder.ledger import read_ledger
 
-GUIDE = (CHECKOUT / "docs" / "guide.md").read_text()
+PAGE = (CHECKOUT / "docs" / "own_bundle.md").read_text()
 METHODS = ["Standalone", "FedCE", "CGSV", "FedLWR", "ShapFed", "FedISM", "Ditto", "FedCI"]
 
 
@@ -33,10 +33,10 @@ def data(tmp_path: Path) -> Path:
 
 
 def command(tmp_path: Path) -> list[str]:
-    """The guide's two commands, with copies of its folders: the first is done, the second is
+    """The page's two commands, with copies of its folders: the first is done, the second is
     returned.
     """
-    copied, federate = re.search(r"(cp .*?)\n(python .*?)\n```", GUIDE, re.DOTALL).groups()  # type: ignore[union-attr]
+    copied, federate = re.search(r"(cp .*?)\n(python .*?)\n```", PAGE, re.DOTALL).groups()  # type: ignore[union-attr]
     bundle = tmp_path / "own_bundle"
     shutil.copytree(OWN_BUNDLE, bundle)
     source, target = (
@@ -56,7 +56,7 @@ def command(tmp_path: Path) -> list[str]:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_guides_bundle_federates_as_the_guide_says(data: Path, tmp_path: Path) -> None:
+def test_the_bundle_federates_as_the_page_says(data: Path, tmp_path: Path) -> None:
     done = warm_python.run(command(tmp_path), CHECKOUT)
     assert done.returncode == 0, done.stderr[-2000:]
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The guide's bundle of another organ, and hospitals with images for it."""
+"""The documented bundle of another organ, and hospitals with images for it."""
 
 from __future__ import annotations
 
