@@ -136,6 +136,7 @@ class Talking:
         while any(thread.is_alive() for thread in threads):
             number += 1
             warnings.warn(f"in between {number}", UserWarning, stacklevel=1)
+            time.sleep(0.001)
         return Reply(request.client, None, 0, {"score": 1.0}, id=request.id)
 
 
