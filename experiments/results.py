@@ -52,23 +52,28 @@ def load(name: str) -> ModuleType:
 
 
 def filled(page: Path) -> str:
-    """Return the page's text with every block made again."""
+    """Return the page's text with every block made again.
+
+    A block that begins with ``<!-- begin NAME short -->`` has the experiment's short table.
+    """
     text = page.read_text()
-    for name in re.findall(r"<!-- begin (\w+) -->", text):
-        begin = f"<!-- begin {name} -->"
-        end = f"<!-- end {name} -->"
+    for name, short in re.findall(r"<!-- begin (\w+)( short)? -->", text):
+        begin = f"<!-- begin {name}{short} -->"
+        end = f"<!-- end {name}{short} -->"
         before, _, rest = text.partition(begin)
         after = rest.partition(end)[2]
-        text = f"{before}{begin}\n\n{block(name, page.parent)}\n\n{end}{after}"
+        made = block(name, page.parent, short=bool(short))
+        text = f"{before}{begin}\n\n{made}\n\n{end}{after}"
     return text
 
 
-def block(name: str, folder: Path = ROOT / "docs") -> str:
+def block(name: str, folder: Path = ROOT / "docs", short: bool = False) -> str:
     """Make an experiment's part of a page: table, figure, command and run time.
 
     Args:
         name: of the experiment.
         folder: of the page, from which links to figures and pages lead.
+        short: the experiment's ``short_table`` in place of its ``table``, and no figure.
     """
     if name == "plan":
         return run.plan(studies())
@@ -76,9 +81,11 @@ def block(name: str, folder: Path = ROOT / "docs") -> str:
     command = f"`python experiments/results.py {name} --run --data DATA`"
     parts = []
     try:
-        if hasattr(module, "table"):
+        if short:
+            parts.append(relinked(module.short_table(), folder))
+        elif hasattr(module, "table"):
             parts.append(relinked(module.table(), folder))
-        if hasattr(module, "figure"):
+        if hasattr(module, "figure") and not short:
             if not image(name).exists():
                 raise NotFinished("its figure")
             parts.append(relinked(f"![{title(module)}](images/results/{name}.svg)", folder))

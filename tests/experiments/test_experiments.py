@@ -88,6 +88,15 @@ def test_links_of_a_block_lead_to_the_same_place_from_every_page() -> None:
     assert "](../images/results/" in results.block("fedce_figure3", CHECKOUT / "docs" / "results")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fedce_table1_prostate", "fedce_table1_fundus"])
+def test_a_short_table_has_some_rows_of_the_whole_one(name: str) -> None:
+    results = load("results")
+    whole, short = results.block(name).splitlines(), results.block(name, short=True).splitlines()
+    assert "| FedAvg |" in "\n".join(short)
+    assert set(short) < set(whole)
+
+
 def test_client_rounds_that_a_guard_touched_are_counted_in_new_results_and_in_old_ones() -> None:
     summary, reading = load("summary"), load("reading")
     rounds = [
