@@ -16,7 +16,7 @@ BUNDLE := bundles/prostate_mri_segmentation
 # The seed of the demo's images and of its training.
 SEED ?= 0
 # The demo's first look is its own full run: docs/demo.md has what came out on six seeds.
-DEMO_ARGS ?= --full_run "{'rounds': 20, 'local_epochs': 4, 'mean_dice': 0.5}" --strategies "['Standalone', 'FedAvg', 'FedCE']"
+DEMO_ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-attack demo-flare test test-all test-extended test-flare test-quick lint format results site bench clean
@@ -29,9 +29,8 @@ help: ## say what can be made
 demo: $(READY) ## train a federation of four synthetic hospitals and write its report
 	rm -rf demo/hospitals demo/run
 	$(BIN)/monai-fairfl demo-data --out demo/hospitals --hospitals demo --seed $(SEED)
-	$(BIN)/python -W ignore -m monai.bundle run \
-		--config_file "['$(BUNDLE)/configs/federate.json', '$(BUNDLE)/configs/quick.json']" --bundle_root $(BUNDLE) \
-		--sites_root demo/hospitals --run_dir demo/run --seed $(SEED) $(DEMO_ARGS)
+	$(BIN)/monai-fairfl train demo/hospitals --quick --strategy Standalone FedAvg FedCE --adapt \
+		--config docs/examples/demo.json --out demo/run --seed $(SEED) $(DEMO_ARGS)
 
 demo-attack: $(READY) ## two more hospitals join the demo's, one sends noise, one lies: with and without guards
 	rm -rf demo/attack

@@ -386,13 +386,14 @@ class BundleFederation:
             The histories of the runs; and name -> reason of those that failed.
         """
         found: dict[str, History | Failed] = {}
-        for strategies in self._in_turn():
-            works = []
-            for strategy in strategies:
-                works.append(Work(strategy.name, self._with(strategy).run_strategy))
-            self._stopped = not self._carry_out(works, found)
-            if self._stopped:
-                break
+        with self._display([strategy.name for strategy in self.strategies]) as display:
+            for strategies in self._in_turn():
+                works = []
+                for strategy in strategies:
+                    works.append(Work(strategy.name, self._with(strategy).run_strategy))
+                self._stopped = not self._carry_out(works, found, display)
+                if self._stopped:
+                    break
 
         histories: list[History] = []
         failed: dict[str, str] = {}
@@ -426,12 +427,31 @@ class BundleFederation:
                 together.append(strategy)
         return [group for group in (alone, together) if group]
 
-    def _carry_out(self, works: Sequence[Work], found: dict[str, Any]) -> bool:
+    @contextmanager
+    def _display(self, titles: Sequence[str]) -> Iterator[RunsDisplay | None]:
+        """One display of the trainings of these titles; ``None`` where each shows itself."""
+        several = self._pool is not None and len(titles) > 1 and self._can_be_dealt_out
+        if not several and not is_shown():
+            yield None
+            return
+        at_a_time = 1
+        if several:
+            # Once, here: several processes would write it at a time.
+            self._write_config()
+            at_a_time = self._processes()
+        kinds = {title: title for title in titles}
+        with quiet(), RunsDisplay(kinds, self.rounds, at_a_time=at_a_time) as display:
+            yield display
+
+    def _carry_out(
+        self, works: Sequence[Work], found: dict[str, Any], display: RunsDisplay | None
+    ) -> bool:
         """Deal out trainings.
 
         Args:
             works: the trainings.
             found: gets the result of each under its title.
+            display: of all runs; ``None``: each shows itself.
 
         Returns:
             Whether nobody asked to stop.
@@ -442,28 +462,17 @@ class BundleFederation:
             "together": self._can_be_dealt_out,
             "device_of": self.jobs.device_of,
         }
-        one_at_a_time = self._pool is None or len(works) == 1 or not self._can_be_dealt_out
-        if one_at_a_time and not is_shown():
-            # Each shows itself.
+        if display is None:
             return carry_out(works, ended=found.__setitem__, **common)
 
-        at_a_time = 1
-        if not one_at_a_time:
-            # Once, here: several processes would write it at a time.
-            self._write_config()
-            at_a_time = self._processes()
-        titles = {work.title: work.title for work in works}
+        def ended(title: str, result: Any) -> None:
+            found[title] = result
+            if isinstance(result, Failed):
+                display.run_ended(title, result.reason)
+            elif not isinstance(result, History) or result.finished:
+                display.run_ended(title)
 
-        with quiet(), RunsDisplay(titles, self.rounds, at_a_time=at_a_time) as display:
-
-            def ended(title: str, result: Any) -> None:
-                found[title] = result
-                if isinstance(result, Failed):
-                    display.run_ended(title, result.reason)
-                elif not isinstance(result, History) or result.finished:
-                    display.run_ended(title)
-
-            return carry_out(works, rounds_done=display.round_done, ended=ended, **common)
+        return carry_out(works, rounds_done=display.round_done, ended=ended, **common)
 
     def _processes(self) -> int:
         """How many processes work."""
@@ -785,7 +794,9 @@ class BundleFederation:
         if len(works) < 2:
             return
         found: dict[str, Any] = {}
-        if not self._carry_out(works, found):
+        with self._display([work.title for work in works]) as display:
+            nobody_stopped = self._carry_out(works, found, display)
+        if not nobody_stopped:
             raise FederationError("stopped; the same command with --resume True goes on")
         for title, result in found.items():
             if isinstance(result, Failed):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -145,7 +146,7 @@ class RunsDisplay:
         if self.has_estimated or left is None:
             return
         self.has_estimated = True
-        self._print(f"The first round is timed: {duration_words(left)} for the others")
+        self._print(f"The first round is timed: {duration_words(left)} or less for the others")
 
     def _print_now_and_then(self, news: str) -> None:
         """A line of progress where there is no bar."""
@@ -163,7 +164,8 @@ class RunsDisplay:
         """Seconds that the rounds left will take; ``None`` where no round was timed.
 
         A run's rounds take as long as those of its kind so far, or as those of all where that has
-        none. So many at a time share the sum, and nothing is done before its longest run.
+        none: as their median, because the first round of a run loads its images too. So many at a
+        time share the sum, and nothing is done before its longest run.
         """
         timed: list[float] = []
         for seconds in self.seconds.values():
@@ -173,8 +175,7 @@ class RunsDisplay:
         left = []
         for title, kind in self.kinds.items():
             of_kind = self.seconds.get(kind, timed)
-            mean = sum(of_kind) / len(of_kind)
-            left.append(mean * (self.rounds[title] - self.rounds_done[title]))
+            left.append(median(of_kind) * (self.rounds[title] - self.rounds_done[title]))
         return max(sum(left) / self.at_a_time, max(left))
 
     def _left_words(self) -> str:

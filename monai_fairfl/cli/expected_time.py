@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 from monai.bundle import ConfigParser
 
@@ -40,7 +39,7 @@ def expected_time(line: ConfigParser, runs: Sequence[Path], same_size: bool) -> 
         return f"{len(done)} rounds are done; {duration_words(mean(done) * left)} for the others."
 
     later = "The first round is timed, then the time for all is estimated."
-    jobs = Jobs(line.get("jobs"), line.get("devices") or [_device(line)])
+    jobs = Jobs(line.get("jobs"), line.get("devices") or [line.get_parsed_content("device")])
     on_processors = not any("cuda" in device for device in jobs.devices)
     case_seconds = line.get("case_seconds")
     if case_seconds is None or not same_size or not on_processors:
@@ -51,7 +50,3 @@ def expected_time(line: ConfigParser, runs: Sequence[Path], same_size: bool) -> 
     processes = jobs.workers(most=len(folders) * len(runs), threads=line["threads"])
     words = duration_words(seconds / processes)
     return f"Expected here: {words}, by the bundle's measured times. {later}"
-
-
-def _device(line: ConfigParser) -> Any:
-    return line.get_parsed_content("device")

@@ -118,6 +118,7 @@ def train(args: argparse.Namespace) -> Answer:
 
     from monai_fairfl.bundle.comparison import RunFolders
     from monai_fairfl.cli.running import require_end, text_of_report
+    from monai_fairfl.strategies import Standalone
     from monai_fairfl.strategies.resolver import strategy_of
 
     root = Path(args.folder).absolute()
@@ -136,11 +137,10 @@ def train(args: argparse.Namespace) -> Answer:
     line.run(run_dir / "log.txt", args.verbose)
     require_end(run_dir)
     models = {}
-    for name, folder in runs.items():
-        model = folder / "models" / "global.pt"
-        # Where every hospital trains alone, there is none.
-        if model.is_file():
-            models[name] = str(model)
+    for strategy in strategies:
+        # Where every hospital trains alone, the global model is the first one.
+        if not isinstance(strategy, Standalone):
+            models[strategy.name] = str(runs[strategy.name] / "models" / "global.pt")
     data = {
         "run": str(run_dir),
         "command": line.text,

@@ -17,6 +17,7 @@ from monai_fairfl.report.columns import columns, comparable, judged_groups
 from monai_fairfl.report.comparison import difference_words
 from monai_fairfl.report.hospitals import decision_of
 from monai_fairfl.report.judging import first_look_lines
+from monai_fairfl.report.last_mile import MODEL_WORDS
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.verdicts import VERDICTS, overview
 
@@ -45,6 +46,8 @@ def as_text(report: Mapping[str, Any]) -> str:
     lines.append(overview(report))
     decision = to_json(asdict(decision_of(report, report["focus"])))
     lines.extend(hospital_lines(decision))
+    if report["focus"] is not None:
+        lines.append(last_mile_line(report["strategies"][report["focus"]]["sites"]))
     for name, why in report.get("failed", {}).items():
         lines.append(f"{name} failed and is not in this report: {why}")
     return "\n".join(line for line in lines if line)
@@ -65,6 +68,33 @@ def hospital_lines(decision: Mapping[str, Any]) -> Iterator[str]:
         advice = "".join(f" {sentence}." for sentence in hospital["advice"])
         yield f"{site}: {known}.{advice}"
     yield f"Who contributed what: {decision['contributions']['meaning']}"
+
+
+def last_mile_line(sites: Mapping[str, Any]) -> str:
+    """Which hospitals take another model after their last mile; empty where there was none.
+
+    Args:
+        sites: hospital -> its results, as ``report.json`` has them for a strategy.
+
+    >>> another, same = {"last_mile": {"taken": "adapted"}}, {"last_mile": {"taken": None}}
+    >>> last_mile_line({"elm": another, "fir": another, "oak": same})
+    'The last mile: the model trained further at elm, fir; no other model at oak.'
+    >>> last_mile_line({"elm": {"last_mile": None}})
+    ''
+    """
+    sites_by_model: dict[str, list[str]] = {}
+    for site, result in sites.items():
+        mile = result["last_mile"]
+        if mile is None:
+            continue
+        model = "no other model"
+        if mile["taken"] is not None:
+            model = f"the model {MODEL_WORDS[mile['taken']]}"
+        sites_by_model.setdefault(model, []).append(site)
+    if not sites_by_model:
+        return ""
+    words = [f"{model} at {', '.join(names)}" for model, names in sites_by_model.items()]
+    return f"The last mile: {'; '.join(words)}."
 
 
 def dice_of(hospital: Mapping[str, Any]) -> str:

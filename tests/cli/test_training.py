@@ -15,12 +15,17 @@ import pytest
 from helpers import warm_python
 from helpers.checkout import CHECKOUT
 
+from monai_fairfl.bundle.first_look import FEDERATE
+from monai_fairfl.bundle.jobs import number_of_cases
+from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
+from monai_fairfl.cli.choosing import PROSTATE
+from monai_fairfl.cli.expected_time import expected_time
 from monai_fairfl.cli.program import _parser
-from monai_fairfl.cli.running import require_end
+from monai_fairfl.cli.running import MonaiLine, require_end
 from monai_fairfl.cli.training import line_of
 from monai_fairfl.data.layouts import site_folders
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.strategies.resolver import strategy_of
@@ -182,7 +187,7 @@ def test_the_printed_line_trains_the_same_bits_and_the_command_shows_its_progres
     ledger = (trained / "ledger.jsonl").read_bytes()
     assert (tmp_path / "short" / "run" / "ledger.jsonl").read_bytes() == ledger
     assert "FedCE-sum: round 1/2; about" in done.stderr
-    assert "The first round is timed: about a minute for the others" in done.stderr
+    assert "The first round is timed: about a minute or less for the others" in done.stderr
     # MONAI's warning about configurations, and its lines, are in the log alone.
     log = (tmp_path / "short" / "run" / "log.txt").read_text()
     for text in ("eval()", "input summary of monai.bundle"):
@@ -206,6 +211,76 @@ def test_a_training_that_goes_on_says_how_long_the_rest_will_take(
     assert "2 rounds are done; about a minute for the others" in capsys.readouterr().out
     kinds = [record["kind"] for record in read_ledger(tmp_path / "run" / "ledger.jsonl")]
     assert kinds.count("round") == 3
+
+
+def expected(root: Path, *given: str) -> str:
+    """What is expected of a command line before it trains."""
+    args = _parser().parse_args(["train", str(root), *given])
+    strategies = [strategy_of(text) for text in args.strategy]
+    line = line_of(args, root, strategies)
+    runs = [root / "none" / strategy.name for strategy in strategies]
+    return expected_time(line.configuration(), runs, not args.overrides)
+
+
+def test_the_expected_time_is_that_of_its_cases_epochs_and_methods(sites: Path) -> None:
+    cases = sum(number_of_cases(str(folder)) for folder in site_folders(sites).values())
+    measured = MonaiLine([str(find_bundle(PROSTATE) / FEDERATE)], {}).configuration()
+    of_one_epoch = measured["case_seconds"] * cases
+    rounds = round(600 / of_one_epoch)
+    given = ["--rounds", str(rounds), "--local-epochs", "1", "--devices", "cpu", "--jobs", "1"]
+    assert expected(sites, *given).startswith("Expected here: about 10 minutes")
+    # Three methods take three times as long, and four epochs four times.
+    three = ["--strategy", "Standalone", "FedAvg", "FedCE"]
+    assert expected(sites, *given, *three).startswith("Expected here: about 30 minutes")
+    given[3] = "4"
+    assert expected(sites, *given).startswith("Expected here: about 40 minutes")
+    # Two processes share it.
+    given[-1] = "2"
+    assert expected(sites, *given).startswith("Expected here: about 20 minutes")
+
+
+@pytest.mark.parametrize("given", [["--devices", "cuda:0"], ["--overrides", "{'size': [32, 32]}"]])
+def test_no_time_is_expected_of_what_was_not_measured(given: list[str], sites: Path) -> None:
+    later = "The first round is timed, then the time for all is estimated."
+    assert expected(sites, *given) == later
+
+
+def test_a_file_of_ones_own_comes_after_those_of_the_bundle(sites: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.json"
+    own.write_text('{"rounds": 7, "overrides": {"size": [48, 48]}, "min_clients": 3}')
+    words = words_of(sites, "--quick", "--config", str(own), "--overrides", "{'channels': [4, 8]}")
+    arguments = dict(zip(words[4::2], words[5::2], strict=True))
+    files = json.loads(arguments["--config_file"])
+    assert [Path(file).name for file in files] == ["federate.json", "quick.json", "own.json"]
+    # Its overrides stay, and those of the command come beside them.
+    assert arguments["--overrides#channels"] == "[4, 8]" and "--overrides" not in arguments
+    with pytest.raises(ConfigError, match="none.json does not exist: --config names a file"):
+        words_of(sites, "--config", str(tmp_path / "none.json"))
+    own.write_text("{")
+    with pytest.raises(ConfigError, match="own.json is not a configuration"):
+        words_of(sites, "--config", str(own), "--overrides", "{'channels': [4, 8]}")
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_several_strategies_are_one_report_with_one_count_of_runs(
+    sites: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = ["FedAvg", "Standalone", "FedCE"]
+    given = ["--strategy", *names, *TINY, "--adapt", "1"]
+    assert main(["train", str(sites), "--out", str(tmp_path / "run"), *given]) == 0
+    printed = capfd.readouterr()
+    # The models trained alone are candidates of the others: they come first.
+    assert [line.split(":")[0] for line in printed.err.splitlines() if "done" in line] == [
+        "1/3 Standalone",
+        "2/3 FedAvg",
+        "3/3 FedCE",
+    ]
+    assert "The last mile: " in printed.out
+    assert f"Model of FedCE: {tmp_path / 'run' / 'FedCE' / 'models' / 'global.pt'}" in printed.out
+    assert "Model of Standalone" not in printed.out
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert set(report["strategies"]) == set(names)
 
 
 @pytest.mark.slow
