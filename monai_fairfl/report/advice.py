@@ -185,7 +185,7 @@ def _for_who_is_worse(report: Mapping[str, Any], name: str, site: str) -> str:
         return f"Let {site} train the model further on its own images: --adapt_epochs 10"
     if result["gain"] is not None and result["gain"]["value"] < 0:
         return f"{site} does better with the model that it trained alone"
-    return f"Look at {site}'s images: no model here serves it as well as the others"
+    return f"Add images of {site} to the training: no model here serves it as well as the others"
 
 
 def _more_cases(result: Mapping[str, Any], verdict: str, cases: str) -> str:

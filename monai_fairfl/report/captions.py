@@ -22,10 +22,10 @@ INDEPENDENT = (
 LAST_MILE = (
     "At the end each hospital compared the model that it would use with others: the same trained "
     "further on its own images, the mean of the models of the last rounds, and one that it trained "
-    "alone, where it did. It takes the one with the largest gain on its own validation cases, if "
-    "that gain is larger than its standard error. Such a gain is a little too good; the Dice is of "
-    "cases that chose nothing, where a hospital has test cases. All other tables are of the models "
-    "before."
+    "alone, where it did. Of those that gain more than their standard error on its own validation "
+    "cases, it takes the one with the largest gain. Such a gain is a little too good; the Dice is "
+    "of cases that chose nothing, where a hospital has test cases. All other tables are of the "
+    "models before."
 )
 VALUED = (
     "These values were computed after the run, on the models of coalitions of sites; they are not "
