@@ -20,7 +20,6 @@ from monai_fairfl.cli.command import (
 )
 
 if TYPE_CHECKING:
-    from monai_fairfl.bundle.cells import ComparisonPlan
     from monai_fairfl.cli.running import MonaiLine
 
 
@@ -122,16 +121,25 @@ def compare(args: argparse.Namespace) -> Answer:
     from rich.console import Console
 
     from monai_fairfl.bundle.repeated import RepeatedFederation, run_comparison
+    from monai_fairfl.cli.expected_time import expected_time
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.report.repeated_tables import comparison_text
 
     root = Path(args.folder).absolute()
     line = line_of(args, root)
-    plan = RepeatedFederation.from_parser(line.configuration()).plan
+    configuration = line.configuration()
+    plan = RepeatedFederation.from_parser(configuration).plan
     out = Path(line.arguments["run_dir"])
     # Standard output is for the JSON object alone.
     output = Console(file=sys.stderr if args.json else sys.stdout, highlight=False)
-    output.print(f"{_size_of(plan)}\n\n{line.text}\n", markup=False, soft_wrap=True)
+    runs = [cell.folder(out) for cell in plan.cells()]
+    time = expected_time(configuration, runs, same_size=not args.overrides)
+    training = plan.training()
+    opening = (
+        f"{len(runs)} trainings of {training['rounds']} rounds of {training['local_epochs']} "
+        f"local epochs. {time}\n\n{line.text}\n"
+    )
+    output.print(opening, markup=False, soft_wrap=True)
     with output_into(out / "log.txt", args.verbose):
         found = run_comparison(plan, out, args.jobs, args.devices)
     text = f"{comparison_text(found)}\nPage: {out / 'comparison.html'}"
@@ -170,17 +178,4 @@ def line_of(args: argparse.Namespace, root: Path) -> MonaiLine:
         local_epochs=args.local_epochs,
         jobs=args.jobs,
         devices=args.devices,
-    )
-
-
-def _size_of(plan: ComparisonPlan) -> str:
-    """How much a comparison trains, as a sentence.
-
-    A time is not estimated before the first rounds: the trainings differ in their strategies.
-    """
-    training = plan.training()
-    return (
-        f"{len(plan.cells())} trainings of {training['rounds']} rounds of "
-        f"{training['local_epochs']} local epochs. The first round is timed, then the time for all "
-        "is estimated."
     )
