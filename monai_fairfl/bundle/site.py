@@ -43,8 +43,10 @@ def closing_measurements(bundle_root: str | Path) -> tuple[str, ...]:
     """
     if not has_evaluation(bundle_root):
         return ("score",)
-    evaluation = ConfigParser.load_config_file(str(Path(bundle_root) / EVALUATE))
-    if HD95 not in evaluation:
+    files = [Path(bundle_root) / file for file in (*TRAIN, EVALUATE)]
+    parser = ConfigParser()
+    parser.read_config([str(file) for file in files if file.exists()])
+    if HD95 not in parser:
         return ("score", "test_score")
     return ("score", "test_score", "test_hd95")
 

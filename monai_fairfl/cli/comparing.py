@@ -127,13 +127,12 @@ def compare(args: argparse.Namespace) -> Answer:
 
     root = Path(args.folder).absolute()
     line = line_of(args, root)
-    configuration = line.configuration()
-    plan = RepeatedFederation.from_parser(configuration).plan
+    plan = RepeatedFederation.from_parser(line.configuration()).plan
     out = Path(line.arguments["run_dir"])
     # Standard output is for the JSON object alone.
     output = Console(file=sys.stderr if args.json else sys.stdout, highlight=False)
     runs = [cell.folder(out) for cell in plan.cells()]
-    time = expected_time(configuration, runs, same_size=not args.overrides)
+    time = expected_time(line, runs)
     training = plan.training()
     opening = (
         f"{len(runs)} trainings of {training['rounds']} rounds of {training['local_epochs']} "

@@ -11,24 +11,26 @@ from statistics import mean
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.jobs import Jobs, number_of_cases
+from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.run_folder.full_run import duration_words
 from monai_fairfl.run_folder.schedule import Schedule
 
 
-def expected_time(line: ConfigParser, runs: Sequence[Path], same_size: bool) -> str:
+def expected_time(line: MonaiLine, runs: Sequence[Path]) -> str:
     """The time that a training will take, as a sentence.
 
     It is that of the rounds that were done before. A new training takes ``case_seconds`` of the
     bundle for each case that it trains or validates with, in each local epoch of each strategy; its
-    processes share that.
+    processes share that. No time is known where the training's overrides are not those of the
+    bundle's files, or on a GPU.
 
     Args:
-        line: configuration of the training, of which nothing is built.
+        line: that trains; nothing of it is built.
         runs: folder of each strategy's run.
-        same_size: whether images and network are those of the bundle's files.
     """
-    rounds = line["rounds"]
+    settings = line.configuration()
+    rounds = settings["rounds"]
     done: list[float] = []
     for run in runs:
         done.extend(Schedule.read(run).seconds.values())
@@ -39,14 +41,23 @@ def expected_time(line: ConfigParser, runs: Sequence[Path], same_size: bool) -> 
         return f"{len(done)} rounds are done; {duration_words(mean(done) * left)} for the others."
 
     later = "The first round is timed, then the time for all is estimated."
-    jobs = Jobs(line.get("jobs"), line.get("devices") or [line.get_parsed_content("device")])
-    on_processors = not any("cuda" in device for device in jobs.devices)
-    case_seconds = line.get("case_seconds")
-    if case_seconds is None or not same_size or not on_processors:
+    devices = settings.get("devices") or [settings.get_parsed_content("device")]
+    on_a_gpu = any("cuda" in device for device in devices)
+    case_seconds = settings.get("case_seconds")
+    if case_seconds is None or on_a_gpu or not _has_the_bundles_overrides(line, settings):
         return later
-    folders = site_folders(line["sites_root"])
+    folders = site_folders(settings["sites_root"])
     cases = sum(number_of_cases(str(folder)) for folder in folders.values())
-    seconds = case_seconds * cases * line["local_epochs"] * left
-    processes = jobs.workers(most=len(folders) * len(runs), threads=line["threads"])
+    seconds = case_seconds * cases * settings["local_epochs"] * left
+    most = len(folders) * len(runs)
+    processes = Jobs(settings.get("jobs"), devices).workers(most, settings["threads"])
     words = duration_words(seconds / processes)
     return f"Expected here: {words}, by the bundle's measured times. {later}"
+
+
+def _has_the_bundles_overrides(line: MonaiLine, settings: ConfigParser) -> bool:
+    """Whether images and network have the size with which the bundle's times were measured."""
+    bundle = Path(settings["bundle_root"])
+    files = [file for file in line.files if Path(file).is_relative_to(bundle)]
+    measured = MonaiLine(files, {}).configuration().get("overrides") or {}
+    return bool((settings.get("overrides") or {}) == measured)

@@ -129,7 +129,7 @@ def train(args: argparse.Namespace) -> Answer:
     runs = {strategy.name: folders.folder_of(strategy) for strategy in strategies}
     # Standard output is for the JSON object alone.
     output = Console(file=sys.stderr if args.json else sys.stdout, highlight=False)
-    for text in _opening(line, runs, args):
+    for text in _opening(line, runs):
         output.print(text, markup=False, soft_wrap=True)
     if not args.verbose:
         output.print(f"Log: {run_dir / 'log.txt'}", markup=False, soft_wrap=True)
@@ -193,15 +193,14 @@ def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy
     return out_folder(args.out, "-".join(parts))
 
 
-def _opening(line: MonaiLine, runs: Mapping[str, Path], args: argparse.Namespace) -> Sequence[str]:
+def _opening(line: MonaiLine, runs: Mapping[str, Path]) -> Sequence[str]:
     """What a reader knows before the training begins."""
     from monai_fairfl.cli.expected_time import expected_time
 
     configuration = line.configuration()
     rounds = configuration["rounds"]
     epochs = configuration["local_epochs"]
-    same_size = not args.overrides
-    time = expected_time(configuration, list(runs.values()), same_size)
+    time = expected_time(line, list(runs.values()))
     return [
         f"{', '.join(runs)}: {rounds} rounds of {epochs} local epochs. {time}",
         "",

@@ -85,7 +85,7 @@ def try_sites(
         )
     run_dir = out / "run"
     line = line_of(bundle, root, run_dir, rounds, stereo, jobs)
-    time = expected_time(line.configuration(), [run_dir / name for name in STRATEGIES], True)
+    time = expected_time(line, [run_dir / name for name in STRATEGIES])
     print(f"\n{', '.join(STRATEGIES)}. {time}\n\n{line.text}\n", file=output, flush=True)
     line.run(run_dir / "log.txt", verbose)
     require_end(run_dir)

@@ -219,7 +219,7 @@ def expected(root: Path, *given: str) -> str:
     strategies = [strategy_of(text) for text in args.strategy]
     line = line_of(args, root, strategies)
     runs = [root / "none" / strategy.name for strategy in strategies]
-    return expected_time(line.configuration(), runs, not args.overrides)
+    return expected_time(line, runs)
 
 
 def test_the_expected_time_is_that_of_its_cases_epochs_and_methods(sites: Path) -> None:
@@ -243,6 +243,14 @@ def test_the_expected_time_is_that_of_its_cases_epochs_and_methods(sites: Path) 
 def test_no_time_is_expected_of_what_was_not_measured(given: list[str], sites: Path) -> None:
     later = "The first round is timed, then the time for all is estimated."
     assert expected(sites, *given) == later
+
+
+def test_a_file_of_ones_own_may_change_the_size_too(sites: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.json"
+    own.write_text('{"min_clients": 2}')
+    assert expected(sites, "--config", str(own)).startswith("Expected here:")
+    own.write_text('{"overrides": {"size": [32, 32]}}')
+    assert expected(sites, "--config", str(own)).startswith("The first round is timed")
 
 
 def test_a_file_of_ones_own_comes_after_those_of_the_bundle(sites: Path, tmp_path: Path) -> None:
