@@ -10,10 +10,11 @@ import re
 import shlex
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from helpers.checkout import CHECKOUT
+from helpers.page_blocks import PAGES
 
 from monai_fairfl.bundle.configuration import train_config
 from monai_fairfl.bundle.first_look import first_look, recipe
@@ -21,13 +22,6 @@ from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import EXAMPLES
 from monai_fairfl.run_folder.full_run import FullRun
 
-CHECKOUT = Path(__file__).parents[2]
-PAGES = [
-    "README.md",
-    "CONTRIBUTING.md",
-    *sorted(str(file.relative_to(CHECKOUT)) for file in CHECKOUT.glob("docs/**/*.md")),
-    *sorted(str(file.relative_to(CHECKOUT)) for file in CHECKOUT.glob("bundles/*/docs/README.md")),
-]
 STUDIES = {
     "prostate_mri_segmentation": CHECKOUT / "experiments" / "studies" / "prostate.json",
     "fundus_disc_cup_segmentation": CHECKOUT / "experiments" / "studies" / "fundus.json",

@@ -12,10 +12,14 @@ import shlex
 import shutil
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import warm_python
+from helpers.driving import CLIENTS, play, reported
 
+from monai_fairfl.protocol.messages import Train
+from monai_fairfl.strategies import Strategy
 from monai_fairfl.strategies.catalogue import shipped
 
 CHECKOUT = Path(__file__).parents[2]
@@ -183,3 +187,19 @@ def test_the_steps_of_a_measurement_are_enough(checkout: Path) -> None:
     chosen = "prediction_entropy or gradient_variance or measured_on_request"
     done = run_tests(checkout, "-k", chosen, *files, str(file))
     assert re.search(r"^8 passed", done, re.MULTILINE), done[-3000:]
+
+
+def test_a_strategy_asks_for_a_measurement_as_the_guide_shows() -> None:
+    [block] = re.findall(r"```python\n(requires = .*?)```", GUIDE, re.DOTALL)
+    # The guide stops where the strategy has its numbers; here it puts them into a result.
+    end = "    return self.finish(local, entropies, contributions=entropies)\n"
+    body = textwrap.indent(block + end, "    ")
+    names: dict[str, Any] = {"Strategy": Strategy, "Train": Train}
+    exec(f"class Undecided(Strategy):\n{body}", names)
+
+    strategy = names["Undecided"]()
+    assert strategy.requires == {"prediction_entropy"}
+    measured = reported("prediction_entropy", [0.5, 0.25, 0.25])
+    updates = dict(zip(CLIENTS, ([1.0], [2.0], [4.0]), strict=True))
+    [result] = play(strategy, [updates], [measured], start=[10.0])
+    assert result.contributions == {"1": 0.5, "2": 0.25, "3": 0.25}

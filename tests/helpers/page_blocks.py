@@ -1,0 +1,193 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The code blocks of the pages, and a place where their commands run as they are printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from helpers import warm_python
+from helpers.checkout import CHECKOUT
+
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(str(file.relative_to(CHECKOUT)) for file in CHECKOUT.glob("docs/**/*.md")),
+    *sorted(str(file.relative_to(CHECKOUT)) for file in CHECKOUT.glob("bundles/*/docs/README.md")),
+]
+
+MARKED = re.compile(r"^<!-- not run:(.*?)-->$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(?:^<!-- not run:(?P<reason>[^>]*?)-->\n\n)?"
+    r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Block(NamedTuple):
+    """A code block of a page.
+
+    Args:
+        page: its path in the checkout.
+        language: the word after the fence; empty for a drawing or a list of files.
+        text: what stands between the fences.
+        reason: why it is not run, of the marker above it; ``None`` without a marker.
+    """
+
+    page: str
+    language: str
+    text: str
+    reason: str | None
+
+    @property
+    def first_line(self) -> str:
+        return self.text.strip().partition("\n")[0]
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has commands or Python, which somebody could run."""
+        return self.language in ("bash", "python")
+
+
+def blocks_of_text(text: str, page: str = "") -> list[Block]:
+    """All code blocks of a page's text, in their order."""
+    found = []
+    for match in BLOCK.finditer(text):
+        reason = match["reason"]
+        if reason is not None:
+            reason = " ".join(reason.split())
+        found.append(Block(page, match["language"], match["text"], reason))
+    return found
+
+
+def blocks_of_page(page: str) -> list[Block]:
+    return blocks_of_text((CHECKOUT / page).read_text(), page)
+
+
+# ---- commands ----
+
+# A shell reads a block as a reader's shell does. It finds cp and mkdir, and nothing else: no page
+# starts what its test does not know. Every other command is written down with its words, among
+# them "...", the beginning of the command before, and lines that begin with an argument.
+PROGRAMS = ("cp", "mkdir")
+RECORDING = """
+set -eu
+command_not_found_handle() { printf '%s\\0' "$#" "$@" >> "$RECORDED"; }
+"""
+
+# In place of "..." and of what comes before a line that begins with an argument.
+FEDERATE = [
+    *("--config_file", "configs/federate.json", "--bundle_root", "."),
+    *("--sites_root", "DATA", "--run_dir", "runs/shown"),
+]
+
+ONE_ROUND = ["--rounds", "1", "--jobs", "1"]
+
+
+def program(name: str) -> str:
+    """Where this machine has a program."""
+    found = shutil.which(name)
+    assert found is not None, f"{name} is not installed"
+    return found
+
+
+def recorded(block: Block, folder: Path) -> list[list[str]]:
+    """The words of the block's commands as its shell makes them, in a folder."""
+    with TemporaryDirectory() as made:
+        record, programs = Path(made, "recorded"), Path(made, "programs")
+        record.touch()
+        programs.mkdir()
+        for name in PROGRAMS:
+            (programs / name).symlink_to(program(name))
+        environment = {**os.environ, "PATH": str(programs), "RECORDED": str(record)}
+        shell = [program("bash"), "-c", RECORDING + block.text]
+        done = subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True)
+        words = record.read_text().split("\0")[:-1]
+    assert done.returncode == 0, f"{block.page}: {block.first_line}\n{done.stderr}"
+
+    commands = []
+    while words:
+        count = int(words[0])
+        commands.append(words[1 : 1 + count])
+        words = words[1 + count :]
+    return commands
+
+
+def completed(words: list[str]) -> list[str]:
+    """A command with what the page leaves out, written ``...``."""
+    if words[0] == "...":
+        words = ["python", "-m", "monai.bundle", "run", *FEDERATE, *words[1:]]
+    elif words[0].startswith("--"):
+        words = ["python", "-m", "monai.bundle", "run", *FEDERATE, *words]
+    elif "..." in words:
+        at = words.index("...")
+        words = [*words[:at], *FEDERATE, *words[at + 1 :]]
+    return words
+
+
+def smaller(words: list[str], small: Mapping[str, object]) -> list[str]:
+    """The last arguments of a command, which make a training tiny and answer its questions."""
+    config = ""
+    if "--config_file" in words:
+        config = words[words.index("--config_file") + 1]
+    if words[:2] == ["monai-fairfl", "compare"]:
+        return [
+            *(*ONE_ROUND, "--local-epochs", "1", "--overrides", str(small)),
+            *("--seeds", "0", "--folds", "2"),
+        ]
+    if words[:2] == ["monai-fairfl", "train"]:
+        return [*ONE_ROUND, "--local-epochs", "1", "--overrides", str(small)]
+    if words[:2] == ["monai-fairfl", "try"]:
+        return ONE_ROUND
+    if words[:2] == ["monai-fairfl", "withdraw"] and "--dry-run" not in words:
+        return ["--yes"]
+    if words[:4] != ["python", "-m", "monai.bundle", "run"]:
+        return []
+    if "federate.json" in config:
+        found = [*ONE_ROUND, "--local_epochs", "1", "--overrides", str(small), "--device", "cpu"]
+        if "--seeds" in words:
+            found += ["--seeds", "[0]", "--folds", "2"]
+        if "--adapt_epochs" in words:
+            found += ["--adapt_epochs", "1"]
+        return found
+    if "train.json" in config:
+        found = ["--device", "cpu", "--max_epochs", "1"]
+        for key, value in small.items():
+            found += [f"--{key}", str(value)]
+        return found
+    return ["--device", "cpu"]
+
+
+def remove_earlier_run(words: list[str], folder: Path) -> None:
+    """A page shows several ways to one run, of which a reader takes one."""
+    for option in ("--run_dir", "--out"):
+        if option in words and ("federate.json" in " ".join(words) or words[1] == "train"):
+            # The last one counts.
+            at = len(words) - 1 - words[::-1].index(option)
+            run = Path(words[at + 1])
+            assert not run.is_absolute() and ".." not in run.parts, f"{run} is not of this test"
+            shutil.rmtree(folder / run, ignore_errors=True)
+
+
+def run_command(words: list[str], folder: Path, small: Mapping[str, object]) -> None:
+    """Run a command of a page to its end, which is a success."""
+    words = completed(words)
+    words = [*words, *smaller(words, small)]
+    remove_earlier_run(words, folder)
+    if words[0] == "monai-fairfl":
+        arguments = ["-m", "monai_fairfl", *words[1:]]
+    else:
+        assert words[:2] == ["python", "-m"], f"no test knows how to run {words[0]!r}"
+        arguments = words[1:]
+    examples = CHECKOUT / "docs" / "examples"
+    path = os.pathsep.join([str(CHECKOUT), str(examples)])
+    done = warm_python.run(["-W", "ignore", *arguments], folder, PYTHONPATH=path)
+    shown = (done.stdout + done.stderr)[-3000:]
+    assert done.returncode == 0, f"{' '.join(words)}\n{shown}"
