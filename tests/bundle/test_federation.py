@@ -72,7 +72,7 @@ def test_the_readmes_command_trains_fedce_and_leaves_a_model_that_infers(
     records = read_ledger(tmp_path / "run" / "ledger.jsonl")
     assert [r["kind"] for r in records] == ["start", "round", "round", "end"]
     assert set(records[2]["measurements"]["alder"]) == {"global_score", "leave_one_out_error"}
-    assert set(records[3]["scores"]["rowan"]["own"]) == {"score", "test_score"}
+    assert set(records[3]["scores"]["rowan"]["own"]) == {"score", "test_score", "test_hd95"}
 
     volume = next((three / "alder").glob("Case??.nii.gz"))
     (tmp_path / "in").mkdir()

@@ -45,13 +45,15 @@ def meet(folder: Path, name: str, number: int, turn: Turn) -> dict[str, Any]:
 
 
 class Waiting(FedAvg):
-    """FedAvg whose rounds wait until a file is there."""
+    """FedAvg whose rounds say by a file that they have begun, and wait until another is there."""
 
-    def __init__(self, go: Path):
+    def __init__(self, begun: Path, go: Path):
         super().__init__()
+        self._begun = begun
         self._go = go
 
     def round(self, clients: Any) -> Any:
+        self._begun.touch()
         deadline = time.monotonic() + 120
         while not self._go.exists():
             assert time.monotonic() < deadline, "nobody wrote the file"
@@ -78,7 +80,7 @@ def train(folder: Path, kind: str, turn: Turn) -> History:
     """Run a federation of four rounds; one whose process ended goes on."""
     strategy: Strategy = FedAvg()
     if kind == "waiting":
-        strategy = Waiting(folder.parent / "go")
+        strategy = Waiting(folder / "in a round", folder.parent / "go")
     elif kind == "killing":
         strategy = Killing(folder / "killed")
     folder.mkdir(exist_ok=True)

@@ -218,8 +218,9 @@ def signalled(number: signal.Signals, folder: Path, names: str) -> threading.Thr
 
     def send() -> None:
         deadline = time.monotonic() + 60
-        ledgers = [folder / name / "run" / "ledger.jsonl" for name in names]
-        while not all(ledger.exists() for ledger in ledgers) and time.monotonic() < deadline:
+        # A ledger begins before the first round does: a signal between them undoes that round.
+        begun = [folder / name / "in a round" for name in names]
+        while not all(file.exists() for file in begun) and time.monotonic() < deadline:
             time.sleep(0.01)
         os.kill(os.getpid(), number)
         time.sleep(3)
