@@ -394,26 +394,19 @@ def commands_here(page: str, place: Path) -> Iterator[list[str]]:
 
 
 NEEDS_NVFLARE = ("docs/flare_production.md",)
-LONG = (
-    "docs/flare_production.md",
-    "docs/methods/fedavg.md",
-    "docs/settings.md",
-    "docs/valuation.md",
-    "bundles/fundus_disc_cup_segmentation/docs/README.md",
-    "bundles/prostate_mri_segmentation/docs/README.md",
-)
 EXTENDED = ("README.md", "docs/comparing.md")
-"""Pages whose commands take more than three seconds, and more than about ten."""
+"""Pages whose commands take more than about ten seconds."""
 
 
 def pages_with(language: str) -> list[Any]:
-    """The pages with blocks that run here, each with the marks of its duration."""
+    """The pages with blocks that run here, each with the marks of its duration.
+
+    A page takes seconds, and all pages together more than ``make test`` has.
+    """
     pages = {block.page: None for block in run_here() if block.language == language}
     found = []
     for page in pages:
-        marks = [pytest.mark.slow]
-        if page in (*LONG, *EXTENDED):
-            marks.append(pytest.mark.long)
+        marks = [pytest.mark.slow, pytest.mark.long]
         if page in EXTENDED:
             marks.append(pytest.mark.extended)
         found.append(pytest.param(page, marks=marks))
