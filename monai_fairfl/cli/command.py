@@ -7,9 +7,10 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 
 class Answer(NamedTuple):
@@ -37,6 +38,11 @@ def out_folder(given: str | None, default: str) -> Path:
     if given:
         return Path(given).absolute()
     return Path.cwd() / default
+
+
+def progress_stream(args: argparse.Namespace) -> TextIO:
+    """Return where a command writes what it does: beside the JSON object of ``--json``, if any."""
+    return sys.stderr if args.json else sys.stdout
 
 
 def add_verbose(command: argparse.ArgumentParser) -> None:

@@ -5,19 +5,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monai_fairfl.cli.command import (
-    Add,
-    Answer,
-    add_verbose,
-    out_folder,
-    plain_mapping,
-    positive,
-    whole,
-)
+from monai_fairfl.cli.command import Add, Answer, out_folder, positive, progress_stream, whole
+from monai_fairfl.cli.training_options import add_training_options, line_of_options
 
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
@@ -28,13 +20,13 @@ def add_commands(add: Add) -> None:
     command = add(
         "compare",
         compare,
-        "compare hospitals --strategies FedAvg FedCE --first-look\n"
+        "compare hospitals --strategies FedAvg FedCE --quick\n"
         'compare hospitals --strategies FedAvg FedCE "CGSV(beta=2)" --seeds 0 1 2 --folds 4',
     )
     command.epilog = f"{command.epilog}\n{NOTES}"
-    command.add_argument("folder", metavar="DATA", help="one folder per hospital")
     command.add_argument(
         "--strategies",
+        "--strategy",
         nargs="+",
         required=True,
         metavar="STRATEGY",
@@ -56,55 +48,15 @@ def add_commands(add: Add) -> None:
         metavar="K",
         help="train K folds, so that every case is tested once (default: the bundle's own split)",
     )
-    command.add_argument(
-        "--rounds", type=positive, help="of every training (default: those of a full run)"
-    )
-    command.add_argument(
-        "--local-epochs", type=positive, help="of every round (default: those of a full run)"
-    )
-    command.add_argument(
-        "--overrides",
-        type=plain_mapping,
-        default={},
-        metavar="{...}",
-        help="plain values of the bundle's configuration, such as \"{'size': [128, 128]}\"",
-    )
-    command.add_argument(
-        "--first-look",
-        action="store_true",
-        help="small images, a small network and few rounds where nothing else is given, as "
-        "monai-fairfl try: minutes and no result to publish",
-    )
-    command.add_argument(
-        "--bundle",
-        metavar="NAME|DIR",
-        help="a bundle (default: the shipped one that fits the images)",
-    )
-    command.add_argument(
-        "--jobs",
-        type=positive,
-        metavar="N",
-        help="trainings that run at a time, each in a process of its own, and sites of the last "
-        "ones; changes no number (default: what cores and memory allow; 1: one after the other)",
-    )
-    command.add_argument(
-        "--devices",
-        nargs="+",
-        metavar="DEVICE",
-        help="of the processes, in turn, such as cuda:0 cuda:1 (default: that of the bundle)",
-    )
-    command.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="a file with other keys of a federation, which come after those of the bundle",
+    add_training_options(
+        command,
+        "trainings that run at a time, each in a process of its own, and sites of the last ones",
     )
     command.add_argument(
         "--out",
         metavar="DIR",
         help="gets the tables and a folder of each training (default: compare-NAME here)",
     )
-    add_verbose(command)
 
 
 NOTES = """
@@ -129,8 +81,7 @@ def compare(args: argparse.Namespace) -> Answer:
     line = line_of(args, root)
     plan = RepeatedFederation.from_parser(line.configuration()).plan
     out = Path(line.arguments["run_dir"])
-    # Standard output is for the JSON object alone.
-    output = Console(file=sys.stderr if args.json else sys.stdout, highlight=False)
+    output = Console(file=progress_stream(args), highlight=False)
     runs = [cell.folder(out) for cell in plan.cells()]
     time = expected_time(line, runs)
     training = plan.training()
@@ -160,21 +111,11 @@ def line_of(args: argparse.Namespace, root: Path) -> MonaiLine:
         DataError: when the folder holds no hospitals, or of two kinds.
         ConfigError: when it holds one hospital only, or an argument cannot be used.
     """
-    from monai_fairfl.cli.choosing import chosen_bundle
-    from monai_fairfl.cli.federation_line import federation_line
-
-    return federation_line(
-        chosen_bundle(root, args.bundle),
+    return line_of_options(
+        args,
         root,
         out_folder(args.out, f"compare-{root.name}"),
         args.strategies,
-        quick=args.first_look,
-        config=args.config,
-        overrides=args.overrides,
         seeds=args.seeds,
         folds=args.folds,
-        rounds=args.rounds,
-        local_epochs=args.local_epochs,
-        jobs=args.jobs,
-        devices=args.devices,
     )

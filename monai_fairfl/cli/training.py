@@ -5,20 +5,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monai_fairfl.cli.command import (
-    Add,
-    Answer,
-    add_verbose,
-    out_folder,
-    plain_mapping,
-    positive,
-    whole,
-)
+from monai_fairfl.cli.command import Add, Answer, out_folder, positive, progress_stream, whole
+from monai_fairfl.cli.training_options import add_training_options, line_of_options
 
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
@@ -42,23 +34,14 @@ def add_commands(add: Add) -> None:
         "train hospitals --quick      # a first look, in minutes",
     )
     command.epilog = f"{command.epilog}\n{NOTES}"
-    command.add_argument("folder", metavar="DATA", help="one folder per hospital")
     command.add_argument(
         "--strategy",
+        "--strategies",
         nargs="+",
         default=["FedAvg"],
         metavar="STRATEGY",
         help='FedCE, "FedCE(\'sum\')", "CGSV(beta=2)", or one of your own by its dotted path; '
         "several are trained beside each other, for one report (default: FedAvg)",
-    )
-    command.add_argument(
-        "--bundle",
-        metavar="NAME|DIR",
-        help="a bundle (default: the shipped one that fits the images)",
-    )
-    command.add_argument("--rounds", type=positive, metavar="N", help="in all (default: measured)")
-    command.add_argument(
-        "--local-epochs", type=positive, metavar="N", help="of every round (default: measured)"
     )
     command.add_argument(
         "--adapt",
@@ -69,44 +52,13 @@ def add_commands(add: Add) -> None:
         help="let each hospital look for a better model of its own at the end, in at most so many "
         f"epochs (default without a number: {ADAPT_EPOCHS})",
     )
-    command.add_argument(
-        "--overrides",
-        type=plain_mapping,
-        default={},
-        metavar="{...}",
-        help="plain values of the bundle's configuration, such as \"{'learning_rate': 0.001}\"",
-    )
-    command.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="a file with other keys of a federation, which come after those of the bundle",
-    )
-    command.add_argument(
-        "--quick",
-        action="store_true",
-        help="a first look: few rounds, small images and a small network, as monai-fairfl try",
-    )
     command.add_argument("--seed", type=whole, metavar="S", help="of everything (default: 0)")
-    command.add_argument(
-        "--jobs",
-        type=positive,
-        metavar="N",
-        help="hospitals that train at a time, each in a process of its own; changes no number "
-        "(default: what cores and memory allow; 1: one after the other)",
-    )
-    command.add_argument(
-        "--devices",
-        nargs="+",
-        metavar="DEVICE",
-        help="of the processes, in turn, such as cuda:0 cuda:1 (default: a GPU if there is one)",
-    )
+    add_training_options(command, "hospitals that train at a time, each in a process of its own")
     command.add_argument(
         "--out",
         metavar="DIR",
         help="gets the run and its report (default: train-NAME-STRATEGY here)",
     )
-    add_verbose(command)
 
 
 def train(args: argparse.Namespace) -> Answer:
@@ -127,8 +79,7 @@ def train(args: argparse.Namespace) -> Answer:
     run_dir = Path(line.arguments["run_dir"])
     folders = RunFolders(run_dir, strategies)
     runs = {strategy.name: folders.folder_of(strategy) for strategy in strategies}
-    # Standard output is for the JSON object alone.
-    output = Console(file=sys.stderr if args.json else sys.stdout, highlight=False)
+    output = Console(file=progress_stream(args), highlight=False)
     for text in _opening(line, runs):
         output.print(text, markup=False, soft_wrap=True)
     if not args.verbose:
@@ -165,23 +116,13 @@ def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]
         DataError: when the folder holds no hospitals, or of two kinds.
         ConfigError: when it holds one hospital only, or an argument cannot be used.
     """
-    from monai_fairfl.cli.choosing import chosen_bundle
-    from monai_fairfl.cli.federation_line import federation_line
-
-    return federation_line(
-        chosen_bundle(root, args.bundle),
+    return line_of_options(
+        args,
         root,
         _run_dir(args, root, strategies),
         args.strategy,
-        quick=args.quick,
-        config=args.config,
-        overrides=args.overrides,
-        rounds=args.rounds,
-        local_epochs=args.local_epochs,
         adapt_epochs=args.adapt,
         seed=args.seed,
-        jobs=args.jobs,
-        devices=args.devices,
     )
 
 

@@ -8,10 +8,9 @@ Of each command the arguments come first, then the function that it calls.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from monai_fairfl.cli.command import Add, Answer, add_verbose, out_folder
+from monai_fairfl.cli.command import Add, Answer, add_verbose, out_folder, progress_stream
 
 
 def add_commands(add: Add) -> None:
@@ -72,8 +71,7 @@ def infer(args: argparse.Namespace) -> Answer:
     images = Path(args.images).absolute()
     out = out_folder(args.out, f"infer-{images.name}")
     run = Inference.of(args.model, args.bundle, images, out, not args.no_pictures, args.device)
-    output = sys.stderr if args.json else sys.stdout
-    code = run.carry_out(output, args.verbose)
+    code = run.carry_out(progress_stream(args), args.verbose)
     table, text = answer_of(out)
     data = {"folder": str(out), "command": run.line.text, **table}
     return Answer(data, text, code)
@@ -110,5 +108,5 @@ def evaluate(args: argparse.Namespace) -> Answer:
     data = Path(args.folder).absolute()
     out = out_folder(args.out, f"evaluate-{data.name}")
     run = Evaluation.of(args.model, args.bundle, data, out, args.device)
-    found, text = run.carry_out(sys.stderr if args.json else sys.stdout, args.verbose)
+    found, text = run.carry_out(progress_stream(args), args.verbose)
     return Answer({"folder": str(out), **found}, text)

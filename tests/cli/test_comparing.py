@@ -92,7 +92,7 @@ def test_the_bundle_follows_from_the_images_and_what_is_not_given_from_its_full_
 def test_a_first_look_is_as_small_as_that_of_try_but_for_what_is_given(sites: Path) -> None:
     small = first_look(find_bundle(PROSTATE))
     given = ("--overrides", "{'size': [32, 32]}", "--rounds", "3")
-    plan = asked(sites, "--strategies", "FedAvg", "FedCE", "--first-look", *given)
+    plan = asked(sites, "--strategies", "FedAvg", "FedCE", "--quick", *given)
     assert plan.training() == {"rounds": 3, "local_epochs": small.local_epochs}
     assert plan.overrides == {**small.overrides, "size": [32, 32]}
 
@@ -178,7 +178,7 @@ def test_a_bundle_without_a_first_look_is_refused_one(sites: Path, tmp_path: Pat
     (tmp_path / "own" / "configs" / "quick.json").unlink()
     with pytest.raises(ConfigError, match="quick.json does not exist: .*or give --rounds"):
         asked(
-            sites, "--strategies", "FedAvg", "FedCE", "--bundle", f"{tmp_path}/own", "--first-look"
+            sites, "--strategies", "FedAvg", "FedCE", "--bundle", f"{tmp_path}/own", "--quick"
         )
 
 
