@@ -33,17 +33,13 @@ class TransportAborted(FederationError):
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known name that looks most like ``word``, if one does; upper and lower case matter less
-    than letters.
+    """The known name that looks most like ``word``, if one does; upper and lower case are the
+    same.
 
-    >>> closest("fedce", ["FedAvg", "FedCE"]), closest("x", ["FedAvg", "FedCE"])
+    >>> closest("FedCe", ["FedCE", "FedCI"]), closest("x", ["FedAvg", "FedCE"])
     ('FedCE', None)
     """
-    names = list(known)
-    found = difflib.get_close_matches(word, names, n=1)
-    if found:
-        return found[0]
-    by_letters = {name.lower(): name for name in names}
+    by_letters = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word.lower(), by_letters, n=1)
     return by_letters[found[0]] if found else None
 

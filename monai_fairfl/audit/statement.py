@@ -23,7 +23,7 @@ class Statement:
 
     Args:
         site: that withdrew.
-        run: name of the run.
+        run: its folder.
         package: version that deleted the files.
         begun: when the withdrawal began, UTC, ISO 8601.
         ended: when it was complete; empty where it was interrupted, or is only planned.
@@ -40,6 +40,8 @@ class Statement:
             or ``"refused"``, the reason why there are none.
         retrain: the command that trains the run without the site, or what to do where none is
             recorded.
+        name: of the run, as its ledger has it; a folder may be called otherwise. Empty in older
+            statements.
     """
 
     site: str
@@ -55,6 +57,7 @@ class Statement:
     computable_rounds: Sequence[int]
     what_if: Mapping[str, Any]
     retrain: str
+    name: str = ""
     format: int = field(default=FORMAT)
 
     def write(self, run_dir: Path) -> None:
@@ -67,7 +70,7 @@ class Statement:
     def as_text(self) -> str:
         """The statement as Markdown, which is plain text."""
         lines = [
-            f"# {self.site} withdrew from {self.run}",
+            f"# {self.site} withdrew from {self.name or self.run}",
             "",
             f"- Begun: {self.begun}",
             f"- Complete: {self.ended or 'no; run the same command again'}",

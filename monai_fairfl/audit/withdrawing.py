@@ -140,8 +140,9 @@ def _runs_of(root: Path, site: str) -> list[Path]:
         if records[-1]["kind"] != "end":
             raise FederationError(
                 f"{run} has not ended, and a checkpoint without {site} would not be the run's: "
-                f"finish it without {site} first (--resume True and --site_names with the others), "
-                "then withdraw"
+                f"finish it without {site} first (--resume True and --site_names with the others; "
+                "over NVIDIA FLARE stop the site's client and submit the same job again), then "
+                "withdraw"
             )
         found.append(run)
     if not found:
@@ -189,6 +190,7 @@ def _planned(root: Path, run: Path, site: str, all_updates: bool, allow_import: 
     return Statement(
         site=site,
         run=run.resolve().name,
+        name=records[0]["run"],
         package=__version__,
         begun=_now(),
         ended="",
@@ -339,7 +341,8 @@ def _remains(
         {
             "what": "copies elsewhere",
             "why": "backups, downloads of a job's results, and the models that other sites "
-            "received and stored (in one process below sites/) are out of reach of this command",
+            "received and stored (in one process below sites/) are out of reach of this command; "
+            "over NVIDIA FLARE give it for the server's own copy too, in fairfl/ of its kit",
         }
     )
     return entries
@@ -404,7 +407,10 @@ def _retrain(root: Path, run: Path, site: str) -> str:
     absent = {site, *withdrawn_sites(run)}
     sites = [name for name in config.get("sites") or {} if name not in absent]
     if not sites:
-        return f"Begin the training again without {site}, in a new run_dir."
+        return (
+            f"Begin the training again without {site}, in a new run_dir; over NVIDIA FLARE submit "
+            "a job of another name while the site's client is stopped."
+        )
     folder = f"{root}-without-{'-'.join(sorted(absent))}"
     words = config.get("command")
     if not words:

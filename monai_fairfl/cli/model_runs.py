@@ -36,6 +36,9 @@ TITLES = {
 }
 """Name of a score -> its column."""
 
+GLOBAL_MODEL = Path("models") / "global.pt"
+"""Where a run keeps its global model."""
+
 ASKED = "asked.json"
 """File in which a run records what it was asked for, so that another one never mixes with it."""
 
@@ -47,13 +50,17 @@ def model_file(given: str) -> Path:
         ConfigError: when there is none.
     """
     path = Path(given).absolute()
-    if path.is_dir():
-        path = path / "models" / "global.pt"
-    if not path.is_file():
-        raise ConfigError(
-            f"{path} does not exist: name a model file, or the folder of a run that has one"
-        )
-    return path
+    if not path.is_dir():
+        if path.is_file():
+            return path
+        raise ConfigError(f"{path} does not exist: name a model file, or the folder of a run")
+    of_run = path / GLOBAL_MODEL
+    if of_run.is_file():
+        return of_run
+    runs = sorted(str(file.parents[1]) for file in path.glob(f"*/{GLOBAL_MODEL}"))
+    if runs:
+        raise ConfigError(f"{path} holds several runs: name one of {', '.join(runs)}")
+    raise ConfigError(f"{of_run} does not exist: name a model file, or the folder of a run")
 
 
 def bundle_of_model(model: Path, given: str | None) -> Path:
@@ -286,8 +293,8 @@ class Evaluation:
 
     def _cases_of(self, site: str) -> tuple[Path, str]:
         """The data list whose test cases are scored, and in words which cases these are."""
-        # Of a run, or of the comparison that it is of.
-        for folder in (self.model.parents[1], self.model.parents[2]):
+        # Of the run that holds the model, at whatever depth, or of the comparison that it is of.
+        for folder in self.model.parents:
             of_run = folder / "datalists" / f"{site}.json"
             if of_run.is_file():
                 return of_run, "the test cases of the run"

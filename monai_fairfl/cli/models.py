@@ -26,16 +26,19 @@ def add_commands(add: Add) -> None:
 def _add_recipe(add: Add) -> None:
     command = add("recipe", recipe, "recipe runs/fedce/models/global.pt")
     command.add_argument(
-        "model", metavar="MODEL", help="a model file of a training or a federation, .pt or .ts"
+        "model",
+        metavar="MODEL",
+        help="a model file of a training or a federation, .pt or .ts, or the folder of a run",
     )
 
 
 def recipe(args: argparse.Namespace) -> Answer:
     """Show how a model was trained: the values that inference takes from it."""
+    from monai_fairfl.cli.model_runs import model_file
     from monai_fairfl.errors import ConfigError
     from monai_fairfl.model_files.recipe import read_recipe
 
-    found = read_recipe(args.model)
+    found = read_recipe(model_file(args.model))
     if found is None:
         raise ConfigError(
             f"{args.model} has no recipe: it was not written by this package, or by an older "

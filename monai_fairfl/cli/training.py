@@ -101,6 +101,10 @@ def train(args: argparse.Namespace) -> Answer:
     ending = [text_of_report(run_dir)]
     for name, path in models.items():
         ending.append(f"Model of {name}: {path}")
+        own_models = sorted(runs[name].glob("sites/*/state/*-own.pt"))
+        if own_models:
+            own = runs[name] / "sites" / "HOSPITAL" / "state" / own_models[0].name
+            ending.append(f"Own models of {len(own_models)} hospitals: {own}")
     return Answer(data, "\n".join(ending))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from monai_fairfl.report.last_mile import has_last_mile
 from monai_fairfl.report.sentences import dice_words
 from monai_fairfl.report.verdicts import RULE
 
@@ -52,7 +53,10 @@ PROVENANCE = (
     "nobody rewrote the whole ledger, changed its last record or cut off its end: store it "
     "elsewhere, and compare."
 )
-CREDIT = "Shares of the same whole under each rule at hand. Their tables are below."
+CREDIT = (
+    "Shares of the same whole under each rule at hand. The weight is the mean over all rounds; a "
+    "strategy's own contributions are those of its last round. Their tables are below."
+)
 COLLABORATION = (
     "Pearson: correlation over the sites of the Dice alone and the Dice in the federation; it is "
     "high when sites that do better alone also end up better. It is not defined for two sites or "
@@ -113,8 +117,11 @@ def dice_caption(report: Mapping[str, Any], some_judged: bool, sites_are_rows: b
     as_measured = ""
     if report["measurement"] == "global_score":
         as_measured = ", as last measured: no run is finished with a closing score"
+    before = ""
+    if any(has_last_mile(strategy) for strategy in report["strategies"].values()):
+        before = " before its last mile"
     caption = (
-        f"Mean {dice_words(report['measurement'])} of the model that each site would use"
+        f"Mean {dice_words(report['measurement'])} of the model that each site would use{before}"
         f"{as_measured}; ± is the standard error over the site's cases."
     )
     if some_judged:

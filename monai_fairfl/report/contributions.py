@@ -32,6 +32,7 @@ TIMES = {
     1 / 3: "a third of",
     0.5: "half",
     2 / 3: "two thirds of",
+    0.75: "three quarters of",
     0.8: "four fifths of",
     1.25: "one and a quarter times",
     1.5: "one and a half times",

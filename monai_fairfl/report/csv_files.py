@@ -105,7 +105,11 @@ def _contribution_rows(name: str, strategy: Mapping[str, Any]) -> Iterator[dict[
     weight_is = "of the whole model" if layers is None else f"mean over {layers} layers"
 
     rows: dict[tuple[int, str], dict[str, Any]] = {}
-    for site, points in strategy["series"]["contributions"].items():
+    # Where a strategy estimates none, its contributions are its weights, which have their column.
+    contributions = strategy["series"]["contributions"]
+    if not strategy["estimates_contributions"]:
+        contributions = {}
+    for site, points in contributions.items():
         for point in points:
             row = rows.setdefault((point["round"], site), {})
             row["contribution"] = point["value"]

@@ -89,6 +89,18 @@ def _estimate_of(gain: Number) -> Estimate:
     return Estimate(gain.value, gain.stderr, gain.n or 0)
 
 
+def has_last_mile(strategy: Mapping[str, Any]) -> bool:
+    """Whether any site of a run had a last mile.
+
+    Args:
+        strategy: its results, as ``report.json`` has them.
+
+    >>> has_last_mile({"sites": {"elm": {"last_mile": None}}})
+    False
+    """
+    return any(site["last_mile"] is not None for site in strategy["sites"].values())
+
+
 def gain_words(candidate: Mapping[str, Any]) -> str:
     """The gain of a candidate on validation cases, with its error.
 

@@ -31,7 +31,7 @@ from monai_fairfl.report.credit import judged_words
 from monai_fairfl.report.events import grouped
 from monai_fairfl.report.figures import interval_mark
 from monai_fairfl.report.judging import first_look_lines
-from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
+from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words, has_last_mile
 from monai_fairfl.report.plots import plots
 from monai_fairfl.report.sentences import dice_words, rounds_words
 from monai_fairfl.report.templates import filled
@@ -158,16 +158,10 @@ def _tables(report: Mapping[str, Any]) -> dict[str, Any]:
         "credited": [name for name in federated if len(report["strategies"][name]["credit"]) > 2],
         "gain_notes": gain_notes,
         "adapted": sorted(
-            (name for name in report["strategies"] if _has_last_mile(report, name)),
+            (name for name, found in report["strategies"].items() if has_last_mile(found)),
             key=lambda name: name != report["focus"],
         ),
     }
-
-
-def _has_last_mile(report: Mapping[str, Any], name: str) -> bool:
-    """Whether any site of a run had a last mile."""
-    sites = report["strategies"][name]["sites"].values()
-    return any(site["last_mile"] is not None for site in sites)
 
 
 def _captions(report: Mapping[str, Any]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from monai_fairfl.report.columns import columns, comparable, judged_groups
 from monai_fairfl.report.comparison import difference_words
 from monai_fairfl.report.hospitals import decision_of
 from monai_fairfl.report.judging import first_look_lines
-from monai_fairfl.report.last_mile import MODEL_WORDS
+from monai_fairfl.report.last_mile import MODEL_WORDS, has_last_mile
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.verdicts import VERDICTS, overview
 
@@ -126,7 +126,10 @@ def summary_table(report: Mapping[str, Any], names: Sequence[str] | None = None)
     if names is None:
         names = list(report["strategies"])
     cases = CASES_OF[report["measurement"]]
-    table = Table("", title=f"Dice on {cases} cases of the model each site would use")
+    title = f"Dice on {cases} cases of the model each site would use"
+    if any(has_last_mile(strategy) for strategy in report["strategies"].values()):
+        title += ", before the last mile"
+    table = Table("", title=title)
 
     compared = comparable(report)
     for name in names:

@@ -99,7 +99,7 @@ def find_photographs(
     """
     folder = Path(folder).expanduser()
     report = Path(report).expanduser()
-    hint = "name the folder of photographs with --dataset_dir."
+    hint = "name the folder that holds the photographs themselves."
     with errors_in_one_line():
         require_folders(folder, report, hint)
         found = list(file_cases(folder, pattern, photograph_problem, report))

@@ -66,7 +66,7 @@ def find_images(
     """
     folder = Path(folder).expanduser()
     report = Path(report).expanduser()
-    hint = "name the folder of NIfTI volumes or DICOM series with --dataset_dir."
+    hint = "name the folder that holds the NIfTI volumes or DICOM series themselves."
     with errors_in_one_line():
         require_folders(folder, report, hint)
         scratch = _scratch_folder(report.parent)
