@@ -133,7 +133,12 @@ def _last_mile() -> str:
 def _uniform() -> str:
     trained = read("prostate", "uniform")
     uniform, fedavg = trained["FedAvg-uniform"], trained["FedAvg"]
-    return _of_small(uniform, fedavg)
+    # Uniform weights were trained on fewer folds than FedCE: only the same folds can be compared.
+    found = read("prostate")
+    fedce = difference(found["FedCE"], found["FedAvg"], [SMALL])
+    folds = len(uniform)
+    beside = f"FedCE on the same {folds} folds {words(fedce, signed=True)}"
+    return f"{_of_small(uniform, fedavg)}; at {SMALL} {beside}"
 
 
 def _fedce() -> str:
