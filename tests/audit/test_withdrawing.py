@@ -337,6 +337,7 @@ def test_of_a_comparison_every_run_and_what_they_share_loses_the_site(
     (root / "cases.csv").write_text("site,case\nelm,1\n")
     statements = withdraw(root, "elm")
     assert [statement.run for statement in statements] == ["CGSV", "FedAvg"]
+    assert {statement.name for statement in statements} == {"run"}
     assert sorted(file.stem for file in (root / "datalists").iterdir()) == list(OTHERS)
     assert not (root / "cases.csv").exists()
     for run in root.glob("*/ledger.jsonl"):

@@ -110,6 +110,11 @@ def test_a_model_is_a_file_or_the_folder_of_its_run(run_folder: Path, tmp_path: 
     assert model_file(str(run_folder)) == run_folder / "models" / "global.pt"
     with pytest.raises(ConfigError, match="name a model file, or the folder of a run"):
         model_file(str(tmp_path))
+    of_comparison = tmp_path / "FedCE" / "models" / "global.pt"
+    of_comparison.parent.mkdir(parents=True)
+    of_comparison.touch()
+    with pytest.raises(ConfigError, match=f"several runs: name one of {tmp_path}/FedCE"):
+        model_file(str(tmp_path))
 
 
 def test_the_bundle_of_a_model_is_that_which_trained_it(run_folder: Path, tmp_path: Path) -> None:
@@ -141,6 +146,13 @@ def test_an_evaluation_scores_the_test_cases_of_the_models_own_run(
         scored = [Path(row["filename"]).name for row in csv.DictReader(file)]
     assert scored == [Path(case["image"]).name for case in lists["testing"]]
     assert "hospital  cases  Dice" in printed and "elm: the test cases of the run." in printed
+
+    # A hospital's own model lies deeper in the run: its training cases are no test.
+    own = run_folder / "sites" / "elm" / "state" / "FedCE-own.pt"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(run_folder / "models" / "global.pt", own)
+    assert main(["evaluate", str(own), str(root), "--out", str(tmp_path / "own")]) == 0
+    assert "elm: the test cases of the run." in capfd.readouterr().out
 
     # The same again reads what is there; another model is refused.
     assert main(words) == 0

@@ -91,6 +91,20 @@ def test_no_cell_of_a_table_is_run_by_a_spreadsheet(write_run: WriteRun) -> None
         assert marked == {f"'{site}" for site in evil}
 
 
+def test_weights_of_a_strategy_that_estimates_nothing_are_no_contributions(
+    write_run: WriteRun,
+) -> None:
+    weights = {"elm": 0.2, "oak": 0.8}
+    run = write_run(
+        "FedAvg",
+        {"elm": 0.7, "oak": 0.8},
+        rounds=[{"aggregation": {None: weights}, "contributions": weights}],
+    )
+    found = rows(contributions_csv(summarise(load_runs([run]))))
+    assert [row["contribution"] for row in found] == ["", ""]
+    assert [float(row["aggregation_weight"]) for row in found] == [0.2, 0.8]
+
+
 def test_weights_averaged_over_layers_are_called_so(write_run: WriteRun) -> None:
     layered = {"aggregation": {"conv": {"elm": 0.1, "oak": 0.9}, "head": {"elm": 0.3, "oak": 0.7}}}
     run = write_run("FedLWR", {"elm": 0.7, "oak": 0.8}, rounds=[layered])

@@ -135,6 +135,10 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
         )
     sites.update(lists)
     if must and not sites:
+        below = _folders_of_sites(root)
+        if below:
+            names = " or ".join(str(folder) for folder in below)
+            raise DataError(f"{root} has no site, but folders in it have: did you mean {names}?")
         raise DataError("\n- ".join([_no_site_in(root), *notes]))
     for note in notes:
         warnings.warn(note, stacklevel=2)
@@ -148,6 +152,16 @@ def _unlisted_folders(root: Path, listed_folders: set[Path]) -> list[Path]:
         if path.is_dir() and path.absolute() not in listed_folders:
             folders_in_root.append(path)
     return folders_in_root
+
+
+def _folders_of_sites(root: Path) -> list[Path]:
+    """The folders of ``root`` that hold two sites or more, sorted."""
+    found = []
+    for folder in _unlisted_folders(root, set()):
+        sites = [inner for inner in _unlisted_folders(folder, set()) if _is_site(inner)]
+        if len(sites) > 1:
+            found.append(folder)
+    return found
 
 
 def _is_above_any(folder: Path, others: set[Path]) -> bool:

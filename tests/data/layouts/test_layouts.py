@@ -102,6 +102,14 @@ def test_a_hospital_whose_folder_is_no_site_is_reported(tmp_path: Path) -> None:
     assert [f"- {warning.message}" for warning in warned] == notes
 
 
+def test_a_folder_above_those_of_the_hospitals_names_them(tmp_path: Path) -> None:
+    for site in ("BIDMC", "HK"):
+        made.saml(tmp_path / "prostate" / site)
+    (tmp_path / "papers").mkdir()
+    with pytest.raises(DataError, match=f"did you mean {tmp_path}/prostate\\?"):
+        site_folders(tmp_path)
+
+
 @pytest.mark.parametrize("images", ["dataset_2D", "."])
 def test_each_list_of_nvflare_is_a_site_and_the_merged_list_is_not(
     tmp_path: Path, images: str
