@@ -186,7 +186,7 @@ def first_look_lines(report: Mapping[str, Any], with_time: bool = True) -> list[
 
     >>> entry = {"strategies": ["FedCE"], "why": "it has no Dice", "trained_with": None,
     ...          "full_run": None, "command": None, "seconds": None}
-    >>> strategies = {"FedCE": {"judged": False}}
+    >>> strategies = {"FedCE": {"judged": False, "strategy": "FedCE"}}
     >>> first_look_lines({"first_look": [entry], "strategies": strategies})[1]
     'FedCE: it has no Dice.'
     """
@@ -201,6 +201,9 @@ def first_look_lines(report: Mapping[str, Any], with_time: bool = True) -> list[
             lines.append(entry["trained_with"])
         if entry["full_run"]:
             lines.append(_way_out(entry, with_time))
+    methods = {found["strategy"] for found in report["strategies"].values()}
+    if "Standalone" not in methods:
+        lines.append("A verdict compares with training alone: run Standalone beside the full run.")
     return lines
 
 

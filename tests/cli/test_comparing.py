@@ -177,9 +177,7 @@ def test_a_bundle_without_a_first_look_is_refused_one(sites: Path, tmp_path: Pat
     shutil.copytree(find_bundle(PROSTATE), tmp_path / "own")
     (tmp_path / "own" / "configs" / "quick.json").unlink()
     with pytest.raises(ConfigError, match="quick.json does not exist: .*or give --rounds"):
-        asked(
-            sites, "--strategies", "FedAvg", "FedCE", "--bundle", f"{tmp_path}/own", "--quick"
-        )
+        asked(sites, "--strategies", "FedAvg", "FedCE", "--bundle", f"{tmp_path}/own", "--quick")
 
 
 @pytest.mark.slow
