@@ -7,6 +7,7 @@ It may be trained in another process, which knows this module and not the script
 
 from __future__ import annotations
 
+import platform
 import shutil
 import time
 from dataclasses import dataclass, replace
@@ -21,6 +22,16 @@ from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.transports.workers import Turn
+
+
+def processor() -> str:
+    """Name of this machine's processor: on another one a long training ends in other numbers."""
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 @dataclass(frozen=True)
@@ -132,6 +143,7 @@ class CellOfStudy:
             "command": self.study.recorded_command(self.cell),
             "version": monai_fairfl.__version__,
             "minutes": round(minutes, 1),
+            "processor": processor(),
             **summary(self.folder, self.study.keep),
         }
         write_result(self.file, result)

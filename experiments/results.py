@@ -21,6 +21,7 @@ import os
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -134,7 +135,7 @@ def cost(module: ModuleType) -> str:
     """Describe how long an experiment took, and the checksum of its JSON files.
 
     Studies are shared by experiments. Of trainings it also has the client-rounds that a guard
-    touched.
+    touched, and the processors, where the files name them.
     """
     contents = [path.read_bytes() for path in files(module)]
     found = [json.loads(content) for content in contents]
@@ -150,8 +151,13 @@ def cost(module: ModuleType) -> str:
     touched = touched_by_guards(result for result in found if "study" in result)
     if touched.client_rounds:
         of_guards = f", guards touched {touched.touched} of {touched.client_rounds:,} client-rounds"
+    processors = Counter(result["processor"] for result in found if "processor" in result)
+    on = ""
+    if processors:
+        counts = [f"{count} on {name}" for name, count in sorted(processors.items())]
+        on = f" ({', '.join(counts)})"
     return (
-        f"{len(contents)} {noun}{of_studies}, {hours:.1f} h of one thread{of_guards}, "
+        f"{len(contents)} {noun}{of_studies}, {hours:.1f} h of one thread{on}{of_guards}, "
         f"checksum {digest}"
     )
 
