@@ -117,6 +117,8 @@ class MendedMonaiAlgo(MonaiAlgo):
         if self._built:
             return
         reuse_freed_memory()
+        # Its models and its cases' scores are for the site's own account only.
+        self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         extra = dict(extra or {})
         # MonaiAlgo would attach it to an evaluator that is None.
         stats_sender = extra.pop(ExtraItems.STATS_SENDER, None)
@@ -293,7 +295,6 @@ class MendedMonaiAlgo(MonaiAlgo):
         This overrides a private method of ``MonaiAlgoStats``: it writes them into the app's folder,
         and its public ``get_data_stats`` takes no path.
         """
-        self.state_dir.mkdir(parents=True, exist_ok=True)
         private = str(self.state_dir / f"{data_key}_data_stats.yaml")
         return super()._get_data_key_stats(data, data_key, hist_bins, hist_range, private)
 

@@ -148,3 +148,10 @@ def test_a_client_without_any_configuration_is_refused_by_ours(built: Maker) -> 
     message = "'alder': neither a training nor an evaluation is configured"
     with pytest.raises(ConfigError, match=message):
         built(FairMonaiAlgo, **arguments)
+
+
+def test_only_the_sites_own_account_can_read_its_private_folder(
+    built: Maker, tmp_path: Path
+) -> None:
+    built(FairMonaiAlgo)
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
