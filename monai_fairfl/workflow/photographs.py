@@ -99,7 +99,10 @@ def find_photographs(
     """
     folder = Path(folder).expanduser()
     report = Path(report).expanduser()
-    hint = "name the folder that holds the photographs themselves."
+    hint = (
+        "name the folder that holds the photographs themselves, as IMAGES of `monai-fairfl infer` "
+        "or with --dataset_dir."
+    )
     with errors_in_one_line():
         require_folders(folder, report, hint)
         found = list(file_cases(folder, pattern, photograph_problem, report))

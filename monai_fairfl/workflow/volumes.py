@@ -66,7 +66,10 @@ def find_images(
     """
     folder = Path(folder).expanduser()
     report = Path(report).expanduser()
-    hint = "name the folder that holds the NIfTI volumes or DICOM series themselves."
+    hint = (
+        "name the folder that holds the NIfTI volumes or DICOM series themselves, as IMAGES of "
+        "`monai-fairfl infer` or with --dataset_dir."
+    )
     with errors_in_one_line():
         require_folders(folder, report, hint)
         scratch = _scratch_folder(report.parent)
