@@ -76,6 +76,7 @@ def compare(args: argparse.Namespace) -> Answer:
     from monai_fairfl.cli.expected_time import expected_time
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.report.repeated_tables import comparison_text
+    from monai_fairfl.run_folder.full_run import count_words
 
     root = Path(args.folder).absolute()
     line = line_of(args, root)
@@ -85,17 +86,18 @@ def compare(args: argparse.Namespace) -> Answer:
     runs = [cell.folder(out) for cell in plan.cells()]
     time = expected_time(line, runs)
     training = plan.training()
-    opening = (
-        f"{len(runs)} trainings of {training['rounds']} rounds of {training['local_epochs']} "
-        f"local epochs. {time}\n\n{line.text}\n"
-    )
+    trainings = count_words(len(runs), "training")
+    rounds = count_words(training["rounds"], "round")
+    epochs = count_words(training["local_epochs"], "local epoch")
+    opening = f"{trainings} of {rounds} of {epochs}. {time}\n\n{line.text}\n"
     output.print(opening, markup=False, soft_wrap=True)
     with output_into(out / "log.txt", args.verbose):
         found = run_comparison(plan, out, args.jobs, args.devices)
     text = f"{comparison_text(found)}\nPage: {out / 'comparison.html'}"
     code = 0
     if found["failed"]:
-        text += f"\n{len(found['failed'])} trainings failed; the same command tries them again"
+        failed = count_words(len(found["failed"]), "training")
+        text += f"\n{failed} failed; the same command tries again"
         code = 2
     return Answer({"folder": str(out), "command": line.text, **found}, text, code)
 

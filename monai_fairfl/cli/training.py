@@ -141,13 +141,14 @@ def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy
 def _opening(line: MonaiLine, runs: Mapping[str, Path]) -> Sequence[str]:
     """What a reader knows before the training begins."""
     from monai_fairfl.cli.expected_time import expected_time
+    from monai_fairfl.run_folder.full_run import count_words
 
     configuration = line.configuration()
-    rounds = configuration["rounds"]
-    epochs = configuration["local_epochs"]
+    rounds = count_words(configuration["rounds"], "round")
+    epochs = count_words(configuration["local_epochs"], "local epoch")
     time = expected_time(line, list(runs.values()))
     return [
-        f"{', '.join(runs)}: {rounds} rounds of {epochs} local epochs. {time}",
+        f"{', '.join(runs)}: {rounds} of {epochs}. {time}",
         "",
         line.text,
         "",

@@ -11,7 +11,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run
-from monai_fairfl.run_folder.full_run import FullRun, duration_words, full_command
+from monai_fairfl.run_folder.full_run import FullRun, count_words, duration_words, full_command
 
 NONE_JUDGED = (
     "A first look: no hospital is called better off, worse off or left behind, and no number is "
@@ -129,9 +129,9 @@ def judge_training(run: Run) -> Judgement:
     epochs = planned[0] * local_epochs
     if epochs < full.epochs:
         return Judgement(
-            f"{_count(planned[0], 'round')} of {_count(local_epochs, 'local epoch')} are "
-            f"{_count(epochs, 'epoch')}, and a full run of the bundle has {full.epochs} "
-            f"({_count(full.rounds, 'round')} of {full.local_epochs})",
+            f"{count_words(planned[0], 'round')} of {count_words(local_epochs, 'local epoch')} are "
+            f"{count_words(epochs, 'epoch')}, and a full run of the bundle has {full.epochs} "
+            f"({count_words(full.rounds, 'round')} of {full.local_epochs})",
             full,
             retrain=True,
         )
@@ -215,10 +215,9 @@ def _way_out(entry: Mapping[str, Any], with_time: bool) -> str:
     if entry["command"]:
         return f"A full run, from the start and in a folder of its own{time}: {entry['command']}"
     full = entry["full_run"]
-    return (
-        f"A full run has {full['rounds']} rounds of {_count(full['local_epochs'], 'local epoch')}, "
-        f"from the start and in a run_dir of its own{time}."
-    )
+    rounds = count_words(full["rounds"], "round")
+    epochs = count_words(full["local_epochs"], "local epoch")
+    return f"A full run has {rounds} of {epochs}, from the start and in a run_dir of its own{time}."
 
 
 def _command(run: Run, judgement: Judgement) -> str | None:
@@ -263,12 +262,3 @@ def _other_settings(run: Run, judgement: Judgement) -> str | None:
     if not own:
         return None
     return f"It trains with {', '.join(own)}; the bundle was measured with {', '.join(measured)}."
-
-
-def _count(number: int, what: str) -> str:
-    """A number of things in words.
-
-    >>> _count(1, "round"), _count(2, "round")
-    ('1 round', '2 rounds')
-    """
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -226,3 +226,12 @@ def duration_words(seconds: float) -> str:
     if minutes < 90:
         return f"about {minutes} minutes"
     return f"about {seconds / 3600:.1f} hours"
+
+
+def count_words(number: int, what: str) -> str:
+    """A number of things in words.
+
+    >>> count_words(1, "round"), count_words(2, "round")
+    ('1 round', '2 rounds')
+    """
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

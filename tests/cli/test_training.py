@@ -143,7 +143,7 @@ def test_the_same_command_goes_on_and_shows_what_is_there(
     handlers = list(logging.getLogger().handlers)
     assert main(["train", str(sites), "--out", str(trained), *FEDCE, *TINY]) == 0
     printed = capfd.readouterr()
-    assert "FedCE-sum: 2 rounds of 1 local epochs. All rounds are done." in printed.out
+    assert "FedCE-sum: 2 rounds of 1 local epoch. All rounds are done." in printed.out
     assert f"Report: {trained / 'report.html'}" in printed.out
     assert (
         "It trains with size [32, 32]; the bundle was measured with size [128, 128]" in printed.out
