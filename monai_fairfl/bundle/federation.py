@@ -40,7 +40,7 @@ from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder import resuming
-from monai_fairfl.run_folder.full_run import FullRun, command_line
+from monai_fairfl.run_folder.full_run import FullRun, command_line, short_full_command
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.run_folder.records import names_of_guards
 from monai_fairfl.server.cross_evaluation import ServerScore
@@ -568,6 +568,7 @@ class BundleFederation:
             "trained_with": self._measured_settings(),
             "share_cases": self.share_cases,
             "command": command_line(),
+            "full_command": short_full_command(),
         }
         return json.dumps(config, indent=4, default=str).encode()
 

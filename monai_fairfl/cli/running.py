@@ -84,12 +84,14 @@ class MonaiLine:
         parser.update(dict(self.arguments))
         return parser
 
-    def run(self, log: Path, verbose: bool = False) -> None:
+    def run(self, log: Path, verbose: bool = False, full: Sequence[str] | None = None) -> None:
         """Do what the line does.
 
         Args:
             log: gets what is printed and logged; what it holds already stays.
             verbose: everything is shown instead of being written there.
+            full: words of the command that trains the bundle's full run, for the report of a first
+                look.
 
         Raises:
             FairFLError: what was wrong, as this package words it; or, of any other error, its words
@@ -98,7 +100,7 @@ class MonaiLine:
         """
         import monai.bundle
 
-        with recorded_as(self.words), output_into(log, verbose):
+        with recorded_as(self.words, full), output_into(log, verbose):
             try:
                 monai.bundle.run(config_file=list(self.files), **self.arguments)
             except Exception as error:

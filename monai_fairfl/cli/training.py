@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from monai_fairfl.cli.command import Add, Answer, out_folder, positive, progress_stream, whole
-from monai_fairfl.cli.training_options import add_training_options, line_of_options
+from monai_fairfl.cli.training_options import add_training_options, full_run_words, line_of_options
 
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
@@ -85,7 +85,7 @@ def train(args: argparse.Namespace) -> Answer:
     if not args.verbose:
         output.print(f"Log: {run_dir / 'log.txt'}", markup=False, soft_wrap=True)
 
-    line.run(run_dir / "log.txt", args.verbose)
+    line.run(run_dir / "log.txt", args.verbose, full=_full_run(args, root, line))
     require_end(run_dir)
     models = {}
     for strategy in strategies:
@@ -128,6 +128,22 @@ def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]
         adapt_epochs=args.adapt,
         seed=args.seed,
     )
+
+
+def _full_run(args: argparse.Namespace, root: Path, line: MonaiLine) -> list[str] | None:
+    """The command of the bundle's full run with the same settings, for the report."""
+    options = {
+        "bundle": args.bundle,
+        "overrides": args.overrides,
+        "config": args.config,
+        "adapt": args.adapt,
+        "seed": args.seed,
+        "jobs": args.jobs,
+        "devices": args.devices,
+    }
+    full_run = line.configuration().get("full_run")
+    run_dir = Path(line.arguments["run_dir"])
+    return full_run_words(root, run_dir, args.strategy, full_run, options)
 
 
 def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]) -> Path:

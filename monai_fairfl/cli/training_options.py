@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Options that ``train`` and ``compare`` share, and the line of MONAI that they make."""
+"""Options that ``train`` and ``compare`` share, and the lines that they make."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,3 +101,64 @@ def line_of_options(
         devices=args.devices,
         **keys,
     )
+
+
+def full_run_words(
+    root: Path,
+    run_dir: Path,
+    strategies: Sequence[str],
+    full_run: Any,
+    options: Mapping[str, Any],
+) -> list[str] | None:
+    """The command that trains the bundle's full run on the same hospitals.
+
+    Standalone is added where it is not among the strategies: a verdict compares with it.
+
+    Args:
+        root: one folder per hospital.
+        run_dir: of the shorter run; the full one gets a folder beside it.
+        strategies: of the shorter run, each as on a command line.
+        full_run: key of the bundle's ``federate.json``; ``None``: it names none.
+        options: others of ``monai-fairfl train``, such as ``seed``; ``None`` or empty: not given.
+
+    Returns:
+        The words; ``None`` where the bundle names no full run.
+
+    Raises:
+        ConfigError: naming what is wrong in ``full_run``.
+
+    >>> full = {"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}
+    >>> words = full_run_words(Path("data"), Path("a"), ["FedCE"], full, {"seed": 1, "adapt": None})
+    >>> " ".join(words[:6]), " ".join(words[6:])
+    ('monai-fairfl train data --strategies Standalone FedCE', \
+'--rounds 60 --local-epochs 4 --seed 1 --out a-full')
+    """
+    from monai_fairfl.run_folder.full_run import FullRun
+    from monai_fairfl.strategies import Standalone
+    from monai_fairfl.strategies.resolver import strategy_of
+
+    full = FullRun.read(full_run)
+    if full is None:
+        return None
+    trained = list(strategies)
+    if not any(isinstance(strategy_of(text), Standalone) for text in trained):
+        trained.insert(0, "Standalone")
+
+    given = {
+        "rounds": full.rounds,
+        "local-epochs": full.local_epochs,
+        **options,
+        "out": f"{run_dir}-full",
+    }
+    words = ["monai-fairfl", "train", str(root), "--strategies", *trained]
+    for name, value in given.items():
+        if value is None or value == {}:
+            continue
+        words.append(f"--{name}")
+        if isinstance(value, (list, tuple)):
+            words += [str(item) for item in value]
+        elif isinstance(value, Mapping):
+            words.append(json.dumps(value))
+        else:
+            words.append(str(value))
+    return words

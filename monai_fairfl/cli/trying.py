@@ -15,6 +15,7 @@ from monai_fairfl.cli.choosing import STRUCTURES, bundle_for, require_two_sites
 from monai_fairfl.cli.expected_time import expected_time
 from monai_fairfl.cli.federation_line import federation_line
 from monai_fairfl.cli.running import MonaiLine, require_end, text_of_report
+from monai_fairfl.cli.training_options import full_run_words
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.overview import overview
 from monai_fairfl.errors import ConfigError, DataError
@@ -87,7 +88,11 @@ def try_sites(
     line = line_of(bundle, root, run_dir, rounds, stereo, jobs)
     time = expected_time(line, [run_dir / name for name in STRATEGIES])
     print(f"\n{', '.join(STRATEGIES)}. {time}\n\n{line.text}\n", file=output, flush=True)
-    line.run(run_dir / "log.txt", verbose)
+    overrides = {} if stereo is None else {"stereo": stereo}
+    options = {"bundle": bundle, "overrides": overrides, "jobs": jobs}
+    full_run = line.configuration().get("full_run")
+    full = full_run_words(root.absolute(), run_dir, STRATEGIES, full_run, options)
+    line.run(run_dir / "log.txt", verbose, full=full)
     require_end(run_dir)
     print(text_of_report(run_dir), file=output, flush=True)
     return {

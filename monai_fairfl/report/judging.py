@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -165,6 +166,10 @@ def first_look(runs: Sequence[Run], judgements: Mapping[str, Judgement]) -> list
         if full is not None:
             full_run = {"rounds": full.rounds, "local_epochs": full.local_epochs}
             seconds = _seconds(members, full)
+            adds_one = not any(run.is_standalone for run in members)
+            if seconds is not None and adds_one and _trains_standalone(command):
+                # A round of training alone takes about as long as one of a federation.
+                seconds *= (len(members) + 1) / len(members)
         entry = FirstLook(
             strategies=[run.name for run in members],
             why=why_not,
@@ -202,7 +207,8 @@ def first_look_lines(report: Mapping[str, Any], with_time: bool = True) -> list[
         if entry["full_run"]:
             lines.append(_way_out(entry, with_time))
     methods = {found["strategy"] for found in report["strategies"].values()}
-    if "Standalone" not in methods:
+    commands = [entry["command"] for entry in entries]
+    if "Standalone" not in methods and not any(_trains_standalone(text) for text in commands):
         lines.append("A verdict compares with training alone: run Standalone beside the full run.")
     return lines
 
@@ -221,11 +227,25 @@ def _way_out(entry: Mapping[str, Any], with_time: bool) -> str:
 
 
 def _command(run: Run, judgement: Judgement) -> str | None:
-    """The command of a full run, where the run records its own."""
+    """The command of a full run, where the run records it, or its own."""
+    if judgement.way_out is None:
+        return None
+    short = run.config.get("full_command")
+    if isinstance(short, list):
+        return shlex.join([str(word) for word in short])
     words = run.config.get("command")
-    if judgement.way_out is None or not isinstance(words, list):
+    if not isinstance(words, list):
         return None
     return full_command([str(word) for word in words], judgement.way_out)
+
+
+def _trains_standalone(command: str | None) -> bool:
+    """Whether a command of a full run trains Standalone, with which a verdict compares.
+
+    >>> _trains_standalone("monai-fairfl train hospitals --strategies Standalone FedCE")
+    True
+    """
+    return command is not None and "Standalone" in shlex.split(command)
 
 
 def _seconds(runs: Sequence[Run], full: FullRun) -> float | None:

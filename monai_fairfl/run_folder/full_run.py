@@ -27,6 +27,7 @@ QUICK = "quick.json"
 """Name of a bundle's overlay of ``federate.json`` with the settings of a first look."""
 
 _command: ContextVar[Sequence[str] | None] = ContextVar("command", default=None)
+_short_full_command: ContextVar[Sequence[str] | None] = ContextVar("full_command", default=None)
 
 
 @dataclass(frozen=True)
@@ -98,20 +99,24 @@ class FullRun:
 
 
 @contextmanager
-def recorded_as(words: Sequence[str]) -> Iterator[None]:
+def recorded_as(words: Sequence[str], full: Sequence[str] | None = None) -> Iterator[None]:
     """Let the runs within record this command, in place of the one that started the process.
 
     Args:
         words: of ``python -m monai.bundle run`` and its arguments, which would do the same.
+        full: words of the short command that trains the bundle's full run on the same hospitals;
+            ``None`` where there is none.
 
     >>> with recorded_as(["python", "-m", "monai.bundle", "run", "--rounds", "3"]):
     ...     command_line()[-1]
     '3'
     """
     token = _command.set(tuple(words))
+    full_token = _short_full_command.set(None if full is None else tuple(full))
     try:
         yield
     finally:
+        _short_full_command.reset(full_token)
         _command.reset(token)
 
 
@@ -128,6 +133,17 @@ def command_line() -> list[str] | None:
     if spec is None or not spec.name.startswith("monai.bundle"):
         return None
     return ["python", "-m", "monai.bundle", *sys.argv[1:]]
+
+
+def short_full_command() -> list[str] | None:
+    """The words of the short command of a full run, of :func:`recorded_as`.
+
+    >>> with recorded_as(["python"], full=["monai-fairfl", "train", "hospitals"]):
+    ...     short_full_command()
+    ['monai-fairfl', 'train', 'hospitals']
+    """
+    given = _short_full_command.get()
+    return None if given is None else list(given)
 
 
 def full_command(words: Sequence[str], full: FullRun) -> str:

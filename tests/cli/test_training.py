@@ -132,6 +132,14 @@ def test_a_training_leaves_its_run_and_a_log_of_what_libraries_printed(trained: 
     assert "FedCE-sum round 2/2" in log
     config = json.loads((trained / "config.json").read_text())
     assert config["command"][:4] == ["python", "-m", "monai.bundle", "run"]
+    full = config["full_command"]
+    assert full[3:8] == ["--strategies", "Standalone", "FedCE('sum')", "--rounds", "60"]
+    # The command can be given as it is.
+    given = _parser().parse_args(full[1:])
+    assert given.out == f"{trained}-full" and given.overrides == {
+        "size": [32, 32],
+        "channels": [4, 8],
+    }
     assert config["trained_with"] == {"size": [32, 32]}
 
 

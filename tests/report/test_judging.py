@@ -14,6 +14,7 @@ import pytest
 from monai_fairfl.report import as_text, write_report
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.columns import columns, judged_groups
+from monai_fairfl.report.judging import first_look_lines
 from monai_fairfl.report.summary import summarise
 
 WriteRun = Callable[..., Path]
@@ -134,6 +135,23 @@ def test_a_full_run_is_not_judged_against_a_short_yardstick(write_run: WriteRun)
     # Fully trained: so little is what a site reaches alone.
     poor = run(write_run, rounds=4, name="Standalone", dice=0.4, folder="poor")
     assert why_not_judged(poor, full)["FedCE"] is None
+
+
+def test_the_short_command_is_shown_before_the_long_one_and_its_standalone_is_counted(
+    write_run: WriteRun,
+) -> None:
+    short = ["monai-fairfl", "train", "my hospitals", "--strategies", "Standalone", "FedCE"]
+    config = {"command": COMMAND, "full_command": short}
+    fedce = run(write_run, 3, 1, name="FedCE", config=config)
+    schedule = {"planned": [3], "seconds": {"0": 120.0, "1": 120.0, "2": 120.0}}
+    (fedce / "schedule.json").write_text(json.dumps(schedule))
+
+    report = summarise(load_runs([fedce]))
+    (entry,) = report["first_look"]
+    assert entry["command"] == "monai-fairfl train 'my hospitals' --strategies Standalone FedCE"
+    # Two trainings of eight epochs, though one was run.
+    assert entry["seconds"] == pytest.approx(2 * 8 * 120)
+    assert "run Standalone beside" not in " ".join(first_look_lines(report))
 
 
 def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(
