@@ -617,7 +617,14 @@ class BundleFederation:
 
     def _recipe(self) -> ModelRecipe | None:
         settings = self.site_settings
-        return bundle_recipe(self.bundle_root, settings.overrides, settings.config, self.sites)
+        return bundle_recipe(
+            self.bundle_root,
+            settings.overrides,
+            settings.config,
+            self.sites,
+            local_epochs=settings.local_epochs,
+            full_run=self.full_run,
+        )
 
     # ---- the sites
 

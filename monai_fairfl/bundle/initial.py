@@ -19,6 +19,7 @@ from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.model_files.recipe import ModelRecipe, digests_of_files, read_recipe
 from monai_fairfl.protocol.model_spec import ModelSpec, read_spec
 from monai_fairfl.protocol.values import Weights
+from monai_fairfl.run_folder.full_run import FullRun
 from monai_fairfl.utils.files import read_state_dict
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,9 @@ def bundle_recipe(
     overrides: Mapping[str, Any] | None = None,
     config: Sequence[str] = TRAIN,
     sites: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    local_epochs: int | None = None,
+    full_run: Mapping[str, Any] | None = None,
 ) -> ModelRecipe | None:
     """The recipe of the models that a federation of this bundle trains.
 
@@ -81,6 +85,8 @@ def bundle_recipe(
         config: its files.
         sites: site -> its own overrides, and ``"config"``, its own files. The values that a site
             trains with instead of those of all go into the recipe.
+        local_epochs: of each round.
+        full_run: of the bundle, its ``rounds`` and ``local_epochs``; ``None``: it names none.
 
     Returns:
         The recipe; ``None`` where the bundle declares none.
@@ -99,7 +105,14 @@ def bundle_recipe(
         other = _other_values(site_recipe, recipe)
         if other:
             values_of_sites[site] = other
-    return replace(recipe, files=digests_of_files(root, config), sites=values_of_sites)
+    recipe = replace(recipe, files=digests_of_files(root, config), sites=values_of_sites)
+    if local_epochs is not None:
+        recipe = recipe.trained(local_epochs=local_epochs)
+    full = FullRun.read(full_run)
+    if full is not None:
+        length = {"rounds": full.rounds, "local_epochs": full.local_epochs}
+        recipe = recipe.trained(full_run=length)
+    return recipe
 
 
 def _declared_recipe(

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
 from monai_fairfl.cli.running import MonaiLine
+from monai_fairfl.cli.training_words import training_words
 from monai_fairfl.data import layouts
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, DataError
@@ -35,6 +36,9 @@ TITLES = {
     "cup_to_disc_error": "cup-to-disc error",
 }
 """Name of a score -> its column."""
+
+MODEL = "model.json"
+"""Name of an inference run's record of its model."""
 
 GLOBAL_MODEL = Path("models") / "global.pt"
 """Where a run keeps its global model."""
@@ -175,8 +179,18 @@ def answer_of(out: Path) -> tuple[dict[str, Any], str]:
         file = out / name
         if file.is_file():
             table = object_of_json(file.read_bytes())
-            return table, f"{answer_text(table)}\nFolder: {out}"
+            lines = [answer_text(table), _training_of(out), f"Folder: {out}"]
+            return table, "\n".join(line for line in lines if line)
     raise ConfigError(f"{out} holds no table of an inference run: {out / 'log.txt'} shows why")
+
+
+def _training_of(out: Path) -> str:
+    """How the model of an inference run was trained, in words; empty where it is not known."""
+    file = out / MODEL
+    if not file.is_file():
+        return ""
+    recipe = object_of_json(file.read_bytes())["recipe"]
+    return training_words(recipe.get("training", {})) if recipe else ""
 
 
 def _digest(file: Path) -> str:
@@ -202,7 +216,7 @@ def _was_done(out: Path, asked: Mapping[str, Any]) -> bool:
             "their own with --out"
         )
     for name in TABLES:
-        if (out / name).is_file() and (out / "model.json").is_file():
+        if (out / name).is_file() and (out / MODEL).is_file():
             summary = object_of_json((out / name).read_bytes())["summary"]
             # Whoever gives the command again has perhaps mended the others.
             return set(summary) == {"segmented"}
@@ -273,7 +287,9 @@ class Evaluation:
                     "folder of their own with --out"
                 )
             found[site] = {"cases": _scores(folder), "split": split}
-        return {"sites": found}, _evaluation_text(found, self.out)
+        recipe = read_recipe(self.model)
+        trained = training_words(recipe.training) if recipe else ""
+        return {"sites": found}, _evaluation_text(found, self.out, trained)
 
     def _score(self, site: str, folder: Path, lists: Path, output: TextIO, verbose: bool) -> None:
         arguments: dict[str, Any] = {
@@ -331,8 +347,14 @@ def _scores(folder: Path) -> dict[str, dict[str, float]]:
     return scores
 
 
-def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path) -> str:
-    """The scores in columns: a line for each hospital, and the worst case of each."""
+def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path, trained: str) -> str:
+    """The scores in columns: a line for each hospital, and the worst case of each.
+
+    Args:
+        found: hospital -> ``cases`` and ``split``.
+        out: folder of the tables.
+        trained: how the model was trained; empty where it is not known.
+    """
     names: list[str] = []
     for entry in found.values():
         for scores in entry["cases"].values():
@@ -349,5 +371,7 @@ def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path) -> str:
     lines = in_columns(rows)
     for site, entry in found.items():
         lines.append(f"{site}: {entry['split']}.")
+    if trained:
+        lines.append(trained)
     lines.append(f"Folder: {out}")
     return "\n".join(lines)

@@ -39,7 +39,7 @@ IN_TORCHSCRIPT = "recipe.json"
 """Name of the recipe among a TorchScript file's extra files."""
 
 TEXTS = ("bundle", "version", "package")
-TABLES = ("values", "sections", "files", "classes", "sites")
+TABLES = ("values", "sections", "files", "classes", "sites", "training")
 MODEL_SUFFIXES = (".pt", ".pth", ".ts", ".onnx")
 
 
@@ -59,6 +59,9 @@ class ModelRecipe:
         classes: output channel -> what it means.
         sites: site -> its own values, where they differ from ``values``.
         package: that trained the model.
+        training: by what the model was trained, and how long: ``strategy``, ``seed`` and ``rounds``
+            of its federation, ``local_epochs`` of each round, and the bundle's ``full_run``
+            (``rounds`` and ``local_epochs``). What is not known is left out.
 
     >>> values = {"size": [64, 64], "channel": 0}
     >>> recipe = ModelRecipe("Prostate", "0.1.0", values, sites={"HK": {"channel": 1}})
@@ -74,11 +77,20 @@ class ModelRecipe:
     classes: Mapping[str, str] = field(default_factory=dict)
     sites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     package: str = f"monai_fairfl {__version__}"
+    training: Mapping[str, Any] = field(default_factory=dict)
 
     def of_site(self, site: str) -> ModelRecipe:
         """The recipe of a model that only this site uses."""
         values = {**self.values, **self.sites.get(site, {})}
         return replace(self, values=values, sites={})
+
+    def trained(self, **known: Any) -> ModelRecipe:
+        """The recipe with more of what is known of the training.
+
+        >>> ModelRecipe("Prostate", "0.1.0", {}).trained(rounds=3).training
+        {'rounds': 3}
+        """
+        return replace(self, training={**self.training, **known})
 
     def state_dict(self) -> dict[str, Any]:
         """The recipe as plain values; ``CheckpointSaver`` writes it beside the weights."""

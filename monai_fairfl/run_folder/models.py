@@ -71,19 +71,24 @@ class Models:
         score = sum(scores) / len(everybody)
         if not self.best or score > self.best["score"]:
             self.best = {"round": number, "score": score}
-            self._save("best", weights, self.recipe)
+            self._save("best", weights, self._recipe_after(number + 1))
 
-    def write(self, weights: Weights, rewards: Mapping[str, Weights]) -> None:
-        """The last global model, and every client's reward."""
+    def write(self, weights: Weights, rewards: Mapping[str, Weights], rounds: int) -> None:
+        """Write the last global model, after ``rounds``, and every client's reward."""
         if self.withheld:
             logger.info(
                 "%d tensors of the model stay at the clients: each has its own whole model",
                 len(self.withheld),
             )
-        self._save("global", weights, self.recipe)
+        recipe = self._recipe_after(rounds)
+        self._save("global", weights, recipe)
         for client, reward in rewards.items():
-            of_client = None if self.recipe is None else self.recipe.of_site(client)
+            of_client = None if recipe is None else recipe.of_site(client)
             self._save(safe_name(client), reward, of_client)
+
+    def _recipe_after(self, rounds: int) -> ModelRecipe | None:
+        """The recipe of a model that was trained for so many rounds."""
+        return None if self.recipe is None else self.recipe.trained(rounds=rounds)
 
     def _save(self, name: str, weights: Weights, recipe: ModelRecipe | None) -> None:
         if not self.withheld:

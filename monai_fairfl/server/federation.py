@@ -304,7 +304,10 @@ class Federation:
         self.strategy.start(weights, clients, spec)
         self._use(GlobalModels(weights))
         self._load_guards(self._guards_at_start)
-        self.models = Models(self.run_dir / "models", spec, frozenset(withheld), self.recipe)
+        recipe = self.recipe
+        if recipe is not None:
+            recipe = recipe.trained(strategy=self.strategy.name, seed=self.settings.seed)
+        self.models = Models(self.run_dir / "models", spec, frozenset(withheld), recipe)
         return opening_record(
             self.run_dir.name,
             self.strategy,
@@ -458,7 +461,7 @@ class Federation:
             end = player.measure_at_end(requests, done, self.ledger.head)
         scores = closing_scores(end.replies, personal, final)
         self._write_best(done - 1, scores_of_global_model(scores, self.global_models), "score")
-        self.models.write(self.global_models.weights, self.global_models.rewards)
+        self.models.write(self.global_models.weights, self.global_models.rewards, done)
         weights = self.global_models.weights
         self._record(
             end_record(done, scores, end.replies, self.models.best, weights, end.notes, end.facts)

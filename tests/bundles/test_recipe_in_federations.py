@@ -39,6 +39,8 @@ FIRST = "alder"
 SECOND = "birch"
 OWN = {"field_of_view": 0.9}
 
+FULL_RUN = {"rounds": 60, "local_epochs": 4}
+
 
 def federate(strategy: Strategy, hospitals: Path, run_dir: Path) -> None:
     BundleFederation(
@@ -50,17 +52,25 @@ def federate(strategy: Strategy, hospitals: Path, run_dir: Path) -> None:
         overrides=PROSTATE.small,
         site_names=[FIRST, SECOND],
         sites={SECOND: OWN},
+        full_run={**FULL_RUN, "mean_dice": 0.5},
         report=False,
     ).run()
 
 
-def check_models_of_the_run(run_dir: Path, names: set[str]) -> None:
+def check_models_of_the_run(run_dir: Path, names: set[str], strategy: str) -> None:
     models = {model.stem: model for model in (run_dir / "models").glob("*.pt")}
     assert set(models) == names
     for name, model in models.items():
         recipe = recipe_of(model)
         assert recipe.values["size"] == [32, 32]
         assert recipe.values["field_of_view"] == (0.9 if name == SECOND else 0.7)
+        assert recipe.training == {
+            "strategy": strategy,
+            "seed": 0,
+            "rounds": 1,
+            "local_epochs": 1,
+            "full_run": FULL_RUN,
+        }
         # A site's model is of that site alone.
         of_one_site = name in (FIRST, SECOND)
         assert recipe.sites == ({} if of_one_site else {SECOND: OWN})
@@ -69,7 +79,8 @@ def check_models_of_the_run(run_dir: Path, names: set[str]) -> None:
 @pytest.mark.slow
 def test_rewards_of_a_federation_carry_their_sites_recipe(hospitals: Path, tmp_path: Path) -> None:
     federate(CGSV(), hospitals, tmp_path / "run")
-    check_models_of_the_run(tmp_path / "run", {"best", "global", FIRST, SECOND})
+    names = {"best", "global", FIRST, SECOND}
+    check_models_of_the_run(tmp_path / "run", names, "CGSV")
     assert not list((tmp_path / "run" / "sites").rglob("*-own.pt"))
 
 
@@ -78,7 +89,7 @@ def test_personal_models_of_a_federation_carry_their_sites_recipe(
     hospitals: Path, tmp_path: Path
 ) -> None:
     federate(Ditto(), hospitals, tmp_path / "run")
-    check_models_of_the_run(tmp_path / "run", {"best", "global"})
+    check_models_of_the_run(tmp_path / "run", {"best", "global"}, "Ditto")
 
     own_models = list((tmp_path / "run" / "sites").rglob("*-own.pt"))
     assert len(own_models) == 2

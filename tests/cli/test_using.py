@@ -34,7 +34,10 @@ def run_folder(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     (folder / "models").mkdir(parents=True)
     torch.manual_seed(0)
     weights, spec = initial_model(PROSTATE, SMALL)
-    recipe = bundle_recipe(PROSTATE, SMALL)
+    full_run = {"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}
+    recipe = bundle_recipe(PROSTATE, SMALL, local_epochs=4, full_run=full_run)
+    assert recipe is not None
+    recipe = recipe.trained(strategy="FedCE", rounds=2, seed=7)
     save_model_file(folder / "models" / "global.pt", spec.with_aliases(weights), recipe)
     for site in ("alder", "elm"):
         site_datalist(hospitals / site, folder / "datalists" / f"{site}.json")
@@ -62,6 +65,10 @@ def test_an_inference_ends_with_its_cases_and_is_not_done_twice(
     printed = capfd.readouterr()
     assert "python -m monai.bundle run --config_file" in printed.out
     assert "2 of 3 cases segmented." in printed.out
+    assert (
+        "The model: FedCE, 2 rounds of 4 local epochs, seed 7. It is of a first look: a full run "
+        "of its bundle has 60 rounds of 4 local epochs.\n" in printed.out
+    )
     assert "Look at: broken: cannot be read" in printed.out
     assert "Volumes are not compared: that takes 5 masks or more" in printed.out
     assert "eval()" not in printed.out + printed.err and "INFO" not in printed.out + printed.err
@@ -146,6 +153,7 @@ def test_an_evaluation_scores_the_test_cases_of_the_models_own_run(
         scored = [Path(row["filename"]).name for row in csv.DictReader(file)]
     assert scored == [Path(case["image"]).name for case in lists["testing"]]
     assert "hospital  cases  Dice" in printed and "elm: the test cases of the run." in printed
+    assert "The model: FedCE, 2 rounds of 4 local epochs, seed 7. It is of a first" in printed
 
     # A hospital's own model lies deeper in the run: its training cases are no test.
     own = run_folder / "sites" / "elm" / "state" / "FedCE-own.pt"

@@ -91,10 +91,7 @@ class BundleSites:
 
         A site's own ``local/fairfl.json`` may set other values, which only the site knows.
         """
-        full_run = None
-        federate = self.root / "configs" / "federate.json"
-        if federate.exists():
-            full_run = json.loads(federate.read_text()).get("full_run")
+        full_run = self._full_run()
         return {
             "bundle": self.root.name,
             "files": digests_of_configs(self.root),
@@ -104,6 +101,13 @@ class BundleSites:
                 self.root, self.of_all.overrides, self.of_all.config, full_run
             ),
         }
+
+    def _full_run(self) -> Any:
+        """Return the key ``full_run`` of the bundle; ``None`` where it has none."""
+        federate = self.root / "configs" / "federate.json"
+        if not federate.exists():
+            return None
+        return json.loads(federate.read_text()).get("full_run")
 
     def initial(self, file: str | None) -> tuple[Weights, ModelSpec]:
         """Return the bundle's network, built under the caller's seed, or the values of ``file``."""
@@ -122,7 +126,14 @@ class BundleSites:
         of_sites = {}
         for site, own in per_site.items():
             of_sites[site] = {**own.get("overrides", {}), "config": own.get("config", config)}
-        return bundle_recipe(self.root, overrides, config, of_sites)
+        return bundle_recipe(
+            self.root,
+            overrides,
+            config,
+            of_sites,
+            local_epochs=self.of_all.local_epochs,
+            full_run=self._full_run(),
+        )
 
     def check(self, per_site: Mapping[str, Mapping[str, Any]]) -> None:
         """Refuse settings of single sites that no site knows.
