@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -68,12 +69,27 @@ def in_words(error: BaseException) -> str:
     ... except ValueError as error:
     ...     print(in_words(error))
     ValueError: no cases; because of FileNotFoundError: /data is missing
+    >>> in_words(RuntimeError("applying transform <monai.Flip object at 0x7f>"))
+    'RuntimeError: applying transform monai.Flip'
     """
     words: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(words) < 5:
-        text = " ".join(str(cause).split())
+        text = _as_users_read_it(" ".join(str(cause).split()))
         if not words or text not in words[-1]:
             words.append(f"{type(cause).__name__}: {text}")
         cause = cause.__cause__
     return "; because of ".join(words)
+
+
+AN_OBJECT = re.compile(r"<([\w.]+) object at 0x[0-9a-f]+>")
+"""What Python writes for an object; the address differs from site to site."""
+
+NOT_BUILT = re.compile(r"Failed to instantiate component '([^']+)' with .* debugging mode\.?")
+"""What MONAI writes where a part of a configuration could not be built."""
+
+
+def _as_users_read_it(text: str) -> str:
+    """The text of an error, with names for objects, and without what only helps a debugger."""
+    text = NOT_BUILT.sub(r"\1 could not be built", text)
+    return AN_OBJECT.sub(r"\1", text)

@@ -10,15 +10,19 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from monai_fairfl.bundle.shipped import find_bundle, locate_bundle
+from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
 from monai_fairfl.data.datalist import find_cases
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.layouts.image_files import is_nifti
 from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.workflow.bundle_files import read_metadata
 from monai_fairfl.workflow.photographs import in_colour
 
 PROSTATE = "prostate_mri_segmentation"
 FUNDUS = "fundus_disc_cup_segmentation"
+
+KINDS = {PROSTATE: "volumes", FUNDUS: "photographs"}
+"""Shipped bundle -> the images that it is for."""
 
 STRUCTURES = {FUNDUS: ("disc", "cup")}
 """Names of a bundle's nested structures, as its data list wants them."""
@@ -33,13 +37,42 @@ def chosen_bundle(root: Path, given: str | None = None) -> Path:
 
     Raises:
         DataError: when the folder holds no hospitals, or of two kinds.
-        ConfigError: when it holds one hospital only, or the bundle that was given is none.
+        ConfigError: when it holds one hospital only, or the bundle that was given is none, or for
+            images of another kind.
     """
     folders = site_folders(root)
     require_two_sites(root, folders)
-    if given is not None:
-        return locate_bundle(given)
-    return find_bundle(bundle_for(folders))
+    if given is None:
+        return find_bundle(bundle_for(folders))
+    bundle = locate_bundle(given)
+    _require_its_kind(bundle, root, folders)
+    return bundle
+
+
+def _require_its_kind(bundle: Path, root: Path, folders: Mapping[str, Path]) -> None:
+    """Refuse a shipped bundle, or a copy, for images of the other kind; others may take any.
+
+    Raises:
+        ConfigError: naming the bundle for these images.
+    """
+    of_bundle = _shipped_name(bundle)
+    if of_bundle is None:
+        return
+    of_images = bundle_for(folders)
+    if of_bundle != of_images:
+        raise ConfigError(
+            f"{root} holds {KINDS[of_images]}, and {bundle.name} is for {KINDS[of_bundle]}: leave "
+            f"--bundle out, or name {of_images}"
+        )
+
+
+def _shipped_name(bundle: Path) -> str | None:
+    """The shipped bundle that a bundle is, or was copied from; ``None`` for one of one's own."""
+    name = read_metadata(bundle).get("name")
+    for shipped in bundle_names():
+        if read_metadata(find_bundle(shipped)).get("name") == name:
+            return shipped
+    return None
 
 
 def require_two_sites(root: Path, folders: Mapping[str, Path]) -> None:

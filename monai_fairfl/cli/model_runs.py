@@ -267,19 +267,26 @@ class Evaluation:
         """Score every hospital.
 
         Args:
-            output: gets the lines that are run.
+            output: gets the first line that is run, and the hospitals' names.
             verbose: show what libraries print.
 
         Returns:
             Site -> ``cases`` (image, and each score) and ``split``; and the text.
         """
         found = {}
+        line_shown = False
         for site in self.sites:
             folder = self.out / site
             asked = {"model": _digest(self.model), "data": str(self.sites[site])}
             lists, split = self._cases_of(site)
             if not (folder / "val_mean_dice_raw.csv").is_file():
-                self._score(site, folder, lists, output, verbose)
+                line = self._line_of(site, folder, lists)
+                if not line_shown:
+                    # The lines of the others have other folders.
+                    print(f"\n{line.text}\n", file=output, flush=True)
+                    line_shown = True
+                print(f"{site} ...", file=output, flush=True)
+                line.run(folder / "log.txt", verbose)
                 write_atomically(folder / ASKED, json.dumps(asked, indent=4).encode())
             elif not _is_of(folder, asked):
                 raise ConfigError(
@@ -291,7 +298,8 @@ class Evaluation:
         trained = training_words(recipe.training) if recipe else ""
         return {"sites": found}, _evaluation_text(found, self.out, trained)
 
-    def _score(self, site: str, folder: Path, lists: Path, output: TextIO, verbose: bool) -> None:
+    def _line_of(self, site: str, folder: Path, lists: Path) -> MonaiLine:
+        """The line that scores one hospital."""
         arguments: dict[str, Any] = {
             "bundle_root": str(self.bundle),
             "ckpt_path": str(self.model),
@@ -303,9 +311,7 @@ class Evaluation:
             arguments["device"] = self.device
         configs = self.bundle / "configs"
         files = [str(configs / "train.json"), str(configs / "evaluate.json")]
-        line = MonaiLine(files, arguments)
-        print(f"\n{line.text}\n", file=output, flush=True)
-        line.run(folder / "log.txt", verbose)
+        return MonaiLine(files, arguments)
 
     def _cases_of(self, site: str) -> tuple[Path, str]:
         """The data list whose test cases are scored, and in words which cases these are."""
@@ -369,8 +375,11 @@ def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path, trained:
         worst = min(cases, key=lambda image: cases[image].get("val_mean_dice", 0.0))
         rows.append([*row, f"{Path(worst).name} {cases[worst]['val_mean_dice']:.3f}"])
     lines = in_columns(rows)
+    sites_of: dict[str, list[str]] = {}
     for site, entry in found.items():
-        lines.append(f"{site}: {entry['split']}.")
+        sites_of.setdefault(entry["split"], []).append(site)
+    for split, sites in sites_of.items():
+        lines.append(f"{', '.join(sites)}: {split}.")
     if trained:
         lines.append(trained)
     lines.append(f"Folder: {out}")

@@ -50,7 +50,8 @@ def add_commands(add: Add) -> None:
         const=ADAPT_EPOCHS,
         metavar="EPOCHS",
         help="let each hospital look for a better model of its own at the end, in at most so many "
-        f"epochs (default without a number: {ADAPT_EPOCHS})",
+        f"epochs (default without a number: {ADAPT_EPOCHS}); with Standalone among the strategies, "
+        "its model is looked at too",
     )
     command.add_argument("--seed", type=whole, metavar="S", help="of everything (default: 0)")
     add_training_options(command, "hospitals that train at a time, each in a process of its own")

@@ -14,7 +14,7 @@ from typing import Any
 
 from monai_fairfl.report.advice import advice_for
 from monai_fairfl.report.contributions import Contribution, Contributions, contributions_of
-from monai_fairfl.report.verdicts import verdict_of
+from monai_fairfl.report.verdicts import reason_of, verdict_of
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Hospital:
 
     Args:
         verdict: a key of :data:`~monai_fairfl.report.verdicts.VERDICTS`.
+        reason: behind what it is left, in words; empty under every other verdict.
         alone: Dice of the model that it trained alone.
         federation: Dice of the model that it would use after the federation.
         n: cases behind this.
@@ -34,6 +35,7 @@ class Hospital:
     """
 
     verdict: str
+    reason: str
     alone: float | None
     federation: float | None
     n: int | None
@@ -123,7 +125,7 @@ def _hospital(
     advice = advice_for(report, name, site, verdict, contribution)
     alone = _dice_alone(report, name, site)
     if name is None or site not in report["strategies"][name]["sites"]:
-        return Hospital(verdict, alone, None, None, None, contribution, None, advice)
+        return Hospital(verdict, "", alone, None, None, None, contribution, None, advice)
 
     result = report["strategies"][name]["sites"][site]
     score = result["score"] or {"value": None, "n": None}
@@ -133,6 +135,7 @@ def _hospital(
         difference = {**result["gain"], "seeds": _over_seeds(report, name, site)}
     return Hospital(
         verdict=verdict,
+        reason=reason_of(report, name, site),
         alone=alone,
         federation=score["value"],
         n=score["n"],

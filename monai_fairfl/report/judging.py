@@ -130,8 +130,8 @@ def judge_training(run: Run) -> Judgement:
     epochs = planned[0] * local_epochs
     if epochs < full.epochs:
         return Judgement(
-            f"{count_words(planned[0], 'round')} of {count_words(local_epochs, 'local epoch')} are "
-            f"{count_words(epochs, 'epoch')}, and a full run of the bundle has {full.epochs} "
+            f"{count_words(planned[0], 'round')} of {count_words(local_epochs, 'local epoch')}, "
+            f"{count_words(epochs, 'epoch')} in all; a full run of the bundle has {full.epochs} "
             f"({count_words(full.rounds, 'round')} of {full.local_epochs})",
             full,
             retrain=True,

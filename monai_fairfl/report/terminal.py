@@ -61,7 +61,10 @@ def hospital_lines(decision: Mapping[str, Any]) -> Iterator[str]:
     """
     yield decision["why"]
     for site, hospital in decision["hospitals"].items():
-        words = [VERDICTS[hospital["verdict"]].title, dice_of(hospital)]
+        title = VERDICTS[hospital["verdict"]].title
+        if hospital["reason"]:
+            title += f", {hospital['reason']}"
+        words = [title, dice_of(hospital)]
         if hospital["contribution"] is not None:
             words.append(hospital["contribution"]["words"])
         known = "; ".join(word for word in words if word)

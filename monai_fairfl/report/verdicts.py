@@ -94,6 +94,29 @@ def verdict_of(report: Mapping[str, Any], name: str | None, site: str) -> str:
     return "unclear"
 
 
+def reason_of(report: Mapping[str, Any], name: str | None, site: str) -> str:
+    """Behind what a hospital is left, or perhaps is; empty under every other verdict.
+
+    A hospital may be left behind by the others though it gained over training alone. No number is
+    in the words: the hospital's own page has them, too, and none of another hospital's numbers.
+
+    >>> found = {"verdict": True, "doubtful": False, "below_mean": 0.1, "below_alone": None}
+    >>> site = {"score": {}, "gain": None, "left_behind": found}
+    >>> report = {"strategies": {"FedCE": {"judged": True, "sites": {"elm": site}}}}
+    >>> reason_of(report, "FedCE", "elm")
+    "far below the hospitals' mean"
+    """
+    if name is None or verdict_of(report, name, site) not in ("left_behind", "perhaps_left_behind"):
+        return ""
+    found = report["strategies"][name]["sites"][site]["left_behind"]
+    reasons = []
+    if found["below_mean"] is not None:
+        reasons.append("far below the hospitals' mean")
+    if found["below_alone"] is not None:
+        reasons.append("below training alone")
+    return " and ".join(reasons)
+
+
 def counted(report: Mapping[str, Any], name: str | None) -> dict[str, int]:
     """Verdict -> the number of hospitals with it; those without one are left out.
 

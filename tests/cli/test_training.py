@@ -19,7 +19,7 @@ from monai_fairfl.bundle.first_look import FEDERATE
 from monai_fairfl.bundle.jobs import number_of_cases
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
-from monai_fairfl.cli.choosing import PROSTATE
+from monai_fairfl.cli.choosing import FUNDUS, PROSTATE
 from monai_fairfl.cli.expected_time import expected_time
 from monai_fairfl.cli.program import _parser
 from monai_fairfl.cli.running import MonaiLine, require_end
@@ -102,6 +102,7 @@ def test_overrides_come_beside_those_of_a_first_look(sites: Path) -> None:
     [
         (["--strategy", "fedce"], "did you mean 'FedCE'"),
         (["--bundle", "prostat"], "bundle 'prostat' is neither a folder"),
+        (["--bundle", FUNDUS], f"holds volumes, and {FUNDUS} is for photographs: leave --bundle"),
         (["--overrides", "{'sise': [32, 32]}"], "override 'sise' names nothing"),
     ],
 )

@@ -16,7 +16,7 @@ from PIL import Image
 from monai_fairfl.bundle.first_look import quick_file
 from monai_fairfl.bundle.shipped import copy_bundle, find_bundle
 from monai_fairfl.cli import main, trying
-from monai_fairfl.cli.choosing import FUNDUS, PROSTATE, bundle_for
+from monai_fairfl.cli.choosing import FUNDUS, PROSTATE, bundle_for, chosen_bundle
 from monai_fairfl.cli.program import _parser
 from monai_fairfl.cli.trying import try_sites
 from monai_fairfl.data import CLINICS, write_clinics
@@ -37,6 +37,20 @@ def test_the_bundle_follows_from_the_images(hospitals: Path, clinics: Path, tmp_
     mixed = {"elm": hospitals / "elm", "acacia": clinics / "acacia"}
     with pytest.raises(DataError, match=r"elm hold volumes \(NIfTI\), acacia photographs"):
         bundle_for(mixed)
+
+
+def test_a_copy_of_a_shipped_bundle_takes_its_images_only_and_one_of_ones_own_any(
+    clinics: Path, tmp_path: Path
+) -> None:
+    root = copied(clinics, tmp_path / "sites")
+    assert chosen_bundle(root, FUNDUS) == find_bundle(FUNDUS)
+    copy = copy_bundle(PROSTATE, tmp_path / "my_prostate")
+    with pytest.raises(ConfigError, match="photographs, and my_prostate is for volumes.*fundus_d"):
+        chosen_bundle(root, str(copy))
+
+    metadata = copy / "configs" / "metadata.json"
+    metadata.write_text(metadata.read_text().replace('"name": "', '"name": "My own '))
+    assert chosen_bundle(root, str(copy)) == copy
 
 
 def test_grey_slices_are_no_photographs_of_the_fundus(tmp_path: Path) -> None:

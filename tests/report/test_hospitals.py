@@ -22,6 +22,7 @@ from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.comparison import MARGIN
 from monai_fairfl.report.hospitals import Decision, decision_of
 from monai_fairfl.report.summary import summarise
+from monai_fairfl.report.terminal import as_text
 from monai_fairfl.report.verdicts import VERDICTS, counted, overview, verdict_of
 from monai_fairfl.report.write import write_report
 
@@ -186,6 +187,24 @@ def test_a_hospital_that_gains_is_better_off_though_it_is_far_below_the_others(
     assert report["strategies"]["FedCE"]["sites"]["yew"]["left_behind"]["verdict"]
     assert report["decision"]["hospitals"]["yew"]["verdict"] == "better"
     assert "it is better off than alone, and its Dice is 0.267" in report["sentences"]["yew"]
+
+
+def test_who_is_left_behind_is_told_behind_what_and_the_terminal_too(write_run: WriteRun) -> None:
+    alone = {"elm": (0.9, 0.001, 9), "oak": (0.9, 0.001, 9), "yew": (0.3, 0.03, 9)}
+    # Yew's gain is chance; that it is far below the others is not.
+    joined = {"elm": (0.9, 0.001, 9), "oak": (0.8, 0.001, 9), "yew": (0.32, 0.03, 9)}
+    report = write_report([write_run("Standalone", alone), write_run("FedCE", joined)])
+    rows = report["decision"]["hospitals"]
+    assert (rows["yew"]["verdict"], rows["yew"]["difference"]["value"]) == (
+        "left_behind",
+        pytest.approx(0.02),
+    )
+    assert {site: row["reason"] for site, row in rows.items()} == {
+        "elm": "",
+        "oak": "below training alone",
+        "yew": "far below the hospitals' mean",
+    }
+    assert "yew: Left behind, far below the hospitals' mean; Dice" in as_text(report)
 
 
 def test_who_took_no_part_has_no_score_or_no_yardstick_has_its_own_verdict(

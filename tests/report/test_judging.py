@@ -62,7 +62,7 @@ def test_as_many_epochs_in_other_rounds_are_a_full_run(write_run: WriteRun) -> N
     [
         (
             {"rounds": 3},
-            "3 rounds of 2 local epochs are 6 epochs, and a full run of the bundle has 8",
+            "3 rounds of 2 local epochs, 6 epochs in all; a full run of the bundle has 8",
         ),
         ({"rounds": 4, "dice": 0.55}, "its mean Dice is 0.450, and below 0.5 nothing is judged"),
         ({"rounds": 4, "planned": [2, 4]}, "it was begun with 2 rounds and resumed with 4"),
@@ -174,7 +174,7 @@ def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(
     text = as_text(report)
     for words in (
         "A first look: no hospital is called better off",
-        "Standalone, FedCE: 3 rounds of 1 local epoch are 3 epochs, and a full run of the bundle "
+        "Standalone, FedCE: 3 rounds of 1 local epoch, 3 epochs in all; a full run of the bundle "
         "has 8 (4 rounds of 2).",
         "It trains with size [96, 96]; the bundle was measured with size [128, 128].",
         "A full run, from the start and in a folder of its own, about 32 minutes: "
