@@ -65,12 +65,19 @@ def _add_export_model(add: Add) -> None:
         "--bundle", required=True, help="name of a bundle of this package, or the path of one"
     )
     command.add_argument(
-        "--out", required=True, metavar="FILE", help="ends in .ts or .onnx; it must not exist"
+        "--out",
+        required=True,
+        metavar="PATH",
+        help="a file that ends in .ts or .onnx, or the folder of a new bundle with the model; it "
+        "must not exist",
     )
 
 
 def export_model(args: argparse.Namespace) -> Answer:
-    """Write a trained model as TorchScript (.ts) or ONNX (.onnx), with its recipe inside."""
+    """Write a trained model as TorchScript (.ts), ONNX (.onnx) or a whole bundle (a folder).
+
+    Each holds the recipe of its training.
+    """
     from monai_fairfl.bundle.shipped import locate_bundle
     from monai_fairfl.workflow.export import export_model as export
 

@@ -202,7 +202,7 @@ class CaseOutput(MapTransform, ABC):
     :meth:`write`.
 
     Args:
-        keys: of the predictions, MetaTensors ``(channel, ...)`` on the grid of the original image.
+        keys: of the masks, MetaTensors ``(1, ...)`` of labels on the grid of the original image.
         cases: of the run.
     """
 

@@ -44,7 +44,7 @@ class CheckBorderd(CaseOutput):
     share of each slice, and the stack's first and last slices are borders too.
 
     Args:
-        keys: of the masks, ``(channel, x, y[, z])`` on the grid of the image.
+        keys: of the masks, ``(1, x, y[, z])`` on the grid of the image.
         cases: of the run.
         field_of_view: central share of the image in plane, above 0 and up to 1.
 
@@ -64,7 +64,7 @@ class CheckBorderd(CaseOutput):
         self.field_of_view = field_of_view
 
     def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
-        inside = (pred > 0).any(dim=0, keepdim=True).cpu()
+        inside = (pred > 0).cpu()
         is_volume = inside.ndim == 4
         if is_volume:
             # The field was cut out in this order of the axes.

@@ -55,7 +55,7 @@ class SaveOverlayd(CaseFile):
     See :func:`.overlay` for what the picture shows.
 
     Args:
-        keys: of the masks, ``(channel, x, y[, z])``.
+        keys: of the masks, ``(1, x, y[, z])``, labels.
         cases: of the run.
         output_dir: folder for the files.
         output_postfix: of their names.

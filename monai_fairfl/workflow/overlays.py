@@ -13,13 +13,13 @@ from skimage.segmentation import find_boundaries
 from skimage.util import montage
 
 SIDE = 960  # pixels of the picture's longer side
-COLOURS = ((255, 210, 0), (0, 220, 255), (255, 80, 200))  # of the mask's channels
+COLOURS = ((255, 210, 0), (0, 220, 255), (255, 80, 200))  # of the labels 1, 2 and 3
 WHITE = (255, 255, 255)
 BLACK = (0, 0, 0)
 
 
 def overlay(image: MetaTensor, mask: MetaTensor, most: int = 9) -> np.ndarray:
-    """Draw the outline of each channel of a mask, in a colour of its own, on the image.
+    """Draw the outline of each label of a mask, in a colour of its own, on the image.
 
     The image is a photograph or a volume. Of a volume, up to ``most`` axial slices with mask are
     shown from feet to head, each with its number; the patient's left is on the right, as
@@ -27,7 +27,7 @@ def overlay(image: MetaTensor, mask: MetaTensor, most: int = 9) -> np.ndarray:
 
     Args:
         image: (1, x, y, z) volume, or (1 or 3, x, y) photograph with values from 0 to 255.
-        mask: (channel, x, y[, z]) on the same grid; inside where above 0. Up to three channels.
+        mask: (1, x, y[, z]) on the same grid: 0 background, and up to three labels, 1 to 3.
         most: slices in the picture.
 
     Returns:
@@ -49,16 +49,16 @@ def overlay(image: MetaTensor, mask: MetaTensor, most: int = 9) -> np.ndarray:
         gland = mask[..., None]
         spacing = [1.0, 1.0]
     values = _as_bytes(volume.cpu().numpy())
-    inside = (gland > 0).cpu().numpy()
+    labels = gland[0].cpu().numpy().astype(int)
     num_slices = values.shape[-1]
 
     # As many columns as rows, or one more, fill the picture's longer side.
-    shown = _shown_slices(inside, most)
+    shown = _shown_slices(labels, most)
     columns = int(np.ceil(np.sqrt(shown.size)))
     rows = int(np.ceil(shown.size / columns))
     size = _size_of_tile(np.array(values.shape[1:3]) * spacing, columns)
 
-    tiles = [_outlined(values[..., index], inside[..., index], size) for index in shown]
+    tiles = [_outlined(values[..., index], labels[..., index], size) for index in shown]
     if num_slices == 1:
         return tiles[0]
     numbered = []
@@ -83,7 +83,7 @@ def _as_bytes(image: np.ndarray) -> np.ndarray:
 
 def _shown_slices(mask: np.ndarray, most: int) -> np.ndarray:
     """Choose up to ``most`` of the slices with mask, evenly spread; of all where none has mask."""
-    candidates = np.flatnonzero(mask.any(axis=(0, 1, 2)))
+    candidates = np.flatnonzero(mask.any(axis=(0, 1)))
     if not candidates.size:
         candidates = np.arange(mask.shape[-1])
     number = min(most, candidates.size)
@@ -99,11 +99,11 @@ def _size_of_tile(extent: np.ndarray, columns: int) -> tuple[int, int]:
 
 
 def _outlined(image: np.ndarray, mask: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Draw the outlines of its masks on a slice.
+    """Draw the outlines of its labels on a slice.
 
     Args:
         image: (1 or 3, columns, rows), unsigned 8-bit.
-        mask: (channel, columns, rows).
+        mask: (columns, rows), labels.
         size: width and height of the picture.
 
     Returns:
@@ -112,9 +112,11 @@ def _outlined(image: np.ndarray, mask: np.ndarray, size: tuple[int, int]) -> np.
     rgb = image.transpose(2, 1, 0).repeat(3 // len(image), axis=2)
     resized = Image.fromarray(rgb).resize(size, Image.Resampling.BILINEAR)
     picture = np.asarray(resized).copy()
-    for channel, colour in zip(mask, COLOURS):
-        shape = Image.fromarray(channel.T.astype(np.uint8)).resize(size, Image.Resampling.NEAREST)
-        outline = find_boundaries(np.asarray(shape), mode="thick")
+    resized_mask = Image.fromarray(mask.T.astype(np.uint8)).resize(size, Image.Resampling.NEAREST)
+    labels = np.asarray(resized_mask)
+    for label, colour in enumerate(COLOURS, start=1):
+        # With the labels above: where one lies within another, its outline is drawn on the other's.
+        outline = find_boundaries(labels >= label, mode="thick")
         picture[outline] = colour
     return picture
 

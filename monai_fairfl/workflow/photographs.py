@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from monai.data import MetaTensor
 from PIL import Image
 
@@ -24,6 +25,8 @@ from monai_fairfl.workflow.input_folder import file_cases, require_folders
 PHOTOGRAPHS = "*.[pPjJtTbB][nNpPiImM][gGfFeEpP]*"  # png, jpg, jpeg, tif, tiff, bmp
 LEAST_COLOUR = 8  # of 255, between a pixel's channels; compression of a grey picture stays below
 SMALLEST_SIDE = 32  # pixels
+VALUES_OF_FILE = np.array([0, 128, 255], np.uint8)
+"""Pixel values of background, disc and cup in a written mask."""
 
 
 def photograph_problem(path: Path) -> str | None:
@@ -130,7 +133,7 @@ class SaveMaskd(CaseFile):
     It has one channel: 0 background, 128 disc, 255 cup. A data list recognises these values.
 
     Args:
-        keys: of the masks, (2, width, height), disc and cup.
+        keys: of the masks, (1, width, height): 0 background, 1 disc, 2 cup.
         cases: of the run.
         output_dir: folder for the files.
         output_postfix: of their names.
@@ -144,8 +147,8 @@ class SaveMaskd(CaseFile):
     output_postfix = "pred"
 
     def save(self, case: Case, pred: MetaTensor, path: Path) -> None:
-        disc, cup = (pred.as_tensor() > 0).cpu().numpy()
-        picture = np.select([disc & cup, disc], [255, 128], 0).astype(np.uint8)
+        labels = pred[0].cpu().numpy().astype(int)
+        picture = VALUES_OF_FILE[labels]
         # MONAI has the width first, Pillow the height.
         Image.fromarray(picture.T).save(path)
 
@@ -155,25 +158,28 @@ class MeasureCupToDiscd(CaseOutput):
 
     Into the case's line of the table go ``vertical_cup_to_disc_ratio``
     (:func:`.vertical_cup_to_disc_ratio`), ``disc_pixels`` and ``cup_pixels``, and ``share`` (of the
-    disc, of all pixels). Without a disc there
-    is no ratio, and the case is noted.
+    disc, of all pixels). The cup is part of the disc. Without a disc there is no ratio, and the
+    case is noted.
 
     Args:
-        keys: of the masks, (2, width, height), disc and cup.
+        keys: of the masks, (1, width, height): 0 background, 1 disc, 2 cup.
         cases: of the run.
 
-    >>> import tempfile, torch
+    >>> import tempfile
     >>> case = Case("a", source="a.png", image="a.png")
-    >>> masks = MetaTensor(torch.ones(2, 8, 8))
-    >>> masks.meta["filename_or_obj"] = "a.png"
+    >>> labels = MetaTensor(torch.full((1, 8, 8), 2.0))
+    >>> labels.meta["filename_or_obj"] = "a.png"
     >>> cases = Cases([case], tempfile.mkdtemp() + "/table.json")
-    >>> _ = MeasureCupToDiscd("pred", cases)({"pred": masks})
+    >>> _ = MeasureCupToDiscd("pred", cases)({"pred": labels})
     >>> case.results["vertical_cup_to_disc_ratio"], case.results["cup_pixels"]
     (1.0, 64)
     """
 
     def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
-        ratio = vertical_cup_to_disc_ratio(pred.as_tensor())
+        labels = pred.as_tensor()[0]
+        disc = labels >= 1
+        cup = labels >= 2
+        ratio = vertical_cup_to_disc_ratio(torch.stack([disc, cup]))
         rounded = None
         if math.isnan(ratio):
             case.note(
@@ -183,7 +189,7 @@ class MeasureCupToDiscd(CaseOutput):
             rounded = round(ratio, 4)
         return {
             "vertical_cup_to_disc_ratio": rounded,
-            "disc_pixels": int((pred[0] > 0).sum()),
-            "cup_pixels": int((pred[1] > 0).sum()),
-            "share": round(float((pred[0] > 0).float().mean()), 6),
+            "disc_pixels": int(disc.sum()),
+            "cup_pixels": int(cup.sum()),
+            "share": round(float(disc.float().mean()), 6),
         }
