@@ -17,6 +17,7 @@ from monai.bundle import ConfigParser
 from monai.utils import ensure_tuple
 
 from monai_fairfl.errors import ConfigError, FairFLError, did_you_mean, in_words
+from monai_fairfl.utils.plain_values import object_of_json
 
 
 def calling_parser() -> ConfigParser | None:
@@ -126,6 +127,19 @@ def measured_settings(
         if name in parser:
             found[name] = parser[name]
     return found
+
+
+def full_run_of(bundle_root: Path) -> Any:
+    """The key ``full_run`` of a bundle's ``federate.json``; ``None`` where it has none.
+
+    >>> from monai_fairfl.bundle.shipped import find_bundle
+    >>> full_run_of(find_bundle("prostate_mri_segmentation"))["rounds"]
+    60
+    """
+    file = bundle_root / "configs" / "federate.json"
+    if not file.is_file():
+        return None
+    return object_of_json(file.read_bytes()).get("full_run")
 
 
 def _hint_for_missing_file(bundle_root: Path) -> str:

@@ -116,8 +116,9 @@ class BundleFederation:
         report: write ``report.html`` and ``report.json`` at the end.
         valuations: made of each finished run, see ``docs/valuation.md``.
         full_run: the training at which the bundle was measured, see
-            :class:`~monai_fairfl.run_folder.full_run.FullRun`. The report judges no shorter one,
-            and none where it is ``None``.
+            :class:`~monai_fairfl.run_folder.full_run.FullRun`; ``None``: as the bundle's
+            ``federate.json`` has it. The report judges no shorter one, and none where neither names
+            one.
         share_cases: let the report write each case's score into ``cases.csv``.
         groups: name -> sites, or a function from all sites' names to these. A site's configuration
             finds the name of its group under the key ``group``, and the report shows the mean of
@@ -176,7 +177,9 @@ class BundleFederation:
         self.report = report
         self.valuations = list(valuations)
         self.groups = groups
-        self.full_run = full_run
+        self.full_run = (
+            configuration.full_run_of(self.bundle_root) if full_run is None else full_run
+        )
         self.share_cases = share_cases
         with configuration.errors_in_one_line():
             self.strategies = _resolved(strategies)

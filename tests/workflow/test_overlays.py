@@ -16,8 +16,8 @@ from monai_fairfl.workflow.overlays import COLOURS, SIDE
 RAS = np.diag([0.5, 0.5, 3.0, 1.0])
 
 
-def coloured(picture: np.ndarray, channel: int = 0) -> np.ndarray:
-    return (picture == COLOURS[channel]).all(axis=-1)
+def coloured(picture: np.ndarray, label: int = 1) -> np.ndarray:
+    return (picture == COLOURS[label - 1]).all(axis=-1)
 
 
 def volume(values: np.ndarray, affine: np.ndarray = RAS) -> MetaTensor:
@@ -26,13 +26,16 @@ def volume(values: np.ndarray, affine: np.ndarray = RAS) -> MetaTensor:
     )
 
 
-def test_outlines_of_a_photograph_enclose_each_channel() -> None:
+def test_outlines_of_a_photograph_enclose_each_label() -> None:
     x, y = np.indices((96, 64))
-    masks = np.stack([(x - 60) ** 2 + (y - 20) ** 2 < 15**2, (x - 60) ** 2 + (y - 20) ** 2 < 6**2])
-    picture = overlay(MetaTensor(torch.full((3, 96, 64), 40.0)), MetaTensor(torch.as_tensor(masks)))
+    distance = (x - 60) ** 2 + (y - 20) ** 2
+    disc = distance < 15**2
+    cup = distance < 6**2
+    labels = MetaTensor(torch.as_tensor(disc.astype(int) + cup)[None])
+    picture = overlay(MetaTensor(torch.full((3, 96, 64), 40.0)), labels)
     assert picture.shape == (SIDE * 64 // 96, SIDE, 3)
-    for channel, mask in enumerate(masks):
-        inside = ndimage.binary_fill_holes(coloured(picture, channel))
+    for label, mask in enumerate([disc, cup], start=1):
+        inside = ndimage.binary_fill_holes(coloured(picture, label))
         expected = mask.T.repeat(10, axis=0).repeat(10, axis=1)
         assert expected[inside].mean() > 0.9 and inside[expected].all()
     assert (picture[0, 0] == 40).all()

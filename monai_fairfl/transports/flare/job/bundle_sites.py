@@ -91,7 +91,7 @@ class BundleSites:
 
         A site's own ``local/fairfl.json`` may set other values, which only the site knows.
         """
-        full_run = self._full_run()
+        full_run = configuration.full_run_of(self.root)
         return {
             "bundle": self.root.name,
             "files": digests_of_configs(self.root),
@@ -101,13 +101,6 @@ class BundleSites:
                 self.root, self.of_all.overrides, self.of_all.config, full_run
             ),
         }
-
-    def _full_run(self) -> Any:
-        """Return the key ``full_run`` of the bundle; ``None`` where it has none."""
-        federate = self.root / "configs" / "federate.json"
-        if not federate.exists():
-            return None
-        return json.loads(federate.read_text()).get("full_run")
 
     def initial(self, file: str | None) -> tuple[Weights, ModelSpec]:
         """Return the bundle's network, built under the caller's seed, or the values of ``file``."""
@@ -132,7 +125,7 @@ class BundleSites:
             config,
             of_sites,
             local_epochs=self.of_all.local_epochs,
-            full_run=self._full_run(),
+            full_run=configuration.full_run_of(self.root),
         )
 
     def check(self, per_site: Mapping[str, Mapping[str, Any]]) -> None:
