@@ -19,7 +19,8 @@ SEED ?= 0
 DEMO_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-attack demo-flare test test-all test-consumers test-extended test-flare test-quick lint format results site bench clean
+.PHONY: help demo demo-attack demo-flare test test-all test-consumers test-extended test-flare test-quick lint format
+.PHONY: results site dist wheelhouse matrix bench clean
 
 help: ## say what can be made
 	@echo "usage: make TARGET [PYTHON=python3.11]"
@@ -80,6 +81,24 @@ results: $(READY) ## make the tables and figures of the experiments again, from 
 site: $(READY) ## build the documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --site-dir build/site
 	@echo "build/site/index.html"
+
+dist: $(READY) ## build the source archive and the wheel in build/dist, and check how an index shows them
+	rm -rf build/dist
+	$(BIN)/python -m build --quiet --no-isolation --outdir build/dist
+	$(BIN)/python -m twine check --strict build/dist/*
+	@ls build/dist/*
+
+# In a hospital without internet: pip install --no-index --find-links build/wheelhouse 'monai-fairfl[report]'
+EXTRAS ?= report,dicom
+wheelhouse: dist ## the wheel and everything it needs, in build/wheelhouse, for a machine without internet
+	rm -rf build/wheelhouse
+	$(BIN)/pip download --quiet --dest build/wheelhouse $(TORCH)
+	$(BIN)/pip download --quiet --dest build/wheelhouse --find-links build/dist $(TORCH) "monai-fairfl[$(EXTRAS)]"
+	@du -sh build/wheelhouse
+
+MATRIX_ARGS ?= --tests
+matrix: dist ## install and use the wheel with each Python on this machine, newest and oldest libraries
+	$(BIN)/python tests/matrix.py build/dist --torch "$(TORCH)" $(MATRIX_ARGS)
 
 bench: $(READY) ## run the benchmarks; each prints its table
 	@test -n "$(wildcard benchmarks/*.py)" || echo "no benchmark yet: put one in benchmarks/"

@@ -12,10 +12,11 @@ from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "monai_fairfl" / "__init__.py").read_text())
-README = ROOT / "README.md"
+FACE = (ROOT / "monai_fairfl" / "__init__.py").read_text()
+VERSION = re.findall(r'__version__ = "(.+)"', FACE)[0]
+CITATION = ROOT / "CITATION.cff"
 
-REPORT = ["jinja2"]
+REPORT = ["jinja2>=3.1"]
 DICOM = ["pydicom>=3", "highdicom>=0.24"]
 TRACKING = ["tensorboard"]
 ONNX = ["onnx", "onnxscript"]
@@ -23,6 +24,40 @@ ONNX = ["onnx", "onnxscript"]
 EXPERIMENTS = ["scikit-learn", "SimpleITK"]
 DOCS = ["mkdocs-material", "mkdocstrings[python]", "latex2mathml"]
 NVFLARE = ["nvflare>=2.9,<2.10"]
+
+
+def project_urls() -> dict[str, str]:
+    """Where the project lives: ``repository-code`` of CITATION.cff, empty until that is set."""
+    if not CITATION.exists():
+        return {}
+    home = re.search(r"^repository-code: *[\"']?([^\s\"']+)", CITATION.read_text(), re.MULTILINE)
+    if home is None:
+        return {}
+    url = home.group(1).rstrip("/")
+    pages = f"{url}/blob/v{VERSION}"
+    return {
+        "Homepage": url,
+        "Documentation": f"{pages}/docs/install.md",
+        "Changelog": f"{pages}/CHANGELOG.md",
+        "Issues": f"{url}/issues",
+    }
+
+
+def long_description() -> str:
+    """The README for a package index, where a link to another file of the project leads nowhere.
+
+    Such links and pictures get the address of the project; while it has none, links keep only their
+    words, and pictures go.
+    """
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    home = project_urls().get("Homepage")
+    local = r"(?!https?://|#|mailto:)([^)\s]+)"
+    if home is None:
+        text = re.sub(rf"!\[[^\]]*\]\({local}\)\n*", "", text)
+        return re.sub(rf"\[([^\]]+)\]\({local}\)", r"\1", text)
+    version = f"v{VERSION}"
+    text = re.sub(rf"(!\[[^\]]*\])\({local}\)", rf"\1({home}/raw/{version}/\2)", text)
+    return re.sub(rf"(\[[^\]]+\])\({local}\)", rf"\1({home}/blob/{version}/\2)", text)
 
 
 class BuildWithBundles(build_py):
@@ -43,18 +78,27 @@ class BuildWithBundles(build_py):
 
 setup(
     name="monai-fairfl",
-    version=VERSION.group(1) if VERSION else "",
+    version=VERSION,
     description="Fair federated medical image segmentation for MONAI bundles",
-    long_description=README.read_text(encoding="utf-8") if README.exists() else "",
+    long_description=long_description(),
     long_description_content_type="text/markdown",
     author="MONAI FairFL contributors",
-    license="Apache-2.0",
+    license_expression="Apache-2.0",
     license_files=["LICENSE"],
+    project_urls=project_urls(),
+    keywords=["federated learning", "fairness", "medical imaging", "segmentation", "MONAI"],
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Healthcare Industry",
         "Intended Audience :: Science/Research",
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Scientific/Engineering :: Medical Science Apps.",
         "Typing :: Typed",
@@ -69,15 +113,15 @@ setup(
         "numpy>=1.24,<3",
         "pytorch-ignite>=0.5,<0.6",  # its private attributes are used in one module
         "lazy-loader>=0.4",
-        "nibabel",
-        "pillow",
-        "safetensors",
-        "scikit-image",
+        "nibabel>=5.2",
+        "pillow>=10.1",
+        "safetensors>=0.4.3",
+        "scikit-image>=0.22",
         "scipy>=1.15",
-        "rich",
-        "fire",  # with the next two: python -m monai.bundle run, verify_metadata
-        "jsonschema",
-        "pyyaml",
+        "rich>=13.5",
+        "fire>=0.6",  # with the next two: python -m monai.bundle run, verify_metadata
+        "jsonschema>=4.18",
+        "pyyaml>=6.0.1",
     ],
     extras_require={
         "report": REPORT,
@@ -101,6 +145,9 @@ setup(
             "pre-commit",
             "pre-commit-hooks",
             "setuptools>=77",
+            "build",  # with the next two: the archive and the wheel, and how an index shows them
+            "twine",
+            "readme-renderer[md]",
             *REPORT,
             *DICOM,
             *TRACKING,

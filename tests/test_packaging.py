@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import pytest
 import setuptools
 from helpers.checkout import CHECKOUT, files_of_the_project
 from packaging.requirements import Requirement
+from readme_renderer import markdown
 
 from monai_fairfl.cli.program import _parser
 
@@ -47,14 +49,20 @@ def modules_after(code: str, tmp_path: Path) -> set[str]:
     return set(done.stdout.split())
 
 
+def copy_of_the_project(folder: Path) -> Path:
+    """Copy the files of the project, without what was built in the checkout."""
+    for file in files_of_the_project():
+        copy = folder / file.relative_to(CHECKOUT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    return folder
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_wheel_brings_bundles_types_and_the_command(tmp_path: Path) -> None:
-    source, site = tmp_path / "source", tmp_path / "site"
-    for file in files_of_the_project():
-        copy = source / file.relative_to(CHECKOUT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, copy)
+    source = copy_of_the_project(tmp_path / "source")
+    site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     build = [
         "wheel",
@@ -107,10 +115,56 @@ def test_a_wheel_brings_bundles_types_and_the_command(tmp_path: Path) -> None:
         assert (tmp_path / f"copy-{name}" / "configs" / "train.json").is_file()
 
 
-def test_scipy_is_one_whose_bootstrap_takes_a_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.long
+@pytest.mark.slow
+def test_the_source_archive_is_the_project(tmp_path: Path) -> None:
+    source = copy_of_the_project(tmp_path / "source")
+    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path)]
+    subprocess.run([*build, str(source)], check=True, capture_output=True)
+    (archive,) = tmp_path.glob("monai_fairfl-*.tar.gz")
+    with tarfile.open(archive) as content:
+        inside = {Path(*Path(name).parts[1:]) for name in content.getnames()}
+    assert {file.relative_to(CHECKOUT) for file in files_of_the_project()} <= inside
+
+
+def setup_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the ``setup.py`` of a folder hands to setuptools."""
     given: dict[str, Any] = {}
     monkeypatch.setattr(setuptools, "setup", given.update)
-    runpy.run_path(str(CHECKOUT / "setup.py"))
+    runpy.run_path(str(folder / "setup.py"))
+    return given
+
+
+@pytest.mark.parametrize("home", [None, "https://example.org/fair/"])
+def test_no_link_of_the_long_description_leads_nowhere(
+    home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("setup.py", "README.md", "CITATION.cff", "monai_fairfl/__init__.py"):
+        copy = tmp_path / name
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy(CHECKOUT / name, copy)
+    if home is not None:
+        with (tmp_path / "CITATION.cff").open("a") as file:
+            file.write(f"repository-code: {home}\n")
+    given = setup_of(tmp_path, monkeypatch)
+
+    targets = re.findall(r"\]\(([^)]+)\)", given["long_description"])
+    assert all(target.startswith(("https://", "#")) for target in targets)
+    # An index shows what this library makes of it.
+    page = markdown.render(given["long_description"])
+    assert page is not None and "<table>" in page
+    if home is None:
+        assert given["project_urls"] == {} and "<img" not in page
+        assert "weighs the hospitals by it" in page
+    else:
+        assert given["project_urls"]["Homepage"] == "https://example.org/fair"
+        version = f"v{given['version']}"
+        assert f"https://example.org/fair/raw/{version}/docs/images/report.png" in page
+        assert f"https://example.org/fair/blob/{version}/docs/results.md" in targets
+
+
+def test_scipy_is_one_whose_bootstrap_takes_a_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = setup_of(CHECKOUT, monkeypatch)
     needed = {found.name: found.specifier for found in map(Requirement, given["install_requires"])}
     assert "1.15.0" in needed["scipy"] and "1.14.1" not in needed["scipy"]  # rng= came with 1.15
 

@@ -11,10 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from monai_fairfl import __version__
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights, to_json
 from monai_fairfl.utils.files import append_line, write_atomically
 from monai_fairfl.utils.tensor_file import memory_of
+
+FORMAT = 3
+"""Number of the format of ledgers and ``config.json``, which grows when a run of an earlier version
+cannot be resumed. Format 1 was not written down.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +93,8 @@ def read_ledger(path: str | Path) -> list[dict[str, Any]]:
     """The records of a ledger whose chain holds; a last line cut short by a crash does not count.
 
     Raises:
-        FederationError: naming the first line whose predecessor was changed, removed or added.
+        FederationError: naming the first line whose predecessor was changed, removed or added; or
+            the later version that wrote the ledger, of which this one would misread records.
     """
     records, _ = read_ledger_and_head(path)
     return records
@@ -132,10 +139,27 @@ def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], lis
                 f"ledger {path}: line {number} does not follow line {number - 1}; "
                 f"one of them was edited, removed or added. Restore the file from a copy"
             )
+        if number == 1:
+            _check_known(record, path)
         records.append(record)
         head = hashlib.sha256(line).hexdigest()
         heads.append(head)
     return records, heads
+
+
+def _check_known(opening: Mapping[str, Any], path: Path) -> None:
+    """Refuse a ledger of a later format, whose records may mean something else.
+
+    An earlier one is read as far as it goes; only a resume needs the same format.
+    """
+    written = opening.get("format", 1)
+    if isinstance(written, int) and written <= FORMAT:
+        return
+    raise FederationError(
+        f"ledger {path} was written by monai_fairfl {opening.get('package', 'unknown')} (format "
+        f"{written!r}), and this version, {__version__}, reads up to format {FORMAT}: install "
+        "that version or a later one"
+    )
 
 
 def number_in(value: Any) -> float | None:

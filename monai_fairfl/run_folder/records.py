@@ -18,18 +18,13 @@ from monai_fairfl.protocol.averages import weights_of_model
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights, is_of_own_model, joined_notes
-from monai_fairfl.run_folder.ledger import digest_of
+from monai_fairfl.run_folder.ledger import FORMAT, digest_of
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.configuration import configuration_of
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 """A SHA-256, as a client states it of its update."""
-
-FORMAT = 3
-"""Number of the format of ledgers and ``config.json``, which grows when a run of an earlier version
-cannot be resumed. Format 1 was not written down.
-"""
 
 
 def opening_record(

@@ -6,13 +6,14 @@ import hashlib
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Estimate
-from monai_fairfl.run_folder.ledger import Ledger, digest_of, head_of, read_ledger
+from monai_fairfl.run_folder.ledger import FORMAT, Ledger, digest_of, head_of, read_ledger
 
 
 def write(path: Path, count: int = 3) -> Ledger:
@@ -102,3 +103,19 @@ def test_digest_depends_on_values_names_types_and_shapes_and_not_on_order() -> N
     ]
     assert digest_of(base) == digest_of(same)
     assert len({digest_of(base), *map(digest_of, others)}) == 5
+
+
+@pytest.mark.parametrize("written", [FORMAT + 1, "new"])
+def test_a_ledger_of_a_later_format_is_not_read(tmp_path: Path, written: Any) -> None:
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).append({"kind": "start", "format": written, "package": "9.0.0"})
+    refusal = rf"written by monai_fairfl 9.0.0 \(format {written!r}\).*up to format {FORMAT}"
+    for reads in (read_ledger, head_of, Ledger):
+        with pytest.raises(FederationError, match=refusal):
+            reads(path)
+
+
+def test_a_ledger_of_an_earlier_format_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).append({"kind": "start", "format": FORMAT - 1})
+    assert read_ledger(path)[0]["format"] == FORMAT - 1
