@@ -91,6 +91,16 @@ def bundle_of_model(model: Path, given: str | None) -> Path:
     )
 
 
+def datalist_of_run(model: Path, site: str) -> Path | None:
+    """The data list with which a site took part in the run of a model; ``None``: it did not."""
+    # Of the run that holds the model, at whatever depth, or of the comparison that it is of.
+    for folder in model.parents:
+        of_run = folder / "datalists" / f"{site}.json"
+        if of_run.is_file():
+            return of_run
+    return None
+
+
 # --- inference
 
 
@@ -315,11 +325,9 @@ class Evaluation:
 
     def _cases_of(self, site: str) -> tuple[Path, str]:
         """The data list whose test cases are scored, and in words which cases these are."""
-        # Of the run that holds the model, at whatever depth, or of the comparison that it is of.
-        for folder in self.model.parents:
-            of_run = folder / "datalists" / f"{site}.json"
-            if of_run.is_file():
-                return of_run, "the test cases of the run"
+        of_run = datalist_of_run(self.model, site)
+        if of_run is not None:
+            return of_run, "the test cases of the run"
         file = self.out / "datalists" / f"{site}.json"
         split = "all cases: where the model was trained on some of them, their scores flatter it"
         if not file.is_file():

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from monai_fairfl import __version__
 from monai_fairfl.cli import (
+    adapting,
     comparing,
     data,
     doctoring,
@@ -43,6 +44,7 @@ a first look at your own hospitals, one folder each:
 a federation, its model on new images:
   monai-fairfl train hospitals --strategy FedCE --out runs/fedce
   monai-fairfl infer runs/fedce scans --out masks
+  monai-fairfl adapt runs/fedce hospitals/elm
 
 a first federation, from nothing:
   monai-fairfl demo-data --out hospitals
@@ -61,6 +63,7 @@ MODULES = (
     data,
     training,
     using,
+    adapting,
     comparing,
     runs,
     ledgers,

@@ -30,6 +30,10 @@ def training_words(training: Mapping[str, Any]) -> str:
     if "strategy" not in training or not _is_count(training.get("rounds")):
         return ""
     words = f"The model: {training['strategy']}, {_length(training)}, seed {training.get('seed')}."
+    adapted = training.get("adapted")
+    if isinstance(adapted, Mapping):
+        epochs = count_words(adapted.get("epochs", 0), "epoch")
+        words += f" Adapted to {adapted.get('hospital')} in {epochs}."
     full = training.get("full_run")
     if not isinstance(full, Mapping) or not _is_count(full.get("rounds")):
         return words

@@ -1,0 +1,172 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A finished model is adapted to one hospital, which need not have been in its federation.
+
+This is the last mile of a run (:mod:`monai_fairfl.client.last_mile`) without the run: the
+hospital's client gets the request that a federation sends when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.settings import TRAIN
+from monai_fairfl.bundle.site import bundle_client, closing_measurements
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.model_files.recipe import (
+    ModelRecipe,
+    read_recipe,
+    save_model_file,
+    state_of_file,
+)
+from monai_fairfl.protocol.last_mile import (
+    ADAPTED_EPOCHS,
+    CANDIDATES,
+    gain_name,
+    is_taken,
+    score_names,
+)
+from monai_fairfl.protocol.messages import Measure
+from monai_fairfl.protocol.values import Estimate, Measurement
+from monai_fairfl.utils.random_state import seed_of
+
+ADAPTED = CANDIDATES[0]
+"""The candidate that is trained further: the only one without a run."""
+
+RUN = "adapt"
+"""Name of the files that the hospital's client writes."""
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What further training brought one hospital.
+
+    Args:
+        gain: mean over the validation cases of the adapted model's score less the given model's,
+            with its standard error.
+        epochs: of training until the best one; 0: none was better.
+        before: closing measurement, such as ``"test_score"`` -> its value for the given model.
+        after: the same of the adapted model.
+        model: file of the adapted model; ``None``: it was not taken.
+    """
+
+    gain: Estimate
+    epochs: int
+    before: Mapping[str, Measurement]
+    after: Mapping[str, Measurement]
+    model: Path | None
+
+
+def adapt_model(
+    model: str | Path,
+    bundle_root: str | Path,
+    dataset_dir: str | Path,
+    out: str | Path,
+    *,
+    datalist_file: str | Path | None = None,
+    epochs: int = 10,
+    rate: float = 3e-4,
+    seed: int = 0,
+    device: str = "cpu",
+    config: Sequence[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Adaptation:
+    """Train a model further on one hospital's images, and take it if it gains.
+
+    The training is the bundle's, with a new optimizer and a constant rate. Each epoch is scored on
+    the validation cases; the best one counts. The model is taken if its mean gain there is larger
+    than the gain's standard error, so at least two validation cases are needed. Test cases only
+    report.
+
+    Args:
+        model: file with a recipe.
+        bundle_root: the bundle that trained it.
+        dataset_dir: the hospital's images and labels.
+        out: gets ``model.pt`` where the adapted model is taken, and the client's files.
+        datalist_file: which cases train, validate and test; made in ``out`` where it is missing.
+        epochs: of training, at most.
+        rate: learning rate.
+        seed: of the training's random numbers.
+        device: such as ``"cpu"`` or ``"cuda:0"``.
+        config: training configuration, as of the model's training by default.
+        overrides: of the configuration; they win over the values of the recipe.
+
+    Raises:
+        ConfigError: when the model has no recipe, or its configuration is not at hand.
+    """
+    root = Path(bundle_root)
+    out = Path(out)
+    site = Path(dataset_dir).name
+    recipe = read_recipe(model)
+    if recipe is None:
+        raise ConfigError(
+            f"{model} does not record how it was trained (it has no recipe), so nobody could know "
+            "how to prepare images for it: adapt a file that a training or a federation wrote"
+        )
+    files = list(config or files_of(recipe, root))
+    client = bundle_client(
+        root,
+        site,
+        out / "site",
+        dataset_dir=dataset_dir,
+        datalist_file=datalist_file,
+        device=device,
+        config=files,
+        overrides={**values_of(recipe, site, root, files), **(overrides or {})},
+    )
+
+    # The request that ends a run, for the only candidate that needs no run.
+    final = closing_measurements(root)
+    context = {"closing": 1.0, "adapt_epochs": float(epochs), "adapt_rate": float(rate)}
+    names = (*final, *score_names(ADAPTED).values(), gain_name(ADAPTED), ADAPTED_EPOCHS)
+    request = Measure(site, state_of_file(model), names, context)
+    request = replace(request, run=RUN, round=0, seed=seed_of(seed, site, 0))
+    try:
+        found = client.answer(request).measurements
+    finally:
+        client.finalize()
+
+    gain = found[gain_name(ADAPTED)]
+    assert isinstance(gain, Estimate)
+    number = int(found[ADAPTED_EPOCHS])  # type: ignore[call-overload]
+    taken = None
+    if is_taken(gain):
+        taken = out / "model.pt"
+        weights = state_of_file(client.states.path(RUN, "own.pt"))
+        length = {"hospital": site, "epochs": number, "rate": rate}
+        save_model_file(taken, weights, recipe.of_site(site).trained(adapted=length))
+    before = {name: found[name] for name in final if name in found}
+    after = {}
+    for name, of_candidate in score_names(ADAPTED).items():
+        if of_candidate in found:
+            after[name] = found[of_candidate]
+    return Adaptation(gain, number, before, after, taken)
+
+
+def files_of(recipe: ModelRecipe, bundle_root: Path) -> Sequence[str]:
+    """The configuration files of a model's training, in the bundle.
+
+    Raises:
+        ConfigError: naming the file that is not there.
+    """
+    files = list(recipe.files) or list(TRAIN)
+    for file in files:
+        if not (bundle_root / file).is_file():
+            raise ConfigError(
+                f"the model was trained with {file}, which {bundle_root} does not have: name the "
+                "training's files with --config"
+            )
+    return files
+
+
+def values_of(
+    recipe: ModelRecipe, site: str, bundle_root: Path, files: Sequence[str]
+) -> dict[str, Any]:
+    """The values of a recipe that the training's configuration has, for one hospital."""
+    keys = configuration.train_config(bundle_root, {}, files)
+    values = recipe.of_site(site).values
+    return {key: value for key, value in values.items() if key in keys}

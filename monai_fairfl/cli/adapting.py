@@ -1,0 +1,158 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``adapt``: a finished model is trained a little further at one hospital."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from monai_fairfl.cli.command import (
+    Add,
+    Answer,
+    add_verbose,
+    out_folder,
+    positive,
+    progress_stream,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from monai_fairfl.bundle.adaptation import Adaptation
+    from monai_fairfl.protocol.values import Measurement
+
+EPOCHS = 10
+RATE = 3e-4
+TITLES = {"score": "validation Dice", "test_score": "test Dice"}
+"""Closing measurement -> its column."""
+
+
+def add_commands(add: Add) -> None:
+    """Add the command of this module to the program."""
+    command = add(
+        "adapt",
+        adapt,
+        "adapt runs/fedce hospitals/elm              # a hospital of the run, or another one\n"
+        "adapt model.pt elm --epochs 20 --out elm-adapted",
+    )
+    command.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a model file, or the folder of a run, whose models/global.pt is used",
+    )
+    command.add_argument("folder", metavar="HOSPITAL", help="one hospital's images with labels")
+    command.add_argument(
+        "--epochs",
+        type=positive,
+        default=EPOCHS,
+        metavar="N",
+        help=f"of training, at most (default: {EPOCHS})",
+    )
+    command.add_argument(
+        "--rate", type=float, default=RATE, help=f"learning rate (default: {RATE:g})"
+    )
+    command.add_argument("--seed", type=whole, default=0, metavar="S", help="(default: 0)")
+    command.add_argument(
+        "--config",
+        nargs="+",
+        metavar="FILE",
+        help="of the training, relative to the bundle (default: those of the model)",
+    )
+    command.add_argument(
+        "--bundle", metavar="NAME|DIR", help="a bundle (default: the one that trained the model)"
+    )
+    command.add_argument("--device", default="cpu", metavar="DEVICE", help="(default: cpu)")
+    command.add_argument(
+        "--out",
+        metavar="DIR",
+        help="gets model.pt and the data list (default: adapt-HOSPITAL here); it must be new",
+    )
+    add_verbose(command)
+
+
+def adapt(args: argparse.Namespace) -> Answer:
+    """Train a finished model further on one hospital's images, and take it only if it gains.
+
+    Each epoch is scored on validation cases, and the best one counts. The adapted model is taken if
+    its mean gain there is larger than the gain's standard error: that takes two validation cases or
+    more. Nothing leaves the hospital.
+    """
+    from monai_fairfl.bundle.adaptation import adapt_model
+    from monai_fairfl.cli.model_runs import bundle_of_model, datalist_of_run, model_file
+    from monai_fairfl.cli.running import output_into
+    from monai_fairfl.errors import ConfigError
+
+    model = model_file(args.model)
+    hospital = Path(args.folder).absolute()
+    out = out_folder(args.out, f"adapt-{hospital.name}")
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty: name another folder with --out")
+    of_run = datalist_of_run(model, hospital.name)
+    datalist = of_run or out / "datalist.json"
+    bundle = bundle_of_model(model, args.bundle)
+    out.mkdir(parents=True, exist_ok=True)
+    print(
+        f"{hospital.name}: at most {args.epochs} epochs at a rate of {args.rate:g} ...",
+        file=progress_stream(args),
+        flush=True,
+    )
+    with output_into(out / "log.txt", args.verbose):
+        found = adapt_model(
+            model,
+            bundle,
+            hospital,
+            out,
+            datalist_file=datalist,
+            epochs=args.epochs,
+            rate=args.rate,
+            seed=args.seed,
+            device=args.device,
+            config=args.config,
+        )
+    split = "the run's own" if of_run else "new"
+    text = f"{adaptation_text(found, hospital.name)}\nSplit into cases ({split}): {datalist}"
+    return Answer(_plain(found), text)
+
+
+def adaptation_text(found: Adaptation, hospital: str) -> str:
+    """What further training brought, in a table and a sentence."""
+    from monai_fairfl.workflow.answer import in_columns
+
+    names = [name for name in TITLES if name in found.before and name in found.after]
+    rows = [["model", *[TITLES[name] for name in names]]]
+    rows.append(["given", *[_number(found.before[name]) for name in names]])
+    rows.append(["adapted", *[_number(found.after[name]) for name in names]])
+    return "\n".join([*in_columns(rows), _verdict(found, hospital)])
+
+
+def _verdict(found: Adaptation, hospital: str) -> str:
+    """Whether the adapted model is taken, and why."""
+    gain = found.gain
+    if gain.n < 2:
+        return (
+            f"Not taken: {hospital} has {gain.n} validation cases that can judge, and two are "
+            "needed. Label more, or name a data list with more of them"
+        )
+    if found.epochs == 0:
+        return "Not taken: no epoch was better on the validation cases. Use the given model."
+    error = f"{gain.value:+.3f} ± {gain.stderr:.3f}" if gain.stderr is not None else "not known"
+    measured = f"on {gain.n} validation cases it gains {error} Dice after {found.epochs} epochs"
+    if found.model is None:
+        return f"Not taken: {measured}, no more than its standard error. Use the given model."
+    return f"Taken: {measured}.\nModel: {found.model}"
+
+
+def _number(value: Measurement) -> str:
+    number = getattr(value, "value", value)
+    return f"{number:.3f}" if isinstance(number, (int, float)) else "–"
+
+
+def _plain(found: Adaptation) -> dict[str, Any]:
+    """The answer for ``--json``."""
+    from monai_fairfl.protocol.values import to_json
+
+    scores: Mapping[str, Any] = {"before": found.before, "after": found.after}
+    plain: dict[str, Any] = to_json({"gain": found.gain, "epochs": found.epochs, **scores})
+    return {**plain, "model": None if found.model is None else str(found.model)}
