@@ -129,24 +129,29 @@ def adaptation_text(found: Adaptation, hospital: str) -> str:
 
 def _verdict(found: Adaptation, hospital: str) -> str:
     """Whether the adapted model is taken, and why."""
+    from monai_fairfl.run_folder.full_run import count_words
+
     gain = found.gain
+    cases = count_words(gain.n, "validation case")
     if gain.n < 2:
         return (
-            f"Not taken: {hospital} has {gain.n} validation cases that can judge, and two are "
+            f"Not taken: {hospital} has {cases} that can judge, and two are "
             "needed. Label more, or name a data list with more of them"
         )
     if found.epochs == 0:
         return "Not taken: no epoch was better on the validation cases. Use the given model."
     error = f"{gain.value:+.3f} ± {gain.stderr:.3f}" if gain.stderr is not None else "not known"
-    measured = f"on {gain.n} validation cases it gains {error} Dice after {found.epochs} epochs"
+    epochs = count_words(found.epochs, "epoch")
+    measured = f"on {cases} it gains {error} Dice after {epochs}"
     if found.model is None:
         return f"Not taken: {measured}, no more than its standard error. Use the given model."
     return f"Taken: {measured}.\nModel: {found.model}"
 
 
 def _number(value: Measurement) -> str:
-    number = getattr(value, "value", value)
-    return f"{number:.3f}" if isinstance(number, (int, float)) else "–"
+    from monai_fairfl.protocol.values import value_of
+
+    return f"{value_of(value):.3f}"
 
 
 def _plain(found: Adaptation) -> dict[str, Any]:

@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""``monai-fairfl adapt``: a finished model is trained further at one hospital."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.command_line import run_json
+
+from monai_fairfl.bundle.adaptation import Adaptation, adapt_model
+from monai_fairfl.bundle.initial import bundle_recipe, initial_model
+from monai_fairfl.bundle.shipped import find_bundle
+from monai_fairfl.cli import main
+from monai_fairfl.cli.adapting import adaptation_text
+from monai_fairfl.data.datalist import site_datalist
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.model_files.recipe import read_recipe, save_model_file, state_of_file
+from monai_fairfl.protocol.values import Estimate, value_of
+
+PROSTATE = find_bundle("prostate_mri_segmentation")
+SMALL = {"size": [32, 32], "channels": [4, 8]}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained model: any training makes it better."""
+    torch.manual_seed(0)
+    weights, spec = initial_model(PROSTATE, SMALL)
+    recipe = bundle_recipe(PROSTATE, SMALL, local_epochs=1)
+    assert recipe is not None
+    file = tmp_path_factory.mktemp("adapting") / "model.pt"
+    recipe = recipe.trained(strategy="FedCE", rounds=2, seed=7)
+    save_model_file(file, spec.with_aliases(weights), recipe)
+    return file
+
+
+@pytest.fixture(scope="module")
+def datalist(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two cases of alder train, two validate, none is tested."""
+    file = tmp_path_factory.mktemp("adapting") / "alder.json"
+    site_datalist(hospitals / "alder", file)
+    lists = json.loads(file.read_text())
+    cases = [*lists["training"], *lists["validation"], *lists["testing"]]
+    lists.update(training=cases[:2], validation=cases[2:4], testing=cases[4:])
+    file.write_text(json.dumps(lists))
+    return file
+
+
+@pytest.fixture(scope="module")
+def adapted(
+    model: Path, hospitals: Path, datalist: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Adaptation, Path]:
+    out = tmp_path_factory.mktemp("adapting") / "out"
+    settings = {"datalist_file": datalist, "epochs": 3, "rate": 0.01}
+    return adapt_model(model, PROSTATE, hospitals / "alder", out, **settings), out
+
+
+@pytest.mark.slow
+def test_the_adapted_model_is_another_one_that_says_how_it_was_adapted(
+    adapted: tuple[Adaptation, Path], model: Path
+) -> None:
+    found, out = adapted
+    assert found.gain.n == 2 and found.gain.value > (found.gain.stderr or 1)
+    assert found.model == out / "model.pt"
+    recipe = read_recipe(found.model)
+    assert recipe is not None and recipe.values["size"] == [32, 32]
+    assert recipe.training == {
+        "local_epochs": 1,
+        "strategy": "FedCE",
+        "rounds": 2,
+        "seed": 7,
+        "adapted": {"hospital": "alder", "epochs": found.epochs, "rate": 0.01},
+    }
+    before, after = state_of_file(model), state_of_file(found.model)
+    assert before.keys() == after.keys()
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.slow
+def test_the_gain_is_the_difference_of_the_validation_scores(
+    adapted: tuple[Adaptation, Path],
+) -> None:
+    found, _ = adapted
+    difference = value_of(found.after["score"]) - value_of(found.before["score"])
+    assert np.isclose(difference, found.gain.value, atol=1e-6)
+    # The table shows the same two numbers.
+    table = adaptation_text(found, "alder")
+    for scores in (found.before, found.after):
+        assert f"{value_of(scores['score']):.3f}" in table
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_model(
+    adapted: tuple[Adaptation, Path], model: Path, hospitals: Path, datalist: Path, tmp_path: Path
+) -> None:
+    found, _ = adapted
+    settings = {"datalist_file": datalist, "epochs": 3, "rate": 0.01}
+    again = adapt_model(model, PROSTATE, hospitals / "alder", tmp_path, **settings)
+    assert found.model is not None and again.model is not None
+    assert found.model.read_bytes() == again.model.read_bytes()
+
+
+@pytest.mark.slow
+def test_the_command_says_that_one_validation_case_cannot_judge(
+    model: Path, hospitals: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["adapt", str(model), str(hospitals / "alder"), "--out", str(out), "--epochs", "1"]
+    assert main(words) == 0
+    printed = capfd.readouterr().out
+    assert "Not taken: alder has 1 validation case that can judge, and two are needed" in printed
+    assert f"Split into cases (new): {out / 'datalist.json'}" in printed
+    assert not (out / "model.pt").exists()
+
+    # A second time it replaces nothing.
+    assert main(words) == 2
+    assert f"{out} is not empty" in capfd.readouterr().err
+
+
+def test_what_was_not_taken_says_why() -> None:
+    scores = {"score": Estimate(0.5, 0.1, 3)}
+    worse = Adaptation(Estimate(0.0, None, 3), 0, scores, scores, None)
+    assert "no epoch was better" in adaptation_text(worse, "elm")
+    unsure = Adaptation(Estimate(0.01, 0.02, 3), 4, scores, scores, None)
+    assert (
+        "Not taken: on 3 validation cases it gains +0.010 ± 0.020 Dice after 4 epochs, no more than "
+        "its standard error" in adaptation_text(unsure, "elm")
+    )
+
+
+def test_a_model_without_a_recipe_is_refused(hospitals: Path, tmp_path: Path) -> None:
+    file = tmp_path / "bare.pt"
+    torch.save({"weight": torch.zeros(1)}, file)
+    with pytest.raises(ConfigError, match="has no recipe"):
+        adapt_model(file, PROSTATE, hospitals / "alder", tmp_path / "out")
+
+
+def test_a_training_file_that_the_bundle_lacks_is_named(hospitals: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    weights, spec = initial_model(PROSTATE, SMALL)
+    recipe = bundle_recipe(PROSTATE, SMALL)
+    assert recipe is not None
+    file = tmp_path / "model.pt"
+    other = {"configs/train.json": "", "mine.json": ""}
+    save_model_file(file, spec.with_aliases(weights), recipe.of_site("").trained())
+    recipe = type(recipe)(**{**recipe.state_dict(), "files": other})
+    save_model_file(file, spec.with_aliases(weights), recipe)
+    with pytest.raises(ConfigError, match=r"trained with mine.json, which .* does not have"):
+        adapt_model(file, PROSTATE, hospitals / "alder", tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_the_answer_is_also_plain(
+    model: Path, hospitals: Path, datalist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A run's own split is used where the hospital took part.
+    run = tmp_path / "run"
+    for folder in ("models", "datalists"):
+        (run / folder).mkdir(parents=True)
+    (run / "models" / "global.pt").write_bytes(model.read_bytes())
+    (run / "datalists" / "alder.json").write_bytes(datalist.read_bytes())
+    words = ["adapt", str(run), str(hospitals / "alder"), "--out", str(tmp_path / "out")]
+    found = run_json(capsys, *words, "--epochs", "1", "--rate", "0.01")
+    assert found["gain"]["n"] == 2 and set(found["before"]) == {"score"}
