@@ -111,7 +111,7 @@ setup(
         "monai>=1.6,<2",
         "torch>=2.8",
         "numpy>=1.24,<3",
-        "pytorch-ignite>=0.5,<0.6",  # its private attributes are used in one module
+        "pytorch-ignite>=0.5.1,<0.6",  # its private attributes are used in one module
         "lazy-loader>=0.4",
         "nibabel>=5.2",
         "pillow>=10.1",
