@@ -103,13 +103,15 @@ def cgsv_rewards(model: str) -> Verdict:
 
 
 def shapfed_follows(model: str) -> Verdict:
-    """Dice follows that of training alone."""
+    """Dice follows that of training alone; beside it that of FedAvg, which rewards nobody."""
     found = uneven.complete(STUDIES[0])
     correlations = {}
     for variant in ("paper", "released"):
         correlations[variant] = _correlation(found, f"ShapFed-{variant}", model)
     numbers = ", ".join(f"{variant} {value:.2f}" for variant, value in correlations.items())
-    return max(correlations.values()) >= LEAST_CORRELATION, numbers
+    of_fedavg = _correlation(found, "FedAvg", model)
+    came_true = max(correlations.values()) >= LEAST_CORRELATION
+    return came_true, f"{numbers}; FedAvg {of_fedavg:.2f}"
 
 
 def fedism_protects(model: str) -> Verdict:

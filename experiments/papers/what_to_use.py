@@ -7,13 +7,19 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import uneven
 from classification.summaries import chosen, spread
 from papers import controls_cgsv, last_mile, shapfed_figure5
+from papers.cgsv_figure2 import WRONG
+from papers.fedce_table1_fundus import MISSED
 from papers.fedce_table3 import agree, drops
 from papers.fedism_table1 import groups_of
 from reading import (
     Result,
+    by_fold,
+    cases,
     difference,
+    hierarchical_difference,
     hierarchical_interval,
     joined,
     markdown,
@@ -21,19 +27,25 @@ from reading import (
     over_folds,
     read,
     shares,
+    site_means,
     words,
 )
 from seeds import finished
 from study import Study
 
+from monai_fairfl.statistics.fairness import performance
+
 STUDIES = (
     "prostate",
     "prostate_other_folds",
     "fundus",
+    "uneven_prostate",
     "strong_prostate",
+    "quality",
     "quality_volumes",
     "wrong_labels",
     "class_values",
+    "six_prostate",
     "six_fundus",
 )
 MEASUREMENTS = ("controls_cgsv",)
@@ -45,7 +57,7 @@ def table() -> str:
     """Write the rows; a number that is not there yet is named."""
     rows = [
         [
-            "hospitals with similar images and some dozens of volumes",
+            "hospitals with one kind of image of one organ, some dozens of volumes in all",
             "`FedAvg`",
             _together(),
             "[volumes](results/fedce.md#table-1-prostate)",
@@ -57,10 +69,11 @@ def table() -> str:
             "[last mile](results/stronger.md#the-last-mile)",
         ],
         [
-            "one hospital is small or unusual",
+            "one of these hospitals is small or unusual",
             '`FedAvg(weighting="uniform")`, before any fair method',
-            _uniform(),
-            "[uniform weights](results/chance.md#uniform-weights)",
+            f"{_uniform()}; {_one_volume()}",
+            "[uniform weights](results/chance.md#uniform-weights), "
+            "[one volume](results/uneven.md#bidmc-has-one-training-volume)",
         ],
         [
             "uniform weights leave that hospital behind",
@@ -76,9 +89,9 @@ def table() -> str:
         ],
         [
             "some hospitals have poor images",
-            "`FedGA()`, and look at each fold; not `FedISM()`",
+            "`FedGA()` for noisy volumes only, and look at each fold; not `FedISM()`",
             _poor_images(),
-            "[noise](results/fedism.md#table-1)",
+            "[noise](results/fedism.md#table-1), " "[photographs](results/fedce.md#table-1-fundus)",
         ],
         [
             "some labels may be wrong",
@@ -100,7 +113,7 @@ def table() -> str:
         ],
         [
             "what was each site worth?",
-            "values of `FedCI()`, or [leave-one-out](valuation.md)",
+            "[leave-one-out](valuation.md) by retraining; values of `FedCI()` for a first idea",
             _worth(),
             "[weights and worth](results/fedce.md#table-3)",
         ],
@@ -141,9 +154,30 @@ def _uniform() -> str:
     return f"{_of_small(uniform, fedavg)}; at {SMALL} {beside}"
 
 
+def _one_volume() -> str:
+    """Describe the same hospital with a single training volume, before and after a last mile."""
+    found = uneven.complete("uneven_prostate")
+    shown = []
+    for model, name in uneven.MODELS.items():
+        fedavg = uneven.only(uneven.by_seed(found["FedAvg"], model), SMALL)
+        gains = []
+        for strategy in ("FedAvg-uniform", "FedCE"):
+            ours = uneven.only(uneven.by_seed(found[strategy], model), SMALL)
+            gain = hierarchical_difference(ours, fedavg)
+            gains.append(f"{strategy} {words(gain, signed=True)}")
+        shown.append(f"{name} {', '.join(gains)}")
+    return f"where {SMALL} trains on one volume, at {SMALL} {'; '.join(shown)}"
+
+
 def _fedce() -> str:
     found = joined("prostate", "prostate_other_folds")
-    return _of_small(found["FedCE"], found["FedAvg"])
+    before = performance(site_means(cases(found["FedAvg"])))
+    after = performance(site_means(cases(found["FedCE"])))
+    worst = (
+        f"worst site {before.worst:.3f} ({before.worst_client}), then {after.worst:.3f} "
+        f"({after.worst_client})"
+    )
+    return f"{_of_small(found['FedCE'], found['FedAvg'])}; {worst}"
 
 
 def _of_small(one: list[Result], other: list[Result]) -> str:
@@ -163,26 +197,48 @@ def _alone_on_photographs() -> str:
 
 
 def _poor_images() -> str:
-    study, setting = "quality_volumes", "noise20"
-    found = read(study, setting)
-    corrupted = groups_of(study, setting)["corrupted"][:1]
     shown = []
-    for strategy in ("FedGA", "FedISM"):
-        gain = difference(found[strategy], found["FedAvg"], corrupted)
-        shown.append(f"{strategy} {words(gain, signed=True)}")
-    return f"Dice of two noisy clients of ten over FedAvg: {', '.join(shown)}"
+    for study, images in (("quality_volumes", "Volumes"), ("quality", "Photographs")):
+        found = read(study, "noise20")
+        corrupted = groups_of(study, "noise20")["corrupted"][:1]
+        of_images = []
+        for strategy in ("FedGA", "FedISM"):
+            compared = found[strategy], found["FedAvg"], corrupted
+            gain = words(difference(*compared), signed=True)
+            of_images.append(f"{strategy} {gain}, by fold {by_fold(*compared)}")
+        shown.append(f"{images}: {'; '.join(of_images)}")
+    noisy = ". ".join(shown)
+    return f"Dice of two noisy clients of ten over FedAvg. {noisy}. {_fedga_on_clean_photographs()}"
+
+
+def _fedga_on_clean_photographs() -> str:
+    found = read("fundus")
+    gain = words(difference(found["FedGA"], found["FedAvg"]), signed=True)
+    missed = {}
+    for strategy in ("FedGA", "FedAvg"):
+        discs = cases(found[strategy], "disc")
+        dice = [score for of_site in discs.values() for score in of_site.values()]
+        missed[strategy] = sum(score < MISSED for score in dice)
+    return (
+        f"Three clinics' photographs as they are: FedGA {gain}, {missed['FedGA']} discs not found, "
+        f"FedAvg {missed['FedAvg']}"
+    )
 
 
 def _wrong_labels() -> str:
     found = read("wrong_labels")
+    clean = [client for client, wrong in WRONG.items() if wrong == "none"]
     shown = []
     for strategy in ("CGSV", "FedCE"):
         of_clients = []
-        for client in ("client03", "client04"):
+        for client in ("client03", *clean):
             of_folds = [shares(result)[client] for result in found[strategy]]
             of_clients.append(words(over_folds(of_folds, np.mean)))
-        shown.append(f"{strategy} {' and '.join(of_clients)}")
-    return f"share of a client with 60 % wrong labels, and of a clean one: {'; '.join(shown)}"
+        shown.append(f"{strategy} {', '.join(of_clients)}")
+    return (
+        f"share of a client with {WRONG['client03']} wrong labels, and of the two clean ones: "
+        f"{'; '.join(shown)}"
+    )
 
 
 def _wrong_class() -> str:
@@ -206,11 +262,16 @@ def _rewards() -> str:
 
 
 def _worth() -> str:
-    reference = drops("six_fundus")
     shown = []
-    for strategy in ("FedCI", "FedCE", "FedAvg"):
-        estimated = [shares(result) for result in read("six_fundus")[strategy]]
-        folds = list(zip(estimated, reference, strict=True))
-        pearson = over_folds(folds, partial(agree, "Pearson"))
-        shown.append(f"{strategy} {words(pearson, 2)}")
-    return f"Pearson with leave-one-out by retraining: {', '.join(shown)}"
+    studies = {"six_fundus": "generated clinics", "six_prostate": "generated hospitals"}
+    for study, name in studies.items():
+        reference = drops(study)
+        found = read(study)
+        of_study = []
+        for strategy in ("FedCI", "FedCE", "FedAvg"):
+            estimated = [shares(result) for result in found[strategy]]
+            folds = list(zip(estimated, reference, strict=True))
+            pearson = over_folds(folds, partial(agree, "Pearson"))
+            of_study.append(f"{strategy} {words(pearson, 2)}")
+        shown.append(f"{name} (`{study}`) {', '.join(of_study)}")
+    return f"Pearson with leave-one-out by retraining: {'; '.join(shown)}"

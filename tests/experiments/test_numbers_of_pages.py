@@ -46,11 +46,13 @@ def trained(study: str, name: str, folds: Iterable[int]) -> list[Any]:
     return [json.loads(file.read_text()) for file in files]
 
 
-def by_site(results: Sequence[Any], column: str = "dice") -> dict[str, np.ndarray]:
+def by_site(
+    results: Sequence[Any], column: str = "dice", model: str = "test"
+) -> dict[str, np.ndarray]:
     """Site -> the scores of all folds, without structures that nobody labelled."""
     pooled: dict[str, list[float]] = {}
     for result in results:
-        for site, scores in result["test"][column].items():
+        for site, scores in result[model][column].items():
             pooled.setdefault(site, []).extend(np.nan if x is None else x for x in scores)
     arrays = {}
     for site in sorted(pooled):
@@ -60,8 +62,8 @@ def by_site(results: Sequence[Any], column: str = "dice") -> dict[str, np.ndarra
     return arrays
 
 
-def means(results: Sequence[Any], column: str = "dice") -> dict[str, float]:
-    return {site: float(scores.mean()) for site, scores in by_site(results, column).items()}
+def means(results: Sequence[Any], column: str = "dice", model: str = "test") -> dict[str, float]:
+    return {site: float(scores.mean()) for site, scores in by_site(results, column, model).items()}
 
 
 def number(cell: str) -> float:
@@ -167,7 +169,7 @@ def test_dice_of_the_generated_hospitals() -> None:
 
 
 def test_what_another_seed_and_uniform_weights_move() -> None:
-    [seeds] = tables("results/chance.md", "fedce_table1_seed")
+    seeds, of_sites = tables("results/chance.md", "fedce_table1_seed")
     folds = {"six_prostate": 3, "six_fundus": 5, "prostate": 2, "fundus": 3}
     for row in seeds:
         number_of_folds = range(folds[row["study"]])
@@ -175,6 +177,17 @@ def test_what_another_seed_and_uniform_weights_move() -> None:
         other = trained(row["study"], f"another_seed-{row['strategy']}", number_of_folds)
         change = np.mean(list(means(other).values())) - np.mean(list(first.values()))
         same(row["difference"], float(change), f"{row['study']}, {row['strategy']}")
+    of_seed: dict[str, dict[str, float]] = {}
+    for row in of_sites:
+        prefix = {"first": "", "another": "another_seed-"}[row["seed"]]
+        for strategy in ("FedAvg", "FedCE"):
+            of_seed[strategy] = means(trained("prostate", prefix + strategy, range(2)))
+        for site in of_seed["FedAvg"]:
+            value = of_seed["FedCE"][site] - of_seed["FedAvg"][site]
+            if row["strategy"] in of_seed:
+                value = of_seed[row["strategy"]][site]
+            same(row[site], value, f"{row['seed']} seed, {row['strategy']}, {site}")
+    assert len(of_sites) == 6
     uniform = tables("results/chance.md", "control_uniform")[0]
     for row in uniform:
         of_study = range(folds[row["study"]])
@@ -262,6 +275,38 @@ def test_the_predicate_of_cgsv_by_numpys_correlation() -> None:
         for value in fairness:
             assert f"{value:.0f}" in cell, federation
         assert (answer == "yes") == (len(fairness) == 3 and min(fairness) >= 70), federation
+
+
+def test_the_predicates_of_uneven_volumes_by_numpy() -> None:
+    [rows] = tables("results.md", "predicates")
+    checked = 0
+    for row in rows:
+        for answer in ("yes", "no"):
+            for cell in row[answer].split("<br>"):
+                found = re.match(r"uneven volumes, (\w+), `([\w-]+)`.*?: (seed 0 .*)", cell)
+                if not found:
+                    continue
+                model = {"received": "test", "used": "test_used"}[found.group(1)]
+                method = found.group(2)
+                others = ["FedAvg", "FedAvg-uniform"]
+                if method in ("paper", "released"):
+                    method, others = f"FedLWR-{method}", ["FedAvg-uniform"]
+                holds = 0
+                for seed, text in enumerate(found.group(3).split("; ")):
+                    stds, worst = [], []
+                    for name in (method, *others):
+                        run = trained("uneven_prostate", name, [seed])
+                        dice = np.array(list(means(run, model=model).values()))
+                        stds.append(dice.std(ddof=1))
+                        worst.append(dice.min())
+                    numbers = [*stds, *worst] if "std" in text else worst
+                    assert re.findall(r"\d\.\d+", text) == [f"{each:.3f}" for each in numbers]
+                    lower = "std" not in text or stds[0] < min(stds[1:])
+                    holds += lower and worst[0] > max(worst[1:])
+                assert (answer == "yes") == (holds >= 2), cell
+                checked += 1
+    # FedCE's product and sum, Fed-LWR's two variants; received and used.
+    assert checked == 8
 
 
 def test_a_changed_number_is_noticed() -> None:

@@ -175,20 +175,40 @@ def test_a_predicate_needs_deviation_and_worst_site_in_two_of_three_seeds(
     def one_seed(seed: int, fedce: tuple[float, float]) -> None:
         scores = {"FedAvg": (0.7, 0.9), "FedAvg-uniform": (0.74, 0.9), "FedCE": fedce}
         for strategy, received in scores.items():
-            write(results_folder, strategy, 0, seed, received, study=uneven.UNEVEN)
+            # After a last mile all methods are alike.
+            write(results_folder, strategy, 0, seed, received, (0.8, 0.9), study=uneven.UNEVEN)
 
     def answer() -> str:
-        asked = uneven._fedce()[0]
-        return uneven.answer_of(asked.holds, 2)
+        return str(uneven._fedce()[0].answer)
 
     assert answer() == "not finished"
     one_seed(0, (0.8, 0.9))  # both
-    one_seed(1, (0.8, 0.9))
-    assert answer() == "not finished"
     one_seed(2, (0.76, 0.95))  # the worst site alone
-    assert (uneven._fedce()[0].holds, answer()) == ([True, True, False], "yes")
+    # What is not finished names its seeds.
+    numbers = uneven._fedce()[0].numbers
+    assert answer() == "not finished" and "seed 1" not in numbers
+    assert numbers.startswith("seed 0 std ") and "; seed 2 std " in numbers
+    one_seed(1, (0.8, 0.9))
+    assert answer() == "yes"
     one_seed(1, (0.73, 0.8))  # the deviation alone
     assert answer() == "no"
     assert "worst 0.800 (0.700, 0.740)" in uneven._fedce()[0].numbers
     # A method that was not trained is not finished, whatever the others are.
-    assert uneven._fedlwr()[0].holds == []
+    assert uneven._fedlwr()[0].answer == "not finished"
+
+
+def test_a_predicate_is_asked_of_received_and_of_used_models(
+    uneven: Any, results_folder: Path
+) -> None:
+    models = {
+        "FedAvg": ((0.7, 0.9), (0.85, 0.9)),
+        "FedAvg-uniform": ((0.74, 0.9), (0.85, 0.9)),
+        "FedCE": ((0.8, 0.9), (0.8, 0.9)),
+    }
+    for strategy, (received, used) in models.items():
+        for seed in range(3):
+            write(results_folder, strategy, 0, seed, received, used, study=uneven.UNEVEN)
+    of_received, of_used = uneven._fedce()[:2]
+    assert of_received[::2] == ("uneven volumes, received, `FedCE`", "yes")
+    assert of_used[::2] == ("uneven volumes, used, `FedCE`", "no")
+    assert "worst 0.800 (0.850, 0.850)" in of_used.numbers
