@@ -32,6 +32,7 @@ from monai_fairfl.protocol.last_mile import (
 )
 from monai_fairfl.protocol.messages import Measure
 from monai_fairfl.protocol.values import Estimate, Measurement
+from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.random_state import seed_of
 
@@ -97,8 +98,10 @@ def adapt_model(
         overrides: of the configuration; they win over the values of the recipe.
 
     Raises:
-        ConfigError: when the model has no recipe, or its configuration is not at hand.
+        ConfigError: when the model has no recipe, its configuration is not at hand, or this machine
+            does not have the device.
     """
+    require_device(device)
     root = Path(bundle_root)
     out = Path(out)
     site = Path(dataset_dir).name

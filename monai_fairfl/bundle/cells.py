@@ -34,6 +34,7 @@ from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.private import private_folder
 
 FEDERATE = "configs/federate.json"
 SPLIT_SEED = 0
@@ -467,7 +468,7 @@ def _federation_of_cell(
 
 def _copy_datalists(shared: Path, own: Path) -> None:
     """Give a cell the data lists of its fold."""
-    own.mkdir(parents=True, exist_ok=True)
+    private_folder(own)
     # A list that is there is that of the run which goes on.
     for file in sorted(shared.glob("*.json")):
         if not (own / file.name).exists():

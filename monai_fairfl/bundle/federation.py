@@ -317,6 +317,7 @@ class BundleFederation:
             FairFLError: naming the setting, the site or the file, and the fix.
         """
         FullRun.read(self.full_run)
+        self.jobs.require_devices()
         train = configuration.train_config(
             self.bundle_root, self.site_settings.overrides, self.site_settings.config
         )

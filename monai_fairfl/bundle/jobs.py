@@ -14,6 +14,7 @@ from monai_fairfl.data import layouts
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.strategies import Strategy
+from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.machine import free_memory, usable_cores
 
 MEMORY_OF_A_WORKER = 1 << 30
@@ -78,6 +79,15 @@ class Jobs:
         by_cores = usable_cores() // threads
         by_memory = free_memory() // MEMORY_OF_A_WORKER
         return max(1, min(most, by_cores, by_memory))
+
+    def require_devices(self) -> None:
+        """Refuse devices that this machine does not have.
+
+        Raises:
+            ConfigError: naming the device and the fix.
+        """
+        for device in dict.fromkeys(self.devices):
+            require_device(device)
 
     def device_of(self, worker: int) -> str:
         """The device of a worker by its number."""

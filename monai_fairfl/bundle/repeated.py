@@ -18,8 +18,10 @@ from monai_fairfl.bundle.trainings import has_ended, remove_spare, run_trainings
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report.repeated import write_comparison
 from monai_fairfl.report.repeated_tables import comparison_text
+from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.files import locked, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.private import private_folder
 
 PLAN = "plan.json"
 
@@ -50,10 +52,13 @@ def run_comparison(
         :func:`~monai_fairfl.report.repeated.write_comparison`.
 
     Raises:
-        ConfigError: when ``out`` holds another comparison; it names what differs.
+        ConfigError: when ``out`` holds another comparison; it names what differs. Or when this
+            machine lacks a device.
         FairFLError: what is wrong with the plan or the data; a signal stopped it; or no two
             strategies have cells that can be compared.
     """
+    for device in devices or ():
+        require_device(device)
     with locked(out):
         _require_same_plan(out / PLAN, plan.record())
         trainings = plan.trainings(out)
@@ -65,7 +70,7 @@ def run_comparison(
         text = json.dumps(plan.record(), indent=4, default=str) + "\n"
         write_atomically(out / PLAN, text.encode())
         for file, content in lists.items():
-            file.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(file.parent)
             write_atomically(file, content)
         for training in done:
             # A crash may have come between its end and this.

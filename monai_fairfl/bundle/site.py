@@ -17,6 +17,7 @@ from monai_fairfl.bundle.settings import TRAIN as TRAIN
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.measurements.features import count_different, network_inputs
+from monai_fairfl.utils.private import private_folder
 
 EVALUATE = "configs/evaluate.json"
 
@@ -70,8 +71,8 @@ def bundle_client(
     Args:
         bundle_root: the site's copy of the bundle.
         site: its name, the key ``site``.
-        private: a folder of the site's own: state between rounds, checkpoints, evaluations, and its
-            data list.
+        private: a folder of the site's own, made for the account of this process only: state
+            between rounds, checkpoints, evaluations, and its data list.
         dataset_dir: its images and labels.
         datalist_file: its data list; in ``private`` by default, made of ``dataset_dir`` where it is
             missing.
@@ -88,7 +89,7 @@ def bundle_client(
     """
     chosen = SiteSettings.of("bundle_client", settings)
     root = Path(bundle_root).absolute()
-    folder = Path(private).absolute()
+    folder = private_folder(Path(private).absolute())
     datalist = Path(datalist_file or folder / "datalist.json")
     known = {
         "site": site,

@@ -98,6 +98,7 @@ def run_trainings(
     first.read_settings()
     most = most or len(first.names)
     given = Jobs(jobs, devices or first.jobs.devices)
+    given.require_devices()
     # A strategy of a script's own is not known in another process.
     together = all(can_be_sent(training.run) for training in todo)
     at_a_time = len(todo) if together else 1

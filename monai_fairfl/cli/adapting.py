@@ -83,7 +83,9 @@ def adapt(args: argparse.Namespace) -> Answer:
     from monai_fairfl.cli.model_runs import bundle_of_model, datalist_of_run, model_file
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.errors import ConfigError
+    from monai_fairfl.utils.devices import require_device
 
+    require_device(args.device)
     model = model_file(args.model)
     hospital = Path(args.folder).absolute()
     out = out_folder(args.out, f"adapt-{hospital.name}")

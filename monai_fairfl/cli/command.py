@@ -7,10 +7,13 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
+
+from monai_fairfl.errors import ConfigError
 
 
 class Answer(NamedTuple):
@@ -29,15 +32,49 @@ Add = Callable[[str, Command, str], argparse.ArgumentParser]
 
 
 def out_folder(given: str | None, default: str) -> Path:
-    """Return the absolute folder that a command writes into.
+    """Return the absolute folder that a command writes into, which need not exist.
 
     Args:
         given: what ``--out`` names.
         default: name of the folder here, where it names none.
+
+    Raises:
+        ConfigError: when nothing can be written there.
     """
-    if given:
-        return Path(given).absolute()
-    return Path.cwd() / default
+    folder = Path(given).absolute() if given else Path.cwd() / default
+    require_writable(folder, "--out")
+    return folder
+
+
+def require_writable(folder: Path, option: str) -> None:
+    """Refuse a folder in which this process cannot write, or that it cannot make.
+
+    Nothing is made: the system is asked about the folder, or the first one above it that exists.
+
+    Args:
+        folder: absolute.
+        option: that names another one.
+
+    Raises:
+        ConfigError: naming the folder and the option.
+
+    >>> require_writable(Path("/dev/null/runs"), "--out")
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: /dev/null/runs cannot be made: /dev/null is a file; name \
+another folder with --out
+    """
+    existing = folder
+    while not os.path.lexists(existing):
+        existing = existing.parent
+    what = "written to" if existing == folder else "made"
+    if not existing.is_dir():
+        why = f"{existing} is a file"
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        why = f"{existing} is read-only for this account, or its file system is"
+    else:
+        return
+    raise ConfigError(f"{folder} cannot be {what}: {why}; name another folder with {option}")
 
 
 def progress_stream(args: argparse.Namespace) -> TextIO:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from monai_fairfl.cli.build import build_of
 from monai_fairfl.cli.command import Add, Answer
 
 PACKAGE = "monai-fairfl"
@@ -69,8 +70,16 @@ class Finding:
 
 def add_commands(add: Add) -> None:
     """Add the command of this module to the program."""
-    command = add("doctor", doctor, "doctor\ndoctor hospitals        # and the data of your sites")
-    command.add_argument("folder", metavar="DATA", nargs="?", help="one folder per hospital")
+    command = add(
+        "doctor",
+        doctor,
+        "doctor\n"
+        "doctor hospitals        # and the data of your sites\n"
+        "doctor hospitals/alder  # and the data of one hospital",
+    )
+    command.add_argument(
+        "folder", metavar="DATA", nargs="?", help="one folder per hospital, or one hospital's own"
+    )
 
 
 def doctor(args: argparse.Namespace) -> Answer:
@@ -95,6 +104,7 @@ def environment() -> Iterator[Finding]:
     """Python, the system, and each library that this package needs, against what it supports."""
     from packaging.specifiers import SpecifierSet
 
+    yield Finding(PACKAGE, OK, build_of())
     yield _python(platform.python_version(), SpecifierSet(_required_python()))
     system = platform.system()
     if system in ("Linux", "Darwin"):
@@ -143,15 +153,20 @@ def extras() -> Iterator[Finding]:
     """The optional libraries, one line for each extra."""
     for extra in FOR_USERS:
         faults = []
+        installed = []
         for name, specifier in _requirements(extra):
             found = library(name, specifier)
             if found.status == WRONG:
                 faults.append(f"{name} {found.found}")
+            else:
+                installed.append(f"{name} {found.found}")
         if faults:
             fix = f"pip install '{PACKAGE}[{extra}]' for {NEEDS[extra]}"
             yield Finding(f"extra {extra}", NOTE, ", ".join(faults), fix)
         else:
-            yield Finding(f"extra {extra}", OK, f"installed, for {NEEDS[extra]}")
+            # Server and sites need the same version of some, such as nvflare.
+            versions = ", ".join(installed) or "no library is listed"
+            yield Finding(f"extra {extra}", OK, f"{versions}, for {NEEDS[extra]}")
 
 
 def _requirements(extra: str | None) -> Iterator[tuple[str, str]]:
@@ -220,9 +235,9 @@ def _gpu() -> Finding:
 
 
 def data(root: Path) -> Iterator[Finding]:
-    """The sites of a folder in short: every file is read once."""
+    """The sites of a folder, or one hospital's own, in short: every file is read once."""
     from monai_fairfl.cli.choosing import STRUCTURES, bundle_for
-    from monai_fairfl.data.layouts import site_folders
+    from monai_fairfl.data.layouts import sites_at
     from monai_fairfl.data.overview import overview
     from monai_fairfl.errors import FairFLError
     from monai_fairfl.utils.terminal import warnings_as_notes
@@ -230,14 +245,19 @@ def data(root: Path) -> Iterator[Finding]:
     what = f"data {root.name}"
     try:
         with warnings_as_notes() as notes:
-            folders = site_folders(root)
+            folders = sites_at(root)
         bundle = bundle_for(folders)
         found, _ = overview(folders, STRUCTURES.get(bundle, ()), None, notes)
     except FairFLError as error:
         yield Finding(what, WRONG, str(error))
         return
-    yield Finding(what, OK, f"{len(folders)} sites ({', '.join(folders)}), for the bundle {bundle}")
-    if len(folders) < 2:
+    is_one_hospital = root in folders.values()
+    if is_one_hospital:
+        yield Finding(what, OK, f"one hospital, for the bundle {bundle}")
+    else:
+        names = ", ".join(folders)
+        yield Finding(what, OK, f"{len(folders)} sites ({names}), for the bundle {bundle}")
+    if len(folders) < 2 and not is_one_hospital:
         yield Finding(
             what, WRONG, "one site alone", "a federation needs two: give the folder above"
         )

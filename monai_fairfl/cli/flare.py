@@ -17,7 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.command import Add, Answer, add_verbose, plain_mapping, positive
+from monai_fairfl.cli.command import (
+    Add,
+    Answer,
+    add_verbose,
+    plain_mapping,
+    positive,
+    progress_stream,
+    require_writable,
+)
 from monai_fairfl.errors import ConfigError
 
 RECIPE_OPTIONS = (
@@ -174,11 +182,15 @@ def simulate_flare(args: argparse.Namespace) -> Answer:
     from monai_fairfl.report import as_text
     from monai_fairfl.transports.flare.job.launch import simulate_job
 
+    workspace = Path(args.workspace).absolute()
+    require_writable(workspace, "--workspace")
     arguments = _recipe_arguments(args)
-    log = Path(args.workspace).absolute() / "log.txt"
+    log = workspace / "log.txt"
     shown: AbstractContextManager[None] = quietly(log)
     if args.verbose:
         shown = nullcontext()
+    else:
+        print(f"Log: {log}", file=progress_stream(args), flush=True)
     with shown:
         watch = partial(_rounds_shown, arguments["num_rounds"])
         run = simulate_job(args.workspace, args.sites_root, args.site_names, watch, **arguments)

@@ -21,8 +21,10 @@ from monai_fairfl.data import layouts
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
+from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.private import private_folder
 from monai_fairfl.workflow.answer import answer_text, in_columns
 from monai_fairfl.workflow.bundle_files import read_metadata
 
@@ -133,8 +135,11 @@ class Inference:
         """What a command line asks for.
 
         Raises:
-            ConfigError: when there is no such model, or it is not known which bundle uses it.
+            ConfigError: when there is no such model, it is not known which bundle uses it, or this
+                machine does not have the device.
         """
+        if device is not None:
+            require_device(device)
         file = model_file(model)
         root = bundle_of_model(file, bundle)
         arguments: dict[str, Any] = {
@@ -261,9 +266,12 @@ class Evaluation:
         """What a command line asks for.
 
         Raises:
-            ConfigError: when there is no such model, or it is not known which bundle uses it.
+            ConfigError: when there is no such model, it is not known which bundle uses it, or this
+                machine does not have the device.
             DataError: when the folder holds no cases with labels.
         """
+        if device is not None:
+            require_device(device)
         file = model_file(model)
         root = bundle_of_model(file, bundle)
         try:
@@ -331,7 +339,7 @@ class Evaluation:
         file = self.out / "datalists" / f"{site}.json"
         split = "all cases: where the model was trained on some of them, their scores flatter it"
         if not file.is_file():
-            file.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(file.parent)
             write_atomically(file, _all_tested(self.sites[site]))
         return file, split
 

@@ -17,7 +17,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from monai_fairfl import __version__
 from monai_fairfl.cli import (
     adapting,
     comparing,
@@ -165,6 +164,20 @@ def _print(answer: Answer, as_json: bool) -> None:
         print(answer.text)
 
 
+class _Version(argparse.Action):
+    """Prints the build, which git is asked for only then."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print, and end the program as ``--help`` does."""
+        from monai_fairfl.cli.build import build_of
+
+        print(f"{parser.prog} {build_of()}")
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     """Build the parser of the whole program from the modules of its commands."""
     parser = argparse.ArgumentParser(
@@ -173,7 +186,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--version", action=_Version, help="show the version, and the commit")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, command: Command, examples: str) -> argparse.ArgumentParser:

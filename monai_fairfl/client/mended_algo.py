@@ -30,6 +30,7 @@ from monai_fairfl.utils.engine_internals import (
     require_whole_run,
 )
 from monai_fairfl.utils.machine import reuse_freed_memory
+from monai_fairfl.utils.private import private_folder
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class MendedMonaiAlgo(MonaiAlgo):
             return
         reuse_freed_memory()
         # Its models and its cases' scores are for the site's own account only.
-        self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self.state_dir)
         extra = dict(extra or {})
         # MonaiAlgo would attach it to an evaluator that is None.
         stats_sender = extra.pop(ExtraItems.STATS_SENDER, None)

@@ -60,7 +60,8 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         return
 
     def received(number: int, frame: object) -> None:
-        logger.warning("stopping after this round; press again to stop at once")
+        again = "press Ctrl-C again" if number == signal.SIGINT else "send SIGTERM again"
+        logger.warning("stopping after this round; %s to stop at once", again)
         for each in list(_stops):
             each()
         at_once = signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler

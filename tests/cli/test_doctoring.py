@@ -13,6 +13,7 @@ import pytest
 from helpers.command_line import run_json
 
 from monai_fairfl.cli import doctoring, main
+from monai_fairfl.cli.build import build_of
 
 
 def statuses(found: dict[str, Any]) -> dict[str, list[str]]:
@@ -83,3 +84,27 @@ def test_the_data_are_checked_in_short(
     assert "Case00" in found["checks"][-1]["found"] and "--check" in found["checks"][-1]["fix"]
 
     assert statuses(run_json(capsys, "doctor", tmp_path / "nowhere", code=2))["data nowhere"]
+
+
+@pytest.mark.slow
+def test_a_hospital_gives_its_own_folder(
+    hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = run_json(capsys, "doctor", hospitals / "alder")
+    assert statuses(found)["data alder"] == ["ok"]
+    assert found["checks"][-1]["found"] == "one hospital, for the bundle prostate_mri_segmentation"
+
+    alder = tmp_path / "alder"
+    shutil.copytree(hospitals / "alder", alder)
+    (alder / "Case00.nii.gz").write_text("no volume")
+    found = run_json(capsys, "doctor", alder, code=2)
+    assert statuses(found)["data alder"] == ["ok", "WRONG"]
+    assert "Case00" in found["checks"][-1]["found"]
+
+
+def test_versions_of_the_package_and_of_nvflare_are_shown_since_they_must_match() -> None:
+    [package, *_] = doctoring.environment()
+    assert package.line == f"ok     monai-fairfl: {build_of()}"
+    lines = {finding.what: finding for finding in doctoring.extras()}
+    version = importlib.metadata.version("nvflare")
+    assert lines["extra nvflare"].found == f"nvflare {version}, for NVIDIA FLARE"

@@ -14,8 +14,8 @@ import pytest
 from helpers.checkout import CHECKOUT
 from helpers.command_line import run_json, run_process, write_run
 
-from monai_fairfl import __version__
 from monai_fairfl.cli import main
+from monai_fairfl.cli.build import build_of
 from monai_fairfl.cli.program import _parser
 
 COMMANDS = ("try", "compare", "demo-data", "datalist", "bundle", "report", "verify", "strategies")
@@ -60,7 +60,7 @@ def test_help_of_every_command_has_an_example_that_it_understands(
 
 
 def test_the_module_is_the_command() -> None:
-    assert python("-m", "monai_fairfl", "--version") == f"monai-fairfl {__version__}\n"
+    assert python("-m", "monai_fairfl", "--version") == f"monai-fairfl {build_of()}\n"
 
 
 @pytest.mark.long

@@ -16,6 +16,18 @@ from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+@pytest.mark.parametrize(
+    ("number", "again"),
+    [(signal.SIGINT, "press Ctrl-C again"), (signal.SIGTERM, "send SIGTERM again")],
+)
+def test_who_stops_a_run_reads_how_to_stop_it_at_once(
+    number: signal.Signals, again: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stopping_on_signals(lambda: None):
+        signal.raise_signal(number)
+    assert caplog.messages == [f"stopping after this round; {again} to stop at once"]
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_signal_asks_to_stop_and_the_second_does_what_it_always_did(
     number: signal.Signals,

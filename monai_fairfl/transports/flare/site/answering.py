@@ -24,8 +24,10 @@ from monai_fairfl.protocol.messages import Reply, Request, failed
 from monai_fairfl.transports.flare.site.job_settings import SITE_FILE, JobSiteSettings
 from monai_fairfl.transports.flare.wire import reply_model, request_of
 from monai_fairfl.transports.flare.workspace import storage_folder
+from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.private import private_folder
 
 logger = logging.getLogger(__name__)
 
@@ -143,12 +145,23 @@ class Site:
             check(str(self.dataset_dir), **configuration.settings_of_files(self.settings.overrides))
 
     def _make_client(self, rounds: int) -> FairMonaiAlgo:
+        settings = self.settings.of_client()
+        self._require_device(settings["device"])
+        # One folder for all jobs of the site, and for nobody else on its machine.
+        storage = private_folder(storage_folder(self.workspace))
         return bundle_client(
             self.bundle_root,
             self.name,
-            storage_folder(self.workspace) / self.name,
+            storage / self.name,
             dataset_dir=self.dataset_dir,
             groups=self.settings.groups,
             rounds=rounds,
-            **self.settings.of_client(),
+            **settings,
         )
+
+    def _require_device(self, device: str) -> None:
+        try:
+            require_device(device)
+        except ConfigError as error:
+            where = f"It is set in {self.workspace / SITE_FILE}, or by the job"
+            raise ConfigError(f"site {self.name}: {error}. {where}") from error

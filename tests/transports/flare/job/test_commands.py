@@ -159,7 +159,8 @@ def test_the_simulators_command_shows_the_servers_report_and_leaves_it_as_it_is(
     written = page.stat().st_mtime_ns
 
     assert main(words) == 0
-    assert capsys.readouterr().out == f"{expected}\nReport: {page}\nRun: {run}\n"
+    log = f"Log: {tmp_path / 'flare' / 'log.txt'}\n"
+    assert capsys.readouterr().out == f"{log}{expected}\nReport: {page}\nRun: {run}\n"
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"run": str(run), "report": str(page)}
     assert page.stat().st_mtime_ns == written

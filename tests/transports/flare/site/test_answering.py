@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,43 @@ def test_a_site_trains_its_own_data_and_keeps_its_state_in_its_workspace(
     assert reply.error is None and reply.client == "elm" and reply.num_cases == 2
     assert (tmp_path / "fairfl" / "elm" / "state" / "r-round-0000.pt").exists()
     site.close()
+
+
+def test_only_the_sites_account_can_enter_what_stays_at_the_hospital(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    names_its_data(tmp_path, hospitals / "elm")
+    site = Site("elm", tmp_path, {"bundle": BUNDLE, "overrides": SETTINGS, "device": "cpu"})
+    before = os.umask(0o022)
+    try:
+        assert ask(site).error is None
+    finally:
+        os.umask(before)
+        site.close()
+
+    storage = tmp_path / "fairfl"
+    modes = {}
+    for path in (storage, storage / "elm", storage / "elm" / "state"):
+        modes[path.name] = f"{path.stat().st_mode & 0o777:o}"
+    assert modes == {"fairfl": "700", "elm": "700", "state": "700"}
+    assert (storage / "elm" / "datalist.json").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+@pytest.mark.parametrize("own", [True, False])
+def test_a_site_without_gpu_refuses_one_before_it_reads_an_image(own: bool, tmp_path: Path) -> None:
+    names_its_data(tmp_path, tmp_path / "nowhere")
+    job = {"bundle": BUNDLE, "overrides": SETTINGS}
+    if own:
+        settings = {"dataset_dir": "nowhere", "device": "cuda:0"}
+        (tmp_path / SITE_FILE).write_text(json.dumps(settings))
+    else:
+        job["device"] = "cuda:0"
+    error = str(ask(Site("elm", tmp_path, job)).error)
+    assert error == (
+        "ConfigError: site elm: device cuda:0: this machine has no CUDA device; leave device out. "
+        f"It is set in {tmp_path / SITE_FILE}, or by the job"
+    )
 
 
 @pytest.mark.parametrize("name", ["tracking", "init_id", "no_such_key"])

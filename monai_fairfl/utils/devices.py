@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether this machine has a device, known before hours of work need it."""
+
+from __future__ import annotations
+
+import torch
+
+from monai_fairfl.errors import ConfigError, in_words
+
+
+def require_device(name: str) -> None:
+    """Refuse a device that torch cannot use on this machine.
+
+    Args:
+        name: such as ``"cpu"`` or ``"cuda:0"``.
+
+    Raises:
+        ConfigError: naming the device, what there is, and the fix.
+
+    >>> require_device("cpu")
+    >>> require_device("cuda:99")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: device cuda:99: this machine has ...
+    """
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device {name!r} is none, such as 'cpu' or 'cuda:0' are") from error
+    if device.type == "cuda":
+        _require_cuda(device)
+        return
+    try:
+        torch.zeros(1, device=device)
+    except Exception as error:  # MPS and others have neither a common error nor a way to ask
+        raise ConfigError(
+            f"device {name}: torch cannot use it on this machine ({in_words(error)}); leave device "
+            "out"
+        ) from error
+
+
+def _require_cuda(device: torch.device) -> None:
+    # Counting starts nothing on a GPU, so a worker process can still be forked.
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise ConfigError(f"device {device}: this machine has no CUDA device; leave device out")
+    if (device.index or 0) >= count:
+        raise ConfigError(
+            f"device {device}: this machine has {count} CUDA device(s), the last is "
+            f"cuda:{count - 1}; name one of these, or leave device out"
+        )
