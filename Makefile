@@ -19,12 +19,15 @@ SEED ?= 0
 DEMO_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-attack demo-flare test test-all test-consumers test-extended test-flare test-quick lint format
+.PHONY: help setup demo demo-attack demo-flare test test-all test-consumers test-extended test-flare test-quick lint format
 .PHONY: results site dist wheelhouse matrix bench clean
 
 help: ## say what can be made
 	@echo "usage: make TARGET [PYTHON=python3.11]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with everything, and do nothing else
+	@echo "ready: . .venv/bin/activate, then monai-fairfl; or .venv/bin/monai-fairfl"
 
 # The hospitals of an earlier version or of another seed are other hospitals: they are made again, in seconds.
 demo: $(READY) ## train a federation of four synthetic hospitals and write its report
