@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from monai_fairfl.report.contributions import contributor_of
 from monai_fairfl.report.columns import NO_VALUE
 
 
@@ -17,11 +18,11 @@ def changes_of(report: Mapping[str, Any]) -> dict[str, Any] | None:
         report: what :func:`~monai_fairfl.report.write_report` returned.
 
     Returns:
-        ``"reference"``, ``"rows"`` and ``"boundary"``, whether a surface distance was measured;
-        ``None`` where no FedAvg run can be compared.
+        ``"strategy"``, ``"reference"``, ``"rows"`` and ``"boundary"``, whether a surface distance
+        was measured; ``None`` where no FedAvg run can be compared.
     """
-    name = report["focus"]
-    if name is None or report["strategies"][name]["fedavg"] is None:
+    name = _beside_fedavg(report)
+    if name is None:
         return None
     strategy = report["strategies"][name]
     fedavg = report["strategies"][strategy["fedavg"]]
@@ -47,11 +48,21 @@ def changes_of(report: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     boundary = any(result["boundary"] is not None for result in strategy["sites"].values())
     return {
+        "strategy": name,
         "reference": strategy["fedavg"],
         "rows": rows,
         "boundary": boundary,
         "differences": differences,
     }
+
+
+def _beside_fedavg(report: Mapping[str, Any]) -> str | None:
+    """The strategy to compare with FedAvg: that of the report, or else the one that contributions
+    are of."""
+    for name in (report["focus"], contributor_of(report, report["focus"])):
+        if name is not None and report["strategies"][name]["fedavg"] is not None:
+            return name
+    return None
 
 
 def _change_words(difference: Mapping[str, Any], judged: bool) -> str:
