@@ -57,9 +57,18 @@ def changes_of(report: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _beside_fedavg(report: Mapping[str, Any]) -> str | None:
-    """The strategy to compare with FedAvg: that of the report, or else the one that contributions
-    are of."""
-    for name in (report["focus"], contributor_of(report, report["focus"])):
+    """The strategy to compare with FedAvg.
+
+    It is that of the report, else the one that contributions are of, else any other of the group.
+    """
+    focus = report["focus"]
+    if focus is None:
+        return None
+    candidates: list[str | None] = [focus, contributor_of(report, focus)]
+    for group in report["compared"]:
+        if focus in group:
+            candidates.extend(group)
+    for name in candidates:
         if name is not None and report["strategies"][name]["fedavg"] is not None:
             return name
     return None

@@ -194,6 +194,7 @@ def range_words(contribution: Mapping[str, Any]) -> str:
     """
     is_share = contribution["share"] is not None
     is_share = is_share and abs(contribution["share"] - contribution["value"]) < 0.05
+    is_share = is_share and not contribution["range_of"].startswith("judge")
     digits = 2 if is_share else 4
     # Adding 0.0 turns -0.0 into 0.0.
     value = f"{round(contribution['value'], digits) + 0.0:.{digits}f}"
