@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from monai_fairfl.report.contributions import contributor_of
 from monai_fairfl.report.columns import NO_VALUE
+from monai_fairfl.report.contributions import contributor_of
 
 
 def changes_of(report: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -118,7 +118,9 @@ def contributions_of(report: Mapping[str, Any], name: str | None) -> Contributio
         name: of the federated strategy; ``None`` without one.
     """
     if name is None:
-        return Contributions(None, None, "No hospital contributed to another: each trained alone.", {})
+        return Contributions(
+            None, None, "No hospital contributed to another: each trained alone.", {}
+        )
     strategy = report["strategies"][name]
     rules = {rule["name"]: rule for rule in strategy["credit"]}
 
@@ -299,9 +301,7 @@ def _by_method(
         if share is not None and len(of_seeds) > 1:
             share = value
         verb = "weighs" if only_weights else "carries"
-        sites[site] = _contribution(
-            value, share, images.get(site), len(newest), verb=verb, **about
-        )
+        sites[site] = _contribution(value, share, images.get(site), len(newest), verb=verb, **about)
 
     ranges = {found.range_of for found in sites.values() if found.range_of}
     over = ""

@@ -47,7 +47,10 @@ LATEX = {
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts; the first column is of words, all others are of numbers; ``note`` is below."""
+    """A table of texts; the first column is of words, all others are of numbers.
+
+    ``note`` is below it, where it is not empty.
+    """
 
     title: str
     header: Sequence[str]

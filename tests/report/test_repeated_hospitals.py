@@ -57,7 +57,9 @@ def train(write_run: WriteRun, strategy: str, seed: int, **config: Any) -> Path:
     record = {
         "contributions": contributions,
         "samples": {"elm": 40, "oak": 40, "yew": 20},
-        "measurements": {site: {"global_score": VALIDATION[strategy] + 0.1 * seed} for site in tables},
+        "measurements": {
+            site: {"global_score": VALIDATION[strategy] + 0.1 * seed} for site in tables
+        },
     }
     run = write_run(
         strategy,

@@ -12,6 +12,7 @@ import pytest
 from helpers.ledgers import replace_closing_scores
 
 from monai_fairfl.report import write_report
+from monai_fairfl.report.contributions import COARSE
 
 WriteRun = Callable[..., Path]
 SITES = ("ash", "hemlock", "yew")
@@ -70,7 +71,7 @@ def test_each_hospital_shows_what_guards_and_limits_did(
     first_screen = page.split("For the engineer")[0]
     assert "update refused in 2 of 2 rounds (Noise)" in first_screen
     # Nobody trained alone: two empty columns are left out.
-    assert "<th scope=\"col\">Alone</th>" not in first_screen
+    assert '<th scope="col">Alone</th>' not in first_screen
     site = (tmp_path / "out" / "site_reports" / "yew.html").read_text()
     assert "own report limited in 2 of 2 rounds" in site and "hemlock" not in site
 
@@ -96,3 +97,37 @@ def test_who_withdrew_is_named_once_and_is_not_asked_to_train(write_run: WriteRu
     hospitals = report["decision"]["hospitals"]
     assert hospitals["yew"]["advice"] == ["It withdrew from this run: do not train with it again"]
     assert "train the full run" in hospitals["ash"]["advice"][0]
+
+
+def test_values_whose_sign_judges_or_rounds_dispute_are_too_coarse_to_tell(
+    write_run: WriteRun,
+) -> None:
+    names = ("ash", "box", "elm", "oak", "yew")
+    first = dict(zip(names, (0.03, 0.02, 0.02, 0.01, 0.02), strict=True))
+    # In the second round the others' Dice is higher without ash.
+    rounds = [judged(first), judged({**first, "ash": -0.01})]
+    report = write_report([write_run("FedCE", dict.fromkeys(names, 0.8), rounds=rounds)])
+    sites = report["decision"]["contributions"]["sites"]
+    assert sites["ash"]["words"] == COARSE
+    assert sites["yew"]["words"].startswith("carries")
+    rules = {rule["name"]: rule for rule in report["strategies"]["FedCE"]["credit"]}
+    by_round = rules["Judged by the other sites"]["by_round"]
+    assert by_round["ash"] == pytest.approx([-0.01, 0.03])
+    assert by_round["yew"] == pytest.approx([0.02, 0.02])
+
+
+def judged(worth: dict[str, float]) -> dict[str, Any]:
+    """A round in which five sites judge what two pairs of the others are worth."""
+    names = list(worth)
+    sites = {}
+    for place, judge in enumerate(names):
+        a, b, c, d = (names * 2)[place + 1 : place + 5]
+        sites[judge] = [{"without": [judge], "score": 0.8}]
+        for pair in ((a, b), (c, d)):
+            score = 0.8 - sum(worth[site] for site in pair)
+            sites[judge].append({"without": [judge, *pair], "score": score})
+    return {
+        "cross_evaluation": {"sites": sites, "server": [], "together": {}},
+        "aggregation": dict.fromkeys(names, 0.2),
+        "samples": dict.fromkeys(names, 9),
+    }
