@@ -60,7 +60,7 @@ def advice_for(
         if estimated and contribution.ratio >= MANY_TIMES:
             lines.append(
                 f"Look at {site}'s images and labels: what is unusual and what is wrong both get a "
-                f"large share of {contributor}"
+                f"large share by {contributor}"
             )
     return lines
 
