@@ -38,7 +38,7 @@ def trained(write_run: WriteRun, name: str, validation: dict[str, float], **star
 @pytest.fixture
 def report(write_run: WriteRun, tmp_path: Path) -> dict[str, Any]:
     """An honest run, and one with two attackers and guards, with names of their own."""
-    honest = {"ash": 0.7, "hemlock": 0.9, "yew": 0.9}
+    honest = {"ash": 0.85, "hemlock": 0.9, "yew": 0.9}
     lied = {"ash": 0.8, "hemlock": 0.9, "yew": 0.0}
     names = {
         trained(write_run, "honest", honest, guards=[]): "nobody attacks",
@@ -54,7 +54,7 @@ def test_the_guarded_run_goes_first_and_a_liars_report_does_not_count(
     assert report["focus"] == "guarded"
     assert report["doubted"] == ["hemlock", "yew"]
     # The means are over ash alone.
-    means = "nobody attacks 0.700, guarded 0.800. It leaves out hemlock, yew"
+    means = "nobody attacks 0.850, guarded 0.800. It leaves out hemlock, yew"
     assert means in decision["why"]
 
 
