@@ -39,7 +39,7 @@ class Story:
 
     Args:
         name: of its folder.
-        what: a line for the table.
+        what: its name in the table and in the report.
         strategy: of the federation.
         sites: site -> what it changes.
         settings: of the federation.
@@ -53,11 +53,11 @@ class Story:
 
 
 STORIES = (
-    Story("honest", "nobody attacks", FedCE(), settings={"guards": []}),
-    Story("unguarded", "two attack, unguarded", FedCE(), ATTACKS, {"guards": []}),
+    Story("honest", "FedCE (nobody attacks)", FedCE(), settings={"guards": []}),
+    Story("unguarded", "FedCE (attacked, unguarded)", FedCE(), ATTACKS, {"guards": []}),
     Story(
         "guarded",
-        "two attack, guarded",
+        "FedCE (attacked, guarded)",
         compose(FedCE(), clip_reports=3.0),
         ATTACKS,
         {"cross_evaluate_every": 4},

@@ -45,7 +45,8 @@ def main() -> None:
         sys.exit(str(error))
     if failed:
         sys.exit("; ".join(failed.values()))
-    write_report([out / story.name for story in STORIES], out)
+    names = {out / story.name: story.what for story in STORIES}
+    write_report(list(names), out, names=names)
     print(f"{outcome(out)}\n\nreport: {out / 'report.html'}")
 
 

@@ -37,7 +37,7 @@ class Statement:
         computable_rounds: rounds whose update follows from the models and the recorded updates of
             others that are left.
         what_if: the recorded weights and contributions of the others beside those without the site;
-            or ``"refused"``, the reason why there are none.
+            or ``"refused"``, the reason why there are none; empty where they were not asked for.
         retrain: the command that trains the run without the site, or what to do where none is
             recorded.
         name: of the run, as its ledger has it; a folder may be called otherwise. Empty in older
@@ -111,6 +111,11 @@ class Statement:
         return lines
 
     def _what_if_lines(self) -> list[str]:
+        if not self.what_if:
+            return [
+                "They are not in this statement, which has the numbers of this site only. Who has "
+                f"the ledger computes them: monai-fairfl what-if RUN --without {self.site}"
+            ]
         if "refused" in self.what_if:
             return [f"The ledger cannot answer that exactly: {self.what_if['refused']}"]
         lines = [

@@ -45,7 +45,11 @@ from monai_fairfl.utils.files import MANIFEST, locked, safe_name, write_atomical
 
 
 def plan_withdrawal(
-    folder: str | Path, site: str, all_updates: bool = False, allow_import: bool = False
+    folder: str | Path,
+    site: str,
+    all_updates: bool = False,
+    allow_import: bool = False,
+    others: bool = False,
 ) -> list[Statement]:
     """What :func:`withdraw` would do; nothing is changed.
 
@@ -54,6 +58,8 @@ def plan_withdrawal(
         site: that withdraws.
         all_updates: whether the recorded updates of all sites are deleted.
         allow_import: whether a strategy outside this package may be imported, for the what-if.
+        others: whether the statement has the other sites' names and numbers beside those without
+            the site; by default a hospital gets its own numbers only.
 
     Returns:
         The statement of each run, as it would be. Paths in it begin at ``folder``. One of a site
@@ -70,7 +76,9 @@ def plan_withdrawal(
         if previous is not None and previous.ended:
             statements.append(previous)
             continue
-        planned = _planned(root, run, site, all_updates, allow_import)
+        planned = _planned(root, run, site, all_updates)
+        if others:
+            planned = replace(planned, what_if=_effect(run, site, allow_import))
         if previous is not None:
             planned = _continued(previous, planned)
         statements.append(planned)
@@ -78,7 +86,11 @@ def plan_withdrawal(
 
 
 def withdraw(
-    folder: str | Path, site: str, all_updates: bool = False, allow_import: bool = False
+    folder: str | Path,
+    site: str,
+    all_updates: bool = False,
+    allow_import: bool = False,
+    others: bool = False,
 ) -> list[Statement]:
     """Delete what the folder of a finished run holds of one site alone, and write the statements.
 
@@ -90,6 +102,7 @@ def withdraw(
         site: that withdraws.
         all_updates: whether the recorded updates of all sites are deleted.
         allow_import: whether a strategy outside this package may be imported, for the what-if.
+        others: whether the statement has the other sites' numbers.
 
     Returns:
         The statement of each run, which ``withdrawn/SITE.json`` and ``SITE.md`` of the run hold.
@@ -99,7 +112,7 @@ def withdraw(
         for run in _runs_of(root, site):
             locks.enter_context(locked(run))
         runs = _runs_of(root, site)
-        statements = plan_withdrawal(root, site, all_updates, allow_import)
+        statements = plan_withdrawal(root, site, all_updates, allow_import, others)
 
         # All statements are there before anything is deleted, so that no interruption leaves a
         # site's files incomplete without a word.
@@ -169,7 +182,7 @@ def _sites_in(records: Sequence[Mapping[str, Any]]) -> set[str]:
 # ---- the plan
 
 
-def _planned(root: Path, run: Path, site: str, all_updates: bool, allow_import: bool) -> Statement:
+def _planned(root: Path, run: Path, site: str, all_updates: bool) -> Statement:
     """The statement of one run before anything of it is deleted."""
     records = read_ledger(run / "ledger.jsonl")
     deleted = []
@@ -200,7 +213,7 @@ def _planned(root: Path, run: Path, site: str, all_updates: bool, allow_import: 
         rewritten=_rewritten(root, run, site, all_updates),
         remains=_remains(root, run, others_are_recorded, computable),
         computable_rounds=computable,
-        what_if=_effect(run, site, allow_import),
+        what_if={},
         retrain=_retrain(root, run, site),
     )
 

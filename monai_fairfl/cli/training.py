@@ -88,6 +88,8 @@ def train(args: argparse.Namespace) -> Answer:
 
     line.run(run_dir / "log.txt", args.verbose, full=_full_run(args, root, line))
     require_end(run_dir)
+    from monai_fairfl.run_folder.full_run import count_words
+
     models = {}
     for strategy in strategies:
         # Where every hospital trains alone, the global model is the first one.
@@ -105,7 +107,7 @@ def train(args: argparse.Namespace) -> Answer:
         own_models = sorted(runs[name].glob("sites/*/state/*-own.pt"))
         if own_models:
             own = runs[name] / "sites" / "HOSPITAL" / "state" / own_models[0].name
-            ending.append(f"Own models of {len(own_models)} hospitals: {own}")
+            ending.append(f"Own models of {count_words(len(own_models), 'hospital')}: {own}")
     return Answer(data, "\n".join(ending))
 
 

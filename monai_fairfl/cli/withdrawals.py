@@ -44,6 +44,11 @@ def add_commands(add: Add) -> None:
         "computed of them",
     )
     command.add_argument(
+        "--with-others",
+        action="store_true",
+        help="also write the other sites' names, weights and contributions into the statement",
+    )
+    command.add_argument(
         "--allow-import",
         action="store_true",
         help="import a strategy outside this package that the ledger names: this runs its code",
@@ -63,7 +68,7 @@ def withdraw(args: argparse.Namespace) -> Answer:
     from monai_fairfl.audit import withdraw as delete
     from monai_fairfl.errors import ConfigError
 
-    arguments = (args.run_dir, args.site, args.all_updates, args.allow_import)
+    arguments = (args.run_dir, args.site, args.all_updates, args.allow_import, args.with_others)
     plan = plan_withdrawal(*arguments)
     if all(statement.ended for statement in plan):
         lines = [f"{args.site} withdrew already; nothing was changed.", *_places(args, plan)]
@@ -98,8 +103,19 @@ def _plan_lines(plan: Sequence[Statement]) -> list[str]:
         lines.append(f"{statement.run}: {files} files, {total} bytes, would be deleted")
         lines += [f"  {entry['path']}" for entry in statement.deleted]
         lines += [f"  written again: {entry['path']}" for entry in statement.rewritten]
-        lines.append("What remains:")
-        lines += [f"  {entry['what']}: {entry['why']}" for entry in statement.remains]
+    return [*lines, *_remains_lines(plan)]
+
+
+def _remains_lines(plan: Sequence[Statement]) -> list[str]:
+    """What would remain; what is the same in several runs is listed once."""
+    runs_of: dict[str, list[str]] = {}
+    for statement in plan:
+        for entry in statement.remains:
+            runs_of.setdefault(f"{entry['what']}: {entry['why']}", []).append(statement.run)
+    lines = ["What remains:"]
+    for text, runs in runs_of.items():
+        only = f" ({', '.join(runs)})" if len(runs) < len(plan) else ""
+        lines.append(f"  {text}{only}")
     return lines
 
 

@@ -12,6 +12,7 @@ from monai_fairfl.report.comparison import MARGIN, half_width
 from monai_fairfl.report.contributions import Contribution
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.scores import CASES_OF
+from monai_fairfl.report.touched import OFTEN
 
 MOST_CASES = 100
 """No hospital is asked for more cases than this."""
@@ -31,6 +32,7 @@ def advice_for(
     site: str,
     verdict: str,
     contribution: Contribution | None,
+    contributor: str | None,
 ) -> list[str]:
     """What the hospital should do, most urgent first; sentences without a full stop.
 
@@ -40,6 +42,7 @@ def advice_for(
         site: name of the hospital.
         verdict: on it, a key of :data:`~monai_fairfl.report.verdicts.VERDICTS`.
         contribution: of it; ``None`` where none is known.
+        contributor: the strategy whose contribution it is.
     """
     if name is None:
         return ["Run a federation beside it, such as FedCE: then there is something to compare"]
@@ -47,13 +50,17 @@ def advice_for(
     result = strategy["sites"].get(site)
     if result is None:
         return []
+    if site in strategy["withdrawn"]:
+        return ["It withdrew from this run: do not train with it again"]
     lines = list(_about_its_updates(report, name, site))
     lines.extend(_by_verdict(report, name, site, verdict))
     if contribution is not None and contribution.ratio is not None and strategy["judged"]:
-        if strategy["estimates_contributions"] and contribution.ratio >= MANY_TIMES:
+        estimated = contributor is not None
+        estimated = estimated and report["strategies"][contributor]["estimates_contributions"]
+        if estimated and contribution.ratio >= MANY_TIMES:
             lines.append(
                 f"Look at {site}'s images and labels: what is unusual and what is wrong both get a "
-                "large share"
+                f"large share by {contributor}"
             )
     return lines
 
@@ -104,12 +111,20 @@ def _about_its_updates(report: Mapping[str, Any], name: str, site: str) -> Itera
         rounds = "1 round" if len(found) == 1 else f"{len(found)} rounds"
         yield f"Ask {site} what it sent: in {rounds} no training made its update"
 
+    touched = report["strategies"][name]["touched"].get(site)
+    rounds_in_all = report["strategies"][name]["rounds"]
+    if touched is not None and len(touched["limited"]) > OFTEN * rounds_in_all:
+        yield (
+            f"Ask {site} how it validates: what it reports of itself is often far from the others' "
+            "reports, as it is where a report is false or the images are unusual"
+        )
+
     missed = set()
     for event in report["events"]:
         of_site = event["strategy"] == name and event["site"] == site
         if of_site and event["kind"] == "missing" and event["round"] != "end":
             missed.add(event["round"])
-    rounds_in_all = report["strategies"][name]["rounds"]
+    missed -= found
     if rounds_in_all and len(missed) > OFTEN_MISSING * rounds_in_all:
         yield f"Find out why {site} was missing in {len(missed)} of {rounds_in_all} rounds"
 

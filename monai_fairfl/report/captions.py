@@ -35,6 +35,10 @@ VALUED = (
     "of the training or other patients would change. Shares count negative values as 0 and sum to "
     "100 %."
 )
+JUDGED = (
+    "A share by judges is of values that may be negative: 0.0 % is no verdict on a hospital. Where "
+    "single rounds disagree, even about the sign, the value is not yet known: judge more rounds."
+)
 RULES = (
     "Each rule answers another question, and none is right for all of them. Shares sum to 100 %; a "
     "negative value counts as 0."
@@ -87,10 +91,11 @@ def hospitals_caption(report: Mapping[str, Any]) -> str:
     return " ".join(sentences)
 
 
-def changes_caption(report: Mapping[str, Any], differences: Sequence[Mapping[str, Any]]) -> str:
+def changes_caption(report: Mapping[str, Any], changes: Mapping[str, Any]) -> str:
     """How to read what changed against FedAvg."""
-    measurement = report["strategies"][report["focus"]]["measurement"]
-    return f"Mean {dice_words(measurement)}. " + INTERVAL.format(pairing=_pairing(differences))
+    measurement = report["strategies"][changes["strategy"]]["measurement"]
+    pairing = _pairing(changes["differences"])
+    return f"Mean {dice_words(measurement)}. {INTERVAL.format(pairing=pairing)}"
 
 
 def fairness_caption(report: Mapping[str, Any]) -> str:

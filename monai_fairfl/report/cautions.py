@@ -13,6 +13,7 @@ from monai_fairfl.report.partners import names_of
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import Scores
 from monai_fairfl.report.series import SUSPICIOUS
+from monai_fairfl.report.touched import Touched
 from monai_fairfl.report.valuations import is_current
 from monai_fairfl.run_folder.records import training_settings
 from monai_fairfl.valuation.free_riders import EVIDENCE
@@ -192,14 +193,21 @@ def outdated_valuations(run: Run) -> list[str]:
     return warnings
 
 
-def withdrawn_sites(run: Run) -> list[str]:
-    """Sites that withdrew from a finished run."""
+def withdrawn_sites(runs: Sequence[Run]) -> list[str]:
+    """Sites that withdrew from finished runs; each once."""
+    runs_of: dict[str, list[Run]] = {}
+    for run in runs:
+        for site in run.withdrawn:
+            runs_of.setdefault(site, []).append(run)
     warnings = []
-    for site in run.withdrawn:
+    for site, left in runs_of.items():
+        trained_with_it = ""
+        if not all(run.is_standalone for run in left):
+            trained_with_it = ", and the global models were trained with its data"
         warnings.append(
-            f"{site} withdrew from {run.name}: its files are deleted, its numbers stay in the "
-            f"ledger, and the global model was trained with its data; see withdrawn/{site}.md in "
-            "the folder of the run"
+            f"{site} withdrew from {', '.join(run.name for run in left)}: its files are deleted, "
+            f"its numbers stay in the ledger{trained_with_it}; see withdrawn/{site}.md in the "
+            "folder of the run"
         )
     return warnings
 
@@ -231,3 +239,23 @@ def suspicious_sites(
             f"{EVIDENCE[guard]}"
         )
     return warnings
+
+
+def limited_reports(run: Run, touched: Mapping[str, Touched]) -> list[str]:
+    """Sites whose own reports a limit changed: false reports, or those of an unusual site.
+
+    Args:
+        run: in which it did.
+        touched: site -> what guards and limits did with it.
+    """
+    limited = []
+    for site, found in touched.items():
+        if found.limited:
+            limited.append(f"{site} in {len(found.limited)} of {len(run.rounds)} rounds")
+    if not limited:
+        return []
+    return [
+        f"In {run.name}, what a site reported of itself was far from the others' reports and was "
+        f"limited: {', '.join(limited)}. A limit takes effect on false reports and on honest ones "
+        f"of unusual sites alike, and cannot tell which: ask these sites how they validate"
+    ]

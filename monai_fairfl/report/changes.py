@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from monai_fairfl.report.columns import NO_VALUE
+from monai_fairfl.report.contributions import contributor_of
 
 
 def changes_of(report: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -17,11 +18,11 @@ def changes_of(report: Mapping[str, Any]) -> dict[str, Any] | None:
         report: what :func:`~monai_fairfl.report.write_report` returned.
 
     Returns:
-        ``"reference"``, ``"rows"`` and ``"boundary"``, whether a surface distance was measured;
-        ``None`` where no FedAvg run can be compared.
+        ``"strategy"``, ``"reference"``, ``"rows"`` and ``"boundary"``, whether a surface distance
+        was measured; ``None`` where no FedAvg run can be compared.
     """
-    name = report["focus"]
-    if name is None or report["strategies"][name]["fedavg"] is None:
+    name = _beside_fedavg(report)
+    if name is None:
         return None
     strategy = report["strategies"][name]
     fedavg = report["strategies"][strategy["fedavg"]]
@@ -47,11 +48,30 @@ def changes_of(report: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     boundary = any(result["boundary"] is not None for result in strategy["sites"].values())
     return {
+        "strategy": name,
         "reference": strategy["fedavg"],
         "rows": rows,
         "boundary": boundary,
         "differences": differences,
     }
+
+
+def _beside_fedavg(report: Mapping[str, Any]) -> str | None:
+    """The strategy to compare with FedAvg.
+
+    It is that of the report, else the one that contributions are of, else any other of the group.
+    """
+    focus = report["focus"]
+    if focus is None:
+        return None
+    candidates: list[str | None] = [focus, contributor_of(report, focus)]
+    for group in report["compared"]:
+        if focus in group:
+            candidates.extend(group)
+    for name in candidates:
+        if name is not None and report["strategies"][name]["fedavg"] is not None:
+            return name
+    return None
 
 
 def _change_words(difference: Mapping[str, Any], judged: bool) -> str:

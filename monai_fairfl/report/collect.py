@@ -40,15 +40,23 @@ PARTS = ("training", "validation", "testing")
 """Parts of a site's data list."""
 
 
-def load_runs(folders: Sequence[str | Path]) -> list[Run]:
+def load_runs(
+    folders: Sequence[str | Path], names: Mapping[str | Path, str] | None = None
+) -> list[Run]:
     """All runs of ``folders``: Standalone, the yardstick, first, the others as given.
 
     Runs of the same name get their seed, their fold or their folder in parentheses, whatever
     differs first: ``FedAvg (seed 1)``.
+
+    Args:
+        folders: of the runs.
+        names: folder of a run -> how it is called here, for those that shall have another name.
     """
+    chosen = {Path(folder).resolve(): name for folder, name in (names or {}).items()}
     runs = [read_run(path) for path in find_runs(folders)]
-    names = _unique(_names_with_marks(runs))
-    named = [replace(run, name=name) for run, name in zip(runs, names)]
+    usual = _names_with_marks(runs)
+    wanted = [chosen.get(run.path.resolve(), name) for run, name in zip(runs, usual)]
+    named = [replace(run, name=name) for run, name in zip(runs, _unique(wanted))]
     return sorted(named, key=lambda run: not run.is_standalone)
 
 

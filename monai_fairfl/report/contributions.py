@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
@@ -21,6 +21,22 @@ ADDITIVE = ("share", "Shapley value", "Dice lost")
 
 LEAST_RATIO = 0.07
 """A share below this part of the images' share is next to nothing."""
+
+WEIGHT_BY = "Weight by"
+"""How the source begins where contributions are nothing but weights."""
+
+SAME = 1e-9
+"""A contribution that is no further from the weight than this is the weight."""
+
+COARSE = "too coarse to tell: judges or rounds disagree on the sign"
+"""Words of a value whose sign is not known."""
+
+JUDGED = (
+    "What is valued is the update alone, in the judged rounds: a hospital that reports falsehoods "
+    "of itself may still send a useful one, and an honest and unusual hospital may get a negative "
+    "value. A few validation cases at each judge, in a few rounds, make a coarse number."
+)
+"""How far the value by judges goes."""
 
 NEAR = 0.1
 """By which part a ratio may differ from 1 and still be called the same."""
@@ -82,11 +98,13 @@ class Contributions:
     """What a run says of all hospitals.
 
     Args:
+        strategy: whose numbers they are; ``None``: there is no answer.
         source: where the numbers come from, as a column's title; ``None``: there is no answer.
         meaning: what they are, or why there are none and what would give them, in sentences.
         sites: hospital -> its contribution; empty without an answer.
     """
 
+    strategy: str | None
     source: str | None
     meaning: str
     sites: dict[str, Contribution]
@@ -100,20 +118,53 @@ def contributions_of(report: Mapping[str, Any], name: str | None) -> Contributio
         name: of the federated strategy; ``None`` without one.
     """
     if name is None:
-        return Contributions(None, "No hospital contributed to another: each trained alone.", {})
+        return Contributions(
+            None, None, "No hospital contributed to another: each trained alone.", {}
+        )
     strategy = report["strategies"][name]
     rules = {rule["name"]: rule for rule in strategy["credit"]}
 
     for title in ("Judged by the other sites", "Judged by the server"):
         if title in rules and any(_is_judged(item) for item in rules[title]["judged"].values()):
-            return _by_judges(strategy, rules[title], rules["Images"]["shares"])
+            return _by_judges(name, strategy, rules[title], rules["Images"]["shares"])
     for valuation in strategy["valuations"]:
         if valuation["name"] in rules:
-            return _by_valuation(strategy, valuation, rules)
+            return _by_valuation(name, strategy, valuation, rules)
     own = rules.get(f"{strategy['method']}'s own")
     if own is not None and own["shares"]:
         return _by_method(report, name, own, rules["Images"]["shares"])
-    return Contributions(None, _why_none(report, strategy), {})
+    return Contributions(None, None, _why_none(report, strategy), {})
+
+
+def contributor_of(report: Mapping[str, Any], name: str | None) -> str | None:
+    """The strategy that says who contributed what: ``name`` itself where it does.
+
+    Else it is the one that validates best of those that do, on the same data, split and seed; where
+    none does, it is ``name``. Which model one uses, and what says who contributed, are two
+    questions.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+        name: of the strategy that the report is about; ``None`` without one.
+    """
+    if name is None or contributions_of(report, name).source is not None:
+        return name
+    best = name
+    best_mean = -math.inf
+    for group in report["compared"]:
+        if name not in group:
+            continue
+        for other in group:
+            found = report["strategies"][other]
+            mean_dice = found["validation_mean"]
+            if mean_dice is None:
+                mean_dice = -math.inf
+            answers = found["strategy"] != "Standalone"
+            answers = answers and contributions_of(report, other).source is not None
+            if answers and (best == name or mean_dice > best_mean):
+                best = other
+                best_mean = mean_dice
+    return best
 
 
 def ratio_words(ratio: float, of: str = "its share of the images") -> str:
@@ -145,6 +196,7 @@ def range_words(contribution: Mapping[str, Any]) -> str:
     """
     is_share = contribution["share"] is not None
     is_share = is_share and abs(contribution["share"] - contribution["value"]) < 0.05
+    is_share = is_share and not contribution["range_of"].startswith("judge")
     digits = 2 if is_share else 4
     # Adding 0.0 turns -0.0 into 0.0.
     value = f"{round(contribution['value'], digits) + 0.0:.{digits}f}"
@@ -161,7 +213,7 @@ def _is_judged(credit: Mapping[str, Any]) -> bool:
 
 
 def _by_judges(
-    strategy: Mapping[str, Any], rule: Mapping[str, Any], images: Mapping[str, float]
+    name: str, strategy: Mapping[str, Any], rule: Mapping[str, Any], images: Mapping[str, float]
 ) -> Contributions:
     """What others measured; the range is that of leaving out one judge, or one round."""
     range_of = "judges, each left out once"
@@ -175,7 +227,7 @@ def _by_judges(
         if credit["value"] is None:
             sites[site] = _unknown(f"not judged: {credit['reason']}")
             continue
-        sites[site] = _contribution(
+        found = _contribution(
             credit["value"],
             rule["shares"].get(site),
             images.get(site),
@@ -184,11 +236,27 @@ def _by_judges(
             most=credit["most"],
             range_of=range_of,
         )
-    return Contributions(rule["name"], f"{rule['meaning']} The range is over {range_of}.", sites)
+        ranges = [(credit["least"], credit["most"]), rule["by_round"].get(site)]
+        if any(_holds_zero(ends) for ends in ranges):
+            found = replace(found, ratio=None, words=COARSE)
+        sites[site] = found
+    words = f"Of {name}: {rule['meaning']} The range is over {range_of}. {JUDGED}"
+    return Contributions(name, rule["name"], words, sites)
+
+
+def _holds_zero(ends: Sequence[float | None] | None) -> bool:
+    """Whether judges, or rounds, do not even agree on the sign of a value."""
+    if ends is None:
+        return False
+    least, most = ends
+    return least is not None and most is not None and least <= 0 <= most
 
 
 def _by_valuation(
-    strategy: Mapping[str, Any], valuation: Mapping[str, Any], rules: Mapping[str, Any]
+    name: str,
+    strategy: Mapping[str, Any],
+    valuation: Mapping[str, Any],
+    rules: Mapping[str, Any],
 ) -> Contributions:
     """What a valuation computed afterwards."""
     rule = rules[valuation["name"]]
@@ -200,7 +268,7 @@ def _by_valuation(
             continue
         share = rule["shares"].get(site)
         sites[site] = _contribution(value["value"], share, images.get(site), len(rule["shares"]))
-    return Contributions("Valued afterwards", rule["meaning"], sites)
+    return Contributions(name, "Valued afterwards", f"Of {name}: {rule['meaning']}", sites)
 
 
 def _by_method(
@@ -215,6 +283,7 @@ def _by_method(
             newest[site] = result["contribution"]["value"]
     adds_up = unit.startswith(ADDITIVE) or abs(sum(newest.values()) - 1) < 0.02
 
+    only_weights = is_weight(strategy)
     repeats = _repeats(report, name)
     sites = {}
     for site, value in newest.items():
@@ -231,7 +300,8 @@ def _by_method(
         share = own["shares"].get(site) if adds_up else None
         if share is not None and len(of_seeds) > 1:
             share = value
-        sites[site] = _contribution(value, share, images.get(site), len(newest), **about)
+        verb = "weighs" if only_weights else "carries"
+        sites[site] = _contribution(value, share, images.get(site), len(newest), verb=verb, **about)
 
     ranges = {found.range_of for found in sites.values() if found.range_of}
     over = ""
@@ -239,10 +309,36 @@ def _by_method(
         over = f" The mean and the 95 % interval are over {' or '.join(sorted(ranges))}."
     elif ranges:
         over = " The range is over the rounds; it is no interval of confidence."
-    words = f"{name} estimates contributions; these are of its last round: {unit}."
+    if only_weights:
+        words = (
+            f"{name} takes its own weights for contributions: how much each hospital's update "
+            f"counts in the average, in the last round. They say whom {name} lifts. They do not "
+            "say what a hospital is worth to the others: one that the others do not resemble, or "
+            "whose labels are wrong, weighs much, too."
+        )
+        return Contributions(name, f"{WEIGHT_BY} {name}", f"{words}{over}", sites)
+    words = f"{name} estimates contributions, here those of its last round: {unit}."
     if not unit:
-        words = f"{name} has contributions of its own; these are of its last round."
-    return Contributions(f"By {name}", f"{words}{over}", sites)
+        words = f"{name} has contributions of its own, here those of its last round."
+    return Contributions(name, f"By {name}", f"{words}{over}", sites)
+
+
+def is_weight(strategy: Mapping[str, Any]) -> bool:
+    """Whether a method's contributions are nothing but its weights, as FedCE's are.
+
+    Args:
+        strategy: one of ``report["strategies"]``.
+    """
+    series = strategy["series"]
+    known = False
+    for site, contributions in series["contributions"].items():
+        weights = {point["round"]: point["value"] for point in series["weights"].get(site) or []}
+        for point in contributions:
+            weight = weights.get(point["round"])
+            if weight is None or abs(point["value"] - weight) > SAME:
+                return False
+            known = True
+    return known
 
 
 def _repeats(report: Mapping[str, Any], name: str) -> list[dict[str, float]]:
@@ -278,16 +374,17 @@ def _contribution(
     most: float | None = None,
     range_of: str = "",
     interval: bool = False,
+    verb: str = "carries",
 ) -> Contribution:
     """A contribution with its ratio and words; ``number`` is how many hospitals share the sum."""
     ratio = None
     words = ""
     if share is not None and images:
         ratio = share / images
-        words = f"carries {ratio_words(ratio)}"
+        words = f"{verb} {ratio_words(ratio)}"
     elif share is not None and number > 1:
         ratio = share * number
-        words = f"carries {ratio_words(ratio, 'an even share')}"
+        words = f"{verb} {ratio_words(ratio, 'an even share')}"
     if value < 0:
         words = "its value is negative: the others do better without it"
     return Contribution(value, share, images, ratio, least, most, range_of, interval, words)

@@ -29,12 +29,15 @@ class Rule:
         shares: site -> share, in sum 1; negative values count as 0. A site without a value is not
             in it.
         judged: site -> value and range, where others judged it.
+        by_round: site -> the least and the largest value of single judged rounds, where others
+            judged several.
     """
 
     name: str
     meaning: str
     shares: Mapping[str, float]
     judged: Mapping[str, Credit] = field(default_factory=dict)
+    by_round: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def rules_of(
@@ -78,7 +81,15 @@ def rules_of(
             "of the other sites. No site's own report enters its value. Shares are of sums over "
             "the judged rounds."
         )
-        rules.append(Rule("Judged by the other sites", meaning, _of_credits(by_sites), by_sites))
+        rules.append(
+            Rule(
+                "Judged by the other sites",
+                meaning,
+                _of_credits(by_sites),
+                by_sites,
+                _by_round(run.rounds),
+            )
+        )
     by_server = credit_from_server(run.rounds)
     if by_server:
         meaning = "The same on images of the server's own, where the site alone is left out."
@@ -103,6 +114,16 @@ def judged_words(credit: Mapping[str, Any]) -> str:
     if credit["least"] is None:
         return words
     return f"{words} ({credit['least']:+.4f} to {credit['most']:+.4f})"
+
+
+def _by_round(records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Site -> the least and the largest of its values in single judged rounds, of two or more."""
+    values: dict[str, list[float]] = {}
+    for record in records:
+        for site, credit in credit_from_sites([record]).items():
+            if credit.value is not None:
+                values.setdefault(site, []).append(credit.value)
+    return {site: (min(found), max(found)) for site, found in values.items() if len(found) > 1}
 
 
 def _shares(values: Mapping[str, float]) -> dict[str, float]:

@@ -138,7 +138,8 @@ def bars(
     known = [value for by_site in values.values() for value in by_site.values()]
     largest = max((value for value in known if value is not None), default=0.0) or 1.0
     left = _room_for(sites)
-    thickness = 9
+    # As high as the letters of the numbers beside them.
+    thickness = 12
     group = thickness * len(values) + 8
     height = group * len(sites) + 6
 

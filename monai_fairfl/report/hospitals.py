@@ -13,7 +13,13 @@ from statistics import mean
 from typing import Any
 
 from monai_fairfl.report.advice import advice_for
-from monai_fairfl.report.contributions import Contribution, Contributions, contributions_of
+from monai_fairfl.report.contributions import (
+    Contribution,
+    Contributions,
+    contributions_of,
+    contributor_of,
+)
+from monai_fairfl.report.touched import touched_words
 from monai_fairfl.report.verdicts import reason_of, verdict_of
 
 
@@ -31,6 +37,7 @@ class Hospital:
             the largest difference over the seeds, where there are several.
         contribution: what it contributed.
         weight: of its update in the last average.
+        guards: what guards and limits did with what it sent, in words.
         advice: what it should do, most urgent first.
     """
 
@@ -42,6 +49,7 @@ class Hospital:
     difference: Mapping[str, Any] | None
     contribution: Contribution | None
     weight: float | None
+    guards: list[str]
     advice: list[str]
 
 
@@ -52,7 +60,8 @@ class Decision:
     Args:
         strategy: that it is about; ``None`` where no federation ran.
         why: this one, in a sentence.
-        contributions: where the contributions come from, or why there are none.
+        contributions: where the contributions come from, which may be another strategy, or why
+            there are none.
         hospitals: name -> its row.
     """
 
@@ -69,7 +78,7 @@ def decision_of(report: Mapping[str, Any], name: str | None) -> Decision:
         report: what :func:`~monai_fairfl.report.write_report` returned.
         name: of the strategy, ``report["focus"]`` as a rule; ``None`` without one.
     """
-    contributions = contributions_of(report, name)
+    contributions = contributions_of(report, contributor_of(report, name))
     hospitals = {}
     for site in report["sites"]:
         hospitals[site] = _hospital(report, name, site, contributions)
@@ -93,27 +102,23 @@ def why_this_one(report: Mapping[str, Any], name: str | None) -> str:
     if len(federated) < 2:
         return f"This is about {name}, the only federation{several}."
 
-    answering = [other for other in federated if _answers(report, other)]
-    if _answers(report, name) and len(answering) == 1:
-        reason = "the one that says who contributed what"
-    elif _answers(report, name) and len(answering) < len(federated):
+    reason = "which has the best mean on validation cases"
+    doubted = report["doubted"]
+    guarded = [other for other in federated if report["strategies"][other]["guards"]]
+    if doubted and name in guarded and len(guarded) < len(federated):
         reason = (
-            "which has the best mean on validation cases of those that say who contributed what"
+            "because guards or limits often acted there: the runs without guards took the same in "
+            "unseen, or were not attacked"
         )
-    else:
-        reason = "which has the best mean on validation cases"
     means = []
     for other in federated:
         value = report["strategies"][other]["validation_mean"]
         if value is not None:
             means.append(f"{other} {value:.3f}")
     shown = f" Mean on validation cases: {', '.join(means)}." if means else ""
+    if means and doubted:
+        shown += f" It leaves out {', '.join(doubted)}, whose own reports may be wrong."
     return f"This is about {name}{several}, {reason}.{shown}"
-
-
-def _answers(report: Mapping[str, Any], name: str) -> bool:
-    """Whether a run says who contributed what."""
-    return contributions_of(report, name).source is not None
 
 
 def _hospital(
@@ -122,12 +127,13 @@ def _hospital(
     """The row of one hospital."""
     verdict = verdict_of(report, name, site)
     contribution = contributions.sites.get(site)
-    advice = advice_for(report, name, site, verdict, contribution)
+    advice = advice_for(report, name, site, verdict, contribution, contributions.strategy)
     alone = _dice_alone(report, name, site)
     if name is None or site not in report["strategies"][name]["sites"]:
-        return Hospital(verdict, "", alone, None, None, None, contribution, None, advice)
+        return Hospital(verdict, "", alone, None, None, None, contribution, None, [], advice)
 
-    result = report["strategies"][name]["sites"][site]
+    strategy = report["strategies"][name]
+    result = strategy["sites"][site]
     score = result["score"] or {"value": None, "n": None}
     weight = result["aggregation_weight"]
     difference = None
@@ -142,6 +148,7 @@ def _hospital(
         difference=difference,
         contribution=contribution,
         weight=None if weight is None else weight["value"],
+        guards=touched_words(strategy["touched"].get(site), strategy["rounds"]),
         advice=advice,
     )
 

@@ -14,6 +14,9 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run
 from monai_fairfl.run_folder.full_run import FullRun, count_words, duration_words, full_command
 
+MEAN_DICE = "its mean Dice is"
+"""How the reason begins that is of the hospitals' mean."""
+
 NONE_JUDGED = (
     "A first look: no hospital is called better off, worse off or left behind, and no number is "
     "marked as the best."
@@ -91,7 +94,7 @@ def judge(run: Run, yardstick: Run | None, mean_dice: float | None) -> Judgement
         return Judgement("it has no Dice", full)
     if mean_dice < full.mean_dice:
         return Judgement(
-            f"its mean Dice is {mean_dice:.3f}, and below {full.mean_dice:g} nothing is judged",
+            f"{MEAN_DICE} {mean_dice:.3f}, and below {full.mean_dice:g} nothing is judged",
             full,
         )
     return found

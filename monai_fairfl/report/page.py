@@ -9,7 +9,7 @@ follows, and on paper it begins a new page.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from monai_fairfl.report.columns import (
     site_columns,
 )
 from monai_fairfl.report.comparison import difference_words, signed
-from monai_fairfl.report.contributions import range_words
+from monai_fairfl.report.contributions import WEIGHT_BY, range_words
 from monai_fairfl.report.credit import judged_words
 from monai_fairfl.report.events import grouped
 from monai_fairfl.report.figures import interval_mark
@@ -41,6 +41,10 @@ from monai_fairfl.report.verdicts import VERDICTS
 TEMPLATE = "template.html.jinja"
 MANY = 12
 """More sites than these are rows of the tables, not columns."""
+
+LEAST_NAME = 5
+MOST_NAME = 17
+"""Letters of a name that a table makes room for, at least and at most."""
 
 LEAST_REACH = 0.05
 """The axis of the differences goes at least so far to both sides."""
@@ -113,7 +117,36 @@ def functions_of_rows(differences: Sequence[Mapping[str, Any]]) -> dict[str, Any
         "difference_words": difference_words,
         "signed": signed,
         "range_words": range_words,
+        "contribution_title": contribution_title,
+        "name_width": name_width,
     }
+
+
+def contribution_title(found: Mapping[str, Any]) -> str:
+    """How the column of the contributions is called; a weight is not called a contribution.
+
+    Args:
+        found: :class:`~monai_fairfl.report.contributions.Contributions`, as ``report.json`` has it.
+    """
+    source = found["source"] or ""
+    return source if source.startswith(WEIGHT_BY) else "Contribution"
+
+
+def name_width(names: Iterable[str]) -> int:
+    """Letters that the longest of these names has, as far as a table makes room for them.
+
+    >>> name_width(["elm", "hemlock"]), name_width([])
+    (8, 5)
+    """
+    longest = max((len(name) for name in names), default=0)
+    return min(max(longest + 1, LEAST_NAME), MOST_NAME)
+
+
+def _is_judged_by_others(report: Mapping[str, Any]) -> bool:
+    for strategy in report["strategies"].values():
+        if any(rule["by_round"] for rule in strategy["credit"]):
+            return True
+    return False
 
 
 def _differences(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -153,6 +186,7 @@ def _tables(report: Mapping[str, Any]) -> dict[str, Any]:
         "collaboration_columns": collaboration_columns(report),
         "tall": _sites_are_rows(report),
         "judged": judged_groups(report),
+        "judged_by_others": _is_judged_by_others(report),
         "notes": _notes(report),
         "federated": federated,
         "credited": [name for name in federated if len(report["strategies"][name]["credit"]) > 2],
@@ -170,7 +204,7 @@ def _captions(report: Mapping[str, Any]) -> dict[str, str]:
     some_judged = bool(judged_groups(report))
     return {
         "hospitals": captions.hospitals_caption(report),
-        "changes": captions.changes_caption(report, changed["differences"]) if changed else "",
+        "changes": captions.changes_caption(report, changed) if changed else "",
         "dice": captions.dice_caption(report, some_judged, _sites_are_rows(report)),
         "fairness": captions.fairness_caption(report),
         "gain": captions.gain_caption(report),
@@ -183,6 +217,7 @@ def _captions(report: Mapping[str, Any]) -> dict[str, str]:
         "last_mile": captions.LAST_MILE,
         "valued": captions.VALUED,
         "rules": captions.RULES,
+        "judged": captions.JUDGED,
         "free_riding": captions.FREE_RIDING,
         "provenance": captions.PROVENANCE,
     }

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from monai_fairfl.report.contributions import contributor_of
 from monai_fairfl.report.details import heat_maps, label_of, line_plots
 from monai_fairfl.report.figures import Figure, bars, heat_map, small_multiples
 from monai_fairfl.report.valuations import bars_of
@@ -129,7 +130,7 @@ def _similarity(report: Mapping[str, Any]) -> Figure | None:
 
 def _credit(report: Mapping[str, Any]) -> Figure | None:
     """Share of the images beside the share of the contributions, of the same strategy."""
-    name = report["focus"]
+    name = contributor_of(report, report["focus"])
     if name is None:
         return None
     rules = {}

@@ -27,6 +27,7 @@ from monai_fairfl.report.repeated_hospitals import report_over_seeds
 from monai_fairfl.report.repeated_tables import latex_tables
 from monai_fairfl.report.scores import CLOSING
 from monai_fairfl.report.summary import summarise
+from monai_fairfl.run_folder.full_run import count_words
 from monai_fairfl.statistics.paired import CaseScore, PairedComparison, compare_paired
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text, read_csv_text
@@ -140,8 +141,21 @@ def first_screen(
             "contributions": series_of(report, "contributions", only="estimates_contributions"),
         },
         # Equal comparisons have equal files, also after a kill.
-        "first_look": first_look_lines(report, with_time=False),
+        "first_look": first_look_lines(_by_method(report), with_time=False),
     }
+
+
+def _by_method(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The report, whose first looks name strategies with their number of trainings."""
+    entries = []
+    for entry in report["first_look"]:
+        counts: dict[str, int] = {}
+        for name in sorted(entry["strategies"]):
+            method = report["strategies"][name]["method"]
+            counts[method] = counts.get(method, 0) + 1
+        words = [f"{method} ({count_words(n, 'training')})" for method, n in counts.items()]
+        entries.append({**entry, "strategies": words})
+    return {**report, "first_look": entries}
 
 
 def compared_cases(cases: str, strategies: Sequence[str]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def report_over_seeds(
             baseline = None
         references = (standalone, baseline)
         strategies[name] = _entry(runs, name, cases[name], references, cases, differences)
-    focus = _focus(report, strategies)
+    focus = _focus(strategies)
     return {
         **report,
         "strategies": strategies,
@@ -119,7 +119,8 @@ def _differences(
         estimate, low, high = pair.difference
         difference = over_cases
         if not math.isnan(low) and not math.isnan(high):
-            within_noise = low <= 0 <= high
+            # Of one case the interval is over the seeds alone, and gives no verdict.
+            within_noise = low <= 0 <= high if len(common) > 1 else None
             stderr, n = over_cases.stderr, over_cases.n
             difference = Difference(estimate, stderr, n, low, high, within_noise, paired=True)
         found[pair.strategy, pair.reference] = difference
@@ -215,13 +216,15 @@ def _plain(found: Any) -> Any:
     return None if found is None else to_json(asdict(found))
 
 
-def _focus(report: Mapping[str, Any], strategies: Mapping[str, Any]) -> str | None:
-    """The strategy of the report's focus; else the first federated one."""
-    if report["focus"] is not None:
-        method: str = report["strategies"][report["focus"]]["method"]
-        if method in strategies:
-            return method
+def _focus(strategies: Mapping[str, Any]) -> str | None:
+    """The federated strategy that validates best, in the mean over its trainings."""
+    best = None
+    best_mean = -math.inf
     for name, found in strategies.items():
-        if found["strategy"] != "Standalone":
-            return name
-    return None
+        if found["strategy"] == "Standalone":
+            continue
+        mean_dice = found["validation_mean"]
+        if best is None or (mean_dice is not None and mean_dice > best_mean):
+            best = name
+            best_mean = -math.inf if mean_dice is None else mean_dice
+    return best

@@ -79,6 +79,7 @@ def render_comparison(comparison: Mapping[str, Any]) -> str:
         "sections": sections,
         "remarks": remarks_of(comparison),
         "decision": decision,
+        "contributions": _contributions(decision),
         "changes": changes,
         "first_look": comparison.get("first_look", []),
         "by_round": _by_round(comparison),
@@ -86,6 +87,26 @@ def render_comparison(comparison: Mapping[str, Any]) -> str:
         "interval": INTERVAL,
     }
     return filled(TEMPLATE, {**values, **functions_of_rows(differences)})
+
+
+def _contributions(decision: Mapping[str, Any] | None) -> Figure | None:
+    """A row for each hospital: its contribution with its range; ``None`` where none is known."""
+    if decision is None:
+        return None
+    rows = {}
+    ranges = set()
+    for site, found in decision["contributions"]["sites"].items():
+        if found["value"] is None:
+            continue
+        rows[site] = {"estimate": found["value"], "low": found["least"], "high": found["most"]}
+        if found["range_of"]:
+            ranges.add(found["range_of"])
+    if not rows:
+        return None
+    title = decision["contributions"]["source"]
+    if ranges:
+        title = f"{title}, with the range over {' or '.join(sorted(ranges))}"
+    return intervals(rows, title)
 
 
 def _by_round(comparison: Mapping[str, Any]) -> dict[str, Figure]:

@@ -47,11 +47,15 @@ LATEX = {
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts; the first column is of words, all others are of numbers."""
+    """A table of texts; the first column is of words, all others are of numbers.
+
+    ``note`` is below it, where it is not empty.
+    """
 
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
+    note: str = ""
 
 
 def tables_of(comparison: Mapping[str, Any]) -> Iterator[TextTable]:
@@ -112,9 +116,25 @@ def pairs_table(metric: str, found: Mapping[str, Any]) -> TextTable:
         )
     level = f"{100 * found['level']:g} %"
     header = ["", f"Difference ({level} interval)", "p", "p (Holm)"]
-    return TextTable(
-        f"{metric_words(metric)}: differences on the same seeds and cases", header, rows
+    title = f"{metric_words(metric)}: differences on the same seeds and cases"
+    return TextTable(title, header, rows, _which_to_believe(found))
+
+
+def _which_to_believe(found: Mapping[str, Any]) -> str:
+    """How to read an interval and a p-value that disagree."""
+    few = [site for site, cases in found["cases"].items() if cases < 2]
+    note = (
+        "The interval is of a mean that counts each hospital alike, over seeds and cases. p counts "
+        "each case alike and covers no other seed. Where p is small and the interval holds 0, "
+        "believe the interval. Where the interval excludes 0 and p is large, hospitals with few "
+        "cases make the difference, and neither is sure: look at the table of the hospitals, and "
+        "test more cases."
     )
+    if few:
+        note += (
+            f" {', '.join(few)} tested one case, which no interval can draw anew: it is too narrow."
+        )
+    return note
 
 
 def metric_words(metric: str) -> str:

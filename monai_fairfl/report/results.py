@@ -20,6 +20,7 @@ from monai_fairfl.report.last_mile import LastMile
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.series import EstimatedPoint, Point
 from monai_fairfl.report.similarity import Similarity
+from monai_fairfl.report.touched import Touched
 from monai_fairfl.statistics.fairness import Performance
 
 
@@ -96,7 +97,11 @@ class StrategyResult:
         standalone: name of the run against which it is measured.
         no_standalone: why there is none.
         comparable: its scores are of the common measurement and of all sites of its group.
-        validation_mean: mean over the sites of the Dice on validation cases.
+        validation_mean: mean over the sites of the Dice on validation cases, without those whose
+            reports its group's guards and limits often refused or limited.
+        guards: names of the guards of the run; ``None`` where its ledger does not say.
+        touched: site -> what guards and limits did with it.
+        withdrawn: sites that withdrew from it afterwards.
         fedavg: name of the FedAvg run of the same data, split and seed; ``None`` for itself.
         similarity: how alike the sites' updates are; ``None`` where the ledger does not say.
         settings: of its training, as its ``config.json`` records them.
@@ -132,6 +137,9 @@ class StrategyResult:
     no_standalone: str | None
     comparable: bool
     validation_mean: float | None
+    guards: Sequence[str] | None
+    touched: Mapping[str, Touched]
+    withdrawn: Sequence[str]
     fedavg: str | None
     similarity: Similarity | None
     settings: Mapping[str, Any]
@@ -166,6 +174,7 @@ class Report:
         compared: names of the runs in groups that may be compared.
         first_look: runs that are not judged, and why.
         focus: name of the run that the sentences are about.
+        doubted: sites whose own reports had no part in that choice.
         sites: site -> its data.
         groups: group -> its sites, where all runs have the same groups.
         strategies: name of a run -> its results.
@@ -183,6 +192,7 @@ class Report:
     compared: Sequence[Sequence[str]]
     first_look: Sequence[FirstLook]
     focus: str | None
+    doubted: Sequence[str]
     sites: Mapping[str, SiteData]
     groups: Mapping[str, Sequence[str]]
     strategies: Mapping[str, StrategyResult]

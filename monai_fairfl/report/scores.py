@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from monai_fairfl.report.numbers import Number
@@ -161,16 +161,22 @@ def comparable(scores: Mapping[str, Scores], measurement: str) -> set[str]:
     return {name for name, rounds in after_rounds.items() if rounds == most}
 
 
-def validation_mean(run: Run) -> float | None:
-    """Mean over the sites of the closing validation score, or else of each site's newest one."""
+def validation_mean(run: Run, without: Collection[str] = ()) -> float | None:
+    """Mean over the sites of the closing validation score, or else of each site's newest one.
+
+    Args:
+        run: in question.
+        without: sites that do not count, unless nobody else is there.
+    """
+    sites = [site for site in run.sites if site not in without] or run.sites
     values = []
-    for site in run.sites:
+    for site in sites:
         number = run.closing(site, "score")
         if number is not None:
             values.append(number.value)
 
     if not values:
-        for site in run.sites:
+        for site in sites:
             dice = _dice_before_last_round(run, site)
             if dice:
                 values.append(dice[max(dice)].value)

@@ -13,6 +13,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.comparison import MARGIN
+from monai_fairfl.report.contributions import is_weight
 from monai_fairfl.report.last_mile import last_mile_words
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.verdicts import verdict_of
@@ -200,6 +201,12 @@ def _contribution_clause(strategy: Mapping[str, Any], result: Mapping[str, Any])
     are_shares = len(values) > 1 and abs(sum(values) - 1) < SHARE_TOLERANCE
     unit = strategy["estimates"] or ""
     digits = 2 if are_shares or unit.startswith("share") else 3
+
+    if is_weight(strategy):
+        value = contribution["value"]
+        even = f" (an even share is {1 / len(values):.2f})" if len(values) > 1 else ""
+        when = _last_round(strategy, contribution)
+        return f"{strategy['method']} gives it a weight{when} of {value:.2f}{even}"
 
     details = []
     if unit:

@@ -13,10 +13,12 @@ from monai_fairfl.report import captions
 from monai_fairfl.report.comparison import difference_words
 from monai_fairfl.report.events import grouped
 from monai_fairfl.report.figures import Figure, small_multiples
+from monai_fairfl.report.judging import MEAN_DICE
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.page import dice_text, functions_of_rows
 from monai_fairfl.report.sentences import dice_words
 from monai_fairfl.report.templates import filled
+from monai_fairfl.run_folder.full_run import count_words
 from monai_fairfl.run_folder.withdrawn import SITE_REPORTS
 from monai_fairfl.utils.files import safe_name, write_atomically
 
@@ -86,6 +88,7 @@ def render_site(report: Mapping[str, Any], site: str) -> str:
         "strategy": decision["strategy"],
         "hospital": hospital,
         "contributions": decision["contributions"]["meaning"],
+        "source": decision["contributions"],
         "not_judged": _not_judged(report),
         "dice_rows": [_dice_row(name, found, site) for name, found in mine.items()],
         "last_mile": _last_mile_rows(mine, site),
@@ -111,7 +114,11 @@ def _not_judged(report: Mapping[str, Any]) -> dict[str, str]:
     name = report["focus"]
     if name is None or report["strategies"][name]["judged"]:
         return {}
-    return {name: report["strategies"][name]["not_judged"]}
+    why = report["strategies"][name]["not_judged"]
+    if why.startswith(MEAN_DICE):
+        # The mean is over the hospitals: no number of theirs is on this page.
+        why = "the hospitals' mean Dice is too low to judge anything"
+    return {name: why}
 
 
 def _dice_row(name: str, strategy: Mapping[str, Any], site: str) -> list[str]:
@@ -162,11 +169,11 @@ def _data_words(data: Mapping[str, Any]) -> str:
     """What the site brought, as far as its runs agree on it."""
     words = []
     if data["cases"] is not None:
-        words.append(f"{data['cases']} training cases")
+        words.append(count_words(data["cases"], "training case"))
     if data["images"] is not None:
-        words.append(f"{data['images']} images per epoch")
+        words.append(f"{count_words(data['images'], 'image')} per epoch")
     if data["scored"] is not None:
-        words.append(f"{data['scored']} cases behind its Dice")
+        words.append(f"{count_words(data['scored'], 'case')} behind its Dice")
     if not words:
         return "What it brought is not recorded, or differs from run to run."
     return f"{', '.join(words)}."

@@ -15,6 +15,7 @@ from monai_fairfl.report.cases import paired_differences
 from monai_fairfl.report.cautions import (
     differences_of_groups,
     different_structures,
+    limited_reports,
     outdated_valuations,
     sites_without_test_scores,
     suspicious_sites,
@@ -62,6 +63,7 @@ from monai_fairfl.report.series import (
     weight_series,
 )
 from monai_fairfl.report.similarity import similarity_of
+from monai_fairfl.report.touched import often_touched, touched_of
 from monai_fairfl.report.valuations import is_current
 from monai_fairfl.statistics import fairness
 from monai_fairfl.strategies.catalogue import shipped
@@ -109,6 +111,11 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     # What each run is measured against, whether it may be judged, and its numbers.
     judgements: dict[str, Judgement] = {}
     strategies: dict[str, StrategyResult] = {}
+    doubted = {}
+    for group in groups:
+        doubted_of_group = often_touched(group)
+        for run in group:
+            doubted[run.name] = doubted_of_group
     first_standalone = _first_standalone(runs)
     free_riding: list[Event] = []
     for run in runs:
@@ -124,17 +131,19 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             yardstick=yardstick,
             fedavg=_fedavg_of(run, group, comparable_names),
             judgement=judgement,
+            doubted=doubted[run.name],
             is_comparable=has_comparable_score and _scores_all_sites(scores[run.name], group),
         )
         if yardstick.why_none is not None and first_standalone is not None:
             warnings.append(unknown_gain(run, yardstick.why_none))
-        warnings.extend(withdrawn_sites(run))
         warnings.extend(without_pairs(run))
         warnings.extend(outdated_valuations(run))
         of_run = list(free_riding_of(run))
         free_riding.extend(of_run)
         warnings.extend(suspicious_sites(run, strategies[run.name].flagged, of_run))
+        warnings.extend(limited_reports(run, strategies[run.name].touched))
 
+    focus = _focus(runs, groups, strategies, doubted)
     compared = []
     for group in groups:
         compared.append([run.name for run in group])
@@ -153,7 +162,8 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         standalone=first_standalone,
         compared=compared,
         first_look=first_look(runs, judgements),
-        focus=_focus(runs, groups, strategies),
+        focus=focus,
+        doubted=[] if focus is None else sorted(doubted[focus]),
         sites={site: _site_data(site, runs, scores) for site in sorted(sites)},
         groups=_common_groups(runs),
         strategies=strategies,
@@ -163,6 +173,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
             *differences_of_groups(groups, scores),
             *different_structures(runs, measurement),
             *sites_without_test_scores(runs),
+            *withdrawn_sites(runs),
             *warnings,
         ],
     )
@@ -177,6 +188,7 @@ def _strategy_result(
     yardstick: Yardstick,
     fedavg: Run | None,
     judgement: Judgement,
+    doubted: Collection[str],
     is_comparable: bool,
 ) -> StrategyResult:
     """The results of one run.
@@ -188,6 +200,7 @@ def _strategy_result(
         yardstick: against which the run is measured.
         fedavg: the FedAvg run with which it may be compared; ``None`` where there is none.
         judgement: whether verdicts are given on it.
+        doubted: sites whose own reports do not count where a run is chosen.
         is_comparable: whether its scores can be compared with those of its group.
     """
     mine = scores[run.name]
@@ -246,7 +259,10 @@ def _strategy_result(
         standalone=standalone_name,
         no_standalone=yardstick.why_none,
         comparable=is_comparable,
-        validation_mean=validation_mean(run),
+        validation_mean=validation_mean(run, doubted),
+        guards=run.start.get("guards"),
+        touched=touched_of(run),
+        withdrawn=list(run.withdrawn),
         fedavg=fedavg_name,
         similarity=similarity_of(run),
         settings={key: run.config[key] for key in SETTINGS if run.config.get(key) is not None},
@@ -369,14 +385,17 @@ def _focus(
     runs: Sequence[Run],
     groups: Sequence[Sequence[Run]],
     strategies: Mapping[str, StrategyResult],
+    doubted: Mapping[str, Collection[str]],
 ) -> str | None:
     """The federated run that the report is about.
 
     Runs with a score of every site go first: means over other sites are of other patients. Then
     finished runs do. Of several groups it is the first that has Standalone, else the first: the
-    best of several seeds would be chosen by chance. Of these runs those go first that say who
-    contributed what, and then the one with the best mean on validation cases. It is never chosen
-    on test cases.
+    best of several seeds would be chosen by chance. Of these runs it is the one with the best mean
+    on validation cases, whose model one would use. It is never chosen on test cases.
+
+    Where guards or limits often refused what a site sent, guarded runs go first: the others took
+    the same in unseen. That site's own validation does not count, since it may be false.
     """
     candidates = [run for run in runs if not run.is_standalone]
     of_all_sites = [run for run in candidates if strategies[run.name].comparable]
@@ -400,18 +419,11 @@ def _focus(
 
     def preference(run: Run) -> tuple[bool, float]:
         found = strategies[run.name]
+        attacked = bool(doubted[run.name])
         mean = found.validation_mean
-        return says_who_contributed(found), -math.inf if mean is None else mean
+        return attacked and bool(found.guards), -math.inf if mean is None else mean
 
     return max(eligible[0], key=preference).name
-
-
-def says_who_contributed(strategy: StrategyResult) -> bool:
-    """Whether a run says who contributed what: by its method, by judges or by a valuation."""
-    judged = False
-    for rule in strategy.credit:
-        judged = judged or any(credit.value is not None for credit in rule.judged.values())
-    return strategy.estimates_contributions or judged or bool(strategy.valuations)
 
 
 def _site_data(site: str, runs: Sequence[Run], scores: Mapping[str, Scores]) -> SiteData:

@@ -38,6 +38,7 @@ def write_report(
     run_dirs: Sequence[str | Path],
     out: str | Path | None = None,
     failed: Mapping[str, str] | None = None,
+    names: Mapping[str | Path, str] | None = None,
 ) -> dict[str, Any]:
     """Report one run, or several strategies side by side over the same sites and seeds.
 
@@ -53,6 +54,7 @@ def write_report(
             with its own numbers only.
         failed: name -> why, of strategies of the same comparison whose run failed and is not
             reported.
+        names: folder of a run -> its name in the report; by default it is that of its strategy.
 
     Returns:
         What ``report.json`` holds: a :class:`~monai_fairfl.report.results.Report`, and
@@ -75,7 +77,7 @@ def write_report(
     >>> report["strategies"]["FedAvg"]["finished"]
     False
     """
-    runs = load_runs(run_dirs)
+    runs = load_runs(run_dirs, names)
     folder = _common_folder(run_dirs) if out is None else Path(out)
 
     report = summarise(runs)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -208,7 +209,7 @@ def test_the_statement_lists_files_rounds_effect_and_what_remains(folder: Path) 
     run = folder / "run"
     before = contents(run)
     records = read_ledger(run / "ledger.jsonl")
-    [statement] = withdraw(run, "elm")
+    [statement] = withdraw(run, "elm", others=True)
     assert read_statement(run, "elm") == statement and statement.ended
     paths = {entry["path"]: entry for entry in statement.deleted}
     assert set(before) - set(contents(run)) == set(paths)
@@ -223,6 +224,16 @@ def test_the_statement_lists_files_rounds_effect_and_what_remains(folder: Path) 
     text = (run / "withdrawn/elm.md").read_text()
     for part in ("updates/round-0001/clients/elm.safetensors", "append-only", "nobody can take"):
         assert part in text
+
+
+def test_the_statement_for_the_hospital_has_no_other_sites_numbers(folder: Path) -> None:
+    run = folder / "run"
+    [statement] = withdraw(run, "elm")
+    assert statement.what_if == {}
+    text = (run / "withdrawn/elm.md").read_text()
+    [others] = re.findall("## What the others' numbers would be.*?##", text, re.DOTALL)
+    assert "monai-fairfl what-if RUN --without elm" in others
+    assert not [site for site in OTHERS if site in others]
 
 
 def test_a_valuation_names_who_withdrew_and_the_others_updates_are_still_read(

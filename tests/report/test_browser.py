@@ -45,6 +45,8 @@ frame.onload = () => {
   const found = {
     requests: frame.contentWindow.performance.getEntriesByType("resource").length,
     width: page.documentElement.scrollWidth,
+    scrolled: all(".scroll").filter((element) => element.scrollWidth > element.clientWidth + 1)
+      .map((element) => element.getAttribute("aria-label")),
     wide: wide.map((element) => element.outerHTML.slice(0, 80)),
     rows: [...rows].map((row) => ({
       site: row.querySelector("th").textContent,
@@ -121,7 +123,7 @@ def test_each_hospital_is_a_row_with_one_verdict_and_they_add_up(
         if verdict.title in titles:
             counts[verdict.counted] = titles.count(verdict.title)
     words = ", ".join(f"{count} {counted}" for counted, count in counts.items())
-    assert found["lead"] == f"FedCE, 4 hospitals: {words}."
+    assert found["lead"] == f"{numbers['focus']}, 4 hospitals: {words}."
     assert sum(counts.values()) == 4
 
     assert found["requests"] == 0
@@ -130,6 +132,8 @@ def test_each_hospital_is_a_row_with_one_verdict_and_they_add_up(
     assert found["width"] <= width and found["wide"] == []
     if width > PHONE:
         assert found["first"] < 800
+    # No table scrolls sideways.
+    assert found["scrolled"] == []
 
 
 @pytest.mark.slow

@@ -106,7 +106,7 @@ def test_the_page_is_small_has_no_script_and_draws_what_it_has(page: Elements) -
         "Validation Dice by rounds finished, Standalone",
         "Aggregation weight by round, FedAvg",
         "Contribution by round, FedCE",
-        "Mean cosine of the sites' updates, FedCE",
+        "Mean cosine of the sites' updates, FedAvg",
     ):
         assert title in titles
     # FedAvg estimates no contributions, and Standalone has no weights.

@@ -31,6 +31,10 @@ SHARES = {0: 0.5, 1: 0.56, 2: 0.53}
 """Seed -> FedCE's contribution of yew."""
 
 
+VALIDATION = {"Standalone": 0.4, "FedAvg": 0.45, "FedCE": 0.5}
+"""Strategy -> Dice on validation cases of the first seed."""
+
+
 def case_scores(strategy: str, seed: int, site: str) -> dict[str, float]:
     """Case -> Dice: cases differ most, then strategies, then seeds."""
     generator = np.random.default_rng([seed, len(strategy), len(site), ord(site[0])])
@@ -53,7 +57,9 @@ def train(write_run: WriteRun, strategy: str, seed: int, **config: Any) -> Path:
     record = {
         "contributions": contributions,
         "samples": {"elm": 40, "oak": 40, "yew": 20},
-        "measurements": {site: {"global_score": 0.5 + 0.1 * seed} for site in tables},
+        "measurements": {
+            site: {"global_score": VALIDATION[strategy] + 0.1 * seed} for site in tables
+        },
     }
     run = write_run(
         strategy,
@@ -87,6 +93,7 @@ def test_the_interval_of_a_hospital_is_that_over_seeds_and_its_cases(
     found = compared(write_run, tmp_path)
     decision = found["decision"]
     assert decision["strategy"] == "FedCE"
+    assert decision["contributions"]["strategy"] == "FedCE"
     for site, hospital in decision["hospitals"].items():
         scores = []
         for strategy in GAINS:
@@ -152,3 +159,49 @@ def test_the_terminal_has_a_line_for_each_hospital(write_run: WriteRun, tmp_path
     text = comparison_text(compared(write_run, tmp_path))
     assert re.search(r"^elm: Better off than alone; Dice 0\.\d{3}, alone 0\.\d{3}", text, re.M)
     assert "Who contributed what: FedCE estimates contributions" in text
+
+
+def test_the_rows_are_of_the_strategy_that_validates_best_and_the_weights_of_fedce(
+    write_run: WriteRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VALIDATION, "FedAvg", 0.55)
+    found = compared(write_run, tmp_path)
+    decision = found["decision"]
+    assert decision["strategy"] == "FedAvg"
+    assert decision["contributions"]["strategy"] == "FedCE"
+    verdicts = {site: hospital["verdict"] for site, hospital in decision["hospitals"].items()}
+    assert verdicts["yew"] != "better"
+    assert decision["hospitals"]["yew"]["contribution"]["range_of"] == "3 seeds"
+    # What FedCE changes against FedAvg stays on the page.
+    assert found["changes"]["strategy"] == "FedCE"
+    page = (tmp_path / "comparison.html").read_text()
+    assert "By FedCE, with the range over 3 seeds" in page
+    assert "p counts each case alike" in page
+
+
+def test_one_case_gives_no_verdict_over_seeds_and_is_marked(
+    write_run: WriteRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every_case = case_scores
+
+    def one_case_at_elm(strategy: str, seed: int, site: str) -> dict[str, float]:
+        scores = every_case(strategy, seed, site)
+        return dict(list(scores.items())[:1]) if site == "elm" else scores
+
+    monkeypatch.setitem(globals(), "case_scores", one_case_at_elm)
+    found = compared(write_run, tmp_path)
+    elm = found["decision"]["hospitals"]["elm"]
+    assert elm["n"] == 1 and elm["difference"]["low"] > 0
+    assert elm["verdict"] == "too_few_cases"
+    page = (tmp_path / "comparison.html").read_text()
+    assert page.count("one case: the interval is over the seeds only") == 1
+    assert "elm tested one case" in page
+
+
+def test_a_first_look_of_many_trainings_names_strategies(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
+    full_run = {"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}
+    found = compared(write_run, tmp_path, full_run=full_run)
+    names = "FedAvg (3 trainings), FedCE (3 trainings), Standalone (3 trainings): "
+    assert any(line.startswith(names) for line in found["first_look"])

@@ -15,6 +15,7 @@ from helpers.ledgers import read_lines, replace_closing_scores
 from scipy import stats
 
 from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.hospitals import decision_of
 from monai_fairfl.report.summary import summarise
 
 WriteRun = Callable[..., Path]
@@ -86,20 +87,27 @@ def test_the_report_is_about_the_strategy_that_validates_best_not_that_tests_bes
     assert summarise(load_runs([first, second]))["focus"] == "CGSV"
 
 
-def test_the_report_is_about_a_strategy_that_says_who_contributed_what(
+def test_verdicts_are_of_the_model_that_validates_best_and_contributions_of_who_has_them(
     write_run: WriteRun,
 ) -> None:
+    shares = {"contributions": {"elm": 1.0}}
     average = with_scores(write_run("FedAvg", {"elm": 0}), score=0.9, test_score=0.5)
-    other = with_scores(write_run("FedCE", {"elm": 0}), score=0.6, test_score=0.8)
-    assert summarise(load_runs([average, other]))["focus"] == "FedCE"
+    fedce = write_run("FedCE", {"elm": 0}, rounds=[shares])
+    other = with_scores(fedce, score=0.6, test_score=0.8)
+    report = summarise(load_runs([average, other]))
+    decision = decision_of(report, report["focus"])
+    assert decision.strategy == "FedAvg"
+    assert decision.hospitals["elm"].federation == 0.5
+    assert decision.contributions.strategy == "FedCE"
 
-    # A valuation answers, too.
+    # FedAvg answers itself where it is valued.
     (average / "valuations").mkdir()
     shares = {"name": "v", "values": {}, "shares": {"elm": 1.0}, "own": None}
     shares |= dict.fromkeys(("strategy", "method", "utility", "data"), "mean")
     shares |= {"evaluations": 1, "rank_stability": None, "total": 0.1}
     (average / "valuations" / "v.json").write_text(json.dumps(shares))
-    assert summarise(load_runs([average, other]))["focus"] == "FedAvg"
+    report = summarise(load_runs([average, other]))
+    assert decision_of(report, report["focus"]).contributions.strategy == "FedAvg"
 
 
 def test_the_sentences_are_never_about_a_strategy_that_lacks_a_weak_site(

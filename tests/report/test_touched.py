@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What guards and limits did stands beside each hospital, and a liar does not choose the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.ledgers import replace_closing_scores
+
+from monai_fairfl.report import write_report
+from monai_fairfl.report.contributions import COARSE
+
+WriteRun = Callable[..., Path]
+SITES = ("ash", "hemlock", "yew")
+NOISE = {"guard": "Noise", "action": "quarantine", "reason": "it is random numbers"}
+ATTACKED = {
+    "verdicts": {"hemlock": [NOISE]},
+    "notes": {"yew": "leave_one_out_error 1 clipped to 0.6"},
+    "contributions": {"ash": 0.5, "yew": 0.5},
+    "aggregation": {"ash": 0.5, "yew": 0.5},
+}
+
+
+def trained(write_run: WriteRun, name: str, validation: dict[str, float], **start: Any) -> Path:
+    """A run of three hospitals with these scores on validation cases; all test 0.8."""
+    run = write_run("FedCE", dict.fromkeys(SITES, 0.8), folder=name, **start)
+    closing = {}
+    for site, score in validation.items():
+        closing[site] = {"own": {"score": score, "test_score": 0.8}}
+    replace_closing_scores(run, closing)
+    return run
+
+
+@pytest.fixture
+def report(write_run: WriteRun, tmp_path: Path) -> dict[str, Any]:
+    """An honest run, and one with two attackers and guards, with names of their own."""
+    honest = {"ash": 0.85, "hemlock": 0.9, "yew": 0.9}
+    lied = {"ash": 0.8, "hemlock": 0.9, "yew": 0.0}
+    names = {
+        trained(write_run, "honest", honest, guards=[]): "nobody attacks",
+        trained(write_run, "guarded", lied, guards=["Noise"], rounds=[ATTACKED] * 2): "guarded",
+    }
+    return write_report(list(names), tmp_path / "out", names=names)
+
+
+def test_the_guarded_run_goes_first_and_a_liars_report_does_not_count(
+    report: dict[str, Any],
+) -> None:
+    decision = report["decision"]
+    assert report["focus"] == "guarded"
+    assert report["doubted"] == ["hemlock", "yew"]
+    # The means are over ash alone.
+    means = "nobody attacks 0.850, guarded 0.800. It leaves out hemlock, yew"
+    assert means in decision["why"]
+
+
+def test_each_hospital_shows_what_guards_and_limits_did(
+    report: dict[str, Any], tmp_path: Path
+) -> None:
+    hospitals = report["decision"]["hospitals"]
+    assert hospitals["ash"]["guards"] == []
+    assert hospitals["hemlock"]["guards"] == ["update refused in 2 of 2 rounds (Noise)"]
+    assert hospitals["yew"]["guards"] == ["own report limited in 2 of 2 rounds"]
+    assert any("Ask yew how it validates" in line for line in hospitals["yew"]["advice"])
+    assert any("yew in 2 of 2 rounds" in warning for warning in report["warnings"])
+    page = (tmp_path / "out" / "report.html").read_text()
+    first_screen = page.split("For the engineer")[0]
+    assert "update refused in 2 of 2 rounds (Noise)" in first_screen
+    # Nobody trained alone: two empty columns are left out.
+    assert '<th scope="col">Alone</th>' not in first_screen
+    site = (tmp_path / "out" / "site_reports" / "yew.html").read_text()
+    assert "own report limited in 2 of 2 rounds" in site and "hemlock" not in site
+
+
+def test_a_weight_is_not_called_a_contribution(report: dict[str, Any]) -> None:
+    contributions = report["decision"]["contributions"]
+    assert contributions["source"] == "Weight by guarded"
+    assert "do not say what a hospital is worth" in contributions["meaning"]
+    assert contributions["sites"]["yew"]["words"].startswith("weighs")
+
+
+def test_who_withdrew_is_named_once_and_is_not_asked_to_train(write_run: WriteRun) -> None:
+    config = {"full_run": {"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}}
+    runs = []
+    for strategy in ("Standalone", "FedCE"):
+        run = write_run(strategy, {"ash": 0.8, "yew": 0.8}, config=config)
+        (run / "withdrawn").mkdir()
+        (run / "withdrawn" / "yew.json").write_text("{}")
+        runs.append(run)
+    report = write_report(runs)
+    [warning] = [text for text in report["warnings"] if "withdrew" in text]
+    assert warning.startswith("yew withdrew from Standalone, FedCE: ")
+    hospitals = report["decision"]["hospitals"]
+    assert hospitals["yew"]["advice"] == ["It withdrew from this run: do not train with it again"]
+    assert "train the full run" in hospitals["ash"]["advice"][0]
+
+
+def test_values_whose_sign_judges_or_rounds_dispute_are_too_coarse_to_tell(
+    write_run: WriteRun,
+) -> None:
+    names = ("ash", "box", "elm", "oak", "yew")
+    first = dict(zip(names, (0.03, 0.02, 0.02, 0.01, 0.02), strict=True))
+    # In the second round the others' Dice is higher without ash.
+    rounds = [judged(first), judged({**first, "ash": -0.01})]
+    report = write_report([write_run("FedCE", dict.fromkeys(names, 0.8), rounds=rounds)])
+    sites = report["decision"]["contributions"]["sites"]
+    assert sites["ash"]["words"] == COARSE
+    assert sites["yew"]["words"].startswith("carries")
+    rules = {rule["name"]: rule for rule in report["strategies"]["FedCE"]["credit"]}
+    by_round = rules["Judged by the other sites"]["by_round"]
+    assert by_round["ash"] == pytest.approx([-0.01, 0.03])
+    assert by_round["yew"] == pytest.approx([0.02, 0.02])
+
+
+def judged(worth: dict[str, float]) -> dict[str, Any]:
+    """A round in which five sites judge what two pairs of the others are worth."""
+    names = list(worth)
+    sites = {}
+    for place, judge in enumerate(names):
+        a, b, c, d = (names * 2)[place + 1 : place + 5]
+        sites[judge] = [{"without": [judge], "score": 0.8}]
+        for pair in ((a, b), (c, d)):
+            score = 0.8 - sum(worth[site] for site in pair)
+            sites[judge].append({"without": [judge, *pair], "score": score})
+    return {
+        "cross_evaluation": {"sites": sites, "server": [], "together": {}},
+        "aggregation": dict.fromkeys(names, 0.2),
+        "samples": dict.fromkeys(names, 9),
+    }
