@@ -22,6 +22,7 @@ from monai_fairfl.cli import (
     adapting,
     comparing,
     data,
+    describing,
     doctoring,
     flare,
     ledgers,
@@ -61,6 +62,7 @@ checked (datalist --check, flare-policy --check, verify) is not right.
 
 MODULES = (
     data,
+    describing,
     training,
     using,
     adapting,

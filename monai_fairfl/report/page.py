@@ -28,6 +28,7 @@ from monai_fairfl.report.columns import (
 from monai_fairfl.report.comparison import difference_words, signed
 from monai_fairfl.report.contributions import range_words
 from monai_fairfl.report.credit import judged_words
+from monai_fairfl.report.data_statistics import TITLES, statistics_note, statistics_rows
 from monai_fairfl.report.events import grouped
 from monai_fairfl.report.figures import interval_mark
 from monai_fairfl.report.judging import first_look_lines
@@ -71,6 +72,7 @@ def render(report: Mapping[str, Any]) -> str:
         "settings": _settings(report),
         "events": grouped(report["events"]),
         "free_riding": grouped(report["free_riding"]),
+        "statistics": _statistics(report),
         **_tables(report),
         **plots(report),
     }
@@ -113,6 +115,18 @@ def functions_of_rows(differences: Sequence[Mapping[str, Any]]) -> dict[str, Any
         "difference_words": difference_words,
         "signed": signed,
         "range_words": range_words,
+    }
+
+
+def _statistics(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The table of the hospitals' images, and how it is to be read."""
+    found = report.get("statistics")
+    if not found:
+        return None
+    return {
+        "titles": TITLES,
+        "rows": statistics_rows(found),
+        "note": statistics_note(found),
     }
 
 
@@ -185,6 +199,7 @@ def _captions(report: Mapping[str, Any]) -> dict[str, str]:
         "rules": captions.RULES,
         "free_riding": captions.FREE_RIDING,
         "provenance": captions.PROVENANCE,
+        "histograms": captions.HISTOGRAMS,
     }
 
 
