@@ -21,6 +21,7 @@ from monai_fairfl.cli import (
     adapting,
     comparing,
     data,
+    describing,
     doctoring,
     flare,
     ledgers,
@@ -60,6 +61,7 @@ checked (datalist --check, flare-policy --check, verify) is not right.
 
 MODULES = (
     data,
+    describing,
     training,
     using,
     adapting,

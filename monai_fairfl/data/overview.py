@@ -5,19 +5,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from monai_fairfl.data.checks import check_duplicates, summary_of
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.data.inspection import Inspection, inspect_site
 from monai_fairfl.data.layouts import PARTS, CaseFiles
 from monai_fairfl.errors import DataError
+from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.utils.terminal import warnings_as_notes
 
 
@@ -118,16 +114,7 @@ def as_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:
     >>> as_table({"elm": site}).splitlines()[-1].split()
     ['elm', 'folders', '1', '4', 'x', '6', '3', '0,', '255', '0', '–']
     """
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in TITLES:
-        table.add_column(title, overflow="fold")
-    for site, summary in summaries.items():
-        table.add_row(*_row(site, summary))
-    width = max(80, shutil.get_terminal_size((100, 24)).columns)
-    console = Console(width=width, markup=False, highlight=False)
-    with console.capture() as captured:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
+    return text_of_table(TITLES, [_row(site, summary) for site, summary in summaries.items()])
 
 
 def _row(site: str, summary: Mapping[str, Any]) -> list[str]:

@@ -57,6 +57,10 @@ PROVENANCE = (
     "nobody rewrote the whole ledger, changed its last record or cut off its end: store it "
     "elsewhere, and compare."
 )
+HISTOGRAMS = (
+    "Percent of the voxels in each range of intensities, of those that are shown. A gap stands for "
+    "too few cases, or for none."
+)
 CREDIT = (
     "Shares of the same whole under each rule at hand. The weight is the mean over all rounds; a "
     "strategy's own contributions are those of its last round. Their tables are below."

@@ -28,6 +28,7 @@ from monai_fairfl.report.columns import (
 from monai_fairfl.report.comparison import difference_words, signed
 from monai_fairfl.report.contributions import WEIGHT_BY, range_words
 from monai_fairfl.report.credit import judged_words
+from monai_fairfl.report.data_statistics import TITLES, statistics_note, statistics_rows
 from monai_fairfl.report.events import grouped
 from monai_fairfl.report.figures import interval_mark
 from monai_fairfl.report.judging import first_look_lines
@@ -75,6 +76,7 @@ def render(report: Mapping[str, Any]) -> str:
         "settings": _settings(report),
         "events": grouped(report["events"]),
         "free_riding": grouped(report["free_riding"]),
+        "statistics": _statistics(report),
         **_tables(report),
         **plots(report),
     }
@@ -149,6 +151,18 @@ def _is_judged_by_others(report: Mapping[str, Any]) -> bool:
     return False
 
 
+def _statistics(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The table of the hospitals' images, and how it is to be read."""
+    found = report.get("statistics")
+    if not found:
+        return None
+    return {
+        "titles": TITLES,
+        "rows": statistics_rows(found),
+        "note": statistics_note(found),
+    }
+
+
 def _differences(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The differences that the page shows with their intervals."""
     found = []
@@ -220,6 +234,7 @@ def _captions(report: Mapping[str, Any]) -> dict[str, str]:
         "judged": captions.JUDGED,
         "free_riding": captions.FREE_RIDING,
         "provenance": captions.PROVENANCE,
+        "histograms": captions.HISTOGRAMS,
     }
 
 

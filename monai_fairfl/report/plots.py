@@ -9,6 +9,7 @@ from statistics import mean
 from typing import Any
 
 from monai_fairfl.report.contributions import contributor_of
+from monai_fairfl.report.data_statistics import histogram_figure
 from monai_fairfl.report.details import heat_maps, label_of, line_plots
 from monai_fairfl.report.figures import Figure, bars, heat_map, small_multiples
 from monai_fairfl.report.valuations import bars_of
@@ -40,7 +41,11 @@ def plots(report: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "similarity": _similarity(report),
         "credit": _credit(report),
+        "histograms": None,
     }
+    statistics = report.get("statistics")
+    if statistics:
+        figures["histograms"] = histogram_figure(statistics, sites)
 
     lines = []
     for drawn in line_plots(report):

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.client_requests import PROSTATE, tiny_client, tiny_model, tiny_settings, train
+from helpers.client_requests import tiny_client, tiny_model, train
+from helpers.contract_bundles import CONTRACT_BUNDLES, ContractBundle
+from helpers.made_once import MadeOnce
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import ExtraItems
 
@@ -71,16 +73,41 @@ def undisturbed(
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
+def contract_bundle(request: pytest.FixtureRequest) -> ContractBundle:
+    """The bundle that a test is about, by ``on_every_bundle``; else the first of the list."""
+    chosen: ContractBundle = getattr(request, "param", CONTRACT_BUNDLES[0])
+    return chosen
+
+
+@pytest.fixture
+def images_of_bundle(contract_bundle: ContractBundle, made_once: MadeOnce) -> Path:
+    """The images of one site for the bundle; read only."""
+    root = made_once(f"contract_{contract_bundle.name}", contract_bundle.write_site)
+    [site] = [path for path in root.iterdir() if path.is_dir()]
+    return site
+
+
+@pytest.fixture
+def initial(contract_bundle: ContractBundle) -> dict[str, torch.Tensor]:
+    """Weights that a client of the bundle may begin from."""
+    torch.manual_seed(0)
+    return contract_bundle.weights()
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, contract_bundle: ContractBundle) -> Path:
     """A copy of the bundle in ``tmp_path/app/bundle``; an overlay saves the final model."""
     root = tmp_path / "app" / "bundle"
-    shutil.copytree(PROSTATE, root, ignore=shutil.ignore_patterns("runs", "models"))
+    ignored = shutil.ignore_patterns("runs", "models")
+    shutil.copytree(contract_bundle.root, root, ignore=ignored)
     (root / "configs" / "final.json").write_text(json.dumps(FINAL_MODEL))
     return root
 
 
 @pytest.fixture
-def built(hospitals: Path, tmp_path: Path, bundle: Path) -> Iterator[Callable[..., Any]]:
+def built(
+    contract_bundle: ContractBundle, images_of_bundle: Path, tmp_path: Path, bundle: Path
+) -> Iterator[Callable[..., Any]]:
     """Maker of clients of either kind: ``built(MonaiAlgo, overrides, send_weight_diff=False)``."""
     clients: list[Any] = []
 
@@ -92,15 +119,12 @@ def built(hospitals: Path, tmp_path: Path, bundle: Path) -> Iterator[Callable[..
         **arguments: Any,
     ) -> Any:
         settings = {
-            **tiny_settings(hospitals / "alder", tmp_path / "alder"),
-            "ckpt_dir": str(bundle / "models"),
             "val_interval": 0,
-            # Two steps an epoch.
-            "batch_size": 1,
-            # Most clients read each image once at most.
-            "cache_rate": 0.0,
+            **contract_bundle.settings(images_of_bundle, tmp_path / "alder"),
+            "ckpt_dir": str(bundle / "models"),
             **overrides,
         }
+        arguments = {**contract_bundle.arguments, **arguments}
         arguments.setdefault("bundle_root", str(bundle))
         if kind is FairMonaiAlgo:
             arguments["state_dir"] = tmp_path / "state"

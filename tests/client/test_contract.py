@@ -24,6 +24,7 @@ from helpers.algo_calls import (
     train,
 )
 from helpers.client_requests import same
+from helpers.contract_bundles import on_every_bundle
 from ignite.engine import Events
 from monai.bundle import ConfigWorkflow
 from monai.fl.client import MonaiAlgo
@@ -44,6 +45,18 @@ Weights = dict[str, torch.Tensor]
 def test_the_same_seed_gives_the_same_weights_statistics_and_metrics(
     built: Maker, overrides: dict[str, Any]
 ) -> None:
+    check_same(built, overrides)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@on_every_bundle
+def test_so_it_is_on_every_bundle(built: Maker) -> None:
+    check_same(built, {"val_interval": 1})
+
+
+def check_same(built: Maker, overrides: dict[str, Any]) -> None:
+    """Both clients train twice from the same weights, and score the same model."""
     differences = []
     models = []
     metrics = []
@@ -76,20 +89,22 @@ def test_the_same_seed_gives_the_same_weights_statistics_and_metrics(
     assert "val_mean_dice" in metrics[1]
 
 
+@on_every_bundle
 @pytest.mark.slow
 @both
 def test_a_training_counts_its_steps_and_goes_on_from_the_last(
-    built: Maker, weights: Weights, kind: type[MonaiAlgo]
+    built: Maker, initial: Weights, kind: type[MonaiAlgo]
 ) -> None:
     client = built(kind, local_epochs=2)
     for number in (1, 2):
-        train(client, weights)
+        train(client, initial)
         statistics = client.get_weights().statistics
         assert statistics[FlStatistics.NUM_EXECUTED_ITERATIONS] == 4
         assert statistics["current_epoch"] == 2 * number
         assert statistics["current_iteration"] == 4 * number
 
 
+@on_every_bundle
 @both
 def test_weights_before_a_training_are_the_initial_ones_and_a_difference_is_an_error(
     built: Maker, kind: type[MonaiAlgo]
@@ -139,9 +154,10 @@ def test_a_client_without_a_training_evaluates(
     client.finalize()
 
 
+@on_every_bundle
 @both
 def test_a_workflow_object_may_replace_the_files(
-    built: Maker, weights: Weights, kind: type[MonaiAlgo], bundle: Path
+    built: Maker, initial: Weights, kind: type[MonaiAlgo], bundle: Path
 ) -> None:
     by_files = built(kind)
     workflow = ConfigWorkflow(
@@ -151,31 +167,33 @@ def test_a_workflow_object_may_replace_the_files(
         **by_files.train_kwargs,
     )
     by_object = built(kind, train_workflow=workflow)
-    train(by_files, weights)
-    train(by_object, weights)
+    train(by_files, initial)
+    train(by_object, initial)
     assert same(by_files.get_weights().weights, by_object.get_weights().weights)
 
 
+@on_every_bundle
 @both
 def test_wrong_input_is_a_value_error(
-    built: Maker, weights: Weights, kind: type[MonaiAlgo]
+    built: Maker, initial: Weights, kind: type[MonaiAlgo]
 ) -> None:
     client = built(kind, config_evaluate_filename=None)
-    for wrong in (weights, None):
+    for wrong in (initial, None):
         with pytest.raises(ValueError, match="ExchangeObject"):
             client.train(wrong)
     with pytest.raises(ValueError, match="evaluator"):
-        client.evaluate(ExchangeObject(weights=dict(weights)))
+        client.evaluate(ExchangeObject(weights=dict(initial)))
 
-    name = next(iter(weights))
-    of_another_shape = {**weights, name: torch.ones(3)}
+    name = next(iter(initial))
+    of_another_shape = {**initial, name: torch.ones(3)}
     with pytest.raises(ValueError, match=f"Convert weight from {name} failed"):
         client.train(ExchangeObject(weights=of_another_shape))
 
 
+@on_every_bundle
 @both
 def test_a_stats_sender_is_attached_to_both_engines(
-    built: Maker, weights: Weights, kind: type[MonaiAlgo]
+    built: Maker, initial: Weights, kind: type[MonaiAlgo]
 ) -> None:
     attached = []
 
@@ -187,6 +205,6 @@ def test_a_stats_sender_is_attached_to_both_engines(
             attached.append(type(engine).__name__)
 
     client = built(kind, extra={ExtraItems.STATS_SENDER: Sender(name="sender")})
-    train(client, weights)
-    evaluate(client, weights)
+    train(client, initial)
+    evaluate(client, initial)
     assert attached == ["SupervisedTrainer", "SupervisedEvaluator"]

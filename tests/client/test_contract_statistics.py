@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.contract_bundles import on_every_bundle
 from monai.bundle import ConfigWorkflow
 from monai.fl.client import MonaiAlgo, MonaiAlgoStats
 from monai.fl.utils.constants import ExtraItems, FlStatistics
@@ -23,6 +24,7 @@ Maker = Callable[..., Any]
 
 @pytest.mark.long
 @pytest.mark.slow
+@on_every_bundle
 def test_the_statistics_of_the_data_are_those_of_monai_algo_stats(
     built: Maker, tmp_path: Path, bundle: Path
 ) -> None:

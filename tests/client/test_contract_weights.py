@@ -11,6 +11,7 @@ import pytest
 import torch
 from helpers.algo_calls import KINDS, any_change, evaluate, network, parameters_of, train
 from helpers.client_requests import same
+from helpers.contract_bundles import on_every_bundle
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.exchange_object import ExchangeObject
 
@@ -20,14 +21,15 @@ Maker = Callable[..., Any]
 Weights = dict[str, torch.Tensor]
 
 
+@on_every_bundle
 @pytest.mark.slow
 def test_stock_weights_share_the_networks_memory_and_ours_do_not(
-    built: Maker, weights: Weights
+    built: Maker, initial: Weights
 ) -> None:
     shared = {}
     for kind in KINDS:
         client = built(kind, send_weight_diff=False)
-        train(client, weights)
+        train(client, initial)
         trained = network(client)
         for tensor in client.get_weights().weights.values():
             tensor.zero_()
@@ -65,12 +67,13 @@ def test_stock_differences_to_the_live_network_are_zero_and_ours_are_not(built: 
     assert differs == {MonaiAlgo: False, FairMonaiAlgo: True}
 
 
+@on_every_bundle
 @pytest.mark.slow
 def test_a_partial_model_is_scored_by_the_stock_client_and_refused_by_ours(
-    built: Maker, weights: Weights
+    built: Maker, initial: Weights
 ) -> None:
-    name = next(iter(weights))
-    partial = {name: weights[name]}
+    name = next(iter(initial))
+    partial = {name: initial[name]}
     # The scores are of the received tensor and random ones.
     assert evaluate(built(MonaiAlgo), partial)
 
@@ -105,14 +108,15 @@ def test_statistics_of_batchnorm_that_were_not_sent_are_the_trained_models_in_an
     assert evaluate(built(MonaiAlgo), parameters) != expected
 
 
+@on_every_bundle
 @pytest.mark.slow
 def test_stock_metrics_are_overwritten_by_the_next_evaluation_and_ours_are_not(
-    built: Maker, weights: Weights
+    built: Maker, initial: Weights
 ) -> None:
     overwritten = {}
     for kind in KINDS:
         client = built(kind)
-        first = client.evaluate(ExchangeObject(weights=dict(weights))).metrics
-        second = client.evaluate(ExchangeObject(weights=dict(weights))).metrics
+        first = client.evaluate(ExchangeObject(weights=dict(initial))).metrics
+        second = client.evaluate(ExchangeObject(weights=dict(initial))).metrics
         overwritten[kind] = first is second
     assert overwritten == {MonaiAlgo: True, FairMonaiAlgo: False}

@@ -47,6 +47,15 @@ def is_nifti(path: str | Path) -> bool:
     return str(path).lower().endswith((".nii", ".nii.gz"))
 
 
+def is_picture(path: str | Path) -> bool:
+    """Whether the name ends as that of a PNG, JPEG, TIFF or BMP file.
+
+    >>> is_picture("OD_1.JPG"), is_picture("Case00.nii.gz")
+    (True, False)
+    """
+    return _is_readable_kind(Path(path).name) and not is_nifti(path)
+
+
 def is_image(name: str) -> bool:
     """Whether the name ends as an image's, also of a kind that is not read here, and is not hidden.
 

@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Files with the statistics of sites: what hospitals send, and what a run's report shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.statistics.disclosure import over_sites
+
+FILE = "statistics.json"
+"""Its name in the folder of a run."""
+
+KIND = "monai-fairfl statistics"
+FORMAT = 1
+
+SAME = ("format", "least", "histogram")
+"""What files must agree in, to be combined."""
+
+
+def document(
+    sites: Mapping[str, Mapping[str, Any]], least: int, bins: int, limits: tuple[float, float]
+) -> dict[str, Any]:
+    """The statistics of sites and over all of them, for JSON.
+
+    Args:
+        sites: site -> what :func:`~monai_fairfl.statistics.disclosure.site_statistics` returned.
+        least: the smallest count of cases behind a number.
+        bins: of the histograms.
+        limits: their lower and upper end.
+
+    >>> found = document({"elm": {"withheld": "fewer than 5 cases"}}, 5, 8, (0.0, 256.0))
+    >>> found["histogram"], found["all"]
+    ({'low': 0.0, 'high': 256.0, 'bins': 8}, {'withheld': 'no site has enough cases'})
+    """
+    low, high = limits
+    return {
+        "kind": KIND,
+        "format": FORMAT,
+        "least": least,
+        "histogram": {"low": low, "high": high, "bins": bins},
+        "sites": {name: dict(sites[name]) for name in sorted(sites)},
+        "all": over_sites(sites),
+    }
+
+
+def is_document(path: Path) -> bool:
+    """Whether a file has the statistics of sites; another JSON file may be a site's data list."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("kind") == KIND
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The statistics of a file. Those over all sites are computed again.
+
+    Raises:
+        ConfigError: when it cannot be read, is of another format, or is damaged.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+        if found["kind"] != KIND:
+            raise ValueError(f"its kind is {found['kind']!r}")
+        if found["format"] != FORMAT:
+            raise ConfigError(
+                f"{path} has format {found['format']!r}, and this version of monai_fairfl reads "
+                f"{FORMAT}: use the same version at all sites"
+            )
+        bins = found["histogram"]
+        limits = (float(bins["low"]), float(bins["high"]))
+        return document(found["sites"], int(found["least"]), int(bins["bins"]), limits)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{path} is no whole file of monai-fairfl statistics ({error!r}); make it again"
+        ) from error
+
+
+def merged(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The statistics of several files as one.
+
+    Args:
+        documents: name of the file -> its statistics.
+
+    Raises:
+        ConfigError: when two files have the same site, or cannot be combined.
+    """
+    first, *_ = documents
+    sites: dict[str, Mapping[str, Any]] = {}
+    origin: dict[str, str] = {}
+    for file, found in documents.items():
+        for key in SAME:
+            if found[key] != documents[first][key]:
+                raise ConfigError(
+                    f"{first} and {file} differ in {key!r} ({documents[first][key]} and "
+                    f"{found[key]}): make them with the same --least, --range and --bins"
+                )
+        for site, numbers in found["sites"].items():
+            if site in sites:
+                raise ConfigError(f"site {site!r} is in {origin[site]} and in {file}: give one")
+            sites[site] = numbers
+            origin[site] = file
+    of_first = documents[first]
+    limits = (of_first["histogram"]["low"], of_first["histogram"]["high"])
+    return document(sites, of_first["least"], of_first["histogram"]["bins"], limits)
+
+
+def without_sites(found: Mapping[str, Any], absent: Collection[str]) -> dict[str, Any]:
+    """The same statistics without some sites, such as those that have withdrawn."""
+    sites = {name: site for name, site in found["sites"].items() if name not in absent}
+    limits = (found["histogram"]["low"], found["histogram"]["high"])
+    return document(sites, found["least"], found["histogram"]["bins"], limits)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
