@@ -105,7 +105,7 @@ class ComparisonPlan:
         bundle: its folder.
         sites_root: one folder per hospital.
         strategies: in the order of the tables, each as on a command line, ``FedAvg`` or
-            ``CGSV(beta=2)``, or made already.
+            ``CGSV(gamma=None)``, or made already.
         seeds: of the repeats, each trained for every strategy.
         folds: of a cross-validation, in which every case is tested once; ``None``: the bundle's own
             split.

@@ -21,7 +21,7 @@ def add_commands(add: Add) -> None:
         "compare",
         compare,
         "compare hospitals --strategies FedAvg FedCE --quick\n"
-        'compare hospitals --strategies FedAvg FedCE "CGSV(beta=2)" --seeds 0 1 2 --folds 4',
+        'compare hospitals --strategies FedAvg FedCE "CGSV(gamma=None)" --seeds 0 1 2 --folds 4',
     )
     command.epilog = f"{command.epilog}\n{NOTES}"
     command.add_argument(
@@ -30,8 +30,8 @@ def add_commands(add: Add) -> None:
         nargs="+",
         required=True,
         metavar="STRATEGY",
-        help='two or more, in the order of the tables: FedAvg, "CGSV(beta=2)", "FedCE(\'sum\')", '
-        "or one of your own by its dotted path",
+        help="two or more, in the order of the tables: FedAvg, \"CGSV(gamma=None)\", "
+        "\"FedCE('sum')\", or one of your own by its dotted path",
     )
     command.add_argument(
         "--seeds",
@@ -89,7 +89,7 @@ def compare(args: argparse.Namespace) -> Answer:
     trainings = count_words(len(runs), "training")
     rounds = count_words(training["rounds"], "round")
     epochs = count_words(training["local_epochs"], "local epoch")
-    opening = f"{trainings} of {rounds} of {epochs}. {time}\n\n{line.text}\n"
+    opening = f"Into the folder {out}\n{trainings} of {rounds} of {epochs}. {time}\n\n{line.text}\n"
     output.print(opening, markup=False, soft_wrap=True)
     with output_into(out / "log.txt", args.verbose):
         found = run_comparison(plan, out, args.jobs, args.devices)

@@ -30,7 +30,7 @@ def federation_line(
         bundle: its folder.
         sites_root: one folder per hospital.
         run_dir: gets the run.
-        strategies: each as on a command line, such as ``FedCE`` or ``CGSV(beta=2)``.
+        strategies: each as on a command line, such as ``FedCE`` or ``CGSV(gamma=None)``.
         quick: the bundle's first look.
         config: a file with keys of ``federate.json``, which count more than those of the bundle.
         overrides: plain values of the training configuration, beside those of the files.

@@ -37,6 +37,7 @@ class AFL(Strategy):
     paper = "Mohri et al., ICML 2019"
     client_does = "measures the received model's training loss; trains"
     client_sends = "update, 1 number"
+    trusts = "the training losses that clients report"
     cost = "training + 1 pass over the training images"
     requires = frozenset({"global_loss"})
     state = ("mixture",)

@@ -126,6 +126,9 @@ class Strategy(ABC):
     client_sends: ClassVar[str] = "update"
     """What leaves a client in a round."""
 
+    trusts: ClassVar[str] = ""
+    """What clients send or report that decides their weights, and that the server cannot check."""
+
     phases: ClassVar[int] = 1
     """Exchanges of a round."""
 

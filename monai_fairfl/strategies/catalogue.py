@@ -76,8 +76,8 @@ def describe(name: str) -> dict[str, Any]:
         ``target`` and ``config`` (its ``_target_``), ``summary`` and ``description`` (its
         docstring), ``arguments`` (name -> default), ``needed_arguments`` (names of those without a
         default), and its class attributes: ``paper``, ``estimates``, ``client_does``,
-        ``client_sends``, ``phases``, ``cost`` (of a round), ``requires`` (measurements the sites
-        must be able to make), ``min_clients``, ``personal``.
+        ``client_sends``, ``trusts``, ``phases``, ``cost`` (of a round), ``requires`` (measurements
+        the sites must be able to make), ``min_clients``, ``personal``.
 
     Raises:
         ConfigError: when there is no such strategy, see :func:`find`.
@@ -103,6 +103,7 @@ def describe(name: str) -> dict[str, Any]:
         "estimates": kind.estimates,
         "client_does": kind.client_does,
         "client_sends": kind.client_sends,
+        "trusts": kind.trusts,
         "phases": kind.phases,
         "cost": kind.cost,
         "requires": requires,
@@ -162,6 +163,7 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
         "paper": entry["paper"] or "none named",
         "each client": entry["client_does"],
         "sends": entry["client_sends"],
+        "the server trusts": entry["trusts"] or "not stated",
         "its contributions": estimates,
         "phases": entry["phases"],
         "cost of a round": entry["cost"],

@@ -45,6 +45,7 @@ class CFFL(Strategy):
     estimates = "share, by scores of the clients' own models"
     client_does = "trains; scores its own model"
     client_sends = "update, 1 number"
+    trusts = "the scores that clients report"
     cost = "training + 1 validation pass"
     requires = frozenset({"local_score"})
     min_clients = 2

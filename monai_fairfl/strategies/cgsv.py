@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,8 +27,13 @@ from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.quantities import Quantity
 from monai_fairfl.strategies.rewards import Sparsified
 
+logger = logging.getLogger(__name__)
+
 REWARDS = ("cosine", "round_robin", "data_size", "euclidean", "contribution_index", None)
 MIN_REPUTATION = 1e-3  # before normalising
+
+UNUSUAL_LENGTH = 2.0
+"""A fixed length is unusual when it is so many times longer or shorter than the mean update."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ class CGSV(Strategy):
     paper = "Xu et al., NeurIPS 2021"
     estimates = "share, by cosines with the step"
     client_does = "trains its own model"
+    trusts = "the direction of updates; the image counts in the first round"
     min_clients = 2
     state = ("reputation", "rounds")
     quantities = {
@@ -138,6 +145,7 @@ class CGSV(Strategy):
         )
         self.reputation: dict[str, float] = {}  # r, of all clients
         self.rounds = 0
+        self._has_warned = False
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
@@ -177,11 +185,30 @@ class CGSV(Strategy):
     def _scales(self, local: Replies) -> dict[str, float]:
         """client -> Gamma / ||update||; 0 for an update without length."""
         norms = local.geometry.norms
-        gamma = float(np.mean(norms)) if self.gamma is None else self.gamma
+        mean_norm = float(np.mean(norms))
+        gamma = self.gamma
+        if gamma is None:
+            gamma = mean_norm
+        else:
+            self._warn_of_unusual(gamma, mean_norm)
         scales = {}
         for client, norm in zip(local.clients, norms, strict=True):
             scales[client] = gamma / norm if norm > ZERO_NORM else 0.0
         return scales
+
+    def _warn_of_unusual(self, gamma: float, mean_norm: float) -> None:
+        """Warn, once in a run, of a fixed length that is far from what the clients trained."""
+        if self._has_warned or not mean_norm > ZERO_NORM:
+            return
+        if 1 / UNUSUAL_LENGTH <= gamma / mean_norm <= UNUSUAL_LENGTH:
+            return
+        self._has_warned = True
+        logger.warning(
+            "CGSV: gamma=%g sets the length of every step, but this round's updates have the mean "
+            "length %.3g; gamma=None takes the length that the clients trained",
+            gamma,
+            mean_norm,
+        )
 
     def _weights_of_step(self, local: Replies) -> dict[str, float]:
         """The previous reputations; in the first round, and for the baselines, shares of images."""

@@ -36,6 +36,7 @@ class Ditto(Strategy):
     paper = "Li et al., ICML 2021"
     client_does = "trains the global model and its own"
     client_sends = "update, 1 number"
+    trusts = "the image counts that clients report"
     cost = "2 x training"
     personal = True
 

@@ -42,6 +42,7 @@ class FairFed(Strategy):
     paper = "Ezzeldin et al., AAAI 2023"
     client_does = "scores the received model; trains"
     client_sends = "update, 1 number"
+    trusts = "the scores and image counts that clients report"
     cost = "training + 1 validation pass"
     requires = frozenset({"global_score"})
     min_clients = 2

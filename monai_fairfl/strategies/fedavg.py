@@ -25,6 +25,7 @@ class FedAvg(Strategy):
     """
 
     paper = "McMahan et al., AISTATS 2017"
+    trusts = "the image counts that clients report"
 
     def __init__(self, weighting: str = "samples"):
         check_choice(self, "weighting", weighting, ("samples", "uniform"))

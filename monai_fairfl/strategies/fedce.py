@@ -51,6 +51,7 @@ class FedCE(Strategy):
     estimates = "share of the average"
     client_does = "scores the model without itself; trains"
     client_sends = "update, 1 number"
+    trusts = "the errors that clients report, and the direction of their updates"
     cost = "training + 1 validation pass"
     requires = frozenset({"leave_one_out_error"})
     min_clients = 2

@@ -39,6 +39,7 @@ class FedCI(Strategy):
     estimates = "Shapley value of the Dice (a share of it, with a decay), summed over rounds"
     client_does = "trains; scores the model of every coalition"
     client_sends = "update, 2^N numbers"
+    trusts = "the scores and numbers of validation cases that clients report"
     phases = 2
     cost = "training + 2^N validation passes and downloads"
     requires = frozenset({"score"})

@@ -41,6 +41,7 @@ class FedGA(Strategy):
     paper = "Zhang et al., CVPR 2023"
     client_does = "measures the loss of the received and of its own model; trains"
     client_sends = "update, 2 numbers"
+    trusts = "the losses of both models that clients report"
     cost = "training + 2 passes over the training images"
     requires = frozenset({"global_loss", "local_loss"})
     min_clients = 2

@@ -51,6 +51,7 @@ class FedISM(Strategy):
     paper = "Wu et al., IJCAI 2024"
     client_does = "measures sharpness; trains with GSAM"
     client_sends = "update, 1 number"
+    trusts = "the sharpness that clients report"
     cost = "2 x training + 3 passes over the training images"
     requires = frozenset({"sharpness"})
     min_clients = 2

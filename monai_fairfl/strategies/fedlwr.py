@@ -79,6 +79,7 @@ class FedLWR(Strategy):
     paper = "Yan et al., MICCAI 2024"
     client_does = "trains; compares its features with the average model's, per layer"
     client_sends = "update, 1 number per layer"
+    trusts = "the distances of features that clients report"
     phases = 2
     cost = "training + 2 passes over at most 64 images; 2 downloads"
     min_clients = 2

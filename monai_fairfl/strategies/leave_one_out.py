@@ -30,6 +30,7 @@ class LeaveOneOut(Strategy):
     estimates = "Dice lost without the client, mean over rounds"
     client_does = "trains; scores the models without each client"
     client_sends = "update, N + 1 numbers"
+    trusts = "the scores and numbers of cases that clients report"
     phases = 2
     cost = "training + N + 1 validation passes and downloads"
     requires = frozenset({"score"})

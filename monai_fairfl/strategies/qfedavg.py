@@ -40,6 +40,7 @@ class QFedAvg(Strategy):
     paper = "Li et al., ICLR 2020"
     client_does = "measures the received model's training loss; trains"
     client_sends = "update, 1 number"
+    trusts = "the training losses that clients report"
     cost = "training + 1 pass over the training images"
     requires = frozenset({"global_loss"})
 

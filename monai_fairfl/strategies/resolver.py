@@ -5,7 +5,7 @@
 Every command and every engine resolves a strategy here:
 
 - ``FedCE``, or a close name, which is suggested;
-- ``FedCE('sum')``, ``CGSV(beta=2)``;
+- ``FedCE('sum')``, ``CGSV(gamma=None)``;
 - ``my_methods.Mine``, ``my_methods.Mine(0.5)``;
 - ``{"_target_": "monai_fairfl.strategies.FedCE", "mode": "sum"}``.
 """
@@ -75,8 +75,8 @@ def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
     and lists, tuples and dictionaries of these.
 
     Args:
-        given: a strategy; a text such as ``FedCE``, ``CGSV(beta=2)`` or ``my_methods.Mine``, with
-            arguments in parentheses where they are not the defaults; or a configuration with
+        given: a strategy; a text such as ``FedCE``, ``CGSV(gamma=None)`` or ``my_methods.Mine``,
+            with arguments in parentheses where they are not the defaults; or a configuration with
             ``_target_``, as a mapping or its text.
 
     Raises:
@@ -102,7 +102,7 @@ def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
         return _configured(given)
     if not isinstance(given, str):
         raise ConfigError(
-            "a strategy is named by a text, such as 'CGSV(beta=2)', or by a configuration with "
+            "a strategy is named by a text, such as 'CGSV(gamma=None)', or by a configuration with "
             f"_target_, got {given!r}"
         )
     text = given.strip()
@@ -265,7 +265,7 @@ def _name_and_call(text: str) -> tuple[str, ast.Call | None]:
     """The name in a text, and the call of it where the text has parentheses."""
     shape = (
         f"{text!r} names no strategy: give its name, such as FedCE, or its name with arguments, "
-        "such as 'CGSV(beta=2)'"
+        "such as 'CGSV(gamma=None)'"
     )
     try:
         found = ast.parse(text.strip(), mode="eval").body

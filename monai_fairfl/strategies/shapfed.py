@@ -66,6 +66,7 @@ class ShapFed(Strategy):
 
     paper = "Tastan et al., IJCAI 2024"
     estimates = "agreement with the average, 0 to 1"
+    trusts = "the output layer of updates"
     min_clients = 2
     state = ("classes", "weight")
     quantities = {

@@ -21,6 +21,7 @@ class Standalone(Strategy):
     paper = "the baseline of all five papers"
     client_does = "trains"
     client_sends = "update, which only makes its own next model"
+    trusts = "nobody: nothing is averaged"
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]

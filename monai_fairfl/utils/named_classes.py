@@ -13,6 +13,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError, closest
 from monai_fairfl.utils.importing import load_by_path
+from monai_fairfl.utils.plain_formulas import plain_formula
 
 
 def concrete_classes(package: ModuleType, base: type) -> dict[str, type[Any]]:
@@ -92,16 +93,23 @@ def arguments_of(kind: type[Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def plain_docstring(docstring: str) -> str:
-    r"""A docstring without its examples and its markup for Sphinx.
+    r"""A docstring without its examples and its markup for Sphinx, with plain formulas.
 
-    Formulas stay as they are written, in LaTeX.
-
-    >>> plain_docstring("Averages :math:`w` as in :class:`~a.b.FedAvg`, ``q`` times.\n\n>>> 1")
-    'Averages w as in FedAvg, q times.'
+    >>> plain_docstring("Averages :math:`w_i` as in :class:`~a.b.FedAvg`, ``q`` times.\n\n>>> 1")
+    'Averages w_i as in FedAvg, q times.'
     """
     text = re.split(r"\n+>>> ", docstring)[0].rstrip()
     text = re.sub(r":(?:class|func|meth|data):`~?(?:[\w.]*\.)?(\w+)`", r"\1", text)
-    text = re.sub(r":math:`([^`]+)`", r"\1", text)
+    text = re.sub(r":math:`([^`]+)`", lambda found: plain_formula(found[1]), text)
+    # A formula of its own, which ends with its paragraph.
+    text = re.sub(
+        r"\.\. math::\s*(.+?)(?=\n\s*\n|\Z)",
+        lambda found: plain_formula(found[1]),
+        text,
+        flags=re.DOTALL,
+    )
+    # Outside formulas, reStructuredText needs a backslash before a bar.
+    text = text.replace("\\|", "|")
     return re.sub(r"``(.+?)``", r"\1", text)
 
 

@@ -99,21 +99,21 @@ def test_a_first_look_is_as_small_as_that_of_try_but_for_what_is_given(sites: Pa
 
 def test_all_strategies_of_a_fold_share_its_split_whatever_the_seed(sites: Path) -> None:
     plan = asked(
-        sites, "--strategies", "FedAvg", "CGSV(beta=2)", "--seeds", "3", "1", "--folds", "2"
+        sites, "--strategies", "FedAvg", "CGSV(gamma=None)", "--seeds", "3", "1", "--folds", "2"
     )
     cells = plan.cells()
     # All strategies of a seed and fold are neighbours: what is done early can be compared.
     assert [(cell.seed, cell.fold, cell.strategy) for cell in cells[:4]] == [
         (3, 0, "FedAvg"),
-        (3, 0, "CGSV-beta_2"),
+        (3, 0, "CGSV-no_gamma"),
         (3, 1, "FedAvg"),
-        (3, 1, "CGSV-beta_2"),
+        (3, 1, "CGSV-no_gamma"),
     ]
     assert len(cells) == 8
     assert plan.overrides_of(1) == {"split_seed": 0, "split_folds": 2, "split_fold": 1}
     folders = {cell.folder(Path("out")) for cell in cells}
     assert len(folders) == 8
-    assert Path("out/cells/CGSV-beta_2/seed-1-fold-0") in folders
+    assert Path("out/cells/CGSV-no_gamma/seed-1-fold-0") in folders
 
 
 @pytest.mark.parametrize(

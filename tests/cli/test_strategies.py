@@ -41,7 +41,7 @@ def test_every_strategy_states_what_it_costs_and_appears_in_the_list(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entry = listed(capsys)[name]
-    for key in ("paper", "client_does", "client_sends", "cost", "phases", "min_clients"):
+    for key in ("paper", "client_does", "client_sends", "trusts", "cost", "phases", "min_clients"):
         hint = f"give the class {name} a {key!r}, as monai_fairfl/strategies/fedce.py does"
         assert entry[key], hint
     hint = f"begin the docstring of {name} with one sentence, which ends with a period"
@@ -159,3 +159,13 @@ def test_a_users_own_strategy_is_shown_whatever_its_arguments_are(
 
     error = run_json(capsys, "strategies", "shown_methods.Broken", code=2)["error"]
     assert "cannot be made with its defaults: KeyError: 'no table'" in error
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_a_strategy_in_full_names_whom_the_server_trusts_and_has_no_latex(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["strategies", name]) == 0
+    page = capsys.readouterr().out
+    assert f"the server trusts:   {SHIPPED[name].trusts}" in page
+    assert "\\" not in page and "math::" not in page

@@ -132,6 +132,18 @@ def test_without_gamma_the_clients_own_steps_decide_the_length() -> None:
     np.testing.assert_allclose(direction, expected, atol=1e-9)
 
 
+@pytest.mark.parametrize(("gamma", "warnings"), [(0.5, 0), (0.01, 1), (5.0, 1), (None, 0)])
+def test_a_fixed_length_far_from_the_updates_is_warned_of_once_in_a_run(
+    gamma: float | None, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The mean length of these updates is 0.49.
+    play(CGSV(gamma=gamma), [UPDATES, SECOND], [{}, {}], COMMON["w0"], SAMPLES)
+    found = [record.getMessage() for record in caplog.records if "CGSV" in record.getMessage()]
+    assert len(found) == warnings
+    for text in found:
+        assert f"gamma={gamma:g}" in text and "gamma=None" in text
+
+
 def test_a_zero_update_contributes_nothing_and_breaks_nothing() -> None:
     strategy = CGSV()
     updates = {**UPDATES, "3": [0.0] * 4}
