@@ -10,11 +10,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.command import Add, Answer, add_verbose, out_folder, positive, whole
+from monai_fairfl.cli.command import (
+    Add,
+    Answer,
+    add_verbose,
+    out_folder,
+    positive,
+    progress_stream,
+    whole,
+)
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.terminal import warnings_as_notes
 
@@ -242,7 +250,7 @@ def datalist(args: argparse.Namespace) -> Answer:
     stereo = STEREO[args.stereo]
     split = _split_settings(args)
     if args.check:
-        data, text = overview(folders, args.structures, stereo, notes, **split)
+        data, text = overview(folders, args.structures, stereo, notes, _reading(args), **split)
         code = 0
         if data["problems"]:
             code = 2
@@ -292,7 +300,11 @@ def _split_sites(
 
     found_at: dict[str, dict[str, Any]] = {}
 
+    names = {str(folder): site for site, folder in folders.items()}
+    reading = _reading(args)
+
     def check(folder: str) -> None:
+        reading(names[folder])
         found_at[folder] = check_cases(folder, args.structures, stereo=STEREO[args.stereo])
 
     check_sites({site: str(folder) for site, folder in folders.items()}, check)
@@ -308,6 +320,15 @@ def _split_sites(
             found["file"] = str(file)
         sites[site] = found
     return sites
+
+
+def _reading(args: argparse.Namespace) -> Callable[[str], None]:
+    """Return what shows that the files of a site are read, which may take minutes."""
+
+    def show(site: str) -> None:
+        print(f"Reading {site} ...", file=progress_stream(args), flush=True)
+
+    return show
 
 
 def _line_of_site(site: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from monai_fairfl.data.inspection import Inspection, inspect_site, labels_of
@@ -158,6 +158,16 @@ def _same_image(copies: Sequence[_Copy]) -> str:
     """One sentence on the copies of an image, with the fix."""
     places = ", ".join(str(copy) for copy in copies)
     sentence = f"the same image occurs {len(copies)} times, {places}"
-    if len({copy.part for copy in copies}) > 1:
-        sentence += "; they are in different parts, so a test would see what was trained"
+    parts = {copy.part for copy in copies}
+    if len(parts) > 1:
+        sentence += f"; they are in different parts, {_why_wrong(parts)}"
     return f"{sentence}. Keep one."
+
+
+def _why_wrong(parts: Collection[str | None]) -> str:
+    """What copies of an image in these parts spoil."""
+    if "testing" not in parts:
+        return "so models would be chosen by what was trained"
+    if "training" not in parts:
+        return "so models would be chosen by what is tested"
+    return "so a test would see what was trained"

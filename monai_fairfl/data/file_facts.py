@@ -119,7 +119,10 @@ def _with_labels(facts: FileFacts, voxels: np.ndarray) -> FileFacts:
         )
         return replace(facts, problem=problem)
     if len(labels) > MOST_LABELS:
-        problem = f"{facts.path} has {len(labels)} label values, as images have; give its label"
+        problem = (
+            f"{facts.path} has {len(labels)} different values, so it seems to be an image and no "
+            "mask; put the mask in its place"
+        )
         return replace(facts, problem=problem)
     has_label = (voxels > 0).any(axis=(0, 1))
     return replace(

@@ -21,6 +21,7 @@ from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts import CaseFiles, Found
 from monai_fairfl.data.layouts.image_files import WORKERS
 from monai_fairfl.data.layouts.left_out import left_out
+from monai_fairfl.data.layouts.pairing import UnpairedFiles, as_cases
 from monai_fairfl.data.layouts.values import Values, check_values, combine
 from monai_fairfl.errors import DataError
 
@@ -72,18 +73,24 @@ def inspect_site(
         stereo: whether photographs are pairs of views; by their shape where it is not given.
 
     Raises:
-        DataError: no layout recognises the site, or its files do not pair.
+        DataError: no layout recognises the site.
     """
     site = Path(site_dir)
     layout = layouts.layout_of(site)
     folder = Path(os.path.abspath(site.parent if site.is_file() else site))
-    found = layouts.LAYOUTS[layout].find(site)
+    unpaired: Sequence[str] = ()
+    try:
+        found = layouts.LAYOUTS[layout].find(site)
+    except UnpairedFiles as error:
+        # The other files may have faults too, which are shown at the same time.
+        unpaired = [f"{site}: {problem}" for problem in error.problems]
+        found = Found(as_cases(error.pairs))
     with ThreadPoolExecutor(WORKERS) as pool:
         files = list(pool.map(partial(_read_case, found), found.cases))
     pairs_by_shape = bool(structures) and stereo is None
 
     # What is wrong with each case; a line for each case that is sound.
-    problems: list[str] = []
+    problems = list(unpaired)
     lines: list[dict[str, Any]] = []
     for image, label in files:
         case_problems = _case_problems(image, label)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from monai_fairfl.data.checks import check_duplicates, summary_of
@@ -22,6 +22,7 @@ def overview(
     structures: Sequence[str] = (),
     stereo: bool | None = None,
     noticed: Sequence[str] = (),
+    reading: Callable[[str], None] = lambda site: None,
     **split: Any,
 ) -> tuple[dict[str, Any], str]:
     """Read every file of every site once, and report what each holds.
@@ -35,6 +36,7 @@ def overview(
             first.
         stereo: whether photographs are pairs of views; by their shape where it is not given.
         noticed: notes that the caller already has, such as on folders that are no site.
+        reading: called with the name of each site before its files are read.
         split: arguments of :func:`~monai_fairfl.data.split_cases`.
 
     Returns:
@@ -53,6 +55,7 @@ def overview(
     inspections: dict[str, Inspection] = {}
     datalists: dict[str, dict[str, list[CaseFiles]]] = {}
     for name, path in sites.items():
+        reading(name)
         try:
             inspection = inspect_site(path, structures, stereo=stereo)
         except DataError as error:

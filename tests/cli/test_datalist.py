@@ -93,9 +93,28 @@ def test_datalist_check_fails_only_where_a_training_would(
     (problem,) = found["problems"]
     assert "site 'oak'" in problem
     assert "images/eye11.png has no mask" in problem
+    assert found["sites"]["oak"]["num_cases"] == found["sites"]["elm"]["num_cases"] - 1
 
     alone = run_json(capsys, "datalist", tmp_path / "elm", "--check")
     assert alone["sites"]["elm"]["testing"] == 1
+
+
+def test_a_missing_mask_hides_no_other_fault_of_its_site(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = nib.Nifti1Image(np.ones((4, 4, 4), np.int16), np.eye(4))
+    for number in range(5):
+        nib.save(image, tmp_path / f"Case{number:02}.nii.gz")
+        nib.save(image, tmp_path / f"Case{number:02}_segmentation.nii.gz")
+    (tmp_path / "Case00_segmentation.nii.gz").unlink()
+    (tmp_path / "Case01.nii.gz").write_text("no volume")
+    other = nib.Nifti1Image(np.ones((4, 4, 3), np.int16), np.eye(4))
+    nib.save(other, tmp_path / "Case02_segmentation.nii.gz")
+    found = run_json(capsys, "datalist", tmp_path, "--check", code=2)
+    text = "\n".join(found["problems"])
+    assert "Case00.nii.gz has no mask" in text
+    assert "Case01.nii.gz cannot be read" in text
+    assert "Case02_segmentation.nii.gz has shape (4, 4, 3)" in text
 
 
 def test_datalist_check_writes_nothing(hospitals: Path, tmp_path: Path) -> None:

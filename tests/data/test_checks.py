@@ -97,7 +97,10 @@ def test_a_volume_in_the_place_of_its_label_is_a_problem(tmp_path: Path) -> None
     counts = np.arange(256 + 4, dtype=np.int16).reshape(13, 5, 4)
     made.write(site / "Case01.nii.gz", counts.astype(np.float32) + 1)
     made.write(site / "Case01_segmentation.nii.gz", counts)
-    assert "Case01_segmentation.nii.gz has 260 label values, as images have" in problem_of(site)
+    assert (
+        "Case01_segmentation.nii.gz has 260 different values, so it seems to be an image"
+        in problem_of(site)
+    )
     made.write(site / "Case01.nii.gz", made.gland(1))
     made.write(site / "Case01_segmentation.nii.gz", made.gland(1).astype(np.int16))
     assert "Case01_segmentation.nii.gz has the very pixels of its image" in problem_of(site)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from monai_fairfl.data.layouts.base import CaseFiles
-from monai_fairfl.data.layouts.image_files import images_in, is_unreadable_kind
+from monai_fairfl.data.layouts.image_files import images_in, is_nifti, is_unreadable_kind
 
 # Test cases of the Decathlon and of nnU-Net have no labels, so no note about them is needed.
 _UNLABELLED = ("imagests", "labelsts")
@@ -19,7 +19,8 @@ _UNLABELLED = ("imagests", "labelsts")
 def left_out(cases: Sequence[CaseFiles], site: Path | None = None) -> list[str]:
     """Write a note for each folder with images beside those of the cases that holds no case.
 
-    Another note is written for each kind of image beside the cases that cannot be read.
+    Another note is written for each kind of image beside the cases that cannot be read, and for
+    pictures beside volumes, or the other way round.
 
     Args:
         cases: of the site.
@@ -37,7 +38,25 @@ def left_out(cases: Sequence[CaseFiles], site: Path | None = None) -> list[str]:
     for folder in sorted(case_folders):
         for kind, count in sorted(_unreadable_kinds(folder).items()):
             notes.append(f"{count} {kind} file(s) in {folder} are left out; convert them")
+        others = _of_another_sort(folder, cases)
+        if others:
+            notes.append(
+                f"{len(others)} image(s) in {folder}, such as {others[0].name}, are left out: the "
+                "cases there are of another kind"
+            )
     return notes
+
+
+def _of_another_sort(folder: Path, cases: Sequence[CaseFiles]) -> list[Path]:
+    """Pictures in a folder of cases that are all volumes, or volumes beside pictures."""
+    sorts = set()
+    for case in cases:
+        for path in (case["image"], case["label"]):
+            if Path(path).parent == folder:
+                sorts.add(is_nifti(path))
+    if len(sorts) != 1:
+        return []
+    return [path for path in images_in(folder) if is_nifti(path) not in sorts]
 
 
 def _neighbours(case_folders: set[Path], site: Path | None) -> set[Path]:

@@ -17,6 +17,23 @@ _MASK_SUFFIX = re.compile(r"[_\-. ][A-Za-z_\-. ]+")
 _EYE_SUFFIX = re.compile(r"[_\- ](L|R|OD|OS|left|right)$", re.IGNORECASE)
 
 
+class UnpairedFiles(DataError):
+    """Some files of a site do not pair.
+
+    Args:
+        text: names all of them.
+        problems: the same one by one.
+        pairs: of the other files, image and mask.
+    """
+
+    def __init__(
+        self, text: str, problems: Sequence[str], pairs: Sequence[tuple[Path, Path]]
+    ) -> None:
+        super().__init__(text)
+        self.problems = tuple(problems)
+        self.pairs = tuple(pairs)
+
+
 def pair(images: Sequence[Path], masks: Sequence[Path], where: str) -> list[tuple[Path, Path]]:
     """Pair images with the masks of the same stem, or of the same stem and one common suffix.
 
@@ -65,7 +82,7 @@ def pair_by_case(
             the problem and its fix in words.
 
     Raises:
-        DataError: files that do not pair; the error names all of them.
+        UnpairedFiles: files that do not pair; the error names all of them, and has the other pairs.
     """
     problems: list[str] = []
     pairs = []
@@ -84,7 +101,7 @@ def pair_by_case(
         else:
             pairs.append((case_images[0], case_masks[0]))
     if problems:
-        raise DataError(f"{where}: {all_named(problems)}.")
+        raise UnpairedFiles(f"{where}: {all_named(problems)}", problems, pairs)
     return pairs
 
 

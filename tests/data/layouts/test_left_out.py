@@ -35,3 +35,16 @@ def test_folders_with_images_beside_those_of_the_cases_are_noted(tmp_path: Path)
     expected.append(f"1 MHA file(s) in {tmp_path}/images are left out; convert them")
     expected.append(f"2 WEBP file(s) in {tmp_path}/images are left out; convert them")
     assert left_out(cases, tmp_path) == expected
+
+
+def test_pictures_beside_volumes_are_noted_and_other_pictures_beside_pictures_are_not(
+    tmp_path: Path,
+) -> None:
+    for name in ("Case00.nii.gz", "Case00_segmentation.nii.gz", "report.jpg", "a.png", "b.png"):
+        (tmp_path / name).touch()
+    volumes = as_cases([(tmp_path / "Case00.nii.gz", tmp_path / "Case00_segmentation.nii.gz")])
+    [note] = left_out(volumes)
+    assert note.startswith(f"3 image(s) in {tmp_path}, such as a.png, are left out")
+    pictures = as_cases([(tmp_path / "a.png", tmp_path / "b.png")])
+    [note] = left_out(pictures)
+    assert note.startswith(f"2 image(s) in {tmp_path}, such as Case00.nii.gz, are left out")
