@@ -41,6 +41,9 @@ JUDGED = (
 NEAR = 0.1
 """By which part a ratio may differ from 1 and still be called the same."""
 
+NORMAL = 1.96
+"""Standard errors on each side of a 95 % interval."""
+
 TIMES = {
     0.1: "a tenth of",
     0.2: "a fifth of",
@@ -267,8 +270,24 @@ def _by_valuation(
         if value is None:
             continue
         share = rule["shares"].get(site)
-        sites[site] = _contribution(value["value"], share, images.get(site), len(rule["shares"]))
+        found = _contribution(value["value"], share, images.get(site), len(rule["shares"]))
+        if value["value"] < 0:
+            words = _negative_words(valuation, value["value"], value.get("stderr"))
+            found = replace(found, words=words)
+        sites[site] = found
     return Contributions(name, "Valued afterwards", f"Of {name}: {rule['meaning']}", sites)
+
+
+def _negative_words(valuation: Mapping[str, Any], value: float, stderr: float | None) -> str:
+    """What a negative value of a valuation says, and whether it is apart from 0."""
+    values = [abs(found["value"]) for found in valuation["values"].values()]
+    if stderr is not None and abs(value) <= NORMAL * stderr:
+        return "its value is negative, but its error includes 0: next to nothing"
+    if abs(value) <= LEAST_RATIO * mean(values):
+        return "next to nothing"
+    if valuation["method"] == "leave_one_out":
+        return "its value is negative: the others do better without it"
+    return "its value is negative: on average, groups of the others are worse with it"
 
 
 def _by_method(
@@ -386,7 +405,9 @@ def _contribution(
         ratio = share * number
         words = f"{verb} {ratio_words(ratio, 'an even share')}"
     if value < 0:
-        words = "its value is negative: the others do better without it"
+        words = "its value is negative"
+        if least is not None and most is not None and least <= 0 <= most:
+            words = "its value is negative, but its range includes 0: next to nothing"
     return Contribution(value, share, images, ratio, least, most, range_of, interval, words)
 
 

@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run
+from monai_fairfl.statistics.agreement import MEASURES, agreement_words
 from monai_fairfl.statistics.intervals import Interval
 from monai_fairfl.utils.plain_values import object_of_json
 
@@ -38,23 +38,6 @@ UTILITIES = {
     "pooled": "mean Dice of all cases",
     "worst": "Dice of the worst site",
     "negative_loss": "minus the training loss",
-}
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How an agreement of shares is shown: its name, its decimals, and what follows the number."""
-
-    name: str
-    digits: int
-    scale: str = ""
-
-
-AGREEMENTS = {
-    "pearson": Agreement("Pearson", 1, " of 100"),
-    "spearman": Agreement("Spearman", 1, " of 100"),
-    "euclidean": Agreement("Euclid", 3),
-    "cosine": Agreement("cosine", 3),
 }
 
 
@@ -123,12 +106,8 @@ def trust_of(valuation: Mapping[str, Any]) -> str:
     if not valuation.get("fidelity"):
         return words
 
-    agreements = []
-    for key, agreement in AGREEMENTS.items():
-        found = Interval.read(valuation["fidelity"][key]).words(agreement.digits)
-        agreements.append(f"{agreement.name} {found}{agreement.scale}")
-    own = f"{valuation['strategy']}'s own shares"
-    return f"{words} Agreement of {own} with them: {', '.join(agreements)}."
+    found = {key: Interval.read(valuation["fidelity"][key]) for key in MEASURES}
+    return f"{words} {valuation['strategy']}'s own shares {agreement_words(found)}."
 
 
 def bars_of(strategy: Mapping[str, Any]) -> dict[str, dict[str, float]]:

@@ -20,6 +20,9 @@ from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.statistics.fairness import agreement
 from monai_fairfl.statistics.intervals import Interval
 
+LEAST_REPEATS = 5
+"""A standard error of fewer rounds or samples gives no interval: it is hardly known itself."""
+
 Contributions: TypeAlias = Valuation | Mapping[str, float | Estimate]
 
 
@@ -71,8 +74,9 @@ def fidelity(
         seed: of the draws.
 
     Returns:
-        The agreement. Ends of intervals are NaN when a standard error of either side is unknown, or
-        the estimate is NaN. When both sides were found without sampling, the interval has no width.
+        The agreement. Ends of intervals are NaN when a standard error of either side is unknown or
+        of fewer than :data:`LEAST_REPEATS` repeats, or the estimate is NaN. When both sides were
+        found without sampling, the interval has no width.
 
     Raises:
         ConfigError: when the clients differ, are fewer than two, or plain shares are not shares.
@@ -145,9 +149,12 @@ def _estimates(given: Contributions) -> Mapping[str, float | Estimate]:
 
 
 def _has_errors(given: Contributions) -> bool:
-    """Whether every value has a standard error."""
+    """Whether every value has a standard error, and of enough repeats to be known."""
     for value in _estimates(given).values():
         if not isinstance(value, Estimate) or value.stderr is None:
+            return False
+        # One repeat has no error: how many this one is of is not recorded.
+        if value.stderr > 0 and 2 <= value.n < LEAST_REPEATS:
             return False
     return True
 

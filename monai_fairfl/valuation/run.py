@@ -15,6 +15,7 @@ from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.values import Estimate, to_json
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.withdrawn import refuse_withdrawn
+from monai_fairfl.statistics.agreement import MEASURES, agreement_words
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.valuation import Fidelity, FinishedRun, RunValuation, Valuation, fidelity
 from monai_fairfl.valuation.utility import UTILITIES
@@ -225,9 +226,6 @@ def _table(
         f"  total {found.total:.4f} from {found.evaluations} models; rank stability {stability}"
     )
     if agrees is not None:
-        lines.append(
-            f"  {strategy}'s own shares agree: Pearson {agrees.pearson.words(1)}, "
-            f"Spearman {agrees.spearman.words(1)}, Euclid {agrees.euclidean.words(3)}, "
-            f"cosine {agrees.cosine.words(3)}"
-        )
+        measured = {name: getattr(agrees, name) for name in MEASURES}
+        lines.append(f"  {strategy}'s own shares {agreement_words(measured)}")
     return "\n".join(lines)

@@ -279,13 +279,16 @@ def test_fedavg_says_why_nobody_knows_who_contributed_and_what_would_tell(
         assert words in found.contributions.meaning
 
 
-def test_a_valuation_answers_for_fedavg(write_run: WriteRun) -> None:
-    run = write_run("FedAvg", {"elm": 0.8, "oak": 0.8}, rounds=[SHARES])
-    values = {"elm": {"value": -0.1}, "oak": {"value": 0.3}}
+def valued(
+    write_run: WriteRun, elm: dict[str, float], method: str = "exact", folder: str = "run"
+) -> Decision:
+    """A run in which oak was valued with 0.3, and elm as given."""
+    run = write_run("FedAvg", {"elm": 0.8, "oak": 0.8}, rounds=[SHARES], folder=folder)
+    values = {"elm": elm, "oak": {"value": 0.3}}
     valuation = {
         "name": "exact",
         "strategy": "FedAvg",
-        "method": "exact",
+        "method": method,
         "utility": "mean",
         "data": "test",
         "values": values,
@@ -296,7 +299,28 @@ def test_a_valuation_answers_for_fedavg(write_run: WriteRun) -> None:
     }
     (run / "valuations").mkdir()
     (run / "valuations" / "exact.json").write_text(json.dumps(valuation))
-    found = decision(run)
+    return decision(run)
+
+
+@pytest.mark.parametrize(
+    ("method", "elm", "words"),
+    [
+        ("exact", {"value": -0.1}, "on average, groups of the others are worse with it"),
+        ("leave_one_out", {"value": -0.1}, "the others do better without it"),
+        ("exact", {"value": -0.0008}, "next to nothing"),
+        ("permutation", {"value": -0.1, "stderr": 0.08}, "its error includes 0"),
+        ("permutation", {"value": -0.1, "stderr": 0.01}, "groups of the others are worse with it"),
+    ],
+)
+def test_a_negative_value_says_what_its_method_measured_and_whether_it_is_apart_from_0(
+    method: str, elm: dict[str, float], words: str, write_run: WriteRun
+) -> None:
+    found = valued(write_run, elm, method).hospitals["elm"].contribution
+    assert found is not None and words in found.words
+
+
+def test_a_valuation_answers_for_fedavg(write_run: WriteRun) -> None:
+    found = valued(write_run, {"value": -0.1})
     assert found.contributions.source == "Valued afterwards"
     assert "Shapley value of the mean Dice" in found.contributions.meaning
     elm, oak = (found.hospitals[site].contribution for site in ("elm", "oak"))

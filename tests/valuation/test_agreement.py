@@ -240,3 +240,11 @@ def test_what_cannot_be_compared_is_refused(
 def test_the_level_is_checked() -> None:
     with pytest.raises(FairFLError, match="level"):
         fidelity({"a": 0.5, "b": 0.5}, {"a": 0.4, "b": 0.6}, level=95)
+
+
+def test_a_standard_error_of_two_rounds_gives_no_interval() -> None:
+    for rounds, known in ((2, False), (5, True)):
+        own = {f"site{i}": Estimate(value, 0.01, rounds) for i, value in enumerate(SHARES)}
+        found = fidelity(own, estimates(OTHER), draws=20)
+        assert not math.isnan(found.pearson.estimate)
+        assert math.isnan(found.pearson.low) != known

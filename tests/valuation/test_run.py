@@ -53,7 +53,7 @@ def test_a_valuation_leaves_a_file_and_prints_its_table(
     assert "Valuation reconstruction-multi_round-exact-mean of FedAvg" in printed
     assert f"{100 * found.shares()['B']:.1f}%   50.0%" in printed
     assert "from 16 models; rank stability 1.00" in printed
-    assert "own shares agree: Pearson" in printed
+    assert "own shares" in printed and "with these: Pearson" in printed and " of 100" in printed
 
 
 def test_a_run_that_averages_nothing_has_nothing_to_rebuild(tmp_path: Path) -> None:
