@@ -34,10 +34,16 @@ TABLES = ("volumes.json", "ratios.json")
 TITLES = {
     "val_mean_dice": "Dice",
     "dice_slices": "Dice of slices",
-    "hd95": "HD95",
+    "hd95": "HD95, mm",
     "cup_to_disc_error": "cup-to-disc error",
 }
 """Name of a score -> its column."""
+
+MEANINGS = {
+    "dice_slices": "mean of the Dice of each slice that has the organ, as FedCE reports it",
+    "hd95": "95th percentile of the distance of the two surfaces, by the spacing in the files",
+}
+"""Name of a score that needs a word -> what it is."""
 
 MODEL = "model.json"
 """Name of an inference run's record of its model."""
@@ -52,8 +58,11 @@ ASKED = "asked.json"
 def model_file(given: str) -> Path:
     """The model that was given: its file, or the global model of a run's folder.
 
+    Of a comparison's folder it is that of its only federation. Where every hospital trained alone,
+    there is no trained global model.
+
     Raises:
-        ConfigError: when there is none.
+        ConfigError: when there is none, or several.
     """
     path = Path(given).absolute()
     if not path.is_dir():
@@ -62,11 +71,28 @@ def model_file(given: str) -> Path:
         raise ConfigError(f"{path} does not exist: name a model file, or the folder of a run")
     of_run = path / GLOBAL_MODEL
     if of_run.is_file():
+        if _trained_alone(path):
+            raise ConfigError(
+                f"{path} is of Standalone, in which each hospital trained a model of its own and "
+                "nobody the global one: name the run of a federation, or a hospital's model file"
+            )
         return of_run
-    runs = sorted(str(file.parents[1]) for file in path.glob(f"*/{GLOBAL_MODEL}"))
+    runs = []
+    for file in sorted(path.glob(f"*/{GLOBAL_MODEL}")):
+        if not _trained_alone(file.parents[1]):
+            runs.append(file.parents[1])
+    if len(runs) == 1:
+        return runs[0] / GLOBAL_MODEL
     if runs:
-        raise ConfigError(f"{path} holds several runs: name one of {', '.join(runs)}")
+        names = ", ".join(str(run) for run in runs)
+        raise ConfigError(f"{path} holds several runs: name one of {names}")
     raise ConfigError(f"{of_run} does not exist: name a model file, or the folder of a run")
+
+
+def _trained_alone(run: Path) -> bool:
+    """Whether every hospital of a run trained alone, so that its global model is the first one."""
+    recipe = read_recipe(run / GLOBAL_MODEL)
+    return recipe is not None and recipe.training.get("strategy") == "Standalone"
 
 
 def bundle_of_model(model: Path, given: str | None) -> Path:
@@ -396,6 +422,9 @@ def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path, trained:
         sites_of.setdefault(entry["split"], []).append(site)
     for split, sites in sites_of.items():
         lines.append(f"{', '.join(sites)}: {split}.")
+    for name in names:
+        if name in MEANINGS:
+            lines.append(f"{TITLES[name]}: {MEANINGS[name]}.")
     if trained:
         lines.append(trained)
     lines.append(f"Folder: {out}")

@@ -71,6 +71,7 @@ def infer(args: argparse.Namespace) -> Answer:
     images = Path(args.images).absolute()
     out = out_folder(args.out, f"infer-{images.name}")
     run = Inference.of(args.model, args.bundle, images, out, not args.no_pictures, args.device)
+    print(f"Into the folder {out}", file=progress_stream(args), flush=True)
     code = run.carry_out(progress_stream(args), args.verbose)
     table, text = answer_of(out)
     data = {"folder": str(out), "command": run.line.text, **table}
@@ -108,5 +109,6 @@ def evaluate(args: argparse.Namespace) -> Answer:
     data = Path(args.folder).absolute()
     out = out_folder(args.out, f"evaluate-{data.name}")
     run = Evaluation.of(args.model, args.bundle, data, out, args.device)
+    print(f"Into the folder {out}", file=progress_stream(args), flush=True)
     found, text = run.carry_out(progress_stream(args), args.verbose)
     return Answer({"folder": str(out), **found}, text)

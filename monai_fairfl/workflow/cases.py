@@ -185,8 +185,15 @@ class Cases:
 
     def _exit(self, code: int) -> None:
         self._close()
-        named = [f"{case.name} ({case.status})" for case in self._not_segmented()]
-        logger.warning("exit code %d; see %s: %s", code, self.report, ", ".join(named))
+        # Each was named with its problem when it was found.
+        unusable = len(self._not_segmented())
+        logger.warning(
+            "exit code %d: %d of %d cases not segmented; see %s",
+            code,
+            unusable,
+            len(self.cases),
+            self.report,
+        )
         raise SystemExit(code)
 
     def _close(self) -> None:

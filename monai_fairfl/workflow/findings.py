@@ -28,6 +28,9 @@ MOST_DEVIATIONS = 3.5
 LEAST_FACTOR = 1.5
 """A volume within this factor of the median is not reported, however alike the others are."""
 
+MOST_FACTOR = 3.0
+"""One beyond this factor of the median is reported, however unlike the others are."""
+
 DEVIATION_OF_MAD = 1.4826
 """Standard deviations in a median absolute deviation of a normal distribution."""
 
@@ -120,7 +123,10 @@ def flag_volumes(cases: Sequence[Case]) -> str:
     """Note the cases whose volumes are unlike those of the batch.
 
     The model's recipe does not hold the volumes of its training: they are the hospitals' own. So
-    each is compared with the median of the batch, by its logarithm.
+    each is compared with the median of the batch, by its logarithm. Volumes are products of three
+    lengths, so half and twice the median are as unlike. Reported is what is more than
+    :data:`MOST_DEVIATIONS` robust standard deviations away; what is within :data:`LEAST_FACTOR` of
+    the median never is, and what is beyond :data:`MOST_FACTOR` always is.
 
     Args:
         cases: of the run; those without a mask are left out.
@@ -152,6 +158,7 @@ def flag_volumes(cases: Sequence[Case]) -> str:
     distances = [math.log(size / middle) for size in sizes]
     deviation = DEVIATION_OF_MAD * median([abs(distance) for distance in distances])
     limit = max(MOST_DEVIATIONS * deviation, math.log(LEAST_FACTOR))
+    limit = min(limit, math.log(MOST_FACTOR))
     for case, size, distance in zip(measured, sizes, distances):
         if abs(distance) > limit:
             direction = "below" if distance < 0 else "above"

@@ -87,7 +87,7 @@ class SaveOverlayd(CaseFile):
 
     def save(self, case: Case, pred: MetaTensor, path: Path) -> None:
         image = self.load(case.image)
-        Image.fromarray(overlay(image, pred)).save(path)
+        Image.fromarray(overlay(image, pred, title=case.name)).save(path)
 
 
 def _in_rgb(picture: Image.Image) -> Image.Image:

@@ -18,7 +18,7 @@ WHITE = (255, 255, 255)
 BLACK = (0, 0, 0)
 
 
-def overlay(image: MetaTensor, mask: MetaTensor, most: int = 9) -> np.ndarray:
+def overlay(image: MetaTensor, mask: MetaTensor, most: int = 9, title: str = "") -> np.ndarray:
     """Draw the outline of each label of a mask, in a colour of its own, on the image.
 
     The image is a photograph or a volume. Of a volume, up to ``most`` axial slices with mask are
@@ -29,6 +29,7 @@ def overlay(image: MetaTensor, mask: MetaTensor, most: int = 9) -> np.ndarray:
         image: (1, x, y, z) volume, or (1 or 3, x, y) photograph with values from 0 to 255.
         mask: (1, x, y[, z]) on the same grid: 0 background, and up to three labels, 1 to 3.
         most: slices in the picture.
+        title: such as the case's name, in the upper left corner.
 
     Returns:
         (height, width, 3), unsigned 8-bit, the longer side of about 960 pixels.
@@ -60,10 +61,13 @@ def overlay(image: MetaTensor, mask: MetaTensor, most: int = 9) -> np.ndarray:
 
     tiles = [_outlined(values[..., index], labels[..., index], size) for index in shown]
     if num_slices == 1:
-        return tiles[0]
-    numbered = []
+        return _with_text(tiles[0], title) if title else tiles[0]
+    numbered: list[np.ndarray] = []
     for tile, index in zip(tiles, shown):
-        numbered.append(_with_text(tile, f"{index + 1} of {num_slices}"))
+        text = f"{index + 1} of {num_slices}"
+        if title and not numbered:
+            text = f"{title}, {text}"
+        numbered.append(_with_text(tile, text))
     return montage(np.stack(numbered), grid_shape=(rows, columns), fill=BLACK, channel_axis=-1)
 
 

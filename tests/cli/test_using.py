@@ -117,11 +117,21 @@ def test_a_model_is_a_file_or_the_folder_of_its_run(run_folder: Path, tmp_path: 
     assert model_file(str(run_folder)) == run_folder / "models" / "global.pt"
     with pytest.raises(ConfigError, match="name a model file, or the folder of a run"):
         model_file(str(tmp_path))
-    of_comparison = tmp_path / "FedCE" / "models" / "global.pt"
-    of_comparison.parent.mkdir(parents=True)
-    of_comparison.touch()
-    with pytest.raises(ConfigError, match=f"several runs: name one of {tmp_path}/FedCE"):
+    # Standalone has no trained global model, so one run is left to choose.
+    weights, spec = initial_model(PROSTATE, SMALL)
+    recipe = bundle_recipe(PROSTATE, SMALL)
+    assert recipe is not None
+    for name in ("FedCE", "Standalone", "FedAvg"):
+        file = tmp_path / name / "models" / "global.pt"
+        file.parent.mkdir(parents=True)
+        save_model_file(file, spec.with_aliases(weights), recipe.trained(strategy=name))
+        if name == "Standalone":
+            assert model_file(str(tmp_path)) == tmp_path / "FedCE" / "models" / "global.pt"
+    several = f"several runs: name one of {tmp_path}/FedAvg, {tmp_path}/FedCE$"
+    with pytest.raises(ConfigError, match=several):
         model_file(str(tmp_path))
+    with pytest.raises(ConfigError, match="of Standalone, in which each hospital trained"):
+        model_file(str(tmp_path / "Standalone"))
 
 
 def test_the_bundle_of_a_model_is_that_which_trained_it(run_folder: Path, tmp_path: Path) -> None:

@@ -91,6 +91,10 @@ def test_one_volume_unlike_the_others_is_found_and_a_wide_batch_is_left_alone() 
     wide = [measured(size) for size in (20, 35, 60, 100, 170)]
     flag_volumes(wide)
     assert not any("flags" in case.results for case in wide)
+    # Wide as it is, three times the median is worth a look.
+    wide = [measured(size) for size in (20, 36, 54.8, 95, 165)]
+    flag_volumes(wide)
+    assert [index for index, case in enumerate(wide) if "flags" in case.results] == [4]
     alike = [measured(size) for size in (40, 40, 40, 40, 44)]
     flag_volumes(alike)
     assert not any("flags" in case.results for case in alike)

@@ -73,6 +73,8 @@ def test_photographs_get_overlays_too(tmp_path: Path) -> None:
     expected = disc.repeat(16, axis=0).repeat(16, axis=1)
     assert inside[expected].all() and expected[inside].mean() > 0.95
     plain = ~ndimage.binary_dilation(expected, iterations=3)
+    # The case's name is in the upper left corner.
+    plain[:20, :60] = False
     sampled = np.asarray(Image.fromarray(photograph).resize((960, 640), Image.Resampling.BILINEAR))
     np.testing.assert_array_equal(picture[plain], sampled[plain])
 
@@ -88,13 +90,16 @@ def test_photographs_of_every_mode_get_the_overlay_of_their_colours(
     pictures = []
     for name, photograph in (("stored", colours), ("rgb", colours.convert("RGB"))):
         photograph.save(tmp_path / f"{name}.png")
-        case = Case(name, source=f"{name}.png", image=str(tmp_path / f"{name}.png"))
+        # One name, which is in the picture.
+        case = Case("eye", source=f"{name}.png", image=str(tmp_path / f"{name}.png"))
         pred = MetaTensor(torch.zeros(1, 60, 40), meta={"filename_or_obj": case.image})
-        SaveOverlayd("pred", Cases([case], tmp_path / "table.json"), tmp_path, reader="PILReader")(
+        out = tmp_path / name
+        out.mkdir()
+        SaveOverlayd("pred", Cases([case], out / "table.json"), out, reader="PILReader")(
             {"pred": pred}
         )
         assert case.status == "segmented", case.problems
-        with Image.open(tmp_path / case.results["overlay"]) as opened:
+        with Image.open(out / case.results["overlay"]) as opened:
             pictures.append(np.asarray(opened))
     np.testing.assert_array_equal(*pictures)
 

@@ -90,3 +90,12 @@ def test_pixels_keep_their_proportions() -> None:
         coloured(overlay(*[volume(mask, np.diag([1.0, 2.0, 3.0, 1.0]))] * 2))
     )
     assert np.ptp(rows) / np.ptp(columns) == pytest.approx(2, rel=0.02)
+
+
+def test_a_title_is_written_into_the_first_tile_alone() -> None:
+    mask = np.zeros((40, 40, 4))
+    mask[20:30, 20:30] = 1
+    plain = overlay(volume(mask), volume(mask))
+    titled = overlay(volume(mask), volume(mask), title="Case01")
+    rows, columns = np.nonzero((plain != titled).any(axis=-1))
+    assert 0 < rows.max() < 20 and 0 < columns.max() < SIDE / 2
