@@ -76,6 +76,7 @@ MODULES = (
 """Each adds its commands, in the order of the help."""
 
 EXIT_FAILED = 2
+EXIT_INTERRUPTED = 130
 
 FILE_FAULTS: dict[type[OSError], str] = {
     NotADirectoryError: "a part of this path is a file, where a folder is needed; name another "
@@ -130,6 +131,9 @@ def _answer(args: argparse.Namespace) -> Answer:
         answer: Answer = args.command(args)
     except BrokenPipeError:
         raise
+    except KeyboardInterrupt:
+        line = "stopped; a training goes on with the same command"
+        return Answer({"error": line}, f"monai-fairfl: {line}", EXIT_INTERRUPTED)
     except FairFLError as error:
         return _answer_of_error(str(error))
     except OSError as error:

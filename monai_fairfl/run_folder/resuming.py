@@ -9,7 +9,7 @@ settings.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,28 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
         raise FederationError(
             f"{run_dir} already holds a run: resume it (--resume True) or choose another run_dir"
         )
+
+
+def check_checkpoints(folders: Iterable[Path]) -> None:
+    """Refuse runs that have ended and have no checkpoint: to resume them would begin them again.
+
+    Those of a comparison over seeds or folds are such runs.
+
+    Args:
+        folders: of runs that are to go on, or to be valued.
+
+    Raises:
+        FederationError: naming the run and the fix; or a ledger that is damaged.
+    """
+    for folder in folders:
+        records = read_ledger(folder / "ledger.jsonl") if begun(folder) else []
+        has_checkpoint = any((folder / "checkpoints").glob("*"))
+        if records and records[-1]["kind"] == "end" and not has_checkpoint:
+            raise FederationError(
+                f"{folder} has ended and stores no checkpoint, as the trainings of a comparison "
+                "over seeds or folds: it can neither go on nor be valued. Train the strategy in a "
+                "run_dir of its own"
+            )
 
 
 def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str]) -> None:

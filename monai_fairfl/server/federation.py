@@ -32,6 +32,7 @@ from monai_fairfl.run_folder.records import (
     round_record,
     training_of,
 )
+from monai_fairfl.run_folder.resuming import check_checkpoints
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.run_folder.withdrawn import refuse_withdrawn
 from monai_fairfl.server.closing import closing_requests, closing_scores, scores_of_global_model
@@ -240,6 +241,7 @@ class Federation:
                 f"{self.run_dir} already holds a run: resume it (--resume True) or choose another "
                 "run_dir"
             )
+        check_checkpoints([self.run_dir])
         checkpoint = self.checkpoints.load() if resume else None
         self.ledger = Ledger(ledger_path)
         if checkpoint is not None:

@@ -16,6 +16,7 @@ from helpers.linear_federation import bundle_federation, in_place_of_training
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import FedAvg, FedGA, Standalone, Strategy
+from monai_fairfl.valuation import Retraining
 
 
 @pytest.fixture(scope="module")
@@ -170,3 +171,17 @@ def test_a_comparison_does_not_grow_by_runs_of_other_settings(
     with pytest.raises(error, match=message):
         run(sites, compared, [FedGA(), FedAvg("uniform")], resume=True, **change)
     assert content(compared) == used
+
+
+def test_a_run_that_ended_without_checkpoints_is_not_begun_again_to_be_valued(
+    sites: Path, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "FedAvg"
+    run(sites, run_dir, [FedAvg()])
+    ledger = (run_dir / "ledger.jsonl").read_bytes()
+    # As a comparison over seeds or folds does with those that are done.
+    shutil.rmtree(run_dir / "checkpoints")
+    read = []
+    with pytest.raises(FederationError, match="has ended and stores no checkpoint.*nor be valued"):
+        run(sites, run_dir, [FedAvg()], resume=True, valuations=[Retraining()], check=read.append)
+    assert not read and (run_dir / "ledger.jsonl").read_bytes() == ledger

@@ -496,3 +496,16 @@ def test_a_script_is_not_run_again_by_its_workers(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
     assert begun.read_text() == "begun\n"
+
+
+def test_ctrl_c_while_workers_are_ended_leaves_none_and_no_traceback() -> None:
+    class Interrupted(WorkerPool):
+        def end(self, number: int) -> None:
+            signal.raise_signal(signal.SIGINT)
+            super().end(number)
+
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupted(2) as pool:
+        processes = [pool.worker(number).process for number in range(2)]
+    assert all(process.poll() is not None for process in processes)
+    assert signal.getsignal(signal.SIGINT) is before

@@ -41,6 +41,7 @@ from monai_fairfl.transports.workers.messages import (
     send,
 )
 from monai_fairfl.transports.workers.shared_memory import Layout, SharedMemory, new_descriptor
+from monai_fairfl.utils.terminal import interrupts_ignored
 
 BOOT = """
 import json, sys
@@ -332,10 +333,11 @@ class WorkerPool:
             worker.end()
 
     def close(self) -> None:
-        """End all workers."""
+        """End all workers; Ctrl-C does not stop that, as it takes a moment only."""
         self._closed = True
-        for number in range(len(self)):
-            self.end(number)
+        with interrupts_ignored():
+            for number in range(len(self)):
+                self.end(number)
 
 
 def wait_for(workers: Sequence[Worker]) -> None:
