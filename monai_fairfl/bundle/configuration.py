@@ -142,6 +142,28 @@ def full_run_of(bundle_root: Path) -> Any:
     return object_of_json(file.read_bytes()).get("full_run")
 
 
+def own_overrides(bundle_root: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The overrides of a training that are not those of the bundle's ``federate.json``.
+
+    Those that describe a site's files, see :func:`settings_of_files`, are left out.
+
+    >>> from monai_fairfl.bundle.shipped import find_bundle
+    >>> bundle = find_bundle("prostate_mri_segmentation")
+    >>> own_overrides(bundle, {"channels": [4, 8], "stereo": False})
+    {'channels': [4, 8]}
+    """
+    file = bundle_root / "configs" / "federate.json"
+    of_recipe: Mapping[str, Any] = {}
+    if file.is_file():
+        of_recipe = object_of_json(file.read_bytes()).get("overrides") or {}
+    of_files = settings_of_files(overrides)
+    own = {}
+    for name, value in overrides.items():
+        if name not in of_files and (name not in of_recipe or of_recipe[name] != value):
+            own[name] = value
+    return own
+
+
 def _hint_for_missing_file(bundle_root: Path) -> str:
     """What to give in place of a configuration file that does not exist."""
     present = sorted(bundle_root.glob("configs/*"))

@@ -40,7 +40,12 @@ from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder import resuming
-from monai_fairfl.run_folder.full_run import FullRun, command_line, short_full_command
+from monai_fairfl.run_folder.full_run import (
+    FullRun,
+    command_line,
+    folds_command,
+    short_full_command,
+)
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.run_folder.records import names_of_guards
 from monai_fairfl.server.cross_evaluation import ServerScore
@@ -351,6 +356,7 @@ class BundleFederation:
         The strategies must be able to train the first model, too.
         """
         resuming.check_folder(self.run_dir, self.folders.names, self.resume)
+        resuming.check_checkpoints(self.folders.folder_of(strategy) for strategy in self.strategies)
         weights, spec = self._first_model()
         for strategy in self.strategies:
             strategy.check_model(spec, self.settings.buffers)
@@ -570,9 +576,13 @@ class BundleFederation:
             "valuations": [valuation.name for valuation in self.valuations],
             "full_run": self.full_run,
             "trained_with": self._measured_settings(),
+            "own_overrides": configuration.own_overrides(
+                self.bundle_root, self.site_settings.overrides
+            ),
             "share_cases": self.share_cases,
             "command": command_line(),
             "full_command": short_full_command(),
+            "folds_command": folds_command(),
         }
         return json.dumps(config, indent=4, default=str).encode()
 

@@ -182,7 +182,9 @@ class RunsDisplay:
         left = self.seconds_left()
         if left is None or self.ended == len(self.kinds):
             return ""
-        return f"; about {timedelta(seconds=round(left))} left for all"
+        if self.rounds_done == self.rounds:
+            return "; the last measurements follow"
+        return f"; about {timedelta(seconds=max(1, round(left)))} left for all"
 
     def _show(self, news: str) -> None:
         if self.task is None:

@@ -64,7 +64,7 @@ class Finding:
         """
         text = f"{self.status:<6} {self.what}: {self.found}"
         if self.fix:
-            text = f"{text}; {self.fix}"
+            text = f"{text.rstrip('.')}; {self.fix}"
         return text
 
 
@@ -240,6 +240,7 @@ def data(root: Path) -> Iterator[Finding]:
     from monai_fairfl.data.layouts import sites_at
     from monai_fairfl.data.overview import overview
     from monai_fairfl.errors import FairFLError
+    from monai_fairfl.run_folder.full_run import count_words
     from monai_fairfl.utils.terminal import warnings_as_notes
 
     what = f"data {root.name}"
@@ -265,4 +266,4 @@ def data(root: Path) -> Iterator[Finding]:
     for problem in found["problems"]:
         yield Finding(what, WRONG, str(problem), shown)
     if found["warnings"]:
-        yield Finding(what, NOTE, f"{len(found['warnings'])} notes", shown)
+        yield Finding(what, NOTE, count_words(len(found["warnings"]), "note"), shown)

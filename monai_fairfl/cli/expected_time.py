@@ -52,7 +52,7 @@ def expected_time(line: MonaiLine, runs: Sequence[Path]) -> str:
     most = len(folders) * len(runs)
     processes = Jobs(settings.get("jobs"), devices).workers(most, settings["threads"])
     words = duration_words(seconds / processes)
-    return f"Expected here: {words}, by the bundle's measured times. {later}"
+    return f"Expected here: {words} on idle cores, by the bundle's measured times. {later}"
 
 
 def _has_the_bundles_overrides(line: MonaiLine, settings: ConfigParser) -> bool:

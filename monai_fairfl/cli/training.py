@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ from monai_fairfl.cli.training_options import add_training_options, full_run_wor
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
     from monai_fairfl.strategies import Strategy
+
+MOST_PATHS = 4
+"""So many hospitals' own models are named one by one."""
 
 ADAPT_EPOCHS = 10
 """Most epochs of the last mile where ``--adapt`` gives no number."""
@@ -30,17 +34,18 @@ def add_commands(add: Add) -> None:
         "train",
         train,
         "train hospitals              # as the bundle was measured\n"
-        "train hospitals --strategy \"FedCE('sum')\" --adapt\n"
+        "train hospitals --strategies \"FedCE('sum')\" --adapt\n"
         "train hospitals --quick      # a first look, in minutes",
     )
     command.epilog = f"{command.epilog}\n{NOTES}"
     command.add_argument(
-        "--strategy",
         "--strategies",
+        "--strategy",
+        dest="strategy",
         nargs="+",
         default=["FedAvg"],
         metavar="STRATEGY",
-        help='FedCE, "FedCE(\'sum\')", "CGSV(beta=2)", or one of your own by its dotted path; '
+        help='FedCE, "FedCE(\'sum\')", "CGSV(gamma=None)", or one of your own by its dotted path; '
         "several are trained beside each other, for one report (default: FedAvg)",
     )
     command.add_argument(
@@ -80,16 +85,20 @@ def train(args: argparse.Namespace) -> Answer:
     run_dir = Path(line.arguments["run_dir"])
     folders = RunFolders(run_dir, strategies)
     runs = {strategy.name: folders.folder_of(strategy) for strategy in strategies}
+    if args.adapt is not None:
+        rounds = line.configuration()["rounds"]
+        for strategy in strategies:
+            if not isinstance(strategy, Standalone):
+                _refuse_late_last_mile(runs[strategy.name], rounds)
     output = Console(file=progress_stream(args), highlight=False)
     for text in _opening(line, runs):
         output.print(text, markup=False, soft_wrap=True)
     if not args.verbose:
         output.print(f"Log: {run_dir / 'log.txt'}", markup=False, soft_wrap=True)
 
-    line.run(run_dir / "log.txt", args.verbose, full=_full_run(args, root, line))
+    full, folds = _full_run(args, line) or (None, None)
+    line.run(run_dir / "log.txt", args.verbose, full, folds)
     require_end(run_dir)
-    from monai_fairfl.run_folder.full_run import count_words
-
     models = {}
     for strategy in strategies:
         # Where every hospital trains alone, the global model is the first one.
@@ -104,11 +113,48 @@ def train(args: argparse.Namespace) -> Answer:
     ending = [text_of_report(run_dir)]
     for name, path in models.items():
         ending.append(f"Model of {name}: {path}")
-        own_models = sorted(runs[name].glob("sites/*/state/*-own.pt"))
-        if own_models:
-            own = runs[name] / "sites" / "HOSPITAL" / "state" / own_models[0].name
-            ending.append(f"Own models of {count_words(len(own_models), 'hospital')}: {own}")
+        ending.extend(_own_models(runs[name]))
+    for name in models:
+        use = shlex.join(["monai-fairfl", "infer", str(runs[name])])
+        ending.append(f"Segment images with {name}: {use} IMAGES --out OUT")
     return Answer(data, "\n".join(ending))
+
+
+def _own_models(run: Path) -> Sequence[str]:
+    """Lines with the models that hospitals chose for themselves; none where there are none."""
+    from monai_fairfl.run_folder.full_run import count_words
+
+    files = sorted(run.glob("sites/*/state/*-own.pt"))
+    if not files:
+        return []
+    counted = count_words(len(files), "hospital")
+    if len(files) <= MOST_PATHS:
+        return [f"Own models of {counted}:", *[f"  {file}" for file in files]]
+    pattern = run / "sites" / "HOSPITAL" / "state" / files[0].name
+    return [f"Own models of {counted}, each in place of HOSPITAL: {pattern}"]
+
+
+def _refuse_late_last_mile(run: Path, rounds: int) -> None:
+    """Refuse a last mile of a run that has ended without one: it would not take place.
+
+    Raises:
+        ConfigError: naming the run, and what to do.
+    """
+    from monai_fairfl.bundle.trainings import has_ended
+    from monai_fairfl.errors import ConfigError
+    from monai_fairfl.protocol.last_mile import CANDIDATES
+    from monai_fairfl.run_folder.ledger import read_ledger
+
+    if not has_ended(run):
+        return
+    records = read_ledger(run / "ledger.jsonl")
+    rounds_done = sum(record["kind"] == "round" for record in records)
+    had_one = any(set(CANDIDATES) & set(models) for models in records[-1]["scores"].values())
+    if rounds_done >= rounds and not had_one:
+        raise ConfigError(
+            f"{run} has ended without a last mile, and --adapt adds none to it: train in a folder "
+            "of its own with --out"
+        )
 
 
 def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]) -> MonaiLine:
@@ -133,8 +179,8 @@ def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]
     )
 
 
-def _full_run(args: argparse.Namespace, root: Path, line: MonaiLine) -> list[str] | None:
-    """The command of the bundle's full run with the same settings, for the report."""
+def _full_run(args: argparse.Namespace, line: MonaiLine) -> tuple[list[str], list[str]] | None:
+    """The commands of the bundle's full run with the same settings, for the report."""
     options = {
         "bundle": args.bundle,
         "overrides": args.overrides,
@@ -144,9 +190,7 @@ def _full_run(args: argparse.Namespace, root: Path, line: MonaiLine) -> list[str
         "jobs": args.jobs,
         "devices": args.devices,
     }
-    full_run = line.configuration().get("full_run")
-    run_dir = Path(line.arguments["run_dir"])
-    return full_run_words(root, run_dir, args.strategy, full_run, options)
+    return full_run_words(line, args.strategy, options)
 
 
 def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]) -> Path:

@@ -90,9 +90,8 @@ def try_sites(
     print(f"\n{', '.join(STRATEGIES)}. {time}\n\n{line.text}\n", file=output, flush=True)
     overrides = {} if stereo is None else {"stereo": stereo}
     options = {"bundle": bundle, "overrides": overrides, "jobs": jobs}
-    full_run = line.configuration().get("full_run")
-    full = full_run_words(root.absolute(), run_dir, STRATEGIES, full_run, options)
-    line.run(run_dir / "log.txt", verbose, full=full)
+    full, folds = full_run_words(line, STRATEGIES, options) or (None, None)
+    line.run(run_dir / "log.txt", verbose, full, folds)
     require_end(run_dir)
     print(text_of_report(run_dir), file=output, flush=True)
     return {

@@ -10,9 +10,11 @@ from typing import Any
 
 from monai_fairfl.report.comparison import MARGIN, half_width
 from monai_fairfl.report.contributions import Contribution
+from monai_fairfl.report.judging import FEW_CASES
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.touched import OFTEN
+from monai_fairfl.run_folder.full_run import count_words
 
 MOST_CASES = 100
 """No hospital is asked for more cases than this."""
@@ -135,7 +137,7 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
     result = strategy["sites"][site]
     cases = CASES_OF[strategy["measurement"]]
     if verdict == "not_judged":
-        yield "This was a first look: train the full run, then decide"
+        yield _after_a_first_look(report, result["score"]["n"], cases)
         return
     if verdict == "no_score":
         yield f"Give it {cases} cases: nothing was measured there"
@@ -155,11 +157,26 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
         yield _for_who_is_worse(report, name, site)
     if verdict == "too_few_cases":
         if (result["score"]["n"] or 0) < 2:
-            yield f"Score at least two {cases} cases"
+            yield f"Score at least two {cases} cases{_in_folds(report)}"
         else:
             yield "The spread of its cases is not recorded: score them with this package"
     if verdict in ("unclear", "perhaps_left_behind"):
         yield _more_cases(result, verdict, cases)
+
+
+def _after_a_first_look(report: Mapping[str, Any], n: int | None, cases: str) -> str:
+    """What to do after a first look: a full run tells, unless its cases are too few."""
+    if n is None or n >= FEW_CASES or "runs" in report:
+        return "This was a first look: train the full run, then decide"
+    counted = count_words(n, f"{cases} case")
+    return f"This was a first look, and {counted} will hardly tell: decide by a full run in folds"
+
+
+def _in_folds(report: Mapping[str, Any]) -> str:
+    """Another way to more cases; empty in a comparison, which may have been in folds."""
+    if "runs" in report:
+        return ""
+    return ", or test each case once: monai-fairfl compare with --folds"
 
 
 def _about_its_choice(mile: Mapping[str, Any], before: float, cases: str) -> str:

@@ -5,14 +5,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run
-from monai_fairfl.run_folder.full_run import FullRun, count_words, duration_words, full_command
+from monai_fairfl.report.scores import CASES_OF
+from monai_fairfl.run_folder.full_run import (
+    QUICK,
+    FullRun,
+    count_words,
+    duration_words,
+    full_command,
+)
 
 MEAN_DICE = "its mean Dice is"
 """How the reason begins that is of the hospitals' mean."""
@@ -25,6 +32,13 @@ SOME_JUDGED = (
     "Some runs are not judged: by them no hospital is called better off, worse off or left behind, "
     "and none of their numbers is marked as the best."
 )
+
+FEW_CASES = 5
+"""Below so many cases an interval tells little.
+
+By Student's t it is wider than plus and minus 1.5 standard deviations of the cases: 1.6 of four,
+2.5 of three, 9 of two.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,17 +74,23 @@ class FirstLook:
         strategies: the names of the runs.
         why: the reason.
         trained_with: a sentence on settings in which they differ from the bundle's full run.
+        changes: what the command does with these settings, in a sentence; ``None`` where it repeats
+            them all.
         full_run: ``rounds`` and ``local_epochs`` of the full run; this and what follows is ``None``
             where another training would not help, or it is not known.
         command: what trains a full run.
-        seconds: how long that takes, for all of them.
+        folds_command: what trains it in folds, so that every case is tested once.
+        seconds: how long ``command`` takes, for all of them; at least, where ``trained_with`` says
+            that the settings differ.
     """
 
     strategies: list[str]
     why: str
     trained_with: str | None
+    changes: str | None
     full_run: dict[str, int] | None
     command: str | None
+    folds_command: str | None
     seconds: float | None
 
 
@@ -177,8 +197,10 @@ def first_look(runs: Sequence[Run], judgements: Mapping[str, Judgement]) -> list
             strategies=[run.name for run in members],
             why=why_not,
             trained_with=other_settings,
+            changes=_changes(members[0], command, judgements[members[0].name]),
             full_run=full_run,
             command=command,
+            folds_command=_folds_command(members[0], judgements[members[0].name]),
             seconds=seconds,
         )
         entries.append(entry)
@@ -193,9 +215,10 @@ def first_look_lines(report: Mapping[str, Any], with_time: bool = True) -> list[
         with_time: estimate how long a full run takes. Equal runs take other times.
 
     >>> entry = {"strategies": ["FedCE"], "why": "it has no Dice", "trained_with": None,
-    ...          "full_run": None, "command": None, "seconds": None}
+    ...          "full_run": None, "command": None}
     >>> strategies = {"FedCE": {"judged": False, "strategy": "FedCE"}}
-    >>> first_look_lines({"first_look": [entry], "strategies": strategies})[1]
+    >>> report = {"first_look": [entry], "strategies": strategies, "focus": None}
+    >>> first_look_lines(report)[1]
     'FedCE: it has no Dice.'
     """
     entries = report["first_look"]
@@ -203,12 +226,20 @@ def first_look_lines(report: Mapping[str, Any], with_time: bool = True) -> list[
         return []
     some_judged = any(found["judged"] for found in report["strategies"].values())
     lines = [SOME_JUDGED if some_judged else NONE_JUDGED]
+    name = report["focus"]
+    if name is not None and not report["strategies"][name]["judged"]:
+        lines.extend(_hint(report, name))
+    few = few_cases_line(report)
     for entry in entries:
         lines.append(f"{', '.join(entry['strategies'])}: {entry['why']}.")
         if entry["trained_with"]:
             lines.append(entry["trained_with"])
         if entry["full_run"]:
             lines.append(_way_out(entry, with_time))
+            if entry["changes"]:
+                lines.append(entry["changes"])
+            if few:
+                lines.append(f"{few}{_folds_words(entry, with_time)}")
     methods = {found["strategy"] for found in report["strategies"].values()}
     commands = [entry["command"] for entry in entries]
     if "Standalone" not in methods and not any(_trains_standalone(text) for text in commands):
@@ -220,13 +251,86 @@ def _way_out(entry: Mapping[str, Any], with_time: bool) -> str:
     """How to get a full run, in a sentence."""
     time = ""
     if with_time and entry["seconds"] is not None:
-        time = f", {duration_words(entry['seconds'])}"
+        time = f", {_time_words(entry, entry['seconds'])}"
     if entry["command"]:
         return f"A full run, from the start and in a folder of its own{time}: {entry['command']}"
     full = entry["full_run"]
     rounds = count_words(full["rounds"], "round")
     epochs = count_words(full["local_epochs"], "local epoch")
     return f"A full run has {rounds} of {epochs}, from the start and in a run_dir of its own{time}."
+
+
+def _time_words(entry: Mapping[str, Any], seconds: float) -> str:
+    """An estimated time; a lower bound where the rounds that were timed had other settings."""
+    words = duration_words(seconds)
+    return f"{words} or more" if entry["trained_with"] else words
+
+
+def _hint(report: Mapping[str, Any], name: str) -> Iterator[str]:
+    """At how many hospitals the federation is higher than training alone, in a sentence."""
+    gains = []
+    for result in report["strategies"][name]["sites"].values():
+        if result["gain"] is not None:
+            gains.append(result["gain"]["value"])
+    if gains:
+        higher = sum(gain > 0 for gain in gains)
+        yield (
+            f"{name} is higher than training alone at {higher} of "
+            f"{count_words(len(gains), 'hospital')}: a hint, no verdict."
+        )
+
+
+def few_cases(report: Mapping[str, Any]) -> dict[str, int]:
+    """Hospital -> its cases, where they are too few to tell after a full run, too.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+    """
+    found: dict[str, int] = {}
+    name = report["focus"]
+    if name is None:
+        return found
+    for site, result in report["strategies"][name]["sites"].items():
+        score = result["score"]
+        if score is not None and score["n"] is not None and score["n"] < FEW_CASES:
+            found[site] = score["n"]
+    return found
+
+
+def few_cases_line(report: Mapping[str, Any]) -> str:
+    """That a full run would not tell at hospitals of few cases; empty where there are none."""
+    few = few_cases(report)
+    if not few:
+        return ""
+    cases = CASES_OF[report["strategies"][report["focus"]]["measurement"]]
+    counts = ", ".join(f"{site} {number}" for site, number in few.items())
+    return f"A full run alone will hardly tell at hospitals of few {cases} cases ({counts}). "
+
+
+def _folds_words(entry: Mapping[str, Any], with_time: bool) -> str:
+    """How to test every case of a hospital, in a sentence."""
+    words = entry["folds_command"]
+    if words is None:
+        return "monai-fairfl compare with --folds tests each case once."
+    time = ""
+    if with_time and entry["seconds"] is not None:
+        folds = int(_value_of(words, "--folds"))
+        time = f", {_time_words(entry, folds * entry['seconds'])}"
+    return f"Folds test each case once{time}: {words}"
+
+
+def _value_of(command: str, option: str) -> str:
+    """The word after an option of a command."""
+    words = shlex.split(command)
+    return words[words.index(option) + 1]
+
+
+def _folds_command(run: Run, judgement: Judgement) -> str | None:
+    """The command of a full run in folds, where the run records it."""
+    words = run.config.get("folds_command")
+    if judgement.way_out is None or not isinstance(words, list):
+        return None
+    return shlex.join([str(word) for word in words])
 
 
 def _command(run: Run, judgement: Judgement) -> str | None:
@@ -239,7 +343,8 @@ def _command(run: Run, judgement: Judgement) -> str | None:
     words = run.config.get("command")
     if not isinstance(words, list):
         return None
-    return full_command([str(word) for word in words], judgement.way_out)
+    own, _ = _contradicting(run, judgement.way_out)
+    return full_command([str(word) for word in words], judgement.way_out, own)
 
 
 def _trains_standalone(command: str | None) -> bool:
@@ -269,19 +374,62 @@ def _other_settings(run: Run, judgement: Judgement) -> str | None:
     """The settings in which the run differs from the full run that was measured, in a sentence."""
     if judgement.way_out is None:
         return None
-    overrides = run.config.get("overrides") or {}
-    # An earlier version recorded the overrides alone.
-    trained_with = run.config.get("trained_with") or overrides
+    contradicting, others = _contradicting(run, judgement.way_out)
     own = []
     measured = []
-    for key, value in judgement.way_out.overrides.items():
-        if trained_with.get(key) == value:
-            continue
-        if key in trained_with:
-            own.append(f"{key} {trained_with[key]}")
-        else:
-            own.append(f"the bundle's own {key}")
-        measured.append(f"{key} {value}")
+    for key, value in contradicting.items():
+        own.append(f"the bundle's own {key}" if value is None else f"{key} {value}")
+        measured.append(f"{key} {judgement.way_out.overrides[key]}")
+    for key, value in others.items():
+        own.append(f"{key} {value}")
+        measured.append(f"its own {key}")
     if not own:
         return None
     return f"It trains with {', '.join(own)}; the bundle was measured with {', '.join(measured)}."
+
+
+def _changes(run: Run, command: str | None, judgement: Judgement) -> str | None:
+    """What the command of a full run does with settings that differ from it, in a sentence."""
+    if judgement.way_out is None or command is None:
+        return None
+    contradicting, others = _contradicting(run, judgement.way_out)
+    left_out = []
+    for key, value in contradicting.items():
+        if value is not None:
+            left_out.append(f"{key} {value}")
+    repeated = []
+    # The bundle's overlay of a first look is never repeated; a file of the user always is.
+    with_overlay = QUICK in " ".join(str(word) for word in run.config.get("command") or [])
+    for key, value in others.items():
+        named = f'"{key}"' in command or f"'{key}'" in command or f"#{key}" in command
+        if named or not with_overlay:
+            repeated.append(f"{key} {value}")
+        elif "--config " not in command:
+            left_out.append(f"{key} {value}")
+    parts = []
+    if left_out:
+        parts.append(f"leaves out {', '.join(left_out)}")
+    if repeated:
+        parts.append(f"repeats {', '.join(repeated)}, with which the bundle was not measured")
+    return f"This command {'; it '.join(parts)}." if parts else None
+
+
+def _contradicting(run: Run, full: FullRun) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The overrides of a run that differ from its bundle's full run.
+
+    Returns:
+        Those that the full run names, ``None`` where the run has no value of its own; and the
+        others, with which the bundle was not measured.
+    """
+    overrides = run.config.get("overrides") or {}
+    # An earlier version recorded the overrides alone.
+    trained_with = run.config.get("trained_with") or overrides
+    contradicting = {}
+    for key, value in full.overrides.items():
+        if trained_with.get(key) != value:
+            contradicting[key] = trained_with.get(key)
+    others = {}
+    for key, value in (run.config.get("own_overrides") or {}).items():
+        if key not in full.overrides:
+            others[key] = value
+    return contradicting, others

@@ -11,7 +11,7 @@ import ast
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -28,6 +28,7 @@ QUICK = "quick.json"
 
 _command: ContextVar[Sequence[str] | None] = ContextVar("command", default=None)
 _short_full_command: ContextVar[Sequence[str] | None] = ContextVar("full_command", default=None)
+_folds_command: ContextVar[Sequence[str] | None] = ContextVar("folds_command", default=None)
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,16 @@ class FullRun:
 
 
 @contextmanager
-def recorded_as(words: Sequence[str], full: Sequence[str] | None = None) -> Iterator[None]:
+def recorded_as(
+    words: Sequence[str], full: Sequence[str] | None = None, folds: Sequence[str] | None = None
+) -> Iterator[None]:
     """Let the runs within record this command, in place of the one that started the process.
 
     Args:
         words: of ``python -m monai.bundle run`` and its arguments, which would do the same.
         full: words of the short command that trains the bundle's full run on the same hospitals;
+            ``None`` where there is none.
+        folds: words of the short command that trains it in folds, so that every case is tested;
             ``None`` where there is none.
 
     >>> with recorded_as(["python", "-m", "monai.bundle", "run", "--rounds", "3"]):
@@ -113,9 +118,11 @@ def recorded_as(words: Sequence[str], full: Sequence[str] | None = None) -> Iter
     """
     token = _command.set(tuple(words))
     full_token = _short_full_command.set(None if full is None else tuple(full))
+    folds_token = _folds_command.set(None if folds is None else tuple(folds))
     try:
         yield
     finally:
+        _folds_command.reset(folds_token)
         _short_full_command.reset(full_token)
         _command.reset(token)
 
@@ -146,7 +153,13 @@ def short_full_command() -> list[str] | None:
     return None if given is None else list(given)
 
 
-def full_command(words: Sequence[str], full: FullRun) -> str:
+def folds_command() -> list[str] | None:
+    """The words of the short command of a full run in folds, of :func:`recorded_as`."""
+    given = _folds_command.get()
+    return None if given is None else list(given)
+
+
+def full_command(words: Sequence[str], full: FullRun, contradicting: Iterable[str] = ()) -> str:
     """The command that trains the full run from the start, in a folder of its own.
 
     The overlay of a first look is left out, and with it its small images.
@@ -154,6 +167,7 @@ def full_command(words: Sequence[str], full: FullRun) -> str:
     Args:
         words: of the command of a shorter run, see :func:`command_line`.
         full: of its bundle.
+        contradicting: overrides of which the shorter run had other values than ``full``.
 
     >>> words = "python -m monai.bundle run --rounds 3 --run_dir runs/a".split()
     >>> full_command(words, FullRun(60, 4, 0.5))
@@ -162,13 +176,30 @@ def full_command(words: Sequence[str], full: FullRun) -> str:
     >>> files = "['b/a.json', 'b/quick.json']"
     >>> full_command([*words, files], FullRun(60, 4, 0.5)).split()[6:8]
     ['--config_file', 'b/a.json']
+    >>> words = "python -m monai.bundle run --overrides#size [32,32]".split()
+    >>> full_command(words, FullRun(60, 4, 0.5, {"size": [128, 128]}), ["size"]).split("'")[3]
+    '[128, 128]'
     """
     changed = _without_first_look(list(words))
+    if changed == list(words):
+        for key in contradicting:
+            changed = _with_override(changed, key, full.overrides[key])
     changed = _with_argument(changed, "rounds", str(full.rounds))
     changed = _with_argument(changed, "local_epochs", str(full.local_epochs))
     folder = _argument(words, "run_dir")
     fresh = "runs/full" if folder is None else f"{folder.rstrip('/')}-full"
     return shlex.join(_with_argument(changed, "run_dir", fresh))
+
+
+def _with_override(words: list[str], key: str, value: Any) -> list[str]:
+    """``words`` with this value of an override, wherever another one was given."""
+    try:
+        given = ast.literal_eval(_argument(words, "overrides") or "")
+    except (ValueError, SyntaxError):
+        given = None
+    if isinstance(given, Mapping) and key in given:
+        return _with_argument(words, "overrides", str({**given, key: value}))
+    return _with_argument(words, f"overrides#{key}", str(value))
 
 
 def _without_first_look(words: list[str]) -> list[str]:

@@ -159,3 +159,18 @@ def test_a_federation_within_reports_its_rounds_and_draws_no_bar_of_its_own(
     assert rounds == [1, 2]
     assert within.bar.disable
     assert not Progress(3, 1, "FedAvg").bar.disable
+
+
+def test_no_time_is_left_only_when_all_has_ended(clock: Clock) -> None:
+    written = StringIO()
+    display = RunsDisplay({"Standalone": "Standalone", "FedAvg": "FedAvg"}, 2)
+    display.bar.console.file = written
+    for title in ("Standalone", "FedAvg"):
+        run_rounds(display, clock, title, 0.2, 1)
+    display.round_done("FedAvg", 2)
+    assert display._left_words() == "; about 0:00:01 left for all"
+    display.run_ended("FedAvg")
+    display.round_done("Standalone", 2)
+    assert display._left_words() == "; the last measurements follow"
+    display.run_ended("Standalone")
+    assert display._left_words() == ""

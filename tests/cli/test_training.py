@@ -21,9 +21,11 @@ from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
 from monai_fairfl.cli.choosing import FUNDUS, PROSTATE
 from monai_fairfl.cli.expected_time import expected_time
+from monai_fairfl.cli.federation_line import federation_line
 from monai_fairfl.cli.program import _parser
 from monai_fairfl.cli.running import MonaiLine, require_end
 from monai_fairfl.cli.training import line_of
+from monai_fairfl.cli.training_options import full_run_words
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.run_folder.ledger import read_ledger
@@ -137,11 +139,22 @@ def test_a_training_leaves_its_run_and_a_log_of_what_libraries_printed(trained: 
     assert full[3:8] == ["--strategies", "Standalone", "FedCE('sum')", "--rounds", "60"]
     # The command can be given as it is.
     given = _parser().parse_args(full[1:])
-    assert given.out == f"{trained}-full" and given.overrides == {
-        "size": [32, 32],
-        "channels": [4, 8],
-    }
+    # A full run of 32 pixels would be none.
+    assert given.out == f"{trained}-full" and given.overrides == {"channels": [4, 8]}
     assert config["trained_with"] == {"size": [32, 32]}
+    folds = _parser().parse_args(config["folds_command"][1:])
+    assert (folds.folds, folds.strategies) == (4, ["Standalone", "FedCE('sum')"])
+    assert folds.out == f"{trained}-folds" and folds.overrides == {"channels": [4, 8]}
+
+
+def test_a_full_run_sets_back_what_a_file_contradicts(tmp_path: Path) -> None:
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps({"overrides": {"size": [32, 32], "channels": [4, 8]}}))
+    bundle = find_bundle("prostate_mri_segmentation")
+    line = federation_line(bundle, tmp_path, tmp_path / "a", ["FedAvg"], quick=True, config=own)
+    train, _ = full_run_words(line, ["FedAvg"], {"config": own}) or ([], [])
+    given = _parser().parse_args(train[1:])
+    assert (given.config, given.overrides) == (own, {"size": [128, 128]})
 
 
 @pytest.mark.slow
@@ -154,13 +167,23 @@ def test_the_same_command_goes_on_and_shows_what_is_there(
     printed = capfd.readouterr()
     assert "FedCE-sum: 2 rounds of 1 local epoch. All rounds are done." in printed.out
     assert f"Report: {trained / 'report.html'}" in printed.out
+    assert f"monai-fairfl infer {trained} IMAGES --out OUT" in printed.out
     assert (
-        "It trains with size [32, 32]; the bundle was measured with size [128, 128]" in printed.out
+        "It trains with size [32, 32], channels [4, 8]; the bundle was measured with "
+        "size [128, 128], its own channels" in printed.out
     )
     assert "eval()" not in printed.out + printed.err and "INFO" not in printed.out + printed.err
     assert (trained / "ledger.jsonl").read_bytes() == ledger
     # The bundle's logging.conf has set those of the log.
     assert logging.getLogger().handlers == handlers
+
+
+@pytest.mark.slow
+def test_a_last_mile_of_a_run_that_has_ended_is_refused(
+    trained: Path, sites: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", str(sites), "--out", str(trained), *FEDCE, *TINY, "--adapt"]) == 2
+    assert "has ended without a last mile, and --adapt adds none" in capsys.readouterr().err
 
 
 @pytest.mark.slow

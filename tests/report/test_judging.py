@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,9 +167,10 @@ def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(
         (path / "schedule.json").write_text(json.dumps(schedule))
     report = write_report(runs, tmp_path)
     command = COMMAND[:7] + ["4", "--local_epochs", "2", "--run_dir", "runs/a-full"]
+    command += ["--overrides#size", "[128, 128]"]
     (entry,) = report["first_look"]
     assert entry["strategies"] == ["Standalone", "FedCE"]
-    assert entry["command"] == " ".join(command)
+    assert entry["command"] == shlex.join(command)
     assert entry["seconds"] == pytest.approx(2 * 8 * 120)
 
     page = (tmp_path / "report.html").read_text()
@@ -177,10 +180,12 @@ def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(
         "Standalone, FedCE: 3 rounds of 1 local epoch, 3 epochs in all; a full run of the bundle "
         "has 8 (4 rounds of 2).",
         "It trains with size [96, 96]; the bundle was measured with size [128, 128].",
-        "A full run, from the start and in a folder of its own, about 32 minutes: "
+        "A full run, from the start and in a folder of its own, about 32 minutes or more: "
         + entry["command"],
+        "This command leaves out size [96, 96].",
+        "FedCE is higher than training alone at 0 of 3 hospitals: a hint, no verdict.",
     ):
-        assert words in page, words
+        assert words in html.unescape(page), words
         assert words in text, words
     assert text.startswith("A first look")
     assert "0.800" in text
@@ -196,3 +201,72 @@ def test_without_a_command_the_full_run_is_described_in_numbers(write_run: Write
     text = as_text(write_report([run(write_run, rounds=3)]))
     full = "A full run has 4 rounds of 2 local epochs, from the start and in a run_dir of its own."
     assert full in text
+
+
+def test_every_override_that_differs_from_the_measured_training_is_named(
+    write_run: WriteRun,
+) -> None:
+    full = ["monai-fairfl", "train", "data", "--overrides", '{"channels": [4, 8]}']
+    overrides = {"size": [96, 96], "channels": [4, 8]}
+    config = {
+        "command": COMMAND,
+        "full_command": full,
+        "overrides": overrides,
+        "trained_with": {"size": [96, 96]},
+        "own_overrides": overrides,
+    }
+    (entry,) = summarise(load_runs([run(write_run, 3, 1, config=config)]))["first_look"]
+    assert entry["trained_with"] == (
+        "It trains with size [96, 96], channels [4, 8]; the bundle was measured with "
+        "size [128, 128], its own channels."
+    )
+    assert entry["changes"] == (
+        "This command leaves out size [96, 96]; it repeats channels [4, 8], with which the bundle "
+        "was not measured."
+    )
+
+
+def test_what_the_overlay_of_a_first_look_sets_is_left_out(write_run: WriteRun) -> None:
+    config = {
+        "command": [*COMMAND, "--config_file", "['b/federate.json', 'b/quick.json']"],
+        "full_command": ["monai-fairfl", "train", "data"],
+        "trained_with": {"size": [64, 64]},
+        "own_overrides": {"channels": [16, 32]},
+    }
+    (entry,) = summarise(load_runs([run(write_run, 3, 1, config=config)]))["first_look"]
+    assert entry["changes"] == "This command leaves out size [64, 64], channels [16, 32]."
+
+
+def test_a_first_look_at_few_cases_leads_to_folds(write_run: WriteRun) -> None:
+    folds = ["monai-fairfl", "compare", "data", "--folds", "4"]
+    full = ["monai-fairfl", "train", "data", "--strategies", "Standalone", "FedCE"]
+    config = {
+        "local_epochs": 1,
+        "full_run": RECIPE,
+        "trained_with": RECIPE["overrides"],
+        "full_command": full,
+        "folds_command": folds,
+    }
+    runs = []
+    for name, better in (("Standalone", 0.0), ("FedCE", 0.1)):
+        scores = {
+            "elm": (0.7 + better, 0.1, 2),
+            "oak": (0.8 - better, 0.1, 4),
+            "yew": (0.7 + better, 0.01, 20),
+        }
+        path = write_run(name, scores, rounds=[{}], config=config)
+        schedule = {"planned": [1], "seconds": {"0": 120.0}}
+        (path / "schedule.json").write_text(json.dumps(schedule))
+        runs.append(path)
+    report = write_report(runs)
+    lines = first_look_lines(report)
+    assert "FedCE is higher than training alone at 2 of 3 hospitals: a hint, no verdict." in lines
+    assert (
+        "A full run alone will hardly tell at hospitals of few test cases (elm 2, oak 4). "
+        "Folds test each case once, about 2.1 hours: monai-fairfl compare data --folds 4"
+    ) in lines
+    advice = {site: row["advice"] for site, row in report["decision"]["hospitals"].items()}
+    assert advice["elm"] == [
+        "This was a first look, and 2 test cases will hardly tell: decide by a full run in " "folds"
+    ]
+    assert advice["yew"] == ["This was a first look: train the full run, then decide"]

@@ -100,6 +100,7 @@ class BundleSites:
             "trained_with": configuration.measured_settings(
                 self.root, self.of_all.overrides, self.of_all.config, full_run
             ),
+            "own_overrides": configuration.own_overrides(self.root, self.of_all.overrides),
         }
 
     def initial(self, file: str | None) -> tuple[Weights, ModelSpec]:
