@@ -30,7 +30,7 @@ def add_commands(add: Add) -> None:
         nargs="+",
         required=True,
         metavar="STRATEGY",
-        help="two or more, in the order of the tables: FedAvg, \"CGSV(gamma=None)\", "
+        help='two or more, in the order of the tables: FedAvg, "CGSV(gamma=None)", '
         "\"FedCE('sum')\", or one of your own by its dotted path",
     )
     command.add_argument(
