@@ -129,8 +129,8 @@ def test_what_was_not_taken_says_why() -> None:
     assert "no epoch was better" in adaptation_text(worse, "elm")
     unsure = Adaptation(Estimate(0.01, 0.02, 3), 4, scores, scores, None)
     assert (
-        "Not taken: on 3 validation cases it gains +0.010 ± 0.020 Dice after 4 epochs, no more than "
-        "its standard error" in adaptation_text(unsure, "elm")
+        "Not taken: on 3 validation cases it gains +0.010 ± 0.020 Dice after 4 epochs, no more "
+        "than its standard error" in adaptation_text(unsure, "elm")
     )
 
 
