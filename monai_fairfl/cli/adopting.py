@@ -7,17 +7,17 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monai_fairfl.cli.command import Add, Answer, progress_stream
+from monai_fairfl.cli.command import Add, Answer, plain_mapping, progress_stream
 from monai_fairfl.errors import ConfigError, FairFLError
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.adoption import Adoption
 
-CHECK = {"rounds": 2, "local_epochs": 1, "report": False, "jobs": 1}
+CHECK: Mapping[str, Any] = {"rounds": 2, "local_epochs": 1, "report": False, "jobs": 1}
 """Keys of the federation that tries a bundle."""
 
 ONE_STEP = {"epoch_length": 1, "validation_length": 1}
@@ -53,6 +53,13 @@ def add_commands(add: Add) -> None:
         help="the bundle's key of the folder of its images (default: dataset_dir, or one like it)",
     )
     command.add_argument(
+        "--overrides",
+        type=plain_mapping,
+        default={},
+        metavar="{...}",
+        help="plain values with which it is tried, such as a smaller batch or image",
+    )
+    command.add_argument(
         "--replace", action="store_true", help="write the files of an earlier adoption anew"
     )
 
@@ -77,7 +84,8 @@ def adopt(args: argparse.Namespace) -> Answer:
     print(_words(adoption), file=progress_stream(args), flush=True)
     line = None
     if root is not None:
-        line = _try(adoption.bundle, root, [site.name for site in sites[:SITES]])
+        names = [site.name for site in sites[:SITES]]
+        line = _try(adoption.bundle, root, names, args.overrides)
     data = {
         "bundle": str(adoption.bundle),
         "written": adoption.written,
@@ -116,8 +124,14 @@ def _words(adoption: Adoption) -> str:
     return "\n".join([*lines, ""])
 
 
-def _try(bundle: Path, root: Path, sites: Sequence[str]) -> str:
+def _try(bundle: Path, root: Path, sites: Sequence[str], given: Mapping[str, Any]) -> str:
     """Run two rounds of one step.
+
+    Args:
+        bundle: the adopted bundle.
+        root: of all sites.
+        sites: names of those that try it.
+        given: overrides by the user.
 
     Returns:
         The line that did it.
@@ -126,14 +140,16 @@ def _try(bundle: Path, root: Path, sites: Sequence[str]) -> str:
         FairFLError: why it failed. The run and its log stay.
     """
     from monai_fairfl.cli.federation_line import federation_line
+    from monai_fairfl.cli.running import require_end
 
     folder = Path(tempfile.mkdtemp(prefix="adopt-"))
-    overrides = _known_overrides(bundle)
+    overrides = {**_known_overrides(bundle), **given}
     line = federation_line(
         bundle, root, folder / "run", ["FedAvg"], overrides=overrides, site_names=sites, **CHECK
     )
     try:
         line.run(folder / "log.txt")
+        require_end(folder / "run")
     except FairFLError as error:
         raise ConfigError(
             f"the files are written, but two rounds of one step failed: {error}. The log is "

@@ -16,10 +16,10 @@ from monai_fairfl.run_folder.ledger import read_ledger
 
 SMALL = {
     "endoscopic_tool_segmentation": {"train#deterministic_transforms#3#spatial_size": [64, 64]},
-    "spleen_ct_segmentation": {},
-    "prostate_mri_anatomy": {},
+    "spleen_ct_segmentation": {"train#dataloader#batch_size": 1},
+    "prostate_mri_anatomy": {"train#dataloader#batch_size": 1},
 }
-"""Overrides with which the training of a test is short, beside one step in each epoch."""
+"""Overrides with which one step is short."""
 
 ONE_STEP = {"epoch_length": 1, "validation_length": 1}
 
@@ -41,7 +41,8 @@ def test_a_bundle_of_the_model_zoo_is_adopted_and_trained_as_it_is(
     pytest.importorskip(library)
     bundle = zoo_bundle(name, tmp_path)
     data = write(tmp_path / "data")
-    assert main(["adopt", str(bundle), "--data", str(data)]) == 0
+    overrides = json.dumps(SMALL[name])
+    assert main(["adopt", str(bundle), "--data", str(data), "--overrides", overrides]) == 0
 
     words = ["train", str(data), "--bundle", str(bundle), "--out", str(tmp_path / "run")]
     words += ["--strategy", "FedCE", "--rounds", "1", "--local-epochs", "1", "--jobs", "1"]

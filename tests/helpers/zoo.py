@@ -22,11 +22,11 @@ VARIABLE = "MONAI_FAIRFL_MODEL_ZOO"
 COMMIT = "dfae206df112837d817e78d3727c9f32b3b52e82"
 
 DIGESTS = {
-    "spleen_ct_segmentation": "7a51ae10c54138686ccd8d3e0c6bd1f6aaac69f28422f5a3d8085538fe16912d",
-    "prostate_mri_anatomy": "7975ba98c3b36b302d4cb4293b103f538df0e1cd57faede20f941ad9afb42e4c",
-    "endoscopic_tool_segmentation": "393d77faf2c2fe1f5b5a2b991fb550a9e3ca3175cfe465482f87c38c987cb956",
+    "spleen_ct_segmentation": "7a51ae10c5413868",
+    "prostate_mri_anatomy": "7975ba98c3b36b30",
+    "endoscopic_tool_segmentation": "393d77faf2c2fe1f",
 }
-"""Bundle -> SHA-256 of its ``configs/train.json`` at :data:`COMMIT`."""
+"""Bundle -> first digits of the SHA-256 of its ``configs/train.json`` at :data:`COMMIT`."""
 
 
 def zoo_bundle(name: str, folder: Path) -> Path:
@@ -37,7 +37,7 @@ def zoo_bundle(name: str, folder: Path) -> Path:
     source = Path(zoo) / name
     file = source / "configs" / "train.json"
     digest = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
-    if digest != DIGESTS[name]:
+    if not digest.startswith(DIGESTS[name]):
         pytest.skip(f"{name}: {zoo} is not the model zoo at {COMMIT[:8]}")
     shutil.copytree(source, folder / name)
     return folder / name

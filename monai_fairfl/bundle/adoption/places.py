@@ -38,8 +38,7 @@ def adopt_workers(config: TrainingConfig) -> None:
     changed = []
     for loader in LOADERS:
         key = config.find(loader)
-        workers = config.get(f"{key}#num_workers") if key else None
-        if not workers or workers == "@num_workers":
+        if key is None or config.get(f"{key}#num_workers") in (None, 0, "@num_workers"):
             continue
         config.add("num_workers", 0)
         config.set(f"{key}#num_workers", "@num_workers")
