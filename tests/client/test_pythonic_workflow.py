@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from monai.bundle import PythonicWorkflow
 from monai.data import DataLoader
@@ -80,6 +81,7 @@ class SquareWorkflow(PythonicWorkflow):
 KEYS = ["pred", "label"]
 
 
+@pytest.mark.slow
 def test_a_pythonic_workflow_answers_a_request(tmp_path: Path) -> None:
     workflow: Any = SquareWorkflow()
     client = FairMonaiAlgo(str(tmp_path), tmp_path / "state", train_workflow=workflow)

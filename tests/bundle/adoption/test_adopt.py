@@ -20,6 +20,9 @@ from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.bundle.site import FEDERATED_EVALUATE
 from monai_fairfl.errors import ConfigError
 
+# Each builds the network of a bundle.
+pytestmark = pytest.mark.slow
+
 TRAIN = ["configs/train.json", "configs/federated_train.json"]
 WRITTEN = {"configs/federate.json", "configs/federated_train.json", FEDERATED_EVALUATE}
 

@@ -14,6 +14,9 @@ from helpers.foreign_bundles import write_foreign_bundle
 from monai_fairfl.bundle.adoption import adopt_bundle
 from monai_fairfl.bundle.configuration import train_config
 
+# Each builds the network of a bundle.
+pytestmark = pytest.mark.slow
+
 TRAIN = ["configs/train.json", "configs/federated_train.json"]
 OWN_EPOCHS = 50
 """Of the bundle."""
