@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,6 +47,35 @@ class BFloat16Inferer(SimpleInferer):
             outputs: Any = super().__call__(inputs, network, *args, **kwargs)
         full: torch.Tensor = outputs.float()
         return full
+
+
+class FirstOutputInferer(Inferer):
+    """The first output of a network that gives several also when it is scored.
+
+    With deep supervision it is the one of full size. A mapping's first value counts.
+
+    Args:
+        inferer: of the bundle, which may give several outputs.
+
+    >>> def network(images):
+    ...     return [images + 1, images[..., ::2, ::2]]
+    >>> FirstOutputInferer(SimpleInferer())(torch.zeros(1, 1, 4, 4), network).shape
+    torch.Size([1, 1, 4, 4])
+    """
+
+    def __init__(self, inferer: Inferer | None = None):
+        super().__init__()
+        self.inferer = SimpleInferer() if inferer is None else inferer
+
+    def __call__(
+        self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        outputs = self.inferer(inputs, network, *args, **kwargs)
+        if isinstance(outputs, Mapping):
+            outputs = list(outputs.values())
+        if isinstance(outputs, (list, tuple)):
+            return outputs[0]
+        return outputs
 
 
 class NeighbourSliceInferer(SliceInferer):

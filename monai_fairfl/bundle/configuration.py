@@ -94,6 +94,29 @@ def train_config(
     return parser
 
 
+def data_folder_of(config: ConfigParser, folder: str | Path) -> str:
+    """The absolute path of a site's images, as a bundle's configuration writes ``dataset_dir``.
+
+    Where the bundle's own value ends with a slash, its expressions may need it.
+
+    >>> data_folder_of(ConfigParser({"dataset_dir": "/workspace/data/"}), "/hospitals/A")
+    '/hospitals/A/'
+    """
+    path = str(Path(folder).absolute())
+    return f"{path}/" if str(config["dataset_dir"]).endswith("/") else path
+
+
+def make_scripts_importable(bundle_root: Path) -> None:
+    """Let a configuration find the bundle's own ``scripts``, as ``monai.bundle run`` does.
+
+    MONAI's client of a federation builds the engines without running the workflow, which adds the
+    bundle's folder to the places of modules.
+    """
+    root = str(bundle_root.absolute())
+    if (bundle_root / "scripts").is_dir() and root not in sys.path:
+        sys.path.insert(1, root)
+
+
 def measured_settings(
     bundle_root: Path,
     overrides: Mapping[str, Any],

@@ -101,6 +101,8 @@ class BundleFederation:
         sites: site -> additions to ``overrides`` (plain values; ``"config"``: config files in place
             of train.json; ``"dataset_dir"``: data elsewhere than ``sites_root/<site>``).
         site_names: the sites that take part; ``None``: all of ``sites_root``.
+        any_folder: every folder of ``sites_root`` is a site, whatever it holds, since the bundle
+            lists its own files; else those whose layout is known.
         overrides: plain values that replace those of ``config``, for every site and for the initial
             model.
         config: the training configuration, files relative to the bundle; overlays come after
@@ -149,6 +151,7 @@ class BundleFederation:
         run_dir: str,
         sites: Mapping[str, Mapping[str, Any]] | None = None,
         site_names: Sequence[str] | None = None,
+        any_folder: bool = False,
         overrides: Mapping[str, Any] | None = None,
         config: Sequence[str] = TRAIN,
         check: Callable[[str], Any] | None = None,
@@ -175,6 +178,7 @@ class BundleFederation:
         self.rounds = rounds
         self.sites = {name: dict(additions or {}) for name, additions in (sites or {}).items()}
         self.site_names = site_names
+        self.any_folder = any_folder
         self.site_settings = SiteSettings(config, overrides or {}, local_epochs, device, amp)
         self.check = check
         self.resume = resume
@@ -292,7 +296,9 @@ class BundleFederation:
         Raises:
             FairFLError: naming the setting or the folder, and the fix.
         """
-        self.names = preflight.site_names(self.sites_root, self.site_names, self.sites)
+        self.names = preflight.site_names(
+            self.sites_root, self.site_names, self.sites, self.any_folder
+        )
         self.settings = self._run_settings()
         self.bundle_sites = BundleSites(
             self.bundle_root,
@@ -302,6 +308,7 @@ class BundleFederation:
             self.site_settings,
             self.settings,
             self.run_dir / "datalists",
+            self.any_folder,
         )
 
     def _run_settings(self) -> RunSettings:

@@ -46,6 +46,7 @@ def initial_model(
         FederationError: when ``file`` does not fit the network.
     """
     root = Path(bundle_root)
+    configuration.make_scripts_importable(root)
     parser = configuration.train_config(root, overrides or {}, config)
     try:
         network = parser.get_parsed_content("network_def")

@@ -112,16 +112,25 @@ def _check_target(target: object) -> None:
 
 
 def site_names(
-    sites_root: Path, chosen: Sequence[str] | None, sites: Mapping[str, Mapping[str, Any]]
+    sites_root: Path,
+    chosen: Sequence[str] | None,
+    sites: Mapping[str, Mapping[str, Any]],
+    any_folder: bool = False,
 ) -> list[str]:
     """The sites that take part, sorted.
+
+    Args:
+        sites_root: one folder per site.
+        chosen: names of those that take part; ``None``: all.
+        sites: site -> its additions.
+        any_folder: as of :func:`data_folders`.
 
     Raises:
         ConfigError: when the folder is missing or empty, or a chosen or configured site has no data
             there.
     """
     elsewhere = [name for name, additions in sites.items() if "dataset_dir" in additions]
-    known = sorted({*data_folders(sites_root), *elsewhere})
+    known = sorted({*data_folders(sites_root, any_folder), *elsewhere})
     if not known and not sites_root.is_dir():
         fault = "is a file" if sites_root.exists() else "does not exist"
         raise ConfigError(
@@ -140,14 +149,22 @@ def site_names(
     return sorted(safe_name(name) for name in (chosen or known))
 
 
-def data_folders(sites_root: Path) -> dict[str, Path]:
+def data_folders(sites_root: Path, any_folder: bool = False) -> dict[str, Path]:
     """Where each site's data is: what its ``dataset_dir`` must be.
 
     An empty folder is a site too, whose data did not arrive: its check reports that, instead of a
     federation without it.
+
+    Args:
+        sites_root: one folder per site.
+        any_folder: every folder is a site, whatever it holds, since the bundle lists its own files;
+            else those whose layout is known.
     """
     if not sites_root.is_dir():
         return {}
+    if any_folder:
+        folders = [path for path in sorted(sites_root.iterdir()) if path.is_dir()]
+        return {path.name: path for path in folders if not path.name.startswith(".")}
     found = dict(site_folders(sites_root, must=False))
     if any(path.is_file() for path in found.values()):
         return found  # data lists: a folder beside them is no site

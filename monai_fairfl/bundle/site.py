@@ -21,13 +21,27 @@ from monai_fairfl.utils.private import private_folder
 
 EVALUATE = "configs/evaluate.json"
 
+FEDERATED_EVALUATE = "configs/federated_evaluate.json"
+"""What comes after ``evaluate.json`` in a federation, where the bundle was adopted."""
+
 HD95 = "validate#additional_metrics#hd95"
 """Key of the metric of boundaries in ``evaluate.json``."""
 
 
+def evaluation_files(bundle_root: str | Path) -> list[str]:
+    """The files that come after the training configuration so that test cases are scored.
+
+    >>> from monai_fairfl.bundle.shipped import find_bundle
+    >>> evaluation_files(find_bundle("prostate_mri_segmentation"))
+    ['configs/evaluate.json']
+    """
+    files = (EVALUATE, FEDERATED_EVALUATE)
+    return [file for file in files if (Path(bundle_root) / file).exists()]
+
+
 def has_evaluation(bundle_root: str | Path) -> bool:
     """Whether the bundle can score test cases."""
-    return (Path(bundle_root) / EVALUATE).exists()
+    return bool(evaluation_files(bundle_root))
 
 
 def closing_measurements(bundle_root: str | Path) -> tuple[str, ...]:
@@ -44,7 +58,7 @@ def closing_measurements(bundle_root: str | Path) -> tuple[str, ...]:
     """
     if not has_evaluation(bundle_root):
         return ("score",)
-    files = [Path(bundle_root) / file for file in (*TRAIN, EVALUATE)]
+    files = [Path(bundle_root) / file for file in (*TRAIN, *evaluation_files(bundle_root))]
     parser = ConfigParser()
     parser.read_config([str(file) for file in files if file.exists()])
     if HD95 not in parser:
@@ -94,17 +108,21 @@ def bundle_client(
     known = {
         "site": site,
         "group": _group_of(site, groups or {}),
-        "dataset_dir": str(Path(dataset_dir).absolute()),
         "datalist_file": str(datalist.absolute()),
         "ckpt_dir": str(folder / "models"),
         "output_dir": str(folder / "eval"),
+        "cache_dir": str(folder / "cache"),
         "device": f"$torch.device('{torch.device(chosen.device)}')",
         "amp": chosen.amp,
         "decay_epochs": rounds * chosen.local_epochs,
     }
     keys = configuration.train_config(root, chosen.overrides, chosen.config)
     arguments = {key: value for key, value in known.items() if key in keys}
+    if "dataset_dir" in keys:
+        arguments["dataset_dir"] = configuration.data_folder_of(keys, dataset_dir)
     arguments.update(chosen.overrides)
+    evaluation = evaluation_files(root)
+    configuration.make_scripts_importable(root)
     return FairMonaiAlgo(
         str(root),
         folder / "state",
@@ -112,7 +130,7 @@ def bundle_client(
         cross_evaluation=chosen.cross_evaluation,
         local_epochs=chosen.local_epochs,
         config_train_filename=list(chosen.config),
-        config_evaluate_filename=[*chosen.config, EVALUATE] if has_evaluation(root) else None,
+        config_evaluate_filename=[*chosen.config, *evaluation] if evaluation else None,
         train_kwargs=arguments,
         eval_kwargs=arguments,
     )

@@ -41,6 +41,7 @@ class BundleSites:
         common: the settings of all sites.
         run: settings of every run.
         datalists: folder of the lists that say which case trains, validates and tests.
+        any_folder: every folder of ``root`` is a site, whatever it holds.
     """
 
     bundle_root: Path
@@ -50,6 +51,7 @@ class BundleSites:
     common: SiteSettings
     run: RunSettings
     datalists: Path
+    any_folder: bool = False
 
     def settings_of(self, name: str) -> SiteSettings:
         """The settings of all sites with what this one adds."""
@@ -65,7 +67,7 @@ class BundleSites:
 
     @cached_property
     def _folders(self) -> dict[str, Path]:
-        return preflight.data_folders(self.root)
+        return preflight.data_folders(self.root, self.any_folder)
 
     @cached_property
     def cases(self) -> dict[str, int]:

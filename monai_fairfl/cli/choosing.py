@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from monai_fairfl.bundle.first_look import FEDERATE
+from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
 from monai_fairfl.data.datalist import find_cases
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.layouts.image_files import is_nifti
 from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.workflow.bundle_files import read_metadata
 from monai_fairfl.workflow.photographs import in_colour
 
@@ -40,13 +43,22 @@ def chosen_bundle(root: Path, given: str | None = None) -> Path:
         ConfigError: when it holds one hospital only, or the bundle that was given is none, or for
             images of another kind.
     """
+    bundle = None if given is None else locate_bundle(given)
+    if bundle is not None and takes_any_folder(bundle):
+        require_two_sites(root, data_folders(root, any_folder=True))
+        return bundle
     folders = site_folders(root)
     require_two_sites(root, folders)
-    if given is None:
+    if bundle is None:
         return find_bundle(bundle_for(folders))
-    bundle = locate_bundle(given)
     _require_its_kind(bundle, root, folders)
     return bundle
+
+
+def takes_any_folder(bundle: Path) -> bool:
+    """Whether a bundle lists its own files, so that each folder is a site (``any_folder``)."""
+    file = bundle / FEDERATE
+    return file.is_file() and bool(object_of_json(file.read_bytes()).get("any_folder"))
 
 
 def _require_its_kind(bundle: Path, root: Path, folders: Mapping[str, Path]) -> None:
@@ -82,10 +94,8 @@ def require_two_sites(root: Path, folders: Mapping[str, Path]) -> None:
         ConfigError: naming the hospital.
     """
     if len(folders) < 2:
-        raise ConfigError(
-            f"{root} holds one site, {', '.join(folders)}; a federation needs two: give the folder "
-            "above"
-        )
+        found = f"one site, {', '.join(folders)}" if folders else "no site"
+        raise ConfigError(f"{root} holds {found}; a federation needs two: give the folder " "above")
 
 
 def bundle_for(folders: Mapping[str, Path]) -> str:

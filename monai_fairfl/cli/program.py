@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from monai_fairfl.cli import (
     adapting,
+    adopting,
     comparing,
     data,
     describing,
@@ -51,6 +52,10 @@ a first federation, from nothing:
   monai-fairfl train hospitals --quick --out runs/first
   monai-fairfl report runs/first
 
+a bundle of others, such as one of MONAI's model zoo:
+  monai-fairfl adopt spleen_ct_segmentation --data hospitals
+  monai-fairfl train hospitals --bundle spleen_ct_segmentation
+
 strategies over seeds and folds, for a paper:
   monai-fairfl compare hospitals --strategies FedAvg FedCE --seeds 0 1 2 --folds 4
 
@@ -62,6 +67,7 @@ checked (datalist --check, flare-policy --check, verify) is not right.
 MODULES = (
     data,
     describing,
+    adopting,
     training,
     using,
     adapting,

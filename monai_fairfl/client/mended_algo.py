@@ -145,13 +145,15 @@ class MendedMonaiAlgo(MonaiAlgo):
         """Add ``evaluate.json`` to the training's files, unless the site chose files of its own."""
         if not self._looks_for_evaluate:
             return
-        if not (root / "configs" / "evaluate.json").exists():
+        files = ("configs/evaluate.json", "configs/federated_evaluate.json")
+        present = [file for file in files if (root / file).exists()]
+        if not present:
             self.config_evaluate_filename = None
             return
         train_files = self.config_train_filename or "configs/train.json"
         if isinstance(train_files, str):
             train_files = [train_files]
-        self.config_evaluate_filename = [*train_files, "configs/evaluate.json"]
+        self.config_evaluate_filename = [*train_files, *present]
 
     def _evaluate_as_trained(self, root: Path) -> None:
         """Give the evaluation the values that decide the training.

@@ -20,6 +20,7 @@ from .fundus import OneViewd as OneViewd
 from .fundus import RandDiscCropd as RandDiscCropd
 from .fundus import normalise_field as normalise_field
 from .layouts import site_folders as site_folders
+from .listed import listed_datalist as listed_datalist
 from .partition import chosen_clients as chosen_clients
 from .partition import partitioned_datalist as partitioned_datalist
 from .partition import repeat_case as repeat_case

@@ -128,15 +128,44 @@ def site_datalist(
     parts = _new_split(found, arguments, dataset_dir)
     parts = with_values(parts, structures, values, str(dataset_dir))
     if file is not None:
-        write_datalist(Path(file), folder, parts, split_record(arguments, found.parts))
-        logger.info(
-            "%s did not exist: a new split has %d training, %d validation, %d testing cases",
-            file,
-            len(parts["training"]),
-            len(parts["validation"]),
-            len(parts["testing"]),
-        )
+        _write_new_split(Path(file), folder, parts, split_record(arguments, found.parts))
     return parts
+
+
+def datalist_of(
+    found: Found, folder: Path, file: str | os.PathLike[str] | None, **split: Any
+) -> dict[str, list[CaseFiles]]:
+    """Make the data list of cases that are found already, or read it from ``file``.
+
+    Args:
+        found: the cases of a site.
+        folder: of the site.
+        file: the list; nothing is read or written without it.
+        split: arguments of :func:`split_cases`.
+
+    Returns:
+        As :func:`site_datalist`.
+    """
+    arguments = _split_arguments(split)
+    if file is not None and Path(file).exists():
+        return read_datalist(Path(file), folder, arguments)[0]
+    parts = _new_split(found, arguments, folder)
+    if file is not None:
+        _write_new_split(Path(file), folder, parts, split_record(arguments, found.parts))
+    return parts
+
+
+def _write_new_split(
+    file: Path, folder: Path, parts: Mapping[str, Sequence[CaseFiles]], record: Mapping[str, Any]
+) -> None:
+    write_datalist(file, folder, parts, record)
+    logger.info(
+        "%s did not exist: a new split has %d training, %d validation, %d testing cases",
+        file,
+        len(parts["training"]),
+        len(parts["validation"]),
+        len(parts["testing"]),
+    )
 
 
 def _split_arguments(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -121,6 +121,7 @@ def read_datalist(
 
 def _absolute_case(case: Mapping[str, Any], folder: Path, file: Path) -> CaseFiles:
     absolute: CaseFiles = {
+        **case,
         "image": os.path.normpath(folder / str(case["image"])),
         "label": os.path.normpath(folder / str(case["label"])),
     }

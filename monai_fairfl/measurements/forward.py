@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
+from monai.networks.utils import eval_mode
+from torch import nn
 
 from monai_fairfl.measurements.batches import same_batches
 
@@ -37,6 +40,27 @@ def same_epoch(engine: SupervisedEvaluator | SupervisedTrainer) -> Iterator[Any]
     """
     with same_batches(engine.data_loader) as loader:
         yield from islice(loader, engine.state.epoch_length)
+
+
+@contextmanager
+def layers_in_eval_mode(network: nn.Module) -> Iterator[None]:
+    """Inside, every layer is in evaluation mode, and the network's outputs are those of training.
+
+    A network with deep supervision, such as MONAI's ``DynUNet`` and ``SegResNetDS``, gives its
+    further outputs where its own ``training`` is true, and a loss of them needs all. Dropout and
+    normalisation are layers below it.
+
+    >>> network = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    >>> with layers_in_eval_mode(network):
+    ...     network.training, network[1].training
+    (True, False)
+    """
+    with eval_mode(network):
+        network.training = True
+        try:
+            yield
+        finally:
+            network.training = False
 
 
 def prepared(engine: SupervisedEvaluator | SupervisedTrainer, batch: Any) -> PreparedBatch:

@@ -13,9 +13,13 @@ from typing import Any, NamedTuple
 
 import torch
 from monai.engines import SupervisedTrainer
-from monai.networks.utils import eval_mode
 
-from monai_fairfl.measurements.forward import inferred, prepared, same_epoch
+from monai_fairfl.measurements.forward import (
+    inferred,
+    layers_in_eval_mode,
+    prepared,
+    same_epoch,
+)
 from monai_fairfl.measurements.loading import loaded
 from monai_fairfl.measurements.sharpness import perturbation
 from monai_fairfl.protocol.values import Estimate, Weights
@@ -40,11 +44,12 @@ class BatchGradients(NamedTuple):
 class TrainingProbe:
     """Losses and gradients of weights, made with a bundle's own trainer.
 
-    Its loader, transforms, inferer and loss pass over the training data once, in evaluation mode
-    (running statistics, no dropout) and full precision. Random transforms stay, since a random crop
-    may be what makes an image fit the network, but under a fixed seed: the same crops in every
-    measurement, so that losses of two models can be compared. The trainer, its gradients, its
-    random state and that of its transforms are left as they were.
+    Its loader, transforms, inferer and loss pass over the training data once, with all layers in
+    evaluation mode (running statistics, no dropout) and in full precision. A network with deep
+    supervision gives all its outputs, as the loss expects them. Random transforms stay, since a
+    random crop may be what makes an image fit the network, but under a fixed seed: the same crops
+    in every measurement, so that losses of two models can be compared. The trainer, its gradients,
+    its random state and that of its transforms are left as they were.
 
     Args:
         trainer: built by the bundle.
@@ -58,7 +63,7 @@ class TrainingProbe:
 
         Standard error and n are of the batches.
         """
-        with loaded(self.engine.network, weights), eval_mode(self.engine.network):
+        with loaded(self.engine.network, weights), layers_in_eval_mode(self.engine.network):
             losses = self._losses()
         mean = _mean(losses)
         n = len(losses)
@@ -83,7 +88,7 @@ class TrainingProbe:
         """
         network = self.engine.network
         parameters = self._parameters()
-        with loaded(network, weights), eval_mode(network):
+        with loaded(network, weights), layers_in_eval_mode(network):
             # Gradient of the mean loss over all images.
             losses = []
             batch_sizes = []
@@ -111,7 +116,7 @@ class TrainingProbe:
         While the generator runs, the network has ``weights``: run it to its end.
         """
         network = self.engine.network
-        with loaded(network, weights), eval_mode(network):
+        with loaded(network, weights), layers_in_eval_mode(network):
             for loss, images, gradients in self._batch_gradients(self._parameters()):
                 yield BatchGradients(float(loss), images, gradients)
 

@@ -19,6 +19,7 @@ from helpers.small_trainers import (
 )
 from monai.data import DataLoader, Dataset, PatchDataset
 from monai.losses import DiceCELoss
+from monai.networks.nets import DynUNet
 from monai.transforms import Compose, RandGaussianNoised, RandSpatialCropSamplesd
 from torch import nn
 from torch.utils.data import Subset, WeightedRandomSampler
@@ -106,6 +107,29 @@ def test_the_loss_is_made_with_running_statistics_and_without_dropout() -> None:
     assert network.training and all(
         torch.equal(weights[k], v) for k, v in network.state_dict().items()
     )
+
+
+def test_the_loss_of_a_network_with_deep_supervision_is_of_all_its_outputs() -> None:
+    torch.manual_seed(0)
+    # Its normalisation is the same in both modes, and it has no dropout.
+    network = DynUNet(
+        2, 1, 1, [3, 3, 3], [1, 2, 2], [2, 2], [4, 4, 4], deep_supervision=True, deep_supr_num=1
+    )
+    optimizer = torch.optim.SGD(network.parameters(), 0.1)
+
+    def of_both(predicted: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        assert predicted.ndim == target.ndim + 1
+        return torch.stack([half_mean_square(one, target) for one in predicted.unbind(1)]).mean()
+
+    batches = image_batches(1)
+    trainer = trainer_of(network, batches, of_both, optimizer)
+    probe = TrainingProbe(trainer)
+    network.train()
+    expected = float(of_both(network(batches[0]["image"]), batches[0]["label"]))
+    network.eval()
+    assert probe.loss(network.state_dict()).value == pytest.approx(expected, rel=1e-5)
+    assert probe.sharpness(network.state_dict(), 0.05) > 0
+    assert not any(module.training for module in network.modules())
 
 
 def test_random_transforms_and_order_are_the_same_in_every_measurement() -> None:

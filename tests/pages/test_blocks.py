@@ -84,6 +84,10 @@ ELSEWHERE = {
         "requires = frozenset": f"{CONTRIBUTING}"
         "test_a_strategy_asks_for_a_measurement_as_the_guide_shows",
     },
+    "docs/adopt.md": {
+        "monai-fairfl adopt": "tests/cli/test_adopting.py::"
+        "test_the_pages_commands_train_every_kind_of_method",
+    },
     "docs/architecture.md": {
         "def round": "tests/pages/test_architecture.py::"
         "test_the_round_that_the_page_shows_is_fedavgs",

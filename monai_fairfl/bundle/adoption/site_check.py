@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Checks a site of an adopted bundle: its data list, and every file of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from monai.transforms import LoadImage
+
+from monai_fairfl.bundle.configuration import data_folder_of, train_config
+from monai_fairfl.bundle.settings import TRAIN
+from monai_fairfl.data.layouts.base import all_cases, all_named
+from monai_fairfl.data.layouts.image_files import WORKERS
+from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
+
+
+def check_listed_site(
+    site_dir: str, bundle_root: str, config: Sequence[str] = TRAIN
+) -> dict[str, int]:
+    """Make a site's data list, and read every file in it to its end.
+
+    What the images mean is the bundle's own matter: sizes, channels and labels are not judged.
+
+    Args:
+        site_dir: the site's folder.
+        bundle_root: of the adopted bundle.
+        config: its training configuration and the overlay.
+
+    Returns:
+        Number of cases by part.
+
+    Raises:
+        DataError: with every problem of the site in one text.
+        ConfigError: the configuration has no ``datalist``.
+    """
+    root = Path(bundle_root).absolute()
+    parser = train_config(root, {}, config)
+    if "datalist" not in parser:
+        raise ConfigError(f"{', '.join(config)} of {root} has no key datalist: adopt it again")
+    parser["bundle_root"] = str(root)
+    parser["dataset_dir"] = data_folder_of(parser, site_dir)
+    # Nothing is written beside the run.
+    parser["datalist_file"] = None
+    try:
+        parts = parser.get_parsed_content("datalist")
+    except Exception as error:  # whatever an expression of the bundle raises
+        cause = error.__cause__
+        if isinstance(cause, FairFLError):
+            raise cause from error
+        raise DataError(f"{site_dir}: its cases cannot be listed: {in_words(error)}") from error
+
+    files = []
+    for case in all_cases(parts):
+        files += [case["image"], case["label"]]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        faults = [fault for fault in pool.map(_fault_of, files) if fault]
+    if faults:
+        listed = all_named(faults, separator="\n- ")
+        raise DataError(f"{site_dir}: {len(faults)} problem(s)\n- {listed}")
+    return {part: len(members) for part, members in parts.items()}
+
+
+def _fault_of(file: str) -> str:
+    """Why a file cannot be used; empty where it can."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = LoadImage(image_only=True)(file)
+        values = np.asarray(image)
+    except Exception as error:  # whatever a reader raises
+        return f"{file} cannot be read: {in_words(error)}; restore it from a copy"
+    if not np.isfinite(values).all():
+        return f"{file} has values that are not finite; mend or remove it"
+    return ""
