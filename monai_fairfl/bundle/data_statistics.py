@@ -32,7 +32,8 @@ from monai_fairfl.bundle.site import EVALUATE, bundle_client
 from monai_fairfl.data.layouts.image_files import as_stored, is_picture
 from monai_fairfl.data.structures import ClassNumbersd, grey_levels
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
-from monai_fairfl.statistics.disclosure import CaseNumbers, check_least, site_statistics
+from monai_fairfl.statistics.disclosure import CaseNumbers, site_statistics
+from monai_fairfl.statistics.least import check_least
 from monai_fairfl.utils.terminal import quiet
 
 Case = Mapping[str, Any]

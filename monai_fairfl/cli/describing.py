@@ -21,8 +21,7 @@ from monai_fairfl.cli.command import (
     progress_stream,
 )
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.statistics.disclosure import DEFAULT_LEAST, SMALLEST_LEAST
-from monai_fairfl.statistics.documents import FILE, is_document, merged, read_document
+from monai_fairfl.statistics.least import DEFAULT_LEAST, SMALLEST_LEAST, check_least
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.data_statistics import SiteData
@@ -91,7 +90,7 @@ def add_commands(add: Add) -> None:
         "--run",
         type=Path,
         metavar="RUN",
-        help=f"a run, which gets {FILE} and a report with it",
+        help="a run, which gets statistics.json and a report with it",
     )
     command.add_argument(
         "--out", metavar="FILE", help="a new file for the numbers (default: statistics-NAME.json)"
@@ -105,6 +104,7 @@ def statistics(args: argparse.Namespace) -> Answer:
     The numbers of each case are computed by MONAI's MonaiAlgoStats and stay at the hospital.
     """
     from monai_fairfl.report.data_statistics import statistics_note, statistics_table
+    from monai_fairfl.statistics.documents import is_document, merged, read_document
 
     paths = [Path(given).absolute() for given in args.data]
     file = _new_file(args, paths)
@@ -134,6 +134,8 @@ def statistics(args: argparse.Namespace) -> Answer:
 
 def _new_file(args: argparse.Namespace, paths: Sequence[Path]) -> Path:
     """The file that is written, which must not exist."""
+    from monai_fairfl.statistics.documents import FILE
+
     if args.run and args.out:
         raise ConfigError(f"--run writes {FILE} into the run: leave out --out")
     if args.run:
@@ -171,7 +173,6 @@ def _of_folder(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """The statistics of the hospitals in a folder, or of the one that it is."""
     from monai_fairfl.bundle.data_statistics import RANGE_OF_PICTURES
     from monai_fairfl.cli.running import output_into
-    from monai_fairfl.statistics.disclosure import check_least
     from monai_fairfl.statistics.documents import document
 
     least = check_least(args.least or DEFAULT_LEAST)

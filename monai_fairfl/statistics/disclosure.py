@@ -31,13 +31,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from monai_fairfl.errors import ConfigError, DataError
-
-DEFAULT_LEAST = 5
-"""Cases."""
-
-SMALLEST_LEAST = 3
-"""Of two cases, whoever knows one learns the other."""
+from monai_fairfl.errors import DataError
+from monai_fairfl.statistics.least import DEFAULT_LEAST, check_least
 
 Moments = dict[str, Any]
 """``mean`` and ``stdev`` (over ``n``) of a number over ``cases``."""
@@ -62,20 +57,6 @@ class CaseNumbers:
     labelled: Sequence[Mapping[str, float]] | None
     shares: Mapping[str, float]
     counts: Sequence[Sequence[int]]
-
-
-def check_least(least: int) -> int:
-    """``least`` itself, where it protects a case.
-
-    Raises:
-        ConfigError: where it is below :data:`SMALLEST_LEAST`.
-    """
-    if least < SMALLEST_LEAST:
-        raise ConfigError(
-            f"the smallest count of cases is {SMALLEST_LEAST}, got {least}: of two cases, whoever "
-            "knows one learns the other"
-        )
-    return least
 
 
 def site_statistics(cases: Sequence[CaseNumbers], least: int = DEFAULT_LEAST) -> dict[str, Any]:

@@ -18,7 +18,17 @@ from monai_fairfl.cli import main
 from monai_fairfl.cli.build import build_of
 from monai_fairfl.cli.program import _parser
 
-COMMANDS = ("try", "compare", "demo-data", "datalist", "bundle", "report", "verify", "strategies")
+COMMANDS = (
+    "try",
+    "compare",
+    "demo-data",
+    "datalist",
+    "statistics",
+    "bundle",
+    "report",
+    "verify",
+    "strategies",
+)
 
 
 def python(*words: str) -> str:
