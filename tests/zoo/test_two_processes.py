@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""``multi_gpu_train.json`` and ``multi_gpu_evaluate.json``, with two processes on the CPU."""
+"""``multi_gpu_train.json`` and ``multi_gpu_evaluate.json``, with two processes on the CPU.
+
+They are what the ``docs/README.md`` of a bundle starts with ``torchrun``.
+"""
 
 from __future__ import annotations
 
