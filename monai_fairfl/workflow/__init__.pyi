@@ -20,6 +20,8 @@ from .overlays import overlay as overlay
 from .photographs import MeasureCupToDiscd as MeasureCupToDiscd
 from .photographs import SaveMaskd as SaveMaskd
 from .photographs import find_photographs as find_photographs
+from .processes import join_processes as join_processes
+from .processes import require_case_per_process as require_case_per_process
 from .running_recipe import training_recipe as training_recipe
 from .training import check_data as check_data
 from .training import save_model as save_model

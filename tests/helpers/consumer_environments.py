@@ -57,6 +57,8 @@ class Environment:
             capture_output=True,
             text=True,
             env=environment,
+            # MONAI Deploy takes a folder "models" of the working folder for its models.
+            cwd=self.folder,
             timeout=300,
         )
         assert done.returncode == 0, done.stderr[-3000:]

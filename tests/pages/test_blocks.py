@@ -38,12 +38,13 @@ from PIL import Image
 from monai_fairfl.strategies.quantities import Quantity
 
 MARKERS = {
-    "README.md": 2,
     "CONTRIBUTING.md": 1,
+    "README.md": 2,
     "docs/controls.md": 1,
     "docs/demo.md": 2,
     "docs/flare_production.md": 4,
     "docs/install.md": 2,
+    "docs/model_zoo.md": 1,
     "docs/versions.md": 1,
 }
 """Page -> its blocks that no test runs."""
@@ -116,6 +117,13 @@ ELSEWHERE = {
     "docs/guards.md": {
         '"""FrozenTensors': "tests/pages/test_guards_page.py::"
         "test_the_example_is_the_file_that_is_tested",
+    },
+    **{
+        f"bundles/{name}/docs/README.md": {
+            "torchrun": "tests/zoo/test_two_processes.py::"
+            "test_a_step_of_two_processes_is_the_mean_of_their_steps",
+        }
+        for name in ("fundus_disc_cup_segmentation", "prostate_mri_segmentation")
     },
     "docs/own_bundle.md": {
         "cp bundles/": "tests/bundles/test_own_bundle.py::"

@@ -54,7 +54,10 @@ class ReadPhotograph(Operator):
 
     def compute(self, op_input: object, op_output: object, context: object) -> None:
         pixels = np.asarray(Picture.open(self.file).convert("RGB"))
-        op_output.emit(Image(pixels.transpose(1, 0, 2), {}), "image")  # type: ignore[attr-defined]
+        # As MONAI's reader says it of a colour picture.
+        colours_last = {"original_channel_dim": -1}
+        image = Image(pixels.transpose(1, 0, 2), colours_last)
+        op_output.emit(image, "image")  # type: ignore[attr-defined]
 
 
 class KeepMask(Operator):
