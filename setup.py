@@ -23,6 +23,8 @@ ONNX = ["onnx", "onnxscript"]
 EXPERIMENTS = ["scikit-learn", "SimpleITK"]
 DOCS = ["mkdocs-material", "mkdocstrings[python]", "latex2mathml"]
 NVFLARE = ["nvflare>=2.9,<2.10"]
+# 1.42 does not resolve together with NVFlare 2.9; Ray is for the simulation
+FLOWER = ["flwr[simulation]>=1.41,<1.42"]
 
 
 class BuildWithBundles(build_py):
@@ -83,6 +85,7 @@ setup(
         "report": REPORT,
         "tracking": TRACKING,
         "nvflare": NVFLARE,
+        "flower": FLOWER,
         "dicom": DICOM,
         "onnx": ONNX,
         "experiments": EXPERIMENTS,

@@ -23,6 +23,7 @@ from monai_fairfl.cli import (
     data,
     doctoring,
     flare,
+    flower,
     ledgers,
     models,
     runs,
@@ -67,6 +68,7 @@ MODULES = (
     withdrawals,
     models,
     flare,
+    flower,
     doctoring,
 )
 """Each adds its commands, in the order of the help."""

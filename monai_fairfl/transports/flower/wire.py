@@ -116,7 +116,7 @@ def plain_of(content: RecordDict) -> dict[str, Any]:
     record = content.get(PLAIN)
     if not isinstance(record, ConfigRecord):
         raise ValueError("the message is not of monai_fairfl: another app runs at the other end")
-    return object_of_json(record[TEXT])  # type: ignore[arg-type]
+    return object_of_json(str(record[TEXT]))
 
 
 def plain_content(plain: Mapping[str, Any]) -> RecordDict:

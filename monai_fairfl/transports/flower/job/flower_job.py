@@ -52,8 +52,8 @@ class FlowerJob:
         name: of the run; by default the bundle's and the strategy's.
         timeout: seconds that an exchange may take; 0: no limit.
         resume: go on with a run of this name that did not end.
-        initial: a ``state_dict`` file at the server to begin with; empty: a model built under the
-            seed.
+        initial_ckpt: a ``state_dict`` file at the server to begin with; empty: a model built under
+            the seed.
         sites: settings of
             :class:`~monai_fairfl.transports.engines.site_settings.JobSiteSettings`.
         run: settings of :class:`~monai_fairfl.server.settings.RunSettings`, and ``guards``.
@@ -66,7 +66,7 @@ class FlowerJob:
     name: str = ""
     timeout: float = 0.0
     resume: bool = True
-    initial: str = ""
+    initial_ckpt: str = ""
     sites: Mapping[str, Any] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
 

@@ -44,7 +44,7 @@ def run_job(job: FlowerJob, grid: Grid, names: Names, storage: Path) -> Path:
         strategy,
         transport,
         job.num_rounds,
-        partial(of_bundle.initial, job.initial or None),
+        partial(of_bundle.initial, job.initial_ckpt or None),
         folder,
         recipe=of_bundle.recipe({}),
         observer=JobRecorder(folder / "config.json", config),
