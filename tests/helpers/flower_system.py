@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ class FlowerSystem:
     def __init__(self, folder: Path, sites: Sequence[str]):
         self.folder, self.sites = folder, list(sites)
         self.started: dict[str, subprocess.Popen[bytes]] = {}
+        self._begun: dict[str, int] = {}  # where the log of the present process begins
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.server = folder / "server"
@@ -51,7 +53,6 @@ class FlowerSystem:
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")]),
             "OMP_NUM_THREADS": "1",
-            "MONAI_FAIRFL_HOME": str(self.server),
         }
         (folder / "flwr").mkdir()
         (folder / "flwr" / "config.toml").write_text(
@@ -103,20 +104,27 @@ class FlowerSystem:
         words += ["--ssl-keyfile", str(self.certificates / "server.key")]
         words += ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
         words += ["--database", str(self.server / "superlink.db")]
-        self._start("server", words)
-        wait_for("the SuperLink", lambda: "startup complete" in self.log("server"), 180)
+        self._start("server", words, MONAI_FAIRFL_HOME=str(self.server))
+        self._wait_for_line("server", "startup complete")
 
-    def start(self, *sites: str, authority: Path | None = None, key: Path | None = None) -> None:
+    def start(
+        self,
+        *sites: str,
+        authority: Path | None = None,
+        key: Path | None = None,
+        name: str = "",
+    ) -> None:
         """Start SuperNodes.
 
         Args:
             sites: all by default.
+            name: that they give themselves; their own by default.
             authority: file of the authority that they trust; the right one by default.
             key: file of the private key; their own by default.
         """
         for site in sites or self.sites:
             folder = self.folder / site
-            own = {"name": site, "folder": str(folder)}
+            own = {"name": name or site, "folder": str(folder)}
             config = " ".join(f'{name}="{value}"' for name, value in own.items())
             words = ["flower-supernode", "--superlink", self.address]
             words += ["--root-certificates", str(authority or self.certificates / "ca.crt")]
@@ -125,11 +133,12 @@ class FlowerSystem:
             words += ["--node-config", config]
             self._start(site, words)
 
-    def _start(self, name: str, words: Sequence[str]) -> None:
+    def _start(self, name: str, words: Sequence[str], **environment: str) -> None:
+        self._begun[name] = len(self.log(name))
         with open(self.folder / f"{name}.log", "ab") as log:
             self.started[name] = subprocess.Popen(
                 [str(BIN / words[0]), *words[1:]],
-                env=self.environment,
+                env={**self.environment, **environment},
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
@@ -138,13 +147,16 @@ class FlowerSystem:
             )
 
     def wait_until_ready(self) -> None:
-        """Until all sites are connected."""
+        """Until all sites are connected.
 
-        def connected() -> bool:
-            text = self.flwr("supernode", "list", "--format", "json", check=False).stdout
-            return text.count('"online"') >= len(self.sites)
+        It reads the server's log: each question by Flower's command line takes seconds.
+        """
+        for site in self.sites:
+            self._wait_for_line(site, "SuperNode ID:")
 
-        wait_for("the connection of all sites", connected, 300)
+    def _wait_for_line(self, name: str, line: str) -> None:
+        """Wait until a process has printed a line since it was started."""
+        wait_for(f"{line!r} of {name}", lambda: line in self.log(name)[self._begun[name] :], 300)
 
     def processes(self, name: str) -> list[psutil.Process]:
         """The processes of a site or the server: the one that was started, and its children."""
@@ -178,6 +190,10 @@ class FlowerSystem:
         found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
         return str(found["run-id"])
 
+    def has_ended(self, run: str) -> bool:
+        """Whether the SuperLink says so in its log; a question takes Flower's command seconds."""
+        return bool(re.search(f"Finished task [0-9]+ of run {run}", self.log("server")))
+
     def status(self, run: str) -> str:
         """Status of Flower's run, such as ``finished:completed``."""
         done = self.flwr("list", "--run-id", run, "--format", "json", check=False)
@@ -188,7 +204,7 @@ class FlowerSystem:
 
     def wait_for_end(self, run: str, seconds: float = 600) -> str:
         """Wait until a run is finished; returns its status."""
-        wait_for("the end of the run", lambda: self.status(run).startswith("finished"), seconds)
+        wait_for(f"the end of run {run}", lambda: self.has_ended(run), seconds)
         return self.status(run)
 
 
