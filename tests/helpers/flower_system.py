@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A real Flower system on loopback: a SuperLink with TLS, SuperNodes with keys, its own port, home
-and folders; ended by process id.
+"""A real Flower system on loopback, set up by the commands of ``docs/flower_production.md``: a
+SuperLink with TLS and SuperNodes with keys, its own port, home and folders; ended by process id.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,16 +19,40 @@ from typing import Any
 
 import psutil
 from helpers.flare_poc import free_port, wait_for
+from helpers.page_blocks import Block, blocks_of_page
 
 BIN = Path(sys.executable).parent
 CHECKOUT = Path(__file__).parents[2]
-CERTIFICATES = CHECKOUT / "docs" / "examples" / "flower" / "certificates.sh"
+BLOCKS = blocks_of_page("docs/flower_production.md")
+
+
+def page_command(*begin: str) -> list[str]:
+    """The words of the one command of the page that begins so, assignments before it included."""
+    found = []
+    for block in BLOCKS:
+        if block.language == "bash":
+            text = block.text.replace("\\\n", " ")
+            found += [shlex.split(line, comments=True) for line in text.splitlines()]
+    matching = [words for words in found if _without_assignments(words)[: len(begin)] == [*begin]]
+    assert matching, f"the page has no command {' '.join(begin)}"
+    return matching[0]
+
+
+def page_block(language: str) -> Block:
+    """The one block of the page in a language."""
+    [found] = [block for block in BLOCKS if block.language == language]
+    return found
+
+
+def _without_assignments(words: Sequence[str]) -> list[str]:
+    return [word for word in words if not re.match("[A-Z_]+=", word)]
 
 
 class FlowerSystem:
     """A SuperLink and SuperNodes, started and stopped one by one.
 
     ``server/`` is the server's home with ``keys/`` and ``runs/``, ``SITE/`` each site's folder.
+    Names of the page's machines and folders become those of this system, and nothing else.
     """
 
     def __init__(self, folder: Path, sites: Sequence[str]):
@@ -39,12 +64,6 @@ class FlowerSystem:
         self.server = folder / "server"
         self.runs = self.server / "runs"
         self.certificates = folder / "certificates"
-        words = ["bash", str(CERTIFICATES), str(self.certificates), "localhost", "127.0.0.1"]
-        subprocess.run(words, check=True, capture_output=True)
-        (self.server / "keys").mkdir(parents=True)
-        for site in self.sites:
-            self.make_key(site)
-            self.enter_key(site, site)
         self.environment = {
             **os.environ,
             "HOME": str(folder),
@@ -54,32 +73,62 @@ class FlowerSystem:
             "PYTHONPATH": os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")]),
             "OMP_NUM_THREADS": "1",
         }
+        self.make_certificates(self.certificates)
+        for site in self.sites:
+            self.make_key(site)
+            public = (folder / site / "key.pub").read_bytes()
+            (folder / f"{site}.pub").write_bytes(public)
+        self._run(page_command("mkdir"))
+        self._run(page_command("cp"))
         (folder / "flwr").mkdir()
-        (folder / "flwr" / "config.toml").write_text(
-            f'[superlink]\ndefault = "consortium"\n\n[superlink.consortium]\n'
-            f'address = "{self.address}"\n'
-            f'root-certificates = "{self.certificates / "ca.crt"}"\n'
+        config = self._here(page_block("toml").text)
+        (folder / "flwr" / "config.toml").write_text(config)
+
+    def _here(self, text: str) -> str:
+        """A text of the page with this system's names for the page's."""
+        names = {
+            "/data/fl/certificates": self.certificates,
+            "certificates/": f"{self.certificates}/",
+            "/data/fl": self.server,
+            "fl.example.org:9443": self.address,
+            "9443": self.port,
+            "0.0.0.0": "127.0.0.1",
+        }
+        for name, here in names.items():
+            text = re.sub(rf"(?<![\w/]){re.escape(name)}", str(here), text)
+        return text
+
+    def _run(self, words: Sequence[str]) -> None:
+        """Run a command of the page."""
+        here = [self._here(word) for word in words]
+        subprocess.run(
+            here,
+            check=True,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
         )
 
     # ---- keys
+
+    def make_certificates(self, folder: Path) -> None:
+        """An authority, and a certificate of this machine, in a new folder."""
+        bash, script, _, _, _ = page_command("bash")
+        self._run([bash, str(CHECKOUT / script), str(folder), "localhost", "127.0.0.1"])
 
     def make_key(self, site: str) -> Path:
         """A key pair of a site, in its folder; the private one is returned."""
         key = self.folder / site / "key"
         key.parent.mkdir(exist_ok=True)
-        words = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(key)]
-        subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+        self._run([*page_command("ssh-keygen")[:-1], str(key)])
         return key
-
-    def enter_key(self, site: str, name: str) -> None:
-        """Put a site's public key into the server's folder, under a name."""
-        public = (self.folder / site / "key.pub").read_bytes()
-        (self.server / "keys" / f"{name}.pub").write_bytes(public)
 
     def register(self, *sites: str) -> None:
         """Tell the SuperLink which keys may connect."""
         for site in sites or self.sites:
-            self.flwr("supernode", "register", str(self.server / "keys" / f"{site}.pub"))
+            words = page_command("flwr", "supernode", "register", f"/data/fl/keys/{site}.pub")
+            self.flwr(*map(self._here, words[1:]))
 
     # ---- processes
 
@@ -98,13 +147,7 @@ class FlowerSystem:
 
     def start_server(self) -> None:
         """Start the SuperLink, and wait until it listens."""
-        words = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.port)]
-        words += ["--ssl-ca-certfile", str(self.certificates / "ca.crt")]
-        words += ["--ssl-certfile", str(self.certificates / "server.pem")]
-        words += ["--ssl-keyfile", str(self.certificates / "server.key")]
-        words += ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
-        words += ["--database", str(self.server / "superlink.db")]
-        self._start("server", words, MONAI_FAIRFL_HOME=str(self.server))
+        self._start("server", [self._here(word) for word in page_command("flower-superlink")])
         self._wait_for_line("server", "startup complete")
 
     def start(
@@ -124,21 +167,24 @@ class FlowerSystem:
         """
         for site in sites or self.sites:
             folder = self.folder / site
-            own = {"name": name or site, "folder": str(folder)}
-            config = " ".join(f'{name}="{value}"' for name, value in own.items())
-            words = ["flower-supernode", "--superlink", self.address]
-            words += ["--root-certificates", str(authority or self.certificates / "ca.crt")]
-            words += ["--auth-supernode-private-key", str(key or folder / "key")]
-            words += ["--host", "127.0.0.1", "--port", str(free_port())]
-            words += ["--node-config", config]
-            self._start(site, words)
+            here = {
+                "ca.crt": str(authority or self.certificates / "ca.crt"),
+                "alder": str(key or folder / "key"),
+                'name="alder" folder="/data/site"': f'name="{name or site}" folder="{folder}"',
+            }
+            words = []
+            for word in page_command("flower-supernode"):
+                words.append(here.get(word, self._here(word)))
+            self._start(site, [*words, "--port", str(free_port())])
 
-    def _start(self, name: str, words: Sequence[str], **environment: str) -> None:
+    def _start(self, name: str, command: Sequence[str]) -> None:
         self._begun[name] = len(self.log(name))
+        words = _without_assignments(command)
+        assignments = [word.split("=", 1) for word in command if word not in words]
         with open(self.folder / f"{name}.log", "ab") as log:
             self.started[name] = subprocess.Popen(
                 [str(BIN / words[0]), *words[1:]],
-                env={**self.environment, **environment},
+                env={**self.environment, **dict(assignments)},
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,

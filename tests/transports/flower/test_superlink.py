@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A real SuperLink and SuperNodes with TLS and keys on loopback: conformance, identity, crashes.
+"""A real SuperLink and SuperNodes with TLS and keys on loopback, set up by the commands of the page
+``docs/flower_production.md``: conformance, identity, crashes.
 
 One system for all tests of this file, which run in their order.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,14 +24,20 @@ from helpers.federations import (  # noqa: E402
     BUNDLE,
     CLIENTS,
     LAST_MILE,
+    METHODS,
     SETTINGS,
     assert_same_run,
-    methods,
     strategy,
 )
 from helpers.flare_poc import wait_for  # noqa: E402
-from helpers.flower_system import CERTIFICATES, FlowerSystem, flower_system  # noqa: E402
+from helpers.flower_system import (  # noqa: E402
+    FlowerSystem,
+    flower_system,
+    page_block,
+    page_command,
+)
 
+from monai_fairfl.audit import check_receipts, read_receipts  # noqa: E402
 from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
 from monai_fairfl.transports.flower import export_app  # noqa: E402
 
@@ -40,10 +48,12 @@ pytestmark = [pytest.mark.flower, pytest.mark.slow, pytest.mark.long]
 def system(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlowerSystem]:
     """A running system: a server and three sites, each of which names its own images."""
     with flower_system(tmp_path_factory.mktemp("flower"), CLIENTS) as running:
+        shown = json.loads(page_block("json").text)
         for site in CLIENTS:
             own = running.folder / site / "local" / "fairfl.json"
             own.parent.mkdir()
-            own.write_text(json.dumps({"dataset_dir": str(hospitals / site)}))
+            here = {"dataset_dir": str(hospitals / site), "device": "cpu"}
+            own.write_text(json.dumps({**shown, **here, "overrides": {"num_workers": 0}}))
         running.start_server()
         running.register()
         running.start()
@@ -65,7 +75,35 @@ def rounds(system: FlowerSystem, name: str) -> list[Any]:
     return [r for r in read_ledger(ledger) if r["kind"] == "round"] if ledger.exists() else []
 
 
-@pytest.mark.parametrize("method", methods())
+def test_the_pages_commands_give_the_ledger_and_the_models_of_one_process(
+    system: FlowerSystem, one_process: Callable[..., Path]
+) -> None:
+    expected = one_process("FedCE", name="fedce")
+    for name in ("ca.crt", "ca.key", "server.pem", "server.key"):
+        assert (system.certificates / name).exists()
+    for secret in (system.certificates / "server.key", system.folder / "alder" / "key"):
+        assert secret.stat().st_mode & 0o77 == 0
+
+    program = [sys.executable, "-m", "monai_fairfl"]
+    words = [*program, *page_command("monai-fairfl", "export-flower")[1:]]
+    words += ["--num-rounds", "2", "--local-epochs", "1", "--overrides", str(SETTINGS)]
+    done = subprocess.run(
+        words, cwd=system.folder, env=system.environment, capture_output=True, text=True
+    )
+    assert "apps/fedce: written; submit it with: flwr run apps/fedce" in done.stdout, done.stderr
+    streamed = system.flwr(*page_command("flwr", "run")[1:]).stdout
+    listed = system.flwr(*page_command("flwr", "list")[1:]).stdout
+
+    assert "2 rounds are done" in streamed, streamed[-3000:]
+    assert "finished:completed" in listed
+    assert_same_run(expected, system.runs / "fedce")
+    run = system.runs / "fedce"
+    assert {path.name for path in run.iterdir()} >= {"models", "report.html", "checkpoints"}
+    receipts = read_receipts(system.folder / "alder" / "fairfl" / "alder" / "state/receipts.jsonl")
+    assert check_receipts(run, receipts).problems == ()
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_processes_with_tls_and_keys_do_what_one_process_does(
     method: str, system: FlowerSystem, one_process: Callable[..., Path]
 ) -> None:
@@ -111,8 +149,7 @@ def test_a_node_with_a_key_that_nobody_registered_takes_no_part(system: FlowerSy
 def test_a_node_trusts_no_server_of_another_authority(system: FlowerSystem) -> None:
     """Fault 53: the site refuses the server's certificate, and sends nothing."""
     other = system.folder / "other"
-    words = ["bash", str(CERTIFICATES), str(other), "localhost", "127.0.0.1"]
-    subprocess.run(words, check=True, capture_output=True)
+    system.make_certificates(other)
     system.kill("cedar")
     known = len(system.log("cedar"))
     system.start("cedar", authority=other / "ca.crt")

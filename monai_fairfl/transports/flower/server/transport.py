@@ -22,7 +22,8 @@ TYPES = {"train": MessageType.TRAIN, "measure": MessageType.EVALUATE}
 
 NO_LIMIT = 30 * 24 * 3600.0
 """Seconds that a message lives where an exchange has no time limit; Flower's own are 12 hours."""
-SECONDS_BETWEEN_PULLS = 0.2
+SECONDS_BETWEEN_PULLS = 0.5
+"""Over the network; a simulation names its own interval."""
 SECONDS_BETWEEN_LOOKS = 1.0
 LOOKS_BETWEEN_LINES = 30
 """How often a server that waits for sites says so."""
@@ -51,6 +52,7 @@ class FlowerTransport:
         self.rounds = rounds
         self.min_clients = min_clients
         self.wait = wait
+        self.interval = getattr(grid, "pull_interval", SECONDS_BETWEEN_PULLS)
 
     @property
     def clients(self) -> Sequence[str]:
@@ -101,7 +103,7 @@ class FlowerTransport:
             for answer in self.grid.pull_messages(list(sent)):
                 request = sent.pop(answer.metadata.reply_to_message_id)
                 arrived(_reply(answer, request))
-            time.sleep(SECONDS_BETWEEN_PULLS)
+            time.sleep(self.interval)
 
     def close(self) -> None:
         """Do nothing: Flower's nodes outlive a run."""
