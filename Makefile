@@ -19,7 +19,7 @@ SEED ?= 0
 DEMO_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-attack demo-flare test test-all test-consumers test-extended test-flare test-quick lint format
+.PHONY: help setup demo demo-attack demo-flare test test-all test-consumers test-extended test-flare test-flower test-quick lint format
 .PHONY: results site dist wheelhouse matrix bench clean
 
 help: ## say what can be made
@@ -52,17 +52,22 @@ test: lint ## lint, then the tests of less than about three seconds each: about 
 # One worker more than cores: tests of real processes wait for these.
 test-all: WORKERS := 3
 test-all: lint ## lint, then all tests but the extended ones: about 15 minutes
-	$(PYTEST) -m "not extended and not consumers"
+	$(PYTEST) -m "not extended and not consumers and not flower"
 
 test-extended: WORKERS := 3
 test-extended: $(READY) ## NVIDIA FLARE's own programs beside ours, variants of whole runs: about a quarter of an hour
-	$(PYTEST) -m extended
+	$(PYTEST) -m "extended and not flower"
 
 test-consumers: $(READY) ## MONAI Label and MONAI Deploy load what was trained; installs both, about two gigabytes
 	$(PYTEST) -m consumers
 
 test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with mTLS on loopback
 	$(PYTEST) -m "poc or simulator"
+
+# Flower 1.41 needs an older rich and protobuf: it is installed for its own tests, after all others.
+test-flower: $(READY) ## Flower's simulation, and a SuperLink and SuperNodes with TLS and keys; installs Flower: about 10 minutes
+	$(BIN)/pip install --quiet --editable '.[dev,report,flower]'
+	$(PYTEST) -m flower
 
 test-quick: $(READY) ## the tests of less than about a fifth of a second: about a minute
 	$(PYTEST) -m "not slow"

@@ -24,6 +24,8 @@ ONNX = ["onnx", "onnxscript"]
 EXPERIMENTS = ["scikit-learn", "SimpleITK"]
 DOCS = ["mkdocs-material", "mkdocstrings[python]", "latex2mathml"]
 NVFLARE = ["nvflare>=2.9,<2.10"]
+# 1.42 does not resolve together with NVFlare 2.9; Ray is for the simulation
+FLOWER = ["flwr[simulation]>=1.41,<1.42"]
 
 
 def project_urls() -> dict[str, str]:
@@ -127,6 +129,7 @@ setup(
         "report": REPORT,
         "tracking": TRACKING,
         "nvflare": NVFLARE,
+        "flower": FLOWER,
         "dicom": DICOM,
         "onnx": ONNX,
         "experiments": EXPERIMENTS,

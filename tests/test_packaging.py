@@ -202,20 +202,33 @@ root = Path(monai_fairfl.__path__[0])
 for file in sorted(root.rglob('*.py')):  # pkgutil would import the packages that are left out
     parts = file.relative_to(root).with_suffix('').parts
     name = '.'.join(['monai_fairfl', *parts]).removesuffix('.__init__')
-    left_out = ('transports.flare', '__main__')
+    left_out = ('transports.flare', 'transports.flower', '__main__')
     if not name.startswith(tuple(f'monai_fairfl.{part}' for part in left_out)):
         importlib.import_module(name)
 """
     assert not {"nvflare", "flwr", "ray"} & modules_after(code, tmp_path)
 
 
-def test_without_nvflare_its_commands_say_what_to_install(tmp_path: Path) -> None:
-    code = """
+@pytest.mark.parametrize(
+    ("package", "extra", "command"),
+    [
+        ("nvflare", "nvflare", ["flare-policy"]),
+        (
+            "flwr",
+            "flower",
+            ["export-flower", "--bundle", "prostate_mri_segmentation", "--out", "a"],
+        ),
+    ],
+)
+def test_without_an_engine_its_commands_say_what_to_install(
+    package: str, extra: str, command: list[str], tmp_path: Path
+) -> None:
+    code = f"""
 import importlib.util, sys
 found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name == 'nvflare' else found(name, *rest)
+importlib.util.find_spec = lambda name, *rest: None if name == {package!r} else found(name, *rest)
 from monai_fairfl.cli import main
-sys.exit(main(['flare-policy', '--json']))
+sys.exit(main({[*command, "--json"]!r}))
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -224,7 +237,7 @@ sys.exit(main(['flare-policy', '--json']))
         text=True,
         env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
     )
-    assert done.returncode == 2 and "pip install 'monai-fairfl[nvflare]'" in done.stdout
+    assert done.returncode == 2 and f"pip install 'monai-fairfl[{extra}]'" in done.stdout
 
 
 @pytest.mark.long

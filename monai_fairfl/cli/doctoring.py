@@ -16,12 +16,13 @@ from monai_fairfl.cli.build import build_of
 from monai_fairfl.cli.command import Add, Answer
 
 PACKAGE = "monai-fairfl"
-FOR_USERS = ("report", "nvflare", "dicom", "onnx", "tracking")
+FOR_USERS = ("report", "nvflare", "flower", "dicom", "onnx", "tracking")
 """Extras for users, in the order of the list; the others are for developers."""
 
 NEEDS = {
     "report": "the page report.html",
     "nvflare": "NVIDIA FLARE",
+    "flower": "Flower",
     "dicom": "DICOM series and DICOM-SEG",
     "onnx": "export to ONNX",
     "tracking": "curves in TensorBoard",

@@ -8,11 +8,8 @@ Of each command the arguments come first, then the function that it calls.
 from __future__ import annotations
 
 import argparse
-import ast
-import json
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,30 +18,12 @@ from monai_fairfl.cli.command import (
     Add,
     Answer,
     add_verbose,
-    plain_mapping,
     positive,
     progress_stream,
     require_writable,
 )
+from monai_fairfl.cli.jobs import add_job_options, job_arguments, rounds_shown, run_answer
 from monai_fairfl.errors import ConfigError
-
-RECIPE_OPTIONS = (
-    "bundle",
-    "strategy",
-    "guards",
-    "num_rounds",
-    "name",
-    "local_epochs",
-    "seed",
-    "timeout",
-    "initial_ckpt",
-    "config",
-    "overrides",
-)
-"""Options that are arguments of ``FairFLRecipe``."""
-
-SECONDS_BETWEEN_LOOKS = 1.0
-"""How often the progress of a simulation is looked at."""
 
 
 def add_commands(add: Add) -> None:
@@ -55,61 +34,7 @@ def add_commands(add: Add) -> None:
 
 
 def _add_recipe_options(command: argparse.ArgumentParser) -> None:
-    """Add the options of a federation, those of :data:`RECIPE_OPTIONS` among them."""
-    command.add_argument(
-        "--bundle", required=True, metavar="NAME|DIR", help="of this package, or a folder"
-    )
-    command.add_argument(
-        "--strategy",
-        default="FedCE",
-        metavar="STRATEGY",
-        help="name of a shipped one, with arguments such as \"FedCE('sum')\", dotted path of your "
-        "own (MODULE.NAME, its folder on PYTHONPATH), or configuration (default: FedCE)",
-    )
-    command.add_argument(
-        "--num-rounds", type=positive, metavar="N", help="in all (default: those of the bundle)"
-    )
-    command.add_argument(
-        "--local-epochs",
-        type=positive,
-        metavar="N",
-        help="of a round (default: those of the bundle)",
-    )
-    command.add_argument(
-        "--quick",
-        action="store_true",
-        help="a first look: few rounds, small images and a small network, as monai-fairfl try",
-    )
-    command.add_argument(
-        "--name", metavar="NAME", help="of the job and its run (default: BUNDLE-STRATEGY)"
-    )
-    command.add_argument(
-        "--config", nargs="+", metavar="FILE", help="of the bundle (default: configs/train.json)"
-    )
-    command.add_argument(
-        "--overrides",
-        type=plain_mapping,
-        metavar="MAPPING",
-        help="plain values for the configuration, such as \"{'size': [64, 64]}\"",
-    )
-    command.add_argument(
-        "--initial", dest="initial_ckpt", metavar="FILE", help="state_dict to begin with"
-    )
-    command.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
-    command.add_argument(
-        "--timeout",
-        type=float,
-        default=0,
-        metavar="SECONDS",
-        help="of an exchange (default: 0, which waits for all)",
-    )
-    command.add_argument(
-        "--guards",
-        type=_guards,
-        metavar="LIST",
-        help="checks of updates in place of the default ones, names or configurations, such as "
-        "\"['NonFinite', {'_target_': 'monai_fairfl.guards.TooLong', 'times': 8.0}]\"; [] is none",
-    )
+    add_job_options(command)
     command.add_argument(
         "--no-custom-code",
         action="store_true",
@@ -118,31 +43,14 @@ def _add_recipe_options(command: argparse.ArgumentParser) -> None:
 
 
 def _recipe_arguments(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of the recipe that the command line gives, or else the bundle.
-
-    Raises:
-        ConfigError: when there is no such bundle or strategy.
-    """
-    from monai_fairfl.bundle.first_look import first_look, recipe
-    from monai_fairfl.bundle.shipped import locate_bundle
+    """Return the arguments of ``FairFLRecipe`` that the command line gives, or else the bundle."""
     from monai_fairfl.strategies.resolver import strategy_of
 
-    bundle = locate_bundle(args.bundle)
-    trains = first_look(bundle) if args.quick else recipe(bundle)
-    arguments: dict[str, Any] = {
+    return {
+        **job_arguments(args),
+        "strategy": strategy_of(args.strategy),
         "custom_code": not args.no_custom_code,
-        "num_rounds": trains.rounds,
-        "local_epochs": trains.local_epochs,
     }
-    for name in RECIPE_OPTIONS:
-        value = getattr(args, name)
-        if value is not None:
-            arguments[name] = value
-    overrides = {**trains.overrides, **(args.overrides or {})}
-    if overrides:
-        arguments["overrides"] = overrides
-    arguments["strategy"] = strategy_of(args.strategy)
-    return arguments
 
 
 # --- simulate-flare
@@ -179,7 +87,6 @@ def simulate_flare(args: argparse.Namespace) -> Answer:
     It starts a server and one process per site on this machine.
     """
     from monai_fairfl.cli.running import quietly
-    from monai_fairfl.report import as_text
     from monai_fairfl.transports.flare.job.launch import simulate_job
 
     workspace = Path(args.workspace).absolute()
@@ -192,49 +99,9 @@ def simulate_flare(args: argparse.Namespace) -> Answer:
     else:
         print(f"Log: {log}", file=progress_stream(args), flush=True)
     with shown:
-        watch = partial(_rounds_shown, arguments["num_rounds"])
+        watch = partial(rounds_shown, arguments["num_rounds"])
         run = simulate_job(args.workspace, args.sites_root, args.site_names, watch, **arguments)
-    # The server writes the report at the end of its job.
-    page = run / "report.html"
-    if not page.exists():
-        return Answer({"run": str(run), "report": None}, f"{run}: done, without a report")
-    text = as_text(json.loads((run / "report.json").read_text()))
-    return Answer({"run": str(run), "report": str(page)}, f"{text}\nReport: {page}\nRun: {run}")
-
-
-@contextmanager
-def _rounds_shown(rounds: int, run: Path, name: str) -> Iterator[None]:
-    """Inside, the progress of a run of other processes is shown.
-
-    Args:
-        rounds: in all.
-        run: its folder, where the server records the time of each round.
-        name: of the run.
-    """
-    from monai_fairfl.bundle.runs_display import RunsDisplay
-    from monai_fairfl.run_folder.schedule import Schedule
-
-    ended = threading.Event()
-
-    def look(display: RunsDisplay) -> None:
-        known = len(Schedule.read(run).seconds)
-        display.round_done(name, known)
-        while not ended.wait(SECONDS_BETWEEN_LOOKS):
-            seconds = Schedule.read(run).seconds
-            if len(seconds) > known:
-                known = len(seconds)
-                # Not the time of the engine's start, which the first round waits for.
-                display.round_done(name, known, seconds[max(seconds)])
-
-    with RunsDisplay({name: name}, rounds) as display:
-        thread = threading.Thread(target=look, args=(display,), daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-        display.run_ended(name)
+    return run_answer(run)
 
 
 # --- export-flare
@@ -348,27 +215,3 @@ def flare_policy(args: argparse.Namespace) -> Answer:
         f'"is not in allow_list".\nmonai-fairfl flare-policy {options} adds it'
     )
     return Answer({"allowed": False}, text, code=2)
-
-
-# --- values of options
-
-
-def _guards(text: str) -> list[Any]:
-    """Parse a list of guards, for ``type=`` of an argument; the recipe checks what is in it."""
-    expected = "a list of names or configurations, such as \"['NonFinite', 'TooLong']\""
-    found = _literal(text, expected)
-    if not isinstance(found, list):
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
-    return found
-
-
-def _literal(text: str, expected: str) -> object:
-    """What a text says, as Python or JSON writes it."""
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, TypeError, ValueError):
-        pass
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"got {text!r} ({error}), expected {expected}") from error

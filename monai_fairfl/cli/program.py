@@ -25,6 +25,7 @@ from monai_fairfl.cli import (
     describing,
     doctoring,
     flare,
+    flower,
     ledgers,
     models,
     runs,
@@ -77,6 +78,7 @@ MODULES = (
     withdrawals,
     models,
     flare,
+    flower,
     doctoring,
 )
 """Each adds its commands, in the order of the help."""

@@ -203,7 +203,7 @@ def test_a_torchscript_file_whose_recipe_is_damaged_is_refused_by_its_name(tmp_p
 
 
 def test_a_jobs_recipe_that_is_damaged_is_refused_by_its_name(tmp_path: Path) -> None:
-    from monai_fairfl.transports.flare.initial_files import read_initial_recipe
+    from monai_fairfl.transports.engines.initial_files import read_initial_recipe
 
     (tmp_path / "recipe.json").write_text("[1]")
     message = "recipe.json holds a recipe that cannot be read: it holds no JSON object but a list"

@@ -9,23 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.client_requests import tiny_model
+from helpers.federations import BUNDLE, SETTINGS
 
-pytest.importorskip("nvflare")
-
-from helpers.client_requests import tiny_model  # noqa: E402
-from helpers.federations import BUNDLE, SETTINGS  # noqa: E402
-
-from monai_fairfl.errors import ConfigError  # noqa: E402
-from monai_fairfl.protocol.messages import Request  # noqa: E402
-from monai_fairfl.transports.flare.site.answering import Site  # noqa: E402
-from monai_fairfl.transports.flare.site.job_settings import (  # noqa: E402
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.messages import Request
+from monai_fairfl.transports.engines.site import Site
+from monai_fairfl.transports.engines.site_settings import (
     MOST_OF_A_JOB,
     SITE_FILE,
     JobSiteSettings,
 )
-from monai_fairfl.transports.flare.wire import reply_of, request_model  # noqa: E402
-
-pytestmark = pytest.mark.nvflare
 
 
 @pytest.mark.parametrize(
@@ -98,6 +92,6 @@ def test_a_site_answers_such_a_job_with_the_reason_and_runs_nothing(
     site = Site("elm", tmp_path, {"overrides": SETTINGS, **job})
     weights, _ = tiny_model()
     request = Request("elm", "train", weights, run="r", round=0, seed=3)
-    reply = reply_of(site.answer(request_model(request, 2)), request)
+    reply = site.answer(request, 2)
     assert reply.error is not None and reply.error.startswith("ConfigError: the job")
     assert not (tmp_path / "fairfl").exists()

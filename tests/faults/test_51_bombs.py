@@ -103,8 +103,7 @@ def nested(levels: int) -> Any:
     ids=["endless", "deep", "many items", "many keys"],
 )
 def test_a_jobs_settings_have_limits(overrides: dict[str, Any], limit: str) -> None:
-    pytest.importorskip("nvflare")
-    from monai_fairfl.transports.flare.site.job_settings import JobSiteSettings
+    from monai_fairfl.transports.engines.site_settings import JobSiteSettings
 
     with pytest.raises(ConfigError, match=f"the job's settings are refused: .*({limit})"):
         JobSiteSettings.merged({"overrides": overrides}, {})

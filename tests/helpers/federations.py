@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -16,9 +16,11 @@ from helpers.checkout import TINY
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.transports.flare.job.fairfl_recipe import FairFLRecipe
-from monai_fairfl.transports.flare.job.strategy import strategy_of
+from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.utils.files import read_state_dict
+
+if TYPE_CHECKING:
+    from monai_fairfl.transports.flare import FairFLRecipe
 
 BUNDLE = "prostate_mri_segmentation"
 CLIENTS = ["alder", "birch", "cedar"]
@@ -87,6 +89,9 @@ def in_process(
 
 def recipe(method: str, hospitals: Path, rounds: int = ROUNDS, **arguments: Any) -> FairFLRecipe:
     """The same federation for NVFlare; its run has the same name."""
+    # Imported here: the other functions serve where NVFlare is not installed.
+    from monai_fairfl.transports.flare import FairFLRecipe
+
     given = {"min_clients": len(CLIENTS), "name": method, **arguments}
     return FairFLRecipe(
         bundle=BUNDLE,

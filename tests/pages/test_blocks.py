@@ -64,6 +64,12 @@ DESCRIBING = (
 PROVISION = "tests/transports/flare/test_provision.py::"
 WHEELS = f"{PROVISION}test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet"
 
+FOLLOWED = (
+    "tests/transports/flower/test_superlink.py::"
+    "test_the_pages_commands_give_the_ledger_and_the_models_of_one_process"
+)
+SIMULATED = "tests/transports/flower/test_pages.py::test_the_simulation_page_is_enough"
+
 # Page -> how the first line of a block begins -> the test that runs the block.
 ELSEWHERE = {
     "README.md": {
@@ -113,6 +119,21 @@ ELSEWHERE = {
         "recipe = FairFLRecipe": f"{SIMULATOR}test_the_page_shows_the_script",
         "from nvflare": FILTERS,
         "FairFLRecipe(...": FILTERS,
+    },
+    "docs/flower_production.md": {
+        "pip install": FOLLOWED,
+        "bash docs/examples/flower/certificates.sh": FOLLOWED,
+        "ssh-keygen": FOLLOWED,
+        "mkdir": FOLLOWED,
+        "MONAI_FAIRFL_HOME": FOLLOWED,
+        "flwr supernode register": FOLLOWED,
+        "flower-supernode": FOLLOWED,
+        "monai-fairfl export-flower": FOLLOWED,
+        "flwr run": FOLLOWED,
+    },
+    "docs/flower_simulation.md": {
+        "pip install": SIMULATED,
+        "from monai_fairfl.transports.flower": SIMULATED,
     },
     "docs/guards.md": {
         '"""FrozenTensors': "tests/pages/test_guards_page.py::"
@@ -202,7 +223,16 @@ def test_commands_are_in_blocks_of_bash() -> None:
     """A block without a language would be a drawing, which nothing runs."""
     programs = ("$", "make", "pip", "python", "python3", "monai-fairfl", "nvflare", "docker")
     for block in BLOCKS:
-        assert block.language in ("", "bash", "diff", "json", "math", "python", "yaml"), block
+        assert block.language in (
+            "",
+            "bash",
+            "diff",
+            "json",
+            "math",
+            "python",
+            "toml",
+            "yaml",
+        ), block
         if block.language == "":
             for line in block.text.splitlines():
                 assert not line.strip().startswith(tuple(f"{name} " for name in programs)), line

@@ -39,8 +39,8 @@ from monai_fairfl import __version__  # noqa: E402
 from monai_fairfl.bundle.shipped import find_bundle  # noqa: E402
 from monai_fairfl.cli import main  # noqa: E402
 from monai_fairfl.protocol.messages import Reply, Request  # noqa: E402
-from monai_fairfl.transports.flare.site.answering import Site  # noqa: E402
-from monai_fairfl.transports.flare.site.job_settings import JobSiteSettings  # noqa: E402
+from monai_fairfl.transports.engines.site import Site  # noqa: E402
+from monai_fairfl.transports.engines.site_settings import JobSiteSettings  # noqa: E402
 from monai_fairfl.transports.flare.wire import reply_model, reply_of  # noqa: E402
 
 pytestmark = pytest.mark.nvflare

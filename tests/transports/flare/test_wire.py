@@ -160,39 +160,6 @@ def test_an_answer_that_cannot_be_read_is_an_error_of_its_client(model: FLModel)
     assert found.client == "elm" and "cannot be read" in str(found.error) and found.id == 3
 
 
-def nested(depth: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"mean": 0.5}
-    for _ in range(depth):
-        found = {"mean": found}
-    return found
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "says"),
-    [
-        ("measurements", {"score": nested(50_000)}, "'score' is nested deeper than one level"),
-        ("measurements", {"score": {str(n): 0.5 for n in range(10_001)}}, "more than 10000"),
-        ("measurements", {str(n): 0.5 for n in range(10_001)}, "more than 10000"),
-        ("measurements", {"score": [0.5] * 100}, "'score' has 100 entries, at most 3"),
-        ("measurements", {"x" * 129: 0.5}, "name is no text of at most 128"),
-        ("measurements", {"score": {"x" * 129: 0.5}}, "name is no text of at most 128"),
-        ("measurements", [0.5], "a list, not a mapping"),
-        ("labelled", [True] * 100_001, "labelled has 100001 entries"),
-        ("run", {"a": "mapping"}, "run is a dict, not a text"),
-    ],
-)
-def test_a_reply_that_is_too_large_or_too_deep_is_an_error_of_its_client_alone(
-    field: str, value: Any, says: str
-) -> None:
-    """Fault 51: nothing is made of a bomb."""
-    model = reply_model(reply())
-    model.meta["fairfl"][field] = value
-    found = reply_of(model, request())
-
-    assert found.client == "elm" and "cannot be read" in str(found.error)
-    assert says in str(found.error) and len(str(found.error)) < 300
-
-
 def test_a_long_text_is_cut_before_it_reaches_the_ledger() -> None:
     """Of a client that failed, and of one that answers another run's request."""
     million = "x" * 1_000_000

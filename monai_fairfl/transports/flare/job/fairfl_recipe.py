@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,11 +20,16 @@ from nvflare.recipe.sim_env import SimEnv
 from nvflare.recipe.spec import ExecEnv, Recipe
 from torch import nn
 
-from monai_fairfl.errors import ConfigError, did_you_mean
-from monai_fairfl.server.settings import RunSettings
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import Strategy
-from monai_fairfl.transports.flare.guarding import config_of_shipped
-from monai_fairfl.transports.flare.initial_files import INITIAL, write_initial
+from monai_fairfl.transports.engines.guarding import config_of_shipped
+from monai_fairfl.transports.engines.initial_files import INITIAL, write_initial
+from monai_fairfl.transports.engines.job_arguments import (
+    RUN_SETTINGS,
+    check_run_settings,
+    split_settings,
+)
+from monai_fairfl.transports.engines.site_settings import JobSiteSettings
 from monai_fairfl.transports.flare.job.bundle_sites import BundleSites
 from monai_fairfl.transports.flare.job.script_sites import ScriptSites, check_federation, key_mode
 from monai_fairfl.transports.flare.job.strategy import (
@@ -37,22 +41,7 @@ from monai_fairfl.transports.flare.job.strategy import (
 )
 from monai_fairfl.transports.flare.policy import allow, has_policy, write_default_policy
 from monai_fairfl.transports.flare.server.controller import FairFLController
-from monai_fairfl.transports.flare.site.job_settings import JobSiteSettings
 from monai_fairfl.utils.random_state import own_random_state
-
-OF_THE_SITE = {"cross_evaluation", "alone"}
-"""What only a site itself can permit or name, in its own file."""
-
-SITE_SETTINGS = tuple(
-    entry.name for entry in fields(JobSiteSettings) if entry.name not in OF_THE_SITE
-)
-"""Settings of a bundle's sites that a job may bring."""
-
-OWN_ARGUMENTS = {"rounds", "min_clients", "timeout"}
-"""Settings of a run for which the recipe has an argument, ``rounds`` being ``num_rounds``."""
-
-RUN_SETTINGS = ("guards", *sorted({entry.name for entry in fields(RunSettings)} - OWN_ARGUMENTS))
-"""The other settings of a run, and the guards of its updates."""
 
 
 class FairFLRecipe(Recipe):
@@ -120,7 +109,7 @@ class FairFLRecipe(Recipe):
         federation: settings of the run, plain values; see ``settings``.
         settings: of the sites of a bundle, ``sites_root``, ``config``, ``overrides``,
             ``local_epochs``, ``device``, ``amp`` and ``check``: fields of
-            :class:`~monai_fairfl.transports.flare.site.job_settings.JobSiteSettings`. And of the
+            :class:`~monai_fairfl.transports.engines.site_settings.JobSiteSettings`. And of the
             run, fields of :class:`~monai_fairfl.server.settings.RunSettings` such as ``groups`` and
             ``threads``, which are also the sites'; and ``guards``, guards of this package, their
             names or configurations, where the default ones are not wanted.
@@ -169,11 +158,11 @@ class FairFLRecipe(Recipe):
     ):
         # Check what goes together.
         settings = {name: value for name, value in settings.items() if value is not None}
-        site_settings, run_settings = _split_settings(settings)
+        site_settings, run_settings = split_settings(settings, "FairFLRecipe", _own_arguments())
         run_settings = {"seed": seed, **run_settings, **(federation or {})}
         if run_settings.get("guards") is not None:
             run_settings["guards"] = config_of_shipped(run_settings["guards"])
-        _check_run_settings(run_settings, num_rounds, min_clients, timeout)
+        check_run_settings(run_settings, num_rounds, min_clients, timeout)
         bundle_only = {"bundle": bundle, **_of_sites_only(settings), "custom_code": custom_code}
         script_only = {
             "model": model,
@@ -329,25 +318,9 @@ class FairFLRecipe(Recipe):
         return job
 
 
-def _split_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings of the sites and those of the run; some are both.
-
-    Raises:
-        ConfigError: when one is neither.
-    """
-    of_sites, of_run = {}, {}
-    for name, value in settings.items():
-        if name not in SITE_SETTINGS and name not in RUN_SETTINGS:
-            arguments = set(inspect.signature(FairFLRecipe).parameters) - {"settings"}
-            known = arguments.union(SITE_SETTINGS, RUN_SETTINGS)
-            raise ConfigError(f"FairFLRecipe has no argument {name!r}{did_you_mean(name, known)}")
-        if name in SITE_SETTINGS:
-            of_sites[name] = value
-        if name in RUN_SETTINGS:
-            of_run[name] = value
-    if "sites_root" in of_sites:
-        of_sites["sites_root"] = str(Path(of_sites["sites_root"]).absolute())
-    return of_sites, of_run
+def _own_arguments() -> set[str]:
+    """Return the names of the recipe's own arguments, for the advice on a misspelt one."""
+    return set(inspect.signature(FairFLRecipe).parameters) - {"settings"}
 
 
 def _of_sites_only(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -390,18 +363,3 @@ def _check_bundle_or_script(bundle_only: Sequence[str], script_only: Sequence[st
             f"{', '.join(lacking)} must be given: a job needs a bundle, or a model and a "
             "train_script"
         )
-
-
-def _check_run_settings(
-    settings: Mapping[str, Any], num_rounds: int, min_clients: int, timeout: float
-) -> None:
-    """Refuse settings that no run can have, before the job is made."""
-    unknown = sorted(set(settings) - set(RUN_SETTINGS))
-    if unknown:
-        raise ConfigError(
-            f"federation sets {unknown[0]!r}; what may stand there is {', '.join(RUN_SETTINGS)}"
-        )
-    if not timeout >= 0:
-        raise ConfigError(f"timeout is a number of seconds, or 0 to wait for all; got {timeout}")
-    plain = {name: value for name, value in settings.items() if name != "guards"}
-    RunSettings(num_rounds, min_clients, **plain)

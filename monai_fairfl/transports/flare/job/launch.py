@@ -18,8 +18,8 @@ from nvflare.recipe.sim_env import SimEnv
 from monai_fairfl.bundle import preflight
 from monai_fairfl.bundle.shipped import check_new
 from monai_fairfl.errors import FederationError
+from monai_fairfl.transports.engines.storage import HOME, folder_of_run, run_ended
 from monai_fairfl.transports.flare.job.fairfl_recipe import FairFLRecipe
-from monai_fairfl.transports.flare.workspace import HOME, folder_of_run, run_ended
 
 
 def export_job(out: str | Path, **arguments: Any) -> Path:

@@ -39,7 +39,8 @@ from monai_fairfl.server.finite import require_finite
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.server.sharing import divided, parts_of_groups
 from monai_fairfl.strategies import Average, RoundResult, Strategy, Weighting, compose
-from monai_fairfl.transports.flare.guarding import config_of_shipped, shipped_guards
+from monai_fairfl.transports.engines.guarding import config_of_shipped, shipped_guards
+from monai_fairfl.transports.engines.wire import unreadable
 from monai_fairfl.transports.flare.server.aggregator_state import AggregatorState
 from monai_fairfl.transports.flare.server.one_exchange import one_exchange, try_round
 from monai_fairfl.transports.flare.server.script_messages import (
@@ -48,7 +49,7 @@ from monai_fairfl.transports.flare.server.script_messages import (
     settings_for_scripts,
     usable_weight,
 )
-from monai_fairfl.transports.flare.wire import Arriving, unreadable, waits_on_disk
+from monai_fairfl.transports.flare.wire import Arriving, waits_on_disk
 
 logger = logging.getLogger(__name__)
 

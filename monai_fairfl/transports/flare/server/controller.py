@@ -20,14 +20,15 @@ from nvflare.app_common.workflows.model_controller import ModelController
 from monai_fairfl.errors import FairFLError, TransportAborted
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import Average, Reward, Strategy, Weighting, compose
-from monai_fairfl.transports.flare import wire
-from monai_fairfl.transports.flare.guarding import shipped_guards
-from monai_fairfl.transports.flare.initial_files import (
+from monai_fairfl.transports.engines.initial_files import (
     INITIAL,
     read_initial,
     read_initial_recipe,
     read_job_settings,
 )
+from monai_fairfl.transports.engines.job_run import federation_of_job
+from monai_fairfl.transports.engines.storage import folder_of_run, storage_folder
+from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.policy import NEEDS
 from monai_fairfl.transports.flare.server.early_stopping import EarlyStop
 from monai_fairfl.transports.flare.server.job_observer import JobObserver
@@ -36,7 +37,6 @@ from monai_fairfl.transports.flare.server.script_messages import (
     settings_for_scripts,
 )
 from monai_fairfl.transports.flare.server.task_transport import FlareTransport
-from monai_fairfl.transports.flare.workspace import folder_of_run, storage_folder
 
 STAYS_IN_WORKSPACE = ("checkpoints", "updates", ".*")
 """Patterns of a run's files that no copy of the results holds."""
@@ -171,21 +171,20 @@ class FairFLController(ModelController):
             self.engine, early_stop, folder / "config.json", config, self.memory_gc_rounds
         )
 
-        settings = {"final": ("score", "test_score"), **(self.federation or {})}
-        settings["guards"] = shipped_guards(settings.get("guards"))
+        settings = dict(self.federation or {})
         if self.scripts is not None:
             settings = settings_for_scripts(settings)
-        federation = Federation(
+        federation = federation_of_job(
             strategy,
             FlareTransport(self, self.num_rounds, messages),
             self.num_rounds,
             partial(read_initial, initial),
-            run_dir=folder,
+            folder,
             recipe=read_initial_recipe(initial),
-            min_clients=self.min_clients,
-            timeout=self.timeout or None,
             observer=observer,
-            **settings,
+            min_clients=self.min_clients,
+            timeout=self.timeout,
+            settings=settings,
         )
         early_stop.conclude = federation.conclude
         return federation

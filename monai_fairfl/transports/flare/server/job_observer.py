@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a job does with each record of its run: curves, early stopping, memory, ``config.json``."""
+"""What a job does with each record of its run: curves, early stopping, memory."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,12 @@ from typing import Any
 from nvflare.apis.engine_spec import EngineSpec
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
-from monai_fairfl.server.observer import Observer
+from monai_fairfl.transports.engines.job_run import JobRecorder
 from monai_fairfl.transports.flare.server.curves import curve_points, show
 from monai_fairfl.transports.flare.server.early_stopping import EarlyStop
-from monai_fairfl.utils.files import write_atomically
 
 
-class JobObserver(Observer):
+class JobObserver(JobRecorder):
     """Watches the run of a job.
 
     Args:
@@ -37,16 +35,10 @@ class JobObserver(Observer):
         config: Mapping[str, Any] | None = None,
         memory_gc_rounds: int = 0,
     ):
+        super().__init__(config_file, config)
         self.engine = engine
         self.early_stop = early_stop
-        self.config_file = config_file
-        self.config = config
         self.memory_gc_rounds = memory_gc_rounds
-
-    def run_started(self) -> None:
-        """Write ``config.json``."""
-        if self.config is not None:
-            write_atomically(self.config_file, json.dumps(self.config, indent=4).encode())
 
     def record_replayed(self, record: Mapping[str, Any]) -> None:
         """Let early stopping see a record that an earlier job of this run has shown already."""

@@ -24,6 +24,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Measurement, Weights
 from monai_fairfl.strategies import Strategy
+from monai_fairfl.transports.engines.wire import unreadable
 from monai_fairfl.transports.flare import wire
 
 logger = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ class ScriptMessages:
             )
             return reply_from(model, request, self.strategy.spec, measurements)
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            return wire.unreadable(request, error)
+            return unreadable(request, error)
 
 
 def usable_weight(context: Mapping[str, float]) -> float | None:

@@ -19,8 +19,9 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
+from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.flare.policy import NEEDS
-from monai_fairfl.transports.flare.site.answering import Site
+from monai_fairfl.transports.flare.site.tasks import answer_task
 from monai_fairfl.transports.flare.wire import register_tensors
 
 
@@ -29,7 +30,7 @@ class FairFLExecutor(Executor):
 
     Args:
         settings: of the job for its sites, see
-            :class:`~monai_fairfl.transports.flare.site.job_settings.JobSiteSettings`.
+            :class:`~monai_fairfl.transports.engines.site_settings.JobSiteSettings`.
         needs: what a site must allow; NVFlare shows it when its policy refuses this class.
     """
 
@@ -57,5 +58,5 @@ class FairFLExecutor(Executor):
         """Carry out one task."""
         assert self._site is not None, "NVFlare sends START_RUN before the first task"
         model = FLModelUtils.from_shareable(shareable)
-        answer = self._site.answer(model)
+        answer = answer_task(self._site, model)
         return FLModelUtils.to_shareable(answer)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import nvflare.client as flare
 
-from monai_fairfl.transports.flare.site.answering import Site
+from monai_fairfl.transports.engines.site import Site
+from monai_fairfl.transports.flare.site.tasks import answer_task
 from monai_fairfl.transports.flare.wire import register_tensors
 
 SCRIPT_NAME = "fairfl_client.py"
@@ -49,6 +50,6 @@ def main(script: str) -> None:
             model = flare.receive()
             if model is None:
                 break
-            flare.send(site.answer(model))
+            flare.send(answer_task(site, model))
     finally:
         site.close()

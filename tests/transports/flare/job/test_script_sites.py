@@ -23,8 +23,8 @@ pytest.importorskip(
 from helpers.flare_pages import run_block, switched, write_blocks  # noqa: E402
 from nvflare.app_opt.pt.recipes import FedCERecipe  # noqa: E402
 
+from monai_fairfl.transports.engines.initial_files import read_initial  # noqa: E402
 from monai_fairfl.transports.flare import FairFLRecipe  # noqa: E402
-from monai_fairfl.transports.flare.initial_files import read_initial  # noqa: E402
 from monai_fairfl.transports.flare.job.script_sites import key_mode  # noqa: E402
 from monai_fairfl.transports.flare.job.user_model import initial_of  # noqa: E402
 

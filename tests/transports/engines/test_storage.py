@@ -8,21 +8,16 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nvflare")
-
-
-from monai_fairfl.errors import ConfigError  # noqa: E402
-from monai_fairfl.run_folder.ledger import Ledger  # noqa: E402
-from monai_fairfl.transports.flare.workspace import folder_of_run  # noqa: E402
-from monai_fairfl.transports.flare.workspace import (  # noqa: E402
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.run_folder.ledger import Ledger
+from monai_fairfl.transports.engines.storage import (
     HOME,
+    folder_of_run,
     storage_folder,
 )
 
-pytestmark = pytest.mark.nvflare
 
-
-def test_what_outlives_a_job_lies_where_the_operator_says_which_nvflare_must_not_move(
+def test_what_outlives_a_job_lies_where_the_operator_says_which_an_engine_must_not_move(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(HOME, str(tmp_path / "kept"))

@@ -13,7 +13,7 @@ from monai_fairfl.run_folder.ledger import read_ledger
 HOME = "MONAI_FAIRFL_HOME"
 """Environment variable: an absolute path that is used in place of the workspace.
 
-The simulator empties its workspace at every start.
+NVFlare's simulator empties its workspace at every start.
 """
 
 
@@ -23,11 +23,11 @@ def storage_folder(workspace: str | Path) -> Path:
     Where ``HOME`` is set it is a folder in there, of the workspace's name.
 
     Args:
-        workspace: of NVFlare.
+        workspace: of the server or site in its engine.
 
     Raises:
-        ConfigError: when ``HOME`` is relative: NVFlare's processes change their folder, to one that
-            it empties.
+        ConfigError: when ``HOME`` is relative: an engine's processes change their folder, to one
+            that NVFlare empties.
 
     >>> storage_folder("/srv/alder").as_posix()
     '/srv/alder/fairfl'
@@ -38,7 +38,8 @@ def storage_folder(workspace: str | Path) -> Path:
         return workspace / "fairfl"
     if not Path(home).is_absolute():
         raise ConfigError(
-            f'{HOME}={home} is relative, and NVFlare changes its folder: give {HOME}="$PWD/{home}"'
+            f"{HOME}={home} is relative, and the engine changes its folder: give "
+            f'{HOME}="$PWD/{home}"'
         )
     return Path(home) / workspace.name
 

@@ -29,8 +29,8 @@ def config_of_shipped(given: Given) -> list[dict[str, Any]] | None:
         if not one["_target_"].startswith(OURS):
             raise ConfigError(
                 f"guard {one['_target_']!r} is not of this package: a job must not name classes "
-                "that NVFlare's policy does not see. Use shipped guards, or run the federation in "
-                "one process"
+                "that its engine's policy does not see. Use shipped guards, or run the federation "
+                "in one process"
             )
     return config
 

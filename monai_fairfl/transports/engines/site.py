@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A site of an NVFlare job: its own bundle and data, and one client that answers its tasks."""
+"""A site of a job: its own bundle and data, and one client that answers its requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from monai.bundle import ConfigParser
-from nvflare.app_common.abstract.fl_model import FLModel
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.shipped import locate_bundle
@@ -21,9 +20,8 @@ from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.protocol.messages import Reply, Request, failed
-from monai_fairfl.transports.flare.site.job_settings import SITE_FILE, JobSiteSettings
-from monai_fairfl.transports.flare.wire import reply_model, request_of
-from monai_fairfl.transports.flare.workspace import storage_folder
+from monai_fairfl.transports.engines.site_settings import SITE_FILE, JobSiteSettings
+from monai_fairfl.transports.engines.storage import storage_folder
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.plain_values import object_of_json
@@ -33,16 +31,16 @@ logger = logging.getLogger(__name__)
 
 
 class Site:
-    """Answers the tasks of one job.
+    """Answers the requests of one job.
 
     Its state is on disk, so a new process goes on where the previous one ended.
 
     Args:
-        name: of the site, as the engine authenticated it.
-        workspace: the site's NVFlare workspace: ``local/fairfl.json`` is read there, states are
-            stored in ``fairfl``.
+        name: of the site.
+        workspace: the site's own folder: ``local/fairfl.json`` is read there, states are stored in
+            ``fairfl``.
         job: the job's settings, see
-            :class:`~monai_fairfl.transports.flare.site.job_settings.JobSiteSettings`.
+            :class:`~monai_fairfl.transports.engines.site_settings.JobSiteSettings`.
     """
 
     def __init__(self, name: str, workspace: str | Path, job: Mapping[str, Any]):
@@ -55,24 +53,27 @@ class Site:
         for library in ("ignite", "monai"):
             logging.getLogger(library).setLevel(logging.WARNING)
 
-    def answer(self, model: FLModel) -> FLModel:
-        """Carry out one task.
+    def answer(self, request: Request, rounds: int) -> Reply:
+        """Carry out one request.
 
-        Whatever goes wrong is reported in the reply, and the site waits for the next task.
+        Whatever goes wrong is reported in the reply, and the site waits for the next request.
+
+        Args:
+            request: to this site.
+            rounds: of the run, in all.
         """
         try:
-            request = request_of(model, self.name)
-        except Exception as error:
-            logger.exception("site %s cannot read its task", self.name)
-            return reply_model(Reply(self.name, None, 0, error=in_words(error)))
-        try:
-            client = self._prepared_client(request, rounds=model.total_rounds or 1)
-            return reply_model(client.answer(request))
+            return self._prepared_client(request, rounds).answer(request)
         except Exception as error:
             logger.exception(
                 "site %s cannot do task %d of round %d", self.name, request.id, request.round
             )
-            return reply_model(failed(request, in_words(error)))
+            return failed(request, in_words(error))
+
+    def cannot_read(self, error: Exception) -> Reply:
+        """Return the reply to a message that is no request to this site."""
+        logger.error("site %s cannot read its task", self.name, exc_info=error)
+        return Reply(self.name, None, 0, error=in_words(error))
 
     def close(self) -> None:
         """Release the client at the end of the job."""
@@ -122,7 +123,7 @@ class Site:
 
     def _prepared_client(self, request: Request, rounds: int) -> FairMonaiAlgo:
         """Return the client, once the site's files have passed their check."""
-        # The number of threads is one of this thread: NVFlare may use another one for each task.
+        # The number of threads is one of this thread: an engine may use another one for each task.
         torch.set_num_threads(self.settings.threads)
         if self._client is None:
             self._client = self._make_client(rounds)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a site of an NVFlare job runs with: the job's settings below the site's own.
+"""What a site of a job runs with: the job's settings below the site's own.
 
 A job must bring neither code nor files of the site into the site's configuration.
 """

@@ -7,17 +7,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from helpers.federations import BUNDLE
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("nvflare")
-
-from helpers.federations import BUNDLE  # noqa: E402
-
-from monai_fairfl.errors import ConfigError  # noqa: E402
-from monai_fairfl.transports.flare.site.job_settings import SITE_FILE, JobSiteSettings  # noqa: E402
-
-pytestmark = pytest.mark.nvflare
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.transports.engines.site_settings import SITE_FILE, JobSiteSettings
 
 
 def test_the_sites_own_settings_win_and_the_overrides_of_both_count() -> None:

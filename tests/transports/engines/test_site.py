@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A site answers tasks: its training, its state, its checks and its refusals."""
+"""A site answers requests: its training, its state, its checks and its refusals."""
 
 from __future__ import annotations
 
@@ -15,25 +15,19 @@ import numpy as np
 import pytest
 import torch
 from helpers.client_requests import tiny_model
+from helpers.federations import BUNDLE, SETTINGS
 
-pytest.importorskip("nvflare")
-
-from helpers.federations import BUNDLE, SETTINGS  # noqa: E402
-
-from monai_fairfl.protocol.messages import Request  # noqa: E402
-from monai_fairfl.transports.flare.site.answering import Site  # noqa: E402
-from monai_fairfl.transports.flare.site.job_settings import SITE_FILE  # noqa: E402
-from monai_fairfl.transports.flare.wire import reply_of, request_model  # noqa: E402
-
-pytestmark = pytest.mark.nvflare
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.transports.engines.site import Site
+from monai_fairfl.transports.engines.site_settings import SITE_FILE
 
 
-def ask(site: Site, **given: Any) -> Any:
+def ask(site: Site, **given: Any) -> Reply:
     """The site's reply to a training request."""
     weights, _ = tiny_model()
     stamp = {"run": "r", "round": 0, "seed": 3, **given}
     request = Request(site.name, "train", weights, (), {}, **stamp)
-    return reply_of(site.answer(request_model(request, 2)), request)
+    return site.answer(request, 2)
 
 
 def names_its_data(workspace: Path, folder: Path) -> None:
@@ -173,9 +167,7 @@ def test_files_are_checked_once_and_not_again_when_a_process_goes_on_from_the_si
     assert checks == ["elm", "elm"]
 
 
-def test_a_task_of_another_workflow_is_answered_with_the_reason(tmp_path: Path) -> None:
-    from nvflare.app_common.abstract.fl_model import FLModel
+def test_what_a_site_cannot_read_it_answers_with_the_reason(tmp_path: Path) -> None:
+    answer = Site("elm", tmp_path, {}).cannot_read(ValueError("of another workflow"))
 
-    answer = Site("elm", tmp_path, {}).answer(FLModel(params={"w": torch.ones(1)}))
-
-    assert "another workflow" in answer.meta["fairfl"]["error"]
+    assert (answer.client, answer.error) == ("elm", "ValueError: of another workflow")

@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Commands for Flower: ``simulate-flower`` and ``export-flower``.
+
+Of each command the arguments come first, then the function that it calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+
+from monai_fairfl.cli.command import Add, Answer, add_verbose, positive
+from monai_fairfl.cli.jobs import add_job_options, job_arguments, rounds_shown, run_answer
+
+
+def add_commands(add: Add) -> None:
+    """Add the commands of this module to the program."""
+    _add_simulate_flower(add)
+    _add_export_flower(add)
+
+
+# --- simulate-flower
+
+
+def _add_simulate_flower(add: Add) -> None:
+    command = add(
+        "simulate-flower",
+        simulate_flower,
+        "simulate-flower --bundle prostate_mri_segmentation --sites-root hospitals "
+        "--workspace flower --quick",
+    )
+    command.add_argument(
+        "--sites-root", required=True, metavar="DIR", help="one folder per hospital"
+    )
+    command.add_argument(
+        "--site-names", nargs="+", metavar="SITE", help="those that take part (default: all)"
+    )
+    command.add_argument(
+        "--workspace",
+        required=True,
+        metavar="DIR",
+        help="gets server/NAME, the run, sites/SITE, the states of the sites, and log.txt; "
+        "continues a run that did not end",
+    )
+    command.add_argument(
+        "--processes",
+        type=positive,
+        metavar="N",
+        help="that train at a time (default: one a processor)",
+    )
+    add_job_options(command)
+    add_verbose(command)
+
+
+def simulate_flower(args: argparse.Namespace) -> Answer:
+    """Run a federation in Flower's simulation.
+
+    It starts a server here, and sites in worker processes of Ray.
+    """
+    from monai_fairfl.cli.running import quietly
+    from monai_fairfl.transports.flower.job.simulate import simulate_job
+
+    arguments = job_arguments(args)
+    log = Path(args.workspace).absolute() / "log.txt"
+    shown: AbstractContextManager[None] = quietly(log)
+    if args.verbose:
+        shown = nullcontext()
+    with shown:
+        run = simulate_job(
+            args.workspace,
+            args.sites_root,
+            args.site_names,
+            partial(rounds_shown, arguments["num_rounds"]),
+            args.processes,
+            **arguments,
+        )
+    return run_answer(run)
+
+
+# --- export-flower
+
+
+def _add_export_flower(add: Add) -> None:
+    command = add(
+        "export-flower",
+        export_flower,
+        "export-flower --bundle prostate_mri_segmentation --min-clients 3 --out app\n"
+        "export-flower --bundle my_bundle --strategy CGSV --local-epochs 2 --out app",
+    )
+    command.add_argument(
+        "--out", required=True, metavar="DIR", help="becomes the app's folder; new or empty"
+    )
+    command.add_argument(
+        "--min-clients", type=positive, default=2, metavar="N", help="fewest sites (default: 2)"
+    )
+    add_job_options(command)
+
+
+def export_flower(args: argparse.Namespace) -> Answer:
+    """Write a federation as an app for Flower."""
+    from monai_fairfl.transports.flower.job.export import export_app
+
+    app = export_app(args.out, min_clients=args.min_clients, **job_arguments(args))
+    return Answer({"app": str(app)}, f"{app}: written; submit it with: flwr run {app}")

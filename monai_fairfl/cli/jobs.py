@@ -1,0 +1,192 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands of all engines share: the options of a job, and the progress of its run."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.cli.command import Answer, plain_mapping, positive
+
+JOB_OPTIONS = (
+    "bundle",
+    "strategy",
+    "guards",
+    "num_rounds",
+    "name",
+    "local_epochs",
+    "seed",
+    "timeout",
+    "initial_ckpt",
+    "config",
+    "overrides",
+)
+"""Options that are arguments of a job, under any engine."""
+
+SECONDS_BETWEEN_LOOKS = 1.0
+"""How often the progress of a simulation is looked at."""
+
+
+def add_job_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of a federation, those of :data:`JOB_OPTIONS` among them."""
+    command.add_argument(
+        "--bundle", required=True, metavar="NAME|DIR", help="of this package, or a folder"
+    )
+    command.add_argument(
+        "--strategy",
+        default="FedCE",
+        metavar="STRATEGY",
+        help="name of a shipped one, with arguments such as \"FedCE('sum')\", dotted path of your "
+        "own (MODULE.NAME, its folder on PYTHONPATH), or configuration (default: FedCE)",
+    )
+    command.add_argument(
+        "--num-rounds", type=positive, metavar="N", help="in all (default: those of the bundle)"
+    )
+    command.add_argument(
+        "--local-epochs",
+        type=positive,
+        metavar="N",
+        help="of a round (default: those of the bundle)",
+    )
+    command.add_argument(
+        "--quick",
+        action="store_true",
+        help="a first look: few rounds, small images and a small network, as monai-fairfl try",
+    )
+    command.add_argument(
+        "--name", metavar="NAME", help="of the job and its run (default: BUNDLE-STRATEGY)"
+    )
+    command.add_argument(
+        "--config", nargs="+", metavar="FILE", help="of the bundle (default: configs/train.json)"
+    )
+    command.add_argument(
+        "--overrides",
+        type=plain_mapping,
+        metavar="MAPPING",
+        help="plain values for the configuration, such as \"{'size': [64, 64]}\"",
+    )
+    command.add_argument(
+        "--initial", dest="initial_ckpt", metavar="FILE", help="state_dict to begin with"
+    )
+    command.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
+    command.add_argument(
+        "--timeout",
+        type=float,
+        default=0,
+        metavar="SECONDS",
+        help="of an exchange (default: 0, which waits for all)",
+    )
+    command.add_argument(
+        "--guards",
+        type=guards,
+        metavar="LIST",
+        help="checks of updates in place of the default ones, names or configurations, such as "
+        "\"['NonFinite', {'_target_': 'monai_fairfl.guards.TooLong', 'times': 8.0}]\"; [] is none",
+    )
+
+
+def job_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of a job that the command line gives, or else the bundle.
+
+    The strategy stays as it is written.
+
+    Raises:
+        ConfigError: when there is no such bundle or strategy.
+    """
+    from monai_fairfl.bundle.first_look import first_look, recipe
+    from monai_fairfl.bundle.shipped import locate_bundle
+    from monai_fairfl.strategies.resolver import strategy_of
+
+    bundle = locate_bundle(args.bundle)
+    trains = first_look(bundle) if args.quick else recipe(bundle)
+    arguments: dict[str, Any] = {
+        "num_rounds": trains.rounds,
+        "local_epochs": trains.local_epochs,
+    }
+    for name in JOB_OPTIONS:
+        value = getattr(args, name)
+        if value is not None:
+            arguments[name] = value
+    overrides = {**trains.overrides, **(args.overrides or {})}
+    if overrides:
+        arguments["overrides"] = overrides
+    # A strategy that does not exist is refused before anything is made.
+    strategy_of(args.strategy)
+    return arguments
+
+
+@contextmanager
+def rounds_shown(rounds: int, run: Path, name: str) -> Iterator[None]:
+    """Inside, the progress of a run of other processes is shown.
+
+    Args:
+        rounds: in all.
+        run: its folder, where the server records the time of each round.
+        name: of the run.
+    """
+    from monai_fairfl.bundle.runs_display import RunsDisplay
+    from monai_fairfl.run_folder.schedule import Schedule
+
+    ended = threading.Event()
+
+    def look(display: RunsDisplay) -> None:
+        known = len(Schedule.read(run).seconds)
+        display.round_done(name, known)
+        while not ended.wait(SECONDS_BETWEEN_LOOKS):
+            seconds = Schedule.read(run).seconds
+            if len(seconds) > known:
+                known = len(seconds)
+                # Not the time of the engine's start, which the first round waits for.
+                display.round_done(name, known, seconds[max(seconds)])
+
+    with RunsDisplay({name: name}, rounds) as display:
+        thread = threading.Thread(target=look, args=(display,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+        display.run_ended(name)
+
+
+def run_answer(run: Path) -> Answer:
+    """Return what a command says of a run that an engine ended, whose server wrote its report."""
+    from monai_fairfl.report import as_text
+
+    page = run / "report.html"
+    if not page.exists():
+        return Answer({"run": str(run), "report": None}, f"{run}: done, without a report")
+    text = as_text(json.loads((run / "report.json").read_text()))
+    return Answer({"run": str(run), "report": str(page)}, f"{text}\nReport: {page}\nRun: {run}")
+
+
+# --- values of options
+
+
+def guards(text: str) -> list[Any]:
+    """Parse a list of guards, for ``type=`` of an argument; the job checks what is in it."""
+    expected = "a list of names or configurations, such as \"['NonFinite', 'TooLong']\""
+    found = _literal(text, expected)
+    if not isinstance(found, list):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
+    return found
+
+
+def _literal(text: str, expected: str) -> object:
+    """What a text says, as Python or JSON writes it."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, TypeError, ValueError):
+        pass
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r} ({error}), expected {expected}") from error

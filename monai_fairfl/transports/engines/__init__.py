@@ -1,0 +1,8 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a federation over another program (an engine) consists of, whichever program that is.
+
+``wire`` makes plain values of requests and replies, and ``site`` answers requests at a hospital.
+``bundle_job`` and ``job_arguments`` make a job, and ``job_run`` runs it at the server. No module
+here knows an engine.
+"""

@@ -1,0 +1,158 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and replies as the content of Flower's messages.
+
+Plain values travel as JSON in a ``ConfigRecord``, tensors in ``ArrayRecord``s as safetensors.
+Flower's own arrays are NumPy's, which has no bfloat16.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.transports.engines.wire import (
+    UNREADABLE,
+    plain_reply,
+    plain_request,
+    reply_from,
+    request_from,
+    unreadable,
+)
+from monai_fairfl.utils.plain_values import object_of_json
+
+PLAIN = "fairfl"
+"""Name of the record with all plain values of a message."""
+TEXT = "json"
+"""Its one key."""
+WEIGHTS = "weights"
+UPDATE = "update"
+BUFFERS = "buffers"
+"""Names of the records with tensors."""
+
+STYPE = "safetensors"
+"""How the bytes of an array are written."""
+TENSOR = "tensor"
+"""Name of the one tensor in them."""
+
+
+# --- requests
+
+
+def request_content(request: Request, rounds: int) -> RecordDict:
+    """Return a request as it goes to a site.
+
+    Args:
+        request: with its id, run, round and seed.
+        rounds: of the run, in all.
+    """
+    plain = {**plain_request(request), "rounds": rounds, "site": request.client}
+    return RecordDict({PLAIN: _record(plain), WEIGHTS: _arrays(request.weights)})
+
+
+def request_of(content: RecordDict, site: str) -> tuple[Request, int]:
+    """Return the request that ``site`` received, and the number of rounds of its run.
+
+    Raises:
+        ValueError: when it is no request of this package, or is to another site.
+    """
+    plain = plain_of(content)
+    asked = plain["site"]
+    if asked != site:
+        raise ValueError(
+            f"the server knows this site's key as {asked!r}, and its own node-config says "
+            f"{site!r}: the consortium's lead and the site must agree on the name"
+        )
+    weights = _tensors(content[WEIGHTS])
+    return request_from(plain, weights, site), int(plain["rounds"])
+
+
+# --- replies
+
+
+def reply_content(reply: Reply) -> RecordDict:
+    """Return a reply as it goes to the server."""
+    content = RecordDict({PLAIN: _record(plain_reply(reply))})
+    if reply.update is not None:
+        content[UPDATE] = _arrays(reply.update)
+        content[BUFFERS] = _arrays(reply.buffers or {})
+    return content
+
+
+def reply_of(content: RecordDict, request: Request) -> Reply:
+    """Return the reply to ``request``; whatever cannot be read becomes a reply with an ``error``.
+
+    The client is the one that was asked, not one that the message names.
+    """
+    try:
+        plain = plain_of(content)
+        update = None
+        buffers = None
+        if UPDATE in content:
+            update = _tensors(content[UPDATE])
+            buffers = _tensors(content[BUFFERS])
+        return reply_from(plain, update, buffers, request)
+    except UNREADABLE as error:
+        return unreadable(request, error)
+
+
+# --- plain values and tensors
+
+
+def plain_of(content: RecordDict) -> dict[str, Any]:
+    """Return the plain values of a message.
+
+    Raises:
+        ValueError: when they are no JSON object, or the message is not of this package.
+    """
+    record = content.get(PLAIN)
+    if not isinstance(record, ConfigRecord):
+        raise ValueError("the message is not of monai_fairfl: another app runs at the other end")
+    return object_of_json(str(record[TEXT]))
+
+
+def plain_content(plain: Mapping[str, Any]) -> RecordDict:
+    """Return a message of plain values alone."""
+    return RecordDict({PLAIN: _record(plain)})
+
+
+def _record(plain: Mapping[str, Any]) -> ConfigRecord:
+    return ConfigRecord({TEXT: json.dumps(plain)})
+
+
+def _arrays(weights: Weights) -> ArrayRecord:
+    """Return tensors as Flower carries them: the same bits in the same type."""
+    arrays = {}
+    for name, tensor in weights.items():
+        value = tensor.detach().cpu().contiguous()
+        shape = tuple(value.shape)
+        arrays[name] = Array(str(value.dtype), shape, STYPE, save({TENSOR: value}))
+    return ArrayRecord(arrays)
+
+
+def _tensors(record: Any) -> dict[str, torch.Tensor]:
+    """Invert :func:`_arrays`.
+
+    Raises:
+        TypeError: when the record holds something else than these tensors.
+        ValueError: when a tensor's bytes are damaged.
+    """
+    if not isinstance(record, ArrayRecord):
+        raise TypeError(f"tensors are a {type(record).__name__}, not an ArrayRecord")
+    tensors = {}
+    for name, array in record.items():
+        if array.stype != STYPE:
+            raise TypeError(f"{name!r} is written as {array.stype!r}, not as {STYPE!r}")
+        try:
+            tensors[name] = load(array.data)[TENSOR]
+        except (SafetensorError, KeyError) as error:
+            raise ValueError(f"{name!r} is no tensor ({error})") from error
+    return tensors

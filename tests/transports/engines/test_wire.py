@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The plain values of requests and replies survive as JSON; what cannot be a reply is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.transports.engines.wire import (
+    UNREADABLE,
+    plain_reply,
+    plain_request,
+    reply_from,
+    request_from,
+    unreadable,
+)
+
+REQUEST = Request(
+    "elm",
+    "train",
+    {"w": torch.ones(1)},
+    ("train_loss",),
+    {"previous_weight": 0.25},
+    id=3,
+    run="r",
+    round=2,
+    seed=2**62 + 1,
+    ledger_head="ab",
+)
+REPLY = Reply("elm", None, 9, num_cases=2, num_steps=4, id=3, run="r", round=2, digest="ab" * 32)
+
+
+def as_json(plain: dict[str, Any]) -> dict[str, Any]:
+    """Plain values as an engine without types of its own carries them."""
+    found: dict[str, Any] = json.loads(json.dumps(plain))
+    return found
+
+
+def test_a_request_survives_as_json_and_its_site_is_the_one_that_received_it() -> None:
+    found = request_from(as_json(plain_request(REQUEST)), {}, "oak")
+
+    assert {**vars(found), "client": 0, "weights": 0} == {
+        **vars(REQUEST),
+        "client": 0,
+        "weights": 0,
+    }
+    assert found.client == "oak"
+
+
+numbers = st.floats(allow_nan=True) | st.integers(-5, 5)
+estimates = st.builds(Estimate, st.floats(), st.none() | st.floats(0, 1), st.integers(1, 9))
+measurements = st.dictionaries(
+    st.sampled_from(["score", "cka", "train_loss"]),
+    numbers | estimates | st.dictionaries(st.text("abc", min_size=1), numbers | estimates),
+)
+
+
+@given(measurements)
+def test_every_measurement_survives_to_the_last_bit(measured: dict[str, Any]) -> None:
+    sent = Reply("elm", None, 1, measured)
+
+    found = reply_from(as_json(plain_reply(sent)), None, None, REQUEST)
+
+    assert repr(found.measurements) == repr(measured)
+
+
+def test_the_client_of_a_reply_is_the_one_that_was_asked() -> None:
+    sent = Reply("mallory", None, 1)
+    assert reply_from(as_json(plain_reply(sent)), None, None, REQUEST).client == "elm"
+
+
+def test_a_reply_without_a_digest_is_one_of_an_earlier_version() -> None:
+    plain = as_json(plain_reply(REPLY))
+    del plain["digest"]
+    assert reply_from(plain, None, None, REQUEST).digest == ""
+
+
+def nested(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"mean": 0.5}
+    for _ in range(depth):
+        found = {"mean": found}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("measurements", {"score": nested(50_000)}, "'score' is nested deeper than one level"),
+        ("measurements", {"score": {str(n): 0.5 for n in range(10_001)}}, "more than 10000"),
+        ("measurements", {str(n): 0.5 for n in range(10_001)}, "more than 10000"),
+        ("measurements", {"score": [0.5] * 100}, "'score' has 100 entries, at most 3"),
+        ("measurements", {"x" * 129: 0.5}, "name is no text of at most 128"),
+        ("measurements", {"score": {"x" * 129: 0.5}}, "name is no text of at most 128"),
+        ("measurements", [0.5], "a list, not a mapping"),
+        ("labelled", [True] * 100_001, "labelled has 100001 entries"),
+        ("run", {"a": "mapping"}, "run is a dict, not a text"),
+    ],
+)
+def test_a_reply_that_is_too_large_or_too_deep_is_an_error_of_its_client_alone(
+    field: str, value: Any, says: str
+) -> None:
+    """Fault 51: nothing is made of a bomb."""
+    with pytest.raises(UNREADABLE) as refused:
+        reply_from({**plain_reply(REPLY), field: value}, None, None, REQUEST)
+
+    found = unreadable(REQUEST, refused.value)
+    assert found.client == "elm" and "cannot be read" in str(found.error)
+    assert says in str(found.error) and len(str(found.error)) < 300
