@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from monai_fairfl import __version__
 from monai_fairfl.protocol.measured import MOST_NAME, MOST_VALUES
 from monai_fairfl.protocol.messages import Reply, Request, failed
 from monai_fairfl.protocol.values import Estimate, Measurement, Weights
+
+FORMAT = 1
+"""Number of the format of messages, which grows when another version would misread one."""
 
 REQUEST_FIELDS = ("task", "measure", "context", "id", "run", "round", "seed", "ledger_head")
 REPLY_FIELDS = (
@@ -40,7 +44,7 @@ def plain_request(request: Request) -> dict[str, Any]:
     plain = {name: getattr(request, name) for name in REQUEST_FIELDS}
     plain["measure"] = list(request.measure)
     plain["context"] = dict(request.context)
-    return plain
+    return {**plain, **_version()}
 
 
 def request_from(plain: Mapping[str, Any], weights: Weights, site: str) -> Request:
@@ -52,9 +56,10 @@ def request_from(plain: Mapping[str, Any], weights: Weights, site: str) -> Reque
         site: that received it.
 
     Raises:
-        ValueError: when a field is impossible.
+        ValueError: when a field is impossible, or the server has another format of messages.
         KeyError: when one is missing.
     """
+    _require_format(plain, "the server")
     fields = {name: plain[name] for name in REQUEST_FIELDS}
     fields["measure"] = tuple(fields["measure"])
     return Request(site, weights=weights, **fields)
@@ -69,7 +74,7 @@ def plain_reply(reply: Reply) -> dict[str, Any]:
     plain["labelled"] = list(reply.labelled)
     plain["digest"] = reply.digest
     plain["measurements"] = {name: _plain(value) for name, value in reply.measurements.items()}
-    return plain
+    return {**plain, **_version()}
 
 
 def reply_from(
@@ -88,18 +93,18 @@ def reply_from(
     Raises:
         KeyError: when a field is missing.
         TypeError: when one has another type.
-        ValueError: when one is too large.
+        ValueError: when one is too large, or the site has another format of messages.
     """
     if plain["error"] is not None:
         # A client that failed to read the request knows no id of it.
         return failed(request, _text(plain["error"], "error"))
+    _require_format(plain, "this site")
 
     fields = {name: plain[name] for name in REPLY_FIELDS}
     fields["run"] = _text(plain["run"], "run")
     _check_size("labelled", plain["labelled"], MOST_CLASSES)
     fields["labelled"] = tuple(map(bool, plain["labelled"]))
-    # A site with an earlier version of this package states none.
-    fields["digest"] = str(plain.get("digest", ""))
+    fields["digest"] = _text(plain["digest"], "digest")
     _check_measurements(plain["measurements"])
     measurements = {}
     for name, value in plain["measurements"].items():
@@ -110,6 +115,30 @@ def reply_from(
 def unreadable(request: Request, error: Exception) -> Reply:
     """Return the reply of a client whose answer could not be read."""
     return failed(request, f"its answer cannot be read ({type(error).__name__}: {error})")
+
+
+# --- versions
+
+
+def _version() -> dict[str, Any]:
+    """Return what a message says of the package that wrote it."""
+    return {"format": FORMAT, "package": __version__}
+
+
+def _require_format(plain: Mapping[str, Any], sender: str) -> None:
+    """Refuse a message whose fields may mean something else.
+
+    Raises:
+        ValueError: naming both versions.
+    """
+    written = plain.get("format")
+    if written == FORMAT:
+        return
+    raise ValueError(
+        f"{sender} has monai_fairfl {str(plain.get('package', '0.1.0 or earlier'))[:20]} (messages "
+        f"of format {str(written)[:20]}), and the other end has {__version__} (format {FORMAT}): "
+        "install one version everywhere"
+    )
 
 
 # --- measurements

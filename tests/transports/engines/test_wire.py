@@ -12,9 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monai_fairfl import __version__
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.transports.engines.wire import (
+    FORMAT,
     UNREADABLE,
     plain_reply,
     plain_request,
@@ -77,10 +79,28 @@ def test_the_client_of_a_reply_is_the_one_that_was_asked() -> None:
     assert reply_from(as_json(plain_reply(sent)), None, None, REQUEST).client == "elm"
 
 
-def test_a_reply_without_a_digest_is_one_of_an_earlier_version() -> None:
-    plain = as_json(plain_reply(REPLY))
-    del plain["digest"]
-    assert reply_from(plain, None, None, REQUEST).digest == ""
+@pytest.mark.parametrize("written", [{"format": FORMAT + 1, "package": "9.0.0"}, {}])
+def test_another_format_of_messages_is_refused_and_both_versions_are_named(
+    written: dict[str, Any],
+) -> None:
+    request = as_json(plain_request(REQUEST))
+    reply = as_json(plain_reply(REPLY))
+    for plain in (request, reply):
+        del plain["format"], plain["package"]
+        plain.update(written)
+    named = written.get("package", "0.1.0 or earlier")
+    words = (
+        rf"has monai_fairfl {named} .* has {__version__} \(format {FORMAT}\): install one version"
+    )
+    with pytest.raises(ValueError, match=f"the server {words}"):
+        request_from(request, {}, "elm")
+    with pytest.raises(ValueError, match=f"this site {words}"):
+        reply_from(reply, None, None, REQUEST)
+
+
+def test_a_site_that_cannot_read_the_request_says_so_whatever_its_version() -> None:
+    plain = {**as_json(plain_reply(REPLY)), "format": FORMAT + 1, "error": "install one version"}
+    assert reply_from(plain, None, None, REQUEST).error == "install one version"
 
 
 def nested(depth: int) -> dict[str, Any]:

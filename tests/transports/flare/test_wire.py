@@ -92,13 +92,17 @@ def test_a_site_answers_under_its_own_name_also_where_another_was_asked() -> Non
     assert request_of(request_model(request(), 5), "oak").client == "oak"
 
 
-def test_the_digest_that_a_site_states_arrives_and_may_be_absent() -> None:
+def test_the_digest_that_a_site_states_arrives() -> None:
     stated = reply_model(reply(digest="ab" * 32))
     assert reply_of(carried(stated), request()).digest == "ab" * 32
-    of_an_earlier_version = reply_model(reply())
-    del of_an_earlier_version.meta["fairfl"]["digest"]
-    found = reply_of(carried(of_an_earlier_version), request())
-    assert (found.digest, found.error) == ("", None)
+
+
+def test_a_site_of_another_version_is_refused_by_its_name_and_no_other() -> None:
+    of_another = reply_model(reply())
+    of_another.meta["fairfl"].update(format=99, package="9.0.0")
+    found = reply_of(carried(of_another), request())
+    assert found.update is None and found.error is not None
+    assert "this site has monai_fairfl 9.0.0" in found.error
 
 
 def test_the_last_message_arrives_without_a_model() -> None:
