@@ -159,7 +159,7 @@ for file in sorted(root.rglob('*.py')):  # pkgutil would import the packages tha
     ("package", "extra", "command"),
     [
         ("nvflare", "nvflare", ["flare-policy"]),
-        ("flwr", "flower", ["export-flower", "--bundle", "prostate_mri_segmentation", "--out", "a"]),
+        ("flwr", "flower", [*"export-flower --bundle prostate_mri_segmentation --out a".split()]),
     ],
 )
 def test_without_an_engine_its_commands_say_what_to_install(
