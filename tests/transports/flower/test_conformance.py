@@ -33,8 +33,8 @@ from helpers.flare_poc import wait_for  # noqa: E402
 from monai_fairfl.audit import check_receipts, read_receipts  # noqa: E402
 from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
 
-# Ray ends workers where other programs fill the machine's memory: no failure of ours.
-ENVIRONMENT = {**os.environ, "RAY_memory_monitor_refresh_ms": "0"}
+# On a machine that other programs use, Ray ends workers where memory is short, and lets them wait.
+ENVIRONMENT = {**os.environ, "RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
 
 pytestmark = [pytest.mark.flower, pytest.mark.slow, pytest.mark.long]
 

@@ -34,7 +34,7 @@ MIGRATING = (CHECKOUT / "docs" / "flower_migrating.md").read_text()
 def run_here(words: list[str], folder: Path) -> str:
     """Run a command of this checkout in a folder; returns what it printed."""
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": "1"}
-    environment["RAY_memory_monitor_refresh_ms"] = "0"
+    environment |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
     command = [sys.executable, "-W", "ignore", *words]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900

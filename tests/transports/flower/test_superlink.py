@@ -120,6 +120,7 @@ def test_a_node_is_the_site_of_its_key_whatever_it_says(system: FlowerSystem) ->
     """Fault 55: cedar's node says that it is birch."""
     system.kill("cedar")
     system.start("cedar", name="birch")
+    system.wait_until_ready()
     run = system.submit(export(system, "FedAvg", name="impostor", num_rounds=1, min_clients=2))
 
     assert system.wait_for_end(run) == "finished:completed"
@@ -138,7 +139,7 @@ def test_a_node_with_a_key_that_nobody_registered_takes_no_part(system: FlowerSy
     system.kill("cedar")
     system.start("cedar", key=stranger)
     wait_for("the refusal", lambda: _ended(system, "cedar"), 180)
-    assert "public key" in system.log("cedar").lower()
+    assert "Failed to activate SuperNode" in system.log("cedar")
 
     run = system.submit(export(system, "FedAvg", name="wrong-key", num_rounds=1, min_clients=2))
     assert system.wait_for_end(run) == "finished:completed"
@@ -194,9 +195,10 @@ def test_a_server_that_is_killed_resumes_to_the_same_bits(
     assert_same_run(expected, system.runs / "crashed")
 
 
-def test_a_site_that_hangs_is_missing_after_the_timeout(system: FlowerSystem) -> None:
-    given = {"name": "hanging", "num_rounds": 3, "min_clients": 2, "timeout": 60.0}
-    run = system.submit(export(system, "FedCE", **given))
+def test_a_site_that_hangs_is_missing_and_the_others_go_on(system: FlowerSystem) -> None:
+    """By the timeout, or before it where Flower misses the node's heartbeat."""
+    given = {"name": "hanging", "num_rounds": 2, "min_clients": 2, "timeout": 150.0}
+    run = system.submit(export(system, "FedAvg", **given))
     wait_for("the first round", lambda: len(rounds(system, "hanging")) >= 1, 300)
     hung = system.processes("cedar")
     for process in hung:
@@ -207,9 +209,9 @@ def test_a_site_that_hangs_is_missing_after_the_timeout(system: FlowerSystem) ->
             process.resume()
 
     assert system.wait_for_end(run, 600) == "finished:completed"
-    for record in rounds(system, "hanging"):
-        assert {"alder", "birch"} <= set(record["aggregation"])
-        assert record["missing"].get("cedar") in (None, "timeout")
+    first, second = rounds(system, "hanging")
+    assert set(first["aggregation"]) == set(CLIENTS)
+    assert set(second["aggregation"]) == {"alder", "birch"}
 
 
 def _missing(system: FlowerSystem, name: str) -> dict[str, str]:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,6 +25,8 @@ from monai_fairfl.transports.flower.job.flower_job import FlowerJob, site_settin
 from monai_fairfl.transports.flower.server.job import run_job
 from monai_fairfl.transports.flower.server.names import NamesByAnswer
 from monai_fairfl.transports.flower.site.answering import client_app
+
+logger = logging.getLogger(__name__)
 
 SERVER = "server"
 SITES = "sites"
@@ -70,8 +73,13 @@ def simulate_job(
     def main(grid: Grid, context: Context) -> None:
         # Flower prints an exception of this thread, and raises another one.
         try:
-            run_job(job, grid, NamesByAnswer(grid), folder / SERVER)
+            names = NamesByAnswer(grid)
+            # While Flower's own thread starts Ray it imports modules, and MONAI, which looks
+            # through all imported modules for each configuration, must not do so meanwhile.
+            names.nodes()
+            run_job(job, grid, names, folder / SERVER)
         except BaseException as error:
+            logger.debug("the server's part of the simulation failed", exc_info=True)
             failures.append(error)
 
     watched = watch or (lambda folder, name: nullcontext())
