@@ -95,7 +95,7 @@ def require_two_sites(root: Path, folders: Mapping[str, Path]) -> None:
     """
     if len(folders) < 2:
         found = f"one site, {', '.join(folders)}" if folders else "no site"
-        raise ConfigError(f"{root} holds {found}; a federation needs two: give the folder " "above")
+        raise ConfigError(f"{root} holds {found}; a federation needs two: give the folder above")
 
 
 def bundle_for(folders: Mapping[str, Path]) -> str:
