@@ -55,14 +55,9 @@ def texts() -> set[str]:
     return {" ".join(text.split()) for text in found}
 
 
-<<<<<<< HEAD
 def test_there_are_as_many_different_messages_as_the_page_says() -> None:
     [said] = re.findall(r"the (\d+)\nmessages", PAGE)
     assert len(messages()) == len(set(messages())) == int(said)
-=======
-def test_there_are_thirty_five_different_messages() -> None:
-    assert len(messages()) == len(set(messages())) == 35
->>>>>>> 16a38f9fbfc41ce63396ae4d6c002c345313f987
 
 
 def test_every_class_is_on_the_page_and_every_class_of_the_page_is_one() -> None:
