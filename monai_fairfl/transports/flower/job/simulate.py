@@ -22,7 +22,7 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.storage import folder_of_run, run_ended
 from monai_fairfl.transports.flower.job.flower_job import FlowerJob, site_settings
-from monai_fairfl.transports.flower.server.job import run_job
+from monai_fairfl.transports.flower.server.job import ServerJob
 from monai_fairfl.transports.flower.server.names import NamesByAnswer
 from monai_fairfl.transports.flower.site.answering import client_app
 
@@ -65,6 +65,7 @@ def simulate_job(
     job = FlowerJob.of(sites_root=sites_root, **{"min_clients": len(sites), **arguments})
     folder = Path(workspace).absolute()
     run = folder_of_run(folder / SERVER, job.name, job.resume)
+    server_job = ServerJob(job)
 
     failures: list[BaseException] = []
     server = ServerApp()
@@ -73,11 +74,7 @@ def simulate_job(
     def main(grid: Grid, context: Context) -> None:
         # Flower prints an exception of this thread, and raises another one.
         try:
-            names = NamesByAnswer(grid)
-            # While Flower's own thread starts Ray it imports modules, and MONAI, which looks
-            # through all imported modules for each configuration, must not do so meanwhile.
-            names.nodes()
-            run_job(job, grid, names, folder / SERVER)
+            server_job.run(grid, NamesByAnswer(grid), folder / SERVER)
         except BaseException as error:
             logger.debug("the server's part of the simulation failed", exc_info=True)
             failures.append(error)

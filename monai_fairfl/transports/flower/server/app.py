@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError
 from monai_fairfl.transports.engines.storage import HOME
 from monai_fairfl.transports.flower.job.flower_job import FlowerJob
-from monai_fairfl.transports.flower.server.job import run_job
+from monai_fairfl.transports.flower.server.job import ServerJob
 from monai_fairfl.transports.flower.server.names import NamesByKey
 
 KEYS = "keys"
@@ -45,7 +45,7 @@ def main(grid: Grid, context: Context) -> None:
     names = NamesByKey(grid, folder / KEYS)
     job = FlowerJob.from_run_config(context.run_config)
     try:
-        run_job(job, grid, names, folder / RUNS)
+        ServerJob(job).run(grid, names, folder / RUNS)
     except FairFLError as error:
         raise FederationError(
             f"{error}\nSubmit the app again to go on from {folder / RUNS / job.name}"
