@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -43,15 +44,32 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Change the links of a page so that they lead to the site's pages."""
     source = _source(page.file.src_uri)
-    lines = []
-    in_code = False
-    for line in markdown.split("\n"):
-        if line.lstrip().startswith(FENCE):
-            in_code = not in_code
+    parts = []
+    for in_code, part in _parts(markdown):
         if not in_code:
-            line = LINK.sub(lambda found: _link(found, source, page.file.src_uri), line)
-        lines.append(line)
-    return "\n".join(lines)
+            part = LINK.sub(lambda found: _link(found, source, page.file.src_uri), part)
+        parts.append(part)
+    return "".join(parts)
+
+
+def _parts(markdown: str) -> Iterator[tuple[bool, str]]:
+    """Yield whether each part of a page is code, and the part; a link may go over two lines."""
+    part = ""
+    in_code = False
+    for line in markdown.splitlines(keepends=True):
+        if not line.lstrip().startswith(FENCE):
+            part += line
+            continue
+        # The lines of the two fences belong to the code.
+        if in_code:
+            part += line
+            yield True, part
+            part = ""
+        else:
+            yield False, part
+            part = line
+        in_code = not in_code
+    yield in_code, part
 
 
 def _source(place: str) -> str:
